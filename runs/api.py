@@ -40,11 +40,12 @@ from .compile import CompileResult, run_compile
 from .evaluate import Part, run_evaluate
 from .inputs import RunInputs
 from .options import Questions, RunOptions, make_inputs
-from .planning import Plan, plan_compile, plan_evaluate, plan_train
+from .planning import Plan, plan_compile, plan_evaluate
 from .progress import OnProgress, StartPhase, run_progress
 from .results import Evaluation
 from .statistics import MIN_N
 from .train import TrainResult, run_train
+from .training_plan import plan_train
 
 Examples = Sequence[dspy.Example]
 Metric = str | Callable[..., Any]

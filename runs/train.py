@@ -1,16 +1,23 @@
-"""Training from start to end, as one run: start scored, model trained, scored again on held-out users, program saved.
+"""One training from start to end: score the start, train its model, score it again, save.
 
-A training's checkpoints and its model are in the run's folder under `training/`: a killed run goes on from the last
-checkpoint, and what was scored is read from the run's store.
+    result = run_train("memory-r2", inputs, TrainingConfig("logo-grpo"))
+    result.model                    # "local:.../training/model", as `--lm` takes it
+
+    score before -> train (LoGoGRPO) -> score after -> save program -> log to MLflow
+
+Both scorings ask the same test questions, of users that nothing is learned from. Checkpoints and
+the trained model are in the run's folder under `training/`: a killed run goes on from the last
+checkpoint, and questions that were scored already are read from the run's store.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dspy
 from pydantic_core import to_jsonable_python
@@ -19,10 +26,11 @@ from ..data.dataset import Split
 from ..data.memory_env import MemoryEnv
 from ..engines.local.processes import started_processes
 from ..engines.meter import Meter
+from ..engines.metered_lm import MeteredLM
 from ..engines.model_checks import endpoint_errors
 from ..engines.model_names import LOCAL, is_local
 from ..errors import UserError
-from ..optimizers.logo_grpo.journal import Progress
+from ..optimizers.logo_grpo.journal import Progress, Row
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
 from ..optimizers.metric_views import MetricViews
@@ -40,21 +48,39 @@ from .pages.html import HTML
 from .pages.page import open_page
 from .pages.text import page_table
 from .results import Evaluation, difference
-from .run import Parent, Run
 from .role_models import RoleModel, check_model, role_model
+from .run import Parent, Run
 from .run_description import describe_data, parameters
 from .statistics import Difference, Verdict
 from .tables import ResultTable
+from .tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FILED = {"before": "start", "after": "result"}
-"""What the rows of a phase are filed under: runs of earlier versions are resumed, too."""
+Phase = Literal["before", "after"]
+"""When the test questions are scored: before or after the training."""
+
+_ROW_PHASES: dict[Phase, str] = {
+    "before": "start",
+    "after": "result",
+}
+"""What the rows of a phase are filed under.
+
+Runs of earlier versions, which are resumed too, have their rows under these names.
+"""
+
 FREE_ON_RESUME = frozenset(
-    {"answer_api_base", "usd_per_hour", "train_gpus", "sampling_gpus", "reader_gpus", "gpu_memory"}
+    {
+        "answer_api_base",
+        "usd_per_hour",
+        "train_gpus",
+        "sampling_gpus",
+        "reader_gpus",
+        "gpu_memory",
+    }
 )
-"""Fields of a course that a resumed run may change."""
+"""Fields of a training's configuration that a resumed run may change."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +93,7 @@ class TrainResult:
     """With the trained weights, on the same test questions."""
     difference: Difference
     training: Mapping[str, Any]
-    """Tokens generated, steps, the step that was kept and its validation score, seconds, and notes on it."""
+    """Generated tokens, steps, the kept step with its validation score, seconds, and notes."""
     model: str
     """The name of the trained model, as `lm` takes it."""
     folder: Path
@@ -79,7 +105,10 @@ class TrainResult:
 
     @property
     def verdict(self) -> Verdict:
-        """What can be said of the trained model: "better", "worse", "not told apart" or "too few to tell"."""
+        """How the trained model did against the start.
+
+        "better", "worse", "not told apart" or "too few to tell".
+        """
         return self.difference.verdict
 
     def save(self, folder: str | Path) -> None:
@@ -117,7 +146,7 @@ class TrainResult:
 
 
 def run_train(
-    method: Any,
+    method: object,
     inputs: RunInputs,
     training: TrainingConfig | None = None,
     out: str | Path | None = None,
@@ -125,11 +154,11 @@ def run_train(
     meter: Meter | None = None,
     parent: Parent | None = None,
 ) -> TrainResult:
-    """Trains the language model behind a method, scores it on held-out users, saves and logs model and program.
+    """Train the language model behind a method, score it, and save and log model and program.
 
     Args:
         method: A method name, `module:Class`, or the folder of a saved program.
-        inputs: Data, models and the method's settings; their seed is that of the training, too.
+        inputs: Data, models and the method's settings; their seed is that of the training too.
         training: How to train.
         out: Folder for the program; one in the run's folder if None.
         progress: Called with the name of each phase.
@@ -139,59 +168,113 @@ def run_train(
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
-    config = inputs.config
-    training = training or TrainingConfig()
-    if config.models.task.settings.get("temperature") is not None:
-        training = training.changed({"temperature": config.models.task.settings["temperature"]})
-    training = replace(training, settings=training.training(config.data.seed))
-    if "task" in inputs.user_models:
-        raise UserError(
-            f"lm: {config.models.task.name} is an object; a model that is trained here is named, as in lm='local:NAME'"
-        )
-    if not is_local(config.models.task.name):
-        raise UserError(
-            f"{config.models.task.name} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
-            "trains elsewhere (docs/training.md)"
-        )
-    if config.models.task.name == TINY and config.method.adapter is None:
-        config = config.with_options(adapter="compact")
-        inputs = replace(inputs, config=config)
+    training = _with_run_settings(training or TrainingConfig(), inputs.config)
+    _check_trainable(inputs)
+    inputs = _with_default_adapter(inputs)
     benchmark = inputs.benchmark
     if benchmark.scorer.required_judges:
-        raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-    # What decides the result: a resumed run is compared with what its folder holds.
-    decisive = {name: value for name, value in to_jsonable_python(training).items() if name not in FREE_ON_RESUME}
-    del decisive["settings"]["threads"]
-    check_reader(inputs, reward_reader(config, training))
+        raise UserError(
+            f"{benchmark.name} is scored by a judge, which is no reward to train on;"
+            " choose a metric"
+        )
+    check_reader(inputs, reward_reader(inputs.config, training))
     check_processes(training)
+
+    decisive = _decisive_settings(training)
     run = Run.start(inputs, "train", name_in_tables(method), decisive, meter, parent)
     with run.folder.recording():
         program = run.program(method, benchmark)
         folder = Path(out) if out else run.folder.program
         check_writable(folder)
+        evaluator = Evaluator(_scoring_run(run, training), benchmark, progress, method)
+        job = _TrainingJob(run, evaluator, program, inputs.split(), training)
+        result = job.train_and_save(folder)
+    run.folder.update(status="finished", result=result.to_dict())
+    return result
+
+
+def _with_run_settings(training: TrainingConfig, config: RunConfig) -> TrainingConfig:
+    """Return the configuration of a training, with the temperature and the seed of the run."""
+    temperature = config.models.task.settings.get("temperature")
+    if temperature is not None:
+        training = training.changed({"temperature": temperature})
+    return replace(training, settings=training.training(config.data.seed))
+
+
+def _check_trainable(inputs: RunInputs) -> None:
+    """Refuse a model whose weights are not in this process."""
+    name = inputs.config.models.task.name
+    if "task" in inputs.user_models:
+        raise UserError(
+            f"lm: {name} is an object; a model that is trained here is named, as in lm='local:NAME'"
+        )
+    if not is_local(name):
+        raise UserError(
+            f"{name} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a"
+            " provider that trains elsewhere (docs/training.md)"
+        )
+
+
+def _with_default_adapter(inputs: RunInputs) -> RunInputs:
+    """Return the inputs with the compact adapter if the tiny model is trained and none is named."""
+    config = inputs.config
+    if config.models.task.name != TINY or config.method.adapter is not None:
+        return inputs
+    return replace(inputs, config=config.with_options(adapter="compact"))
+
+
+def _decisive_settings(training: TrainingConfig) -> dict[str, Any]:
+    """Return what decides the result: a resumed run is compared with what its folder holds."""
+    decisive: dict[str, Any] = {}
+    for name, value in to_jsonable_python(training).items():
+        if name not in FREE_ON_RESUME:
+            decisive[name] = value
+    del decisive["settings"]["threads"]
+    return decisive
+
+
+def _scoring_run(run: Run, training: TrainingConfig) -> Run:
+    """Return the run with the settings that score the test questions."""
+    config = run.config.with_options(
         # A training may begin from a model whose answers cannot be read.
-        threads = training.settings.threads
-        scoring_config = config.with_options(max_failure_rate=1.0, threads=threads, workers=1)
-        asking = replace(run, inputs=replace(inputs, config=scoring_config))
-        job = _Job(run, Evaluator(asking, benchmark, progress, method), program, inputs.split(), training)
-        outcome = job.tracked(folder)
-    run.folder.update(status="finished", result=outcome.to_dict())
-    return outcome
+        max_failure_rate=1.0,
+        threads=training.settings.threads,
+        # The weights are in this process.
+        workers=1,
+    )
+    return replace(run, inputs=replace(run.inputs, config=config))
 
 
 def reward_reader(config: RunConfig, training: TrainingConfig) -> RoleModel:
-    """Return the model that answers the questions that rewards come from, where it is not the trained one."""
+    """Return the model that answers the questions of rewards; it has no name if none is set.
+
+    The trained model answers them then.
+    """
     return role_model(
         config, training.answer_lm, training.answer_api_base, "--train-set answer_api_base=URL"
     )
 
 
+def load_reader(run: Run, training: TrainingConfig) -> MeteredLM | None:
+    """Return the language model of `reward_reader`, at temperature 0; None if none is set."""
+    model = reward_reader(run.config, training)
+    if model.name is None:
+        return None
+    # Its calls are counted as those of a judge.
+    user_lm = run.user_model("answer", model.name)
+    if user_lm is not None:
+        return run.meter_user_model(user_lm, "judge", temperature=0.0)
+    return run.load_model(model.name, "judge", model.address, temperature=0.0)
+
+
 def check_reader(inputs: RunInputs, reader: RoleModel) -> None:
-    """Refuse an answering model that could not be asked; an object of the user's is checked by `check_models`.
+    """Refuse an answering model that could not be asked.
+
+    `check_models` checks an object of the user's.
 
     Raises:
-        UserError: As `check_model`.
-        EndpointError: As `check_model`.
+        UserError: As `check_models`.
+        EndpointError: As `check_models`.
     """
     user_lm = inputs.user_models.get("answer")
     if user_lm is None or user_lm.model != reader.name:
@@ -202,136 +285,241 @@ def check_reader(inputs: RunInputs, reader: RoleModel) -> None:
 def check_processes(config: TrainingConfig) -> None:
     """Refuse a training that was planned for another number of processes than torchrun started."""
     processes = started_processes()
-    if config.train_gpus not in (None, processes):
-        started = f"torchrun started {processes} processes" if processes > 1 else "there is one process"
-        raise UserError(
-            f"train_gpus = {config.train_gpus}, but {started}; "
-            f"start it with torchrun --nproc-per-node {config.train_gpus} -m mempiler"
-        )
+    if config.train_gpus in (None, processes):
+        return
+    actual = "there is one process"
+    if processes > 1:
+        actual = f"torchrun started {processes} processes"
+    raise UserError(
+        f"train_gpus = {config.train_gpus}, but {actual}; "
+        f"start it with torchrun --nproc-per-node {config.train_gpus} -m mempiler"
+    )
+
+
+@dataclass(frozen=True)
+class _TrainingRecord:
+    """What is known of a training that has ended."""
+
+    progress: Progress
+    """The numbers of every step and validation."""
+    seconds: int
+
+    def figures(self) -> dict[str, float]:
+        """Return its figures by name."""
+        figures: dict[str, float] = {
+            "tokens": self.progress.tokens,
+            "steps": self.progress.step,
+        }
+        if self.progress.best is not None:
+            figures["kept_step"] = self.progress.best.step
+            figures["validation"] = self.progress.best.score
+        figures["seconds"] = self.seconds
+        return figures
 
 
 @dataclass
-class _Job:
+class _TokenProgress:
+    """Shows how much of the budget of tokens a training has generated."""
+
+    show: Callable[[int, int], None] | None
+    """Called with the tokens so far, and the budget."""
+    budget: int | None
+    tokens: float = 0.0
+
+    def add_row(self, row: Row) -> None:
+        """Count the tokens of a step; the row of a validation has none."""
+        self.tokens += row.get("tokens", 0.0)
+        if self.show is not None and self.budget:
+            self.show(min(int(self.tokens), self.budget), self.budget)
+
+
+@dataclass(frozen=True)
+class _TrainingJob:
+    """Everything that a training needs, between the checks and the result."""
+
     run: Run
-    scoring: Evaluator
+    evaluator: Evaluator
     program: MemoryProgram
     split: Split
-    course: TrainingConfig
+    training_config: TrainingConfig
 
-    def tracked(self, folder: Path) -> TrainResult:
-        run, course, benchmark = self.run, self.course, self.scoring.benchmark
-        logged = parameters(self.program, run.config, benchmark)
-        logged |= {f"train.{name}": value for name, value in asdict(course).items()}
-        title = f"{self.program.name}-{benchmark.name}-{course.objective}"
-        with run.tracked("train", title, logged) as tracker:
-            lm, model = self._lm(), run.folder.path.absolute() / "training"
-            before = self._scored(lm, "before")
-            progress, training = self._train(lm, model)
-            after = self._scored(lm, "after")
-            name = f"{LOCAL}{model / 'model'}"
-            outcome = TrainResult(
+    def train_and_save(self, folder: Path) -> TrainResult:
+        """Score, train and score again; save the program to the folder, and log everything."""
+        name = (
+            f"{self.program.name}-{self.evaluator.benchmark.name}-{self.training_config.objective}"
+        )
+        with self.run.tracked("train", name, self._logged_parameters()) as tracker:
+            lm = self._load_start_model()
+            before = self._score(lm, "before")
+            record = self._train(lm)
+            after = self._score(lm, "after")
+
+            run_id = tracker.run_id
+            min_n = self.run.config.execution.min_n
+            result = TrainResult(
                 program=self.program,
-                before=before.model_copy(update={"run_id": tracker.run_id}),
-                after=after.model_copy(update={"run_id": tracker.run_id}),
-                difference=difference(before.headline_rows, after.headline_rows, run.config.execution.min_n),
-                training=training,
-                model=name,
+                before=before.model_copy(update={"run_id": run_id}),
+                after=after.model_copy(update={"run_id": run_id}),
+                difference=difference(before.headline_rows, after.headline_rows, min_n),
+                training={**record.figures(), "notes": record.progress.notes},
+                model=f"{LOCAL}{self._training_folder / 'model'}",
                 folder=folder,
-                run=run.folder.path,
-                run_id=tracker.run_id,
+                run=self.run.folder.path,
+                run_id=run_id,
             )
-            optimizer = {"name": course.objective, "seed": run.config.data.seed, "settings": to_jsonable_python(course)}
-            scores = {key: outcome.to_dict()[key] for key in ("before", "after", "difference")}
-            made = {"benchmark": describe_data(benchmark, self.split), "optimizer": optimizer, "scores": scores}
-            save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
-            tracker.log_steps("training", progress.rows)
+            save(self.program, folder, self._manifest(result))
+
+            tracker.log_steps("training", record.progress.rows)
             tracker.log_evaluation("before", before)
             tracker.log_evaluation("after", after)
-            tracker.log_difference(outcome.difference)
-            tracker.log_json("outcome.json", outcome.to_dict())
-            told = ((key.replace("_", " "), value) for key, value in training.items() if key != "notes")
-            self.scoring.keep_page(
-                tracker,
-                {"optimizer": course.objective},
-                self.program,
-                {"before": before, "after": after},
-                "test questions",
-                [Fact("Program", folder.name), Fact("Training", ", ".join(f"{key} {value}" for key, value in told))],
-                notes=training["notes"],
-                verdict=difference_line(outcome.difference),
-            )
+            tracker.log_difference(result.difference)
+            tracker.log_json("outcome.json", result.to_dict())
+            self._keep_page(tracker, {"before": before, "after": after}, result, record)
             tracker.log_folder(folder, "program")
-            tracker.log_folder(model / "model", "model")
-        return outcome
+            tracker.log_folder(self._training_folder / "model", "model")
+        return result
 
-    def _lm(self) -> Any:
+    @property
+    def _training_folder(self) -> Path:
+        """The folder of the checkpoints and of the trained model."""
+        return self.run.folder.path.absolute() / "training"
+
+    def _logged_parameters(self) -> dict[str, Any]:
+        """Return what MLflow logs of the settings."""
+        logged = parameters(self.program, self.run.config, self.evaluator.benchmark)
+        for name, value in asdict(self.training_config).items():
+            logged[f"train.{name}"] = value
+        return logged
+
+    def _load_start_model(self) -> MeteredLM:
+        """Load the weights that the training begins from, and return them as the task's model."""
+        # It needs PyTorch, which is slow to import, and which the other commands do without.
         from ..engines.local.model import LocalModel
 
-        config, course, start = self.run.config, self.course, self.run.config.models.task.name.removeprefix(LOCAL)
+        config = self.run.config
+        path = config.models.task.name.removeprefix(LOCAL)
         if config.models.task.name == TINY:
-            from ..optimizers.demonstrations import tiny_folder
+            path = self._make_tiny_model()
 
-            method = self.program.method
-            if not isinstance(method, MemoryR2) or not isinstance(self.scoring.benchmark, MemoryEnv):
-                known = "local:tiny knows nothing but memory-r2 on memory-env"
-                raise UserError(f"{known}; take these, or a model that has read something: --lm local:NAME")
-            self.scoring.progress("warm-up")
-            start = str(tiny_folder(config.data.seed, method))
-        lora = {"r": course.lora} if course.lora else None
-        loaded = LocalModel.load(start, lora=lora, seed=config.data.seed, dtype=course.dtype)
-        self.run.loaded.local[f"{LOCAL}{start}"] = loaded
+        lora = {"r": self.training_config.lora} if self.training_config.lora else None
+        seed = config.data.seed
+        model = LocalModel.load(path, lora=lora, seed=seed, dtype=self.training_config.dtype)
+        # `load_model` finds these weights by their name, instead of loading them again.
+        name = f"{LOCAL}{path}"
+        self.run.loaded.local[name] = model
         return self.run.load_model(
-            f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=config.data.seed
+            name, "task", None, max_tokens=self.training_config.answer_tokens, seed=seed
         )
 
-    def _reader(self) -> Any:
-        model = reward_reader(self.run.config, self.course)
-        if model.name is None:
-            return None
-        user_lm = self.run.user_model("answer", model.name)
-        if user_lm is not None:
-            return self.run.meter_user_model(user_lm, "judge", temperature=0.0)
-        return self.run.load_model(model.name, "judge", model.address, temperature=0.0)
+    def _make_tiny_model(self) -> str:
+        """Return the folder of the tiny model, which is made and warmed up if it is not there.
 
-    def _train(self, lm: Any, folder: Path) -> tuple[Progress, dict[str, Any]]:
-        settings, began, spent = self.course.settings, time.perf_counter(), 0.0
-        told, budget = self.scoring.progress(self.course.objective), settings.curriculum.tokens
-        benchmark = self.scoring.benchmark
+        Raises:
+            UserError: It would not know what it is asked.
+        """
+        from ..optimizers.demonstrations import tiny_folder
 
-        def on_row(row: Mapping[str, Any]) -> None:
-            nonlocal spent
-            spent += row.get("tokens", 0.0)
-            if told and budget:
-                told(min(int(spent), budget), budget)
+        method = self.program.method
+        is_memory_env = isinstance(self.evaluator.benchmark, MemoryEnv)
+        if not isinstance(method, MemoryR2) or not is_memory_env:
+            raise UserError(
+                "local:tiny knows nothing but memory-r2 on memory-env; take these, or a model that"
+                " has read something: --lm local:NAME"
+            )
+        self.evaluator.progress("warm-up")
+        return str(tiny_folder(self.run.config.data.seed, method))
 
-        kwargs = {"seed": settings.seed, **self.course.trainer_settings}
+    def _train(self, lm: MeteredLM) -> _TrainingRecord:
+        """Train the model, or go on with its training; `lm` has the trained weights then."""
+        started = time.perf_counter()
+        settings = self.training_config.settings
+        benchmark = self.evaluator.benchmark
+        show = self.evaluator.progress(self.training_config.objective)
+        token_progress = _TokenProgress(show, settings.curriculum.tokens)
+
         teleprompter = LoGoGRPO(
             MetricViews(benchmark).score,
             settings,
-            kwargs,
+            {"seed": settings.seed, **self.training_config.trainer_settings},
             questions_after=benchmark.questions_after,
-            reader=self._reader(),
-            folder=folder,
-            on_row=on_row,
+            reader=load_reader(self.run, self.training_config),
+            folder=self._training_folder,
+            on_row=token_progress.add_row,
             in_headline=benchmark.in_headline,
         )
-        with dspy.context(lm=lm, **self._context()), endpoint_errors():
+        with self._asking(lm):
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
-        progress = teleprompter.progress
-        found = {"tokens": progress.tokens, "steps": progress.step}
-        if progress.best is not None:
-            found |= {"kept_step": progress.best.step, "validation": progress.best.score}
-        return progress, {**found, "seconds": round(time.perf_counter() - began), "notes": progress.notes}
+        seconds = round(time.perf_counter() - started)
+        return _TrainingRecord(teleprompter.progress, seconds)
 
-    def _scored(self, lm: Any, phase: str) -> Evaluation:
-        """The greedy answers to the test questions; where a reader answers, the model writes the memories alone."""
-        program, reader = self.program, self._reader()
-        with dspy.context(lm=lm, **self._context()), endpoint_errors():
-            if reader is not None and program.all_predictors().keys() - program.writer_names():
+    def _score(self, lm: MeteredLM, phase: Phase) -> Evaluation:
+        """Score the greedy answers to the test questions.
+
+        If a reader answers, the trained model only writes the memories.
+        """
+        program = self.program
+        reader = load_reader(self.run, self.training_config)
+        with self._asking(lm):
+            answers_with_model = program.all_predictors().keys() - program.writer_names()
+            if reader is not None and answers_with_model:
+                # Its copies go on writing with the model that is set now, which is trained.
                 program = program.staged("read")
-            with dspy.context(lm=reader or lm):
-                return self.scoring(program, self.split.test, _FILED[phase], f"test questions, {phase}")
+            with dspy.context(lm=lm if reader is None else reader):
+                return self.evaluator(
+                    program, self.split.test, _ROW_PHASES[phase], f"test questions, {phase}"
+                )
 
-    def _context(self) -> dict[str, Any]:
+    @contextmanager
+    def _asking(self, lm: MeteredLM) -> Iterator[None]:
+        """Set DSPy's settings: this model, and the adapter of the run or of the program."""
         adapter = self.run.adapter(self.run.config.method.adapter or self.program.adapter)
-        return {"adapter": adapter, "warn_on_type_mismatch": False}
+        with (
+            dspy.context(lm=lm, adapter=adapter, warn_on_type_mismatch=False),
+            endpoint_errors(),
+        ):
+            yield
+
+    def _manifest(self, result: TrainResult) -> Manifest:
+        """Return what is saved with the program of its data, its training and its scores."""
+        return Manifest(
+            method="",
+            task="",
+            lms={"task": result.model},
+            benchmark=describe_data(self.evaluator.benchmark, self.split),
+            optimizer={
+                "name": self.training_config.objective,
+                "seed": self.run.config.data.seed,
+                "settings": to_jsonable_python(self.training_config),
+            },
+            scores={
+                "before": result.before.to_dict(),
+                "after": result.after.to_dict(),
+                "difference": result.difference.to_dict(),
+            },
+        )
+
+    def _keep_page(
+        self,
+        tracker: Tracker,
+        evaluations: Mapping[str, Evaluation],
+        result: TrainResult,
+        record: _TrainingRecord,
+    ) -> None:
+        """Make the page of the run, and log it."""
+        figures: list[str] = []
+        for name, value in record.figures().items():
+            figures.append(f"{name.replace('_', ' ')} {value}")
+        facts = [
+            Fact("Program", result.folder.name),
+            Fact("Training", ", ".join(figures)),
+        ]
+        self.evaluator.keep_page(
+            tracker,
+            {"optimizer": self.training_config.objective},
+            self.program,
+            evaluations,
+            "test questions",
+            facts,
+            notes=record.progress.notes,
+            verdict=difference_line(result.difference),
+        )

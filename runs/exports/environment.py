@@ -1,16 +1,24 @@
-"""A benchmark and a method as an environment for trainers that run elsewhere: a folder, and what opens it there.
+"""Export a benchmark and a method as an environment for trainers that run elsewhere.
 
-    OUT/pyproject.toml, PACKAGE/__init__.py, PACKAGE/export.json ── open ──> histories, what completions are worth
+`write` makes a package for `verifiers`, and `Environment.open` opens it there:
 
-`export.json` names benchmark, method and reward. It holds no question and no answer: the benchmark's file is read where
-it lies, and its digest must be the one that was exported; so must the method's prompts and settings. Keys are those of
-the environment variables of whoever trains. Addresses and paths are in the file: edit those that differ there.
+    OUT/pyproject.toml
+    OUT/PACKAGE/__init__.py
+    OUT/PACKAGE/export.json         what `Export` holds
+
+    environment = Environment.open("OUT/PACKAGE/export.json")
+    environment.score(history_id, completions).reward
+
+The export names benchmark, method and reward, but holds no question and no answer: the benchmark's
+file is read where it lies. Its digest, and that of the method's prompts and settings, must be the
+exported ones. Addresses and paths are in the export: edit those that differ on the other machine.
+Keys are read from the environment variables there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +44,11 @@ from ...validation import validation_message
 from ..config import CONFIG_FIELDS, RunConfig
 from ..evaluate import Part
 from ..folder import RunFolder
-from ..results_folder import create_folder
 from ..inputs import RunInputs
+from ..results_folder import create_folder
 from ..run import Run
 
-_KEPT_OPTIONS = (
+_EXPORTED_OPTIONS = (
     "benchmark",
     "data",
     "metric",
@@ -63,7 +71,7 @@ _KEPT_OPTIONS = (
     "retries",
     "lm_deadline",
 )
-"""Options of a run that an export keeps."""
+"""Options of a run that an export holds."""
 
 
 class Export(BaseModel):
@@ -74,8 +82,9 @@ class Export(BaseModel):
     method: str
     part: Part = "train"
     sessions: int | None = None
-    """Sessions of a history that are written; all of them if None."""
+    """The most sessions of a history that are written; all of them if None."""
     reward: dict[str, Any] = {}
+    """Fields of `RewardSettings`."""
     options: dict[str, Any]
     """Options of a run, as `RunConfig.from_options` takes them."""
     benchmark_sha256: str = ""
@@ -83,31 +92,59 @@ class Export(BaseModel):
     """Digest of the method's prompts and settings."""
 
     @classmethod
-    def of(cls, method: str, inputs: RunInputs, **more: Any) -> Export:
-        """An export of a method, which keeps of a run's configuration what a trainer elsewhere needs.
+    def of(
+        cls,
+        method: str,
+        inputs: RunInputs,
+        part: Part = "train",
+        sessions: int | None = None,
+        reward: Mapping[str, Any] | None = None,
+    ) -> Export:
+        """Return an export, without digests, with what a trainer needs of a run's options.
+
+        Args:
+            method: The method or saved program that writes.
+            inputs: Data, the models' names, and the method's settings.
+            part: Which histories are exported.
+            sessions: The most sessions of a history that are written; all of them if None.
+            reward: Fields of `RewardSettings` that differ from the defaults.
 
         Raises:
-            UserError: The adapter asks its endpoint what it can, which is not the trainer's; or the model is an
-                object, which no file can hold.
+            UserError: A model is an object, which no file can hold. Or the adapter asks its
+                endpoint what it can do, which is not the trainer's endpoint.
         """
         config = inputs.config
         if inputs.user_models:
             name = config.models.task.name
-            raise UserError(f"lm: {name} is an object; an export holds the names of models, as in lm='openai/NAME'")
+            raise UserError(
+                f"lm: {name} is an object; an export holds the names of models,"
+                " as in lm='openai/NAME'"
+            )
         if config.method.adapter == "auto":
-            raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
+            raise UserError(
+                "--adapter auto asks an endpoint what it can;"
+                " choose chat, json or compact for an export"
+            )
+
+        # Whoever opens the export does so from another folder.
         data = str(Path(config.data.file).absolute()) if config.data.file else None
         options = config.with_options(data=data).options()
-        kept_options = {name: options[name] for name in _KEPT_OPTIONS}
-        return cls(method=method, options=kept_options, **more)
+        exported_options = {name: options[name] for name in _EXPORTED_OPTIONS}
+        return cls(
+            method=method,
+            part=part,
+            sessions=sessions,
+            reward=dict(reward or {}),
+            options=exported_options,
+        )
 
 
 class Environment:
-    """A benchmark and a method, for trainers that sample themselves.
+    """A benchmark and a method, for trainers that do their own sampling.
 
     Args:
         export: What it is made of.
-        folder: Where its file is.
+        folder: The folder of its file.
 
     Raises:
         UserError: The benchmark or the method gives no reward to train on.
@@ -117,67 +154,89 @@ class Environment:
         self.export = export
         inputs = RunInputs(RunConfig.from_options(**export.options))
         self.config = inputs.config
-        self.benchmark = benchmark = inputs.benchmark_for_compiling()
-        if benchmark.scorer.required_judges:
-            raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-        run = Run(inputs, Meter(), BudgetGuard(), RunFolder(folder))
-        made = run.program(export.method, benchmark, MemoryCache())
-        adapter = self.config.method.adapter or made.adapter
-        adapter = "chat" if adapter == "auto" else adapter
-        self.program = MemoryProgram(made.method, made.task, made.cache, adapter, made.name)
+        self.benchmark = inputs.benchmark_for_compiling()
+        if self.benchmark.scorer.required_judges:
+            raise UserError(
+                f"{self.benchmark.name} is scored by a judge, which is no reward to train on;"
+                " choose a metric"
+            )
+
+        self.program = _exported_program(export.method, inputs, folder)
         if not self.program.method.writer.predictors_below():
-            raise UserError(f"{export.method} writes without a language model, so there is nothing to train")
-        self.digests = {"benchmark_sha256": benchmark.source.sha256, "program": program_digest(self.program)}
-        """What identifies data and method."""
-        split = inputs.split()
-        self._asked = questions_by_history(benchmark.examples if export.part == "all" else getattr(split, export.part))
-        self.histories = {history.id: history for history in self._asked if len(history)}
+            raise UserError(
+                f"{export.method} writes without a language model, so there is nothing to train"
+            )
+        self.digests = {
+            "benchmark_sha256": self.benchmark.source.sha256,
+            "program": program_digest(self.program),
+        }
+        """What identifies data and method, by fields of `Export`."""
+
+        examples = self.benchmark.examples
+        if export.part != "all":
+            examples = getattr(inputs.split(), export.part)
+        self._questions_by_history = questions_by_history(examples)
+        self.histories: dict[str, History] = {}
         """The histories of the exported part, whole, by their ids."""
-        try:
-            reward = RewardSettings(**export.reward)
-        except ValidationError as error:
-            raise UserError(f"--reward-set: {validation_message(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
-        metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).score
-        reader = self._reader() if self.program.task.predictors() else None
-        self.rewarded = ReplayScorer(self.program, metric, self._questions, reader, reward, self.config.data.seed)
+        for history in self._questions_by_history:
+            if len(history):
+                self.histories[history.id] = history
+
+        settings = _reward_settings(export.reward)
+        released = settings.metric == "released"
+        self.scorer = ReplayScorer(
+            self.program,
+            released_f1 if released else MetricViews(self.benchmark).score,
+            self._questions_after,
+            self._load_reader() if self.program.task.predictors() else None,
+            settings,
+            self.config.data.seed,
+        )
+        """Writes histories, and rewards the memories."""
 
     @classmethod
     def open(cls, path: str | Path) -> Environment:
-        """Opens an exported environment.
+        """Open an exported environment.
 
         Args:
             path: Its `export.json`.
 
         Raises:
             DataError: The benchmark's file is another one now.
-            ProgramError: The file is none, or the method has other prompts or settings now.
+            ProgramError: The file is no export, or the method has other prompts or settings now.
         """
         path = Path(path)
-        try:
-            export = Export.model_validate(read_json(path))
-        except ValidationError as error:
-            raise ProgramError(f"{path}: is no export: {validation_message(error)}; export anew") from error
-        unknown_settings = export.options.keys() - CONFIG_FIELDS.keys()
-        if unknown_settings:
-            names = ", ".join(sorted(unknown_settings))
-            raise ProgramError(f"{path}: was exported by another version: unknown settings {names}; export anew")
-        found = cls(export, path.parent)
-        if found.digests["benchmark_sha256"] != export.benchmark_sha256:
-            where = found.benchmark.source.path
-            raise DataError(f"{where}: is not the data that was exported (sha256 differs); export anew")
-        if found.digests["program"] != export.program:
-            raise ProgramError(f"{path}: {export.method} has other prompts or settings than were exported; export anew")
-        return found
+        export = _read_export(path)
+        environment = cls(export, path.parent)
+        if environment.digests["benchmark_sha256"] != export.benchmark_sha256:
+            data_path = environment.benchmark.source.path
+            raise DataError(
+                f"{data_path}: is not the data that was exported (sha256 differs); export anew"
+            )
+        if environment.digests["program"] != export.program:
+            raise ProgramError(
+                f"{path}: {export.method} has other prompts or settings than were exported;"
+                " export anew"
+            )
+        return environment
 
-    def history(self, id: str) -> History:
-        """The sessions of a history that are written."""
-        return truncate_history(self.histories[id], self.export.sessions or len(self.histories[id]))
+    def history(self, history_id: str) -> History:
+        """Return a history, cut to the sessions that are written."""
+        history = self.histories[history_id]
+        return truncate_history(history, self.export.sessions or len(history))
 
-    def score(self, id: str, said: Sequence[str]) -> RolloutReward:
-        """Scores a history that was written with given completions."""
-        return self.rewarded.score(self.rewarded.replay(self.history(id), said), self.histories[id])
+    def score(self, history_id: str, completions: Sequence[str]) -> RolloutReward:
+        """Write a history with completions from elsewhere, and reward the memory.
 
-    def _reader(self) -> MeteredLM:
+        Args:
+            history_id: Which history was written.
+            completions: What the trained model answered, in the order of the calls.
+        """
+        rollout = self.scorer.replay(self.history(history_id), completions)
+        return self.scorer.score(rollout, self.histories[history_id])
+
+    def _load_reader(self) -> MeteredLM:
+        """Return the model that answers the questions: the one that the export names."""
         task = self.config.models.task
         execution = self.config.execution
         model_config = ModelConfig(
@@ -190,20 +249,58 @@ class Environment:
         )
         return language_model(task.name, model_config)
 
-    def _questions(self, history: History, sessions: int) -> Sequence[dspy.Example]:
-        found = self.benchmark.questions_after(history, sessions, self._asked[history])
-        return [example for example in found if self.benchmark.in_headline(example)]
+    def _questions_after(self, history: History, sessions: int) -> Sequence[dspy.Example]:
+        """Return the questions for the score that can be asked after so many sessions."""
+        examples = self._questions_by_history[history]
+        due_examples = self.benchmark.questions_after(history, sessions, examples)
+        return [example for example in due_examples if self.benchmark.in_headline(example)]
+
+
+def _exported_program(method: str, inputs: RunInputs, folder: Path) -> MemoryProgram:
+    """Return the program of a method, with an adapter that asks no endpoint what it can do."""
+    run = Run(inputs, Meter(), BudgetGuard(), RunFolder(folder))
+    program = run.program(method, inputs.benchmark, MemoryCache())
+    adapter = inputs.config.method.adapter or program.adapter
+    if adapter == "auto":
+        adapter = "chat"
+    return MemoryProgram(program.method, program.task, program.cache, adapter, program.name)
+
+
+def _reward_settings(settings: Mapping[str, Any]) -> RewardSettings:
+    """Return the settings of a reward; a name or a value that does not fit is a UserError."""
+    try:
+        return RewardSettings(**settings)
+    except ValidationError as error:
+        names = ", ".join(vars(RewardSettings()))
+        raise UserError(f"--reward-set: {validation_message(error)}; it has: {names}") from error
+
+
+def _read_export(path: Path) -> Export:
+    """Read an `export.json`; one that this version does not know is a ProgramError."""
+    try:
+        export = Export.model_validate(read_json(path))
+    except ValidationError as error:
+        raise ProgramError(
+            f"{path}: is no export: {validation_message(error)}; export anew"
+        ) from error
+    unknown_options = export.options.keys() - CONFIG_FIELDS.keys()
+    if unknown_options:
+        names = ", ".join(sorted(unknown_options))
+        raise ProgramError(
+            f"{path}: was exported by another version: unknown settings {names}; export anew"
+        )
+    return export
 
 
 def write(export: Export, folder: Path) -> dict[str, str | int]:
-    """Writes an export: a package for `verifiers`.
+    """Write an export as a package for `verifiers`.
 
     Args:
         export: What it is made of, without digests.
-        folder: Where to.
+        folder: A folder that is new or empty.
 
     Returns:
-        The folder, the name of the package, and how many histories it has.
+        The `folder`, the `name` of the package, and how many `histories` it has.
 
     Raises:
         UserError: The folder is not empty or cannot be written, or there is nothing to train on.
@@ -212,17 +309,22 @@ def write(export: Export, folder: Path) -> dict[str, str | int]:
     if any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty; choose another --out")
     environment = Environment(export, folder)
-    benchmark, histories = environment.benchmark.name, len(environment.histories)
-    if not histories:
-        raise UserError(f"the part {export.part} of {benchmark} has no history; choose another --split")
+    benchmark = environment.benchmark.name
+    if not environment.histories:
+        raise UserError(
+            f"the part {export.part} of {benchmark} has no history; choose another --split"
+        )
+
     name = re.sub(r"\W+", "_", f"mempiler_{environment.program.name}_{benchmark}").lower()
-    (folder / name).mkdir()
-    whole = export.model_copy(update=environment.digests).model_dump_json(indent=1) + "\n"
-    (folder / name / "export.json").write_text(whole, encoding="utf-8")
-    (folder / name / "__init__.py").write_text(_PACKAGE, encoding="utf-8")
+    package = folder / name
+    package.mkdir()
+    complete_export = export.model_copy(update=environment.digests)
+    text = complete_export.model_dump_json(indent=1) + "\n"
+    (package / "export.json").write_text(text, encoding="utf-8")
+    (package / "__init__.py").write_text(_PACKAGE, encoding="utf-8")
     project = _PYPROJECT.format(name=name, dashed=name.replace("_", "-"), benchmark=benchmark)
     (folder / "pyproject.toml").write_text(project, encoding="utf-8")
-    return {"folder": str(folder), "name": name, "histories": histories}
+    return {"folder": str(folder), "name": name, "histories": len(environment.histories)}
 
 
 _PYPROJECT = """\

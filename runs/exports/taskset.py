@@ -1,11 +1,13 @@
-"""An exported environment as a task set and harness of `verifiers` (0.4), which must be installed.
+"""An exported environment as task set, harness and environment of `verifiers` (0.4).
 
-    task      one history; its prompt is a description, for the writer's prompts come from the method
-    harness   runs the writer in this process; every call goes to the endpoint that the framework listens on
-    reward    the history written once more with the completions of the trace, and its questions asked
+    task      one history; its prompt only describes it, for the prompts come from the method
+    harness   runs the writer in this process; its calls go to the endpoint of the framework
+    reward    writes the history again with the completions of the trace, and asks the questions
 
-Calls of a writer do not continue one another, so each becomes a branch of the trace, and each branch a sample. The
-reward needs nothing but the trace: traces that were kept can be scored again.
+The calls of a writer do not continue one another. So each call is a branch of the trace, and each
+branch becomes a sample. The reward needs only the trace: kept traces can be scored again.
+
+`verifiers` must be installed. `environment.write` makes packages that call `make`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
@@ -25,27 +27,31 @@ from .environment import Environment
 
 
 class HistoryData(vf.TaskData):
-    """The history that is to be written."""
+    """Which history is to be written."""
 
     history: str
+    """Its id."""
 
 
 class HistoryTask(vf.Task[HistoryData]):
-    """One history."""
+    """The task to write one history."""
 
-    def __init__(self, data: HistoryData, config: Any, environment: Environment) -> None:
+    def __init__(self, data: HistoryData, config: vf.TaskConfig, environment: Environment) -> None:
         super().__init__(data, config)
         self.environment = environment
 
     def __deepcopy__(self, memo: object) -> HistoryTask:
+        # All tasks share one environment.
         return HistoryTask(self.data, self.config, self.environment)
 
     @vf.reward
     async def memory(self, trace: vf.Trace) -> float:
-        """The reward of the memory, see `optimizers.logo_grpo.reward`."""
-        scored = await asyncio.to_thread(self.environment.score, self.data.history, completions(trace))
-        trace.record_metrics({"score": scored.score, "penalty": scored.value - scored.reward})
-        return scored.reward
+        """Return the reward of the memory, see `optimizers.logo_grpo.reward`."""
+        reward = await asyncio.to_thread(
+            self.environment.score, self.data.history, completions(trace)
+        )
+        trace.record_metrics({"score": reward.score, "penalty": reward.value - reward.reward})
+        return reward.reward
 
 
 class WriterEnvConfig(vf.SingleAgentEnvConfig):
@@ -55,37 +61,54 @@ class WriterEnvConfig(vf.SingleAgentEnvConfig):
 
 
 class WriterEnv(vf.Env[WriterEnvConfig]):
-    """One history, one rollout."""
+    """An environment in which a rollout writes one history."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Lets the agent write the history."""
+        """Let the agent write the history."""
         await agents.agent.run(task)
 
 
 def completions(trace: vf.Trace) -> list[str]:
-    """The completions of a trace, in the order of the calls."""
-    nodes = [trace.nodes[call.node].message for call in trace.calls if call.node is not None]
-    return [str(message.content or "") for message in nodes]
+    """Return the completions of a trace, in the order of the calls."""
+    texts: list[str] = []
+    for call in trace.calls:
+        if call.node is not None:
+            message = trace.nodes[call.node].message
+            texts.append(str(message.content or ""))
+    return texts
 
 
-def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
-    """The task set, the harness and the environment of an export.
+class ExportClasses(NamedTuple):
+    """The classes that `verifiers` looks for in a package."""
+
+    taskset: type[vf.Taskset]
+    harness: type[vf.Harness]
+    env: type[vf.Env]
+
+
+def make(path: Path) -> ExportClasses:
+    """Return the classes of an export.
+
+    Packages that were exported before call this function, so it keeps its name.
 
     Args:
-        path: Its `export.json`; read once, when either is made.
+        path: Its `export.json`, which is read once, when the task set or the harness is made.
     """
-    opened = cache(lambda: Environment.open(path))
+
+    @cache
+    def open_environment() -> Environment:
+        return Environment.open(path)
 
     class HistoryTaskset(vf.Taskset[HistoryTask, vf.TasksetConfig]):
         """The histories of the exported part."""
 
         def load(self) -> list[HistoryTask]:
-            environment, found = opened(), []
-            for id in environment.histories:
-                told = f"{len(environment.history(id))} sessions of {environment.benchmark.name}"
-                data = HistoryData(name=id, prompt=f"Write the memory of {id}, {told}.", history=id)
-                found.append(HistoryTask(data, self.config.task, environment))
-            return found
+            environment = open_environment()
+            tasks: list[HistoryTask] = []
+            for history_id in environment.histories:
+                data = _describe_history(environment, history_id)
+                tasks.append(HistoryTask(data, self.config.task, environment))
+            return tasks
 
     class WriterHarness(vf.Harness[vf.HarnessConfig]):
         """Runs the method's writer."""
@@ -96,8 +119,9 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
 
         def __init__(self, config: vf.HarnessConfig) -> None:
             super().__init__(config)
-            self.environment = opened()
+            self.environment = open_environment()
 
+        # The framework passes these arguments, as `vf.Harness.launch` has them.
         async def launch(
             self,
             ctx: vf.ModelContext,
@@ -108,21 +132,48 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
             mcp_urls: dict[str, str],
             data: vf.TaskData,
         ) -> vf.ProgramResult:
-            environment, config = self.environment, self.environment.config
-            # The framework sets what is sampled, and repeats rollouts that failed.
-            name = f"openai/{ctx.model}"
-            engine = Engine(name, endpoint, secret, config.execution.timeout, config.execution.lm_deadline, 0)
-            lm = MeteredLM(name, cache=False, **engines(engine))
-            past = environment.history(data.model_dump()["history"])
-
-            def write() -> None:
-                with endpoint_errors():
-                    environment.rewarded.write(past, lm)
-
+            lm = _sampling_lm(self.environment, ctx.model, endpoint, secret)
+            history_id = data.model_dump()["history"]
             try:
-                await asyncio.to_thread(write)
+                await asyncio.to_thread(_write_history, self.environment, history_id, lm)
             except MempilerError as error:
                 return vf.ProgramResult(1, "", str(error))
             return vf.ProgramResult(0, "", "")
 
-    return HistoryTaskset, WriterHarness, WriterEnv
+    return ExportClasses(HistoryTaskset, WriterHarness, WriterEnv)
+
+
+def _describe_history(environment: Environment, history_id: str) -> HistoryData:
+    """Return the data of the task to write a history; no model is shown its prompt."""
+    session_count = len(environment.history(history_id))
+    prompt = (
+        f"Write the memory of {history_id},"
+        f" {session_count} sessions of {environment.benchmark.name}."
+    )
+    return HistoryData(name=history_id, prompt=prompt, history=history_id)
+
+
+def _sampling_lm(environment: Environment, model: str, endpoint: str, secret: str) -> MeteredLM:
+    """Return the model that is trained, at the endpoint of the framework.
+
+    The framework sets what is sampled, and repeats rollouts that failed. So nothing is cached, and
+    no call is repeated.
+    """
+    execution = environment.config.execution
+    name = f"openai/{model}"
+    engine = Engine(
+        name,
+        address=endpoint,
+        key=secret,
+        timeout=execution.timeout,
+        seconds=execution.lm_deadline,
+        retries=0,
+    )
+    return MeteredLM(name, cache=False, **engines(engine))
+
+
+def _write_history(environment: Environment, history_id: str, lm: MeteredLM) -> None:
+    """Write a history with a model."""
+    history = environment.history(history_id)
+    with endpoint_errors():
+        environment.scorer.write(history, lm)

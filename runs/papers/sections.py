@@ -17,8 +17,9 @@ from ..config import RunConfig
 from ..evaluate import Part
 from ..external import SYSTEM_PREFIX, can_be_planned
 from ..inputs import RunInputs
-from ..planning import Plan, plan_compile, plan_evaluate, plan_train
+from ..planning import Plan, plan_compile, plan_evaluate
 from ..repeating import resume_key
+from ..training_plan import plan_train
 from .paper import LOGO, Paper, Section, Variant
 from .trainings import TrainingChoices
 

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dspy
 import mempiler
@@ -17,7 +17,7 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.inputs import RunInputs
 from mempiler.runs.role_models import RoleModel, check_models, role_models
 from mempiler.runs.run import Run
-from mempiler.runs.train import _Job, check_reader, reward_reader
+from mempiler.runs.train import check_reader, load_reader, reward_reader
 
 from ..run_inputs import run_config, with_options
 
@@ -135,7 +135,8 @@ def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: A
     folder.write({"settings": {}})
     run = Run(inputs, Meter(), BudgetGuard(), folder)
     check_reader(inputs, reward_reader(inputs.config, course))
-    reader = _Job(run, cast(Any, None), cast(Any, None), cast(Any, None), course)._reader()
+    reader = load_reader(run, course)
+    assert reader is not None
     reader("Where?")
     assert (run.meter.read().calls["judge"], reader.kwargs["temperature"]) == (1, 0.0)
 

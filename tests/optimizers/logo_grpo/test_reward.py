@@ -26,7 +26,7 @@ from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.call_recorder import PredictorCall
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import recording
-from mempiler.runs.train import _Job, run_train
+from mempiler.runs.train import _TrainingJob, run_train
 
 from tests.optimizers.logo_grpo.conftest import fields, names_the_colour, person
 
@@ -130,7 +130,7 @@ def empty_handed(kind: str, text: str, rng: random.Random) -> str:
 
 def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lm = world(empty_handed).lm
-    monkeypatch.setattr(_Job, "_lm", lambda self: lm)
+    monkeypatch.setattr(_TrainingJob, "_load_start_model", lambda self: lm)
     inputs, found = run_inputs(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
     outcome = run_train("memory-r2", inputs, TrainingConfig("logo-grpo", settings=SETTINGS), out=tmp_path / "out")
     parts = inputs.split()

@@ -1,0 +1,318 @@
+"""`--plan` of a training: its calls and tokens, its hours, and the memory on each GPU.
+
+A budget of generated tokens says how many completions there can be, but not how long they are. So
+the number of steps, and all that follows from it, is a wide range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import dspy
+
+from ..engines.local.memory_plan import (
+    COLOCATED_SHARE,
+    GIGABYTE,
+    HALF_BYTES,
+    DeviceUse,
+    TrainingMemory,
+    reader_gigabytes,
+    vllm_use,
+)
+from ..engines.local.model_shape import ModelShape, model_shape
+from ..engines.local.processes import started_processes
+from ..engines.local.settings import Reinforcement
+from ..engines.model_names import LOCAL, is_local
+from ..optimizers.call_bounds import NOTHING, Range
+from ..optimizers.logo_grpo.journal import FILE
+from ..optimizers.logo_grpo.policy import questions_by_history
+from ..optimizers.logo_grpo.settings import Curriculum, TrainingSettings
+from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
+from ..programs.program import MemoryProgram
+from ..records import read_json
+from .config import RunConfig
+from .folder import RunFolder
+from .inputs import RunInputs
+from .plan_sizes import ProgramSizes, estimate_writing, measure_program
+from .planning import Plan, make_plan, start_program
+from .results_folder import results_folder
+from .split_plan import plan_split
+
+SHORTEST_COMPLETION = 8
+"""Tokens of the shortest completion that is expected of a predictor that writes."""
+
+# How far calls and tokens may be from what was measured, as factors.
+WRITING_SPREAD = Range(0.5, 1.5)
+"""The calls that write memories."""
+TOKENS_OF_TRAINING = Range(0.5, 2)
+"""The tokens of a training."""
+
+
+def plan_train(method: object, inputs: RunInputs, training: TrainingConfig) -> Plan:
+    """Return the plan of a training: its steps and validations, and the test before and after.
+
+    Hours follow from the completions a second of the last training of this model whose journal is
+    on this machine; without one they are not known. The cost is that of so many hours at
+    `usd_per_hour`.
+
+    Args:
+        method: The method, or the saved program, whose model is trained.
+        inputs: Data, models, and the method's settings.
+        training: How the model is trained.
+    """
+    config = inputs.config
+    benchmark = inputs.benchmark
+    split = inputs.split()
+    program = start_program(method, inputs, benchmark)
+    settings = training.training(0)
+    sizes = measure_program(program, benchmark, split.train)
+
+    steps = _plan_steps(settings, training.answer_tokens, split.train, sizes)
+    testing = _scoring_calls(program, split.test, sizes)
+    phases = {
+        "scoring before": testing,
+        "training": steps.calls,
+        "validating": _validation_calls(program, split.dev, sizes, settings, steps.count),
+        "scoring after": testing,
+    }
+    calls = sum(phases.values(), NOTHING)
+    tokens = sizes.tokens_of(calls, TOKENS_OF_TRAINING)
+    plan = make_plan(phases, tokens, sizes, config)
+    plan = replace(
+        plan,
+        split=plan_split(inputs),
+        devices=_gpu_memory(config, training, sizes),
+    )
+
+    completions_per_second = _recorded_rate(config.models.task.name)
+    if completions_per_second is None:
+        return plan
+    seconds = plan.calls.times(1 / completions_per_second)
+    plan = replace(plan, minutes=seconds.times(1 / 60))
+    if training.usd_per_hour is None:
+        return plan
+    return replace(plan, usd=seconds.times(training.usd_per_hour / 3600))
+
+
+def _scoring_calls(
+    program: MemoryProgram, examples: Sequence[dspy.Example], sizes: ProgramSizes
+) -> Range:
+    """Return the calls of writing the memories of some questions, and of answering them once."""
+    answering = sizes.answering.times(len(examples)).calls
+    writing = WRITING_SPREAD.times(estimate_writing(program, examples, sizes).calls)
+    return Range(answering, answering) + writing
+
+
+def _validation_calls(
+    program: MemoryProgram,
+    examples: Sequence[dspy.Example],
+    sizes: ProgramSizes,
+    settings: TrainingSettings,
+    steps: Range,
+) -> Range:
+    """Return the calls of all validations of a training that takes so many steps."""
+    # A validation scores the questions once greedily, and `samples` times by sampling.
+    validation = _scoring_calls(program, examples, sizes).times(1 + settings.samples)
+
+    # At least the start is validated. At most, there is one more after every so many steps, and one
+    # at the end of each stage.
+    stage_count = len(settings.curriculum.horizons)
+    most_validations = steps.high // settings.validate_every + stage_count + 1
+    return Range(validation.low, validation.high * most_validations)
+
+
+@dataclass(frozen=True)
+class _PlannedSteps:
+    """The steps of all stages of a training."""
+
+    count: Range
+    calls: Range
+    """Calls of all steps together."""
+
+
+@dataclass(frozen=True)
+class _StepCalls:
+    """Calls of a mean step."""
+
+    writing: float
+    answering: float
+
+
+def _plan_steps(
+    settings: TrainingSettings,
+    answer_tokens: int,
+    trainset: Sequence[dspy.Example],
+    sizes: ProgramSizes,
+) -> _PlannedSteps:
+    """Return how many steps a training takes, and their calls.
+
+    Args:
+        settings: How the model is trained.
+        answer_tokens: The most tokens of a completion.
+        trainset: The questions to learn from.
+        sizes: What writing and answering take.
+    """
+    curriculum = settings.curriculum
+    longest_history = max(len(example.history) for example in trainset)
+    horizons = curriculum.stages(longest_history)
+    step_calls = _mean_step(settings, horizons, trainset, sizes)
+
+    fewest = most = _planned_step_count(curriculum, len(horizons))
+    if curriculum.tokens is not None:
+        # The budget counts the tokens of completions that write. It lasts shortest if each has as
+        # many tokens as it may have, and longest if each is short. The last step of every stage may
+        # begin just before its budget is used up.
+        fewest_in_budget = curriculum.tokens / answer_tokens / step_calls.writing
+        most_in_budget = curriculum.tokens / SHORTEST_COMPLETION / step_calls.writing
+        fewest = min(fewest, fewest_in_budget)
+        most = min(most, most_in_budget + len(horizons))
+
+    # The low end leaves answers out.
+    calls = Range(
+        fewest * step_calls.writing * WRITING_SPREAD.low,
+        most * (step_calls.writing * WRITING_SPREAD.high + step_calls.answering),
+    )
+    return _PlannedSteps(Range(fewest, most), calls)
+
+
+def _planned_step_count(curriculum: Curriculum, stage_count: int) -> float:
+    """Return the steps of all stages; infinite if only the budget of tokens ends them."""
+    total = 0.0
+    for stage in range(stage_count):
+        steps = curriculum.steps_of(stage)
+        if steps is None:
+            return float("inf")
+        total += steps
+    return total
+
+
+def _mean_step(
+    settings: TrainingSettings,
+    horizons: Sequence[int],
+    trainset: Sequence[dspy.Example],
+    sizes: ProgramSizes,
+) -> _StepCalls:
+    """Return the calls of a step, as a mean over all stages.
+
+    Stages weigh by their steps, or alike where a budget of tokens ends them.
+
+    Args:
+        settings: How many rollouts and reruns a step has.
+        horizons: The sessions that are written in each stage.
+        trainset: The questions to learn from.
+        sizes: What writing and answering take.
+    """
+    questions = questions_by_history(trainset)
+    history_count = min(settings.histories, len(questions))
+    most_questions = max(len(examples) for examples in questions.values())
+    question_count = min(settings.reward.questions, most_questions)
+    rollouts = history_count * settings.num_rollouts
+    all_steps = _planned_step_count(settings.curriculum, len(horizons))
+
+    writing = answering = 0.0
+    for stage, horizon in enumerate(horizons):
+        stage_steps = settings.curriculum.steps_of(stage)
+        weight = 1 / len(horizons) if stage_steps is None else stage_steps / all_steps
+
+        # A rerun writes one session again. A session has its reruns by chance.
+        reruns = 0.0
+        if settings.objective != "grpo":
+            reruns = history_count * horizon * settings.local_fraction * settings.local_n
+
+        # Rollouts write all sessions of the horizon. Both are finalized and asked questions.
+        memories = rollouts + reruns
+        writing += (rollouts * horizon + reruns) * sizes.writing.calls * weight
+        writing += memories * sizes.finalizing.calls * weight
+        answering += memories * question_count * sizes.answering.calls * weight
+    return _StepCalls(writing, answering)
+
+
+def _recorded_rate(lm: str) -> float | None:
+    """Return the completions a second of the last training of a model in the results folder.
+
+    Updates of the weights count as time. None if no training of the model is there.
+    """
+    for journal in sorted(results_folder().glob(f"*/training/{FILE}"), reverse=True):
+        run_folder = RunFolder(journal.parent.parent)
+        if run_folder.read()["settings"].get("lm") != lm:
+            continue
+
+        completions = seconds = 0.0
+        for row in read_json(journal)["rows"]:
+            if "completions" in row:
+                completions += row["completions"]
+                seconds += row["seconds"]
+        if seconds:
+            return completions / seconds
+    return None
+
+
+def _gpu_memory(
+    config: RunConfig, training: TrainingConfig, sizes: ProgramSizes
+) -> tuple[DeviceUse, ...]:
+    """Return the memory that a training and its servers take on each GPU.
+
+    Nothing is known of a model whose shape is not known.
+    """
+    shape = _trained_shape(config.models.task.name)
+    if shape is None:
+        return ()
+
+    trainer = Reinforcement.parse(training.trainer_settings)
+    uses_vllm = bool(trainer.trl.get("use_vllm"))
+    # As TRL has it where nothing is said.
+    is_colocated = uses_vllm and trainer.trl.get("vllm_mode", "colocate") == "colocate"
+    colocated_share = 0.0
+    if is_colocated:
+        colocated_share = float(trainer.trl.get("vllm_gpu_memory_utilization", COLOCATED_SHARE))
+
+    training_memory = TrainingMemory(
+        shape,
+        gpus=training.train_gpus or started_processes(),
+        sharded=bool(trainer.trl.get("fsdp")),
+        rows=trainer.micro_batch_size,
+        tokens=_longest_row(training, sizes),
+        lora=training.lora,
+        has_reference=trainer.beta > 0,
+        is_checkpointed=trainer.gradient_checkpointing,
+        colocated=colocated_share,
+        capacity=training.gpu_memory,
+    )
+    devices = [training_memory.use()]
+    if uses_vllm and not is_colocated:
+        devices.append(_sampling_server(training, shape))
+    if training.answer_lm and training.reader_gpus:
+        devices.append(_answering_server(training.answer_lm, training.reader_gpus, training))
+    return tuple(devices)
+
+
+def _trained_shape(lm: str) -> ModelShape | None:
+    """Return the shape of the model that is trained; None if it is not known."""
+    if not is_local(lm) or lm == TINY:
+        return None
+    return model_shape(lm.removeprefix(LOCAL))
+
+
+def _longest_row(training: TrainingConfig, sizes: ProgramSizes) -> int:
+    """Return the tokens of a long prompt with its completion.
+
+    That is twice a mean call that writes, and as many tokens as a completion may have.
+    """
+    mean_tokens = 0.0
+    if sizes.writing.calls:
+        mean_tokens = sizes.writing.tokens / sizes.writing.calls
+    return int(2 * mean_tokens) + training.answer_tokens
+
+
+def _sampling_server(training: TrainingConfig, shape: ModelShape) -> DeviceUse:
+    """Return the memory of the server that samples: each of its GPUs has the whole model."""
+    gigabytes = shape.parameters * HALF_BYTES / GIGABYTE
+    return vllm_use("sampling", training.sampling_gpus or 1, gigabytes, training.gpu_memory)
+
+
+def _answering_server(lm: str, gpus: int, training: TrainingConfig) -> DeviceUse:
+    """Return the memory of the server that answers for rewards: its GPUs share the model."""
+    gigabytes = reader_gigabytes(lm)
+    gigabytes_of_gpu = None if gigabytes is None else gigabytes / gpus
+    return vllm_use("answers for rewards", gpus, gigabytes_of_gpu, training.gpu_memory)
