@@ -82,8 +82,9 @@ class BetterTogether(Optimizer):
             step.check_requirements(job)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds: the start and the result of each step are scored on the valset."""
+        """Return the bounds: the most calls of the steps are added up, and those of scoring."""
         valset = len(job.val)
+        # The start is scored on the valset.
         most_answers: float = valset
         most_recalls: float = 0
         most_writings: float = 0
@@ -91,6 +92,7 @@ class BetterTogether(Optimizer):
         for step in self.steps():
             bounds = step.call_bounds(job)
             if bounds is not None:
+                # The result of the step is scored on the valset too.
                 most_answers += bounds.answers.high + valset
                 most_recalls += bounds.recalls.high
                 most_writings += bounds.memory_writings.high
@@ -104,10 +106,13 @@ class BetterTogether(Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        # BetterTogether takes optimizers by key, and a strategy of such keys. The keys are the
+        # numbers of the steps (s0, s1), because one optimizer may come twice.
         teleprompters: dict[str, Any] = {}
         for number, step in enumerate(self.steps()):
             teleprompters[f"s{number}"] = _StepTeleprompter(job, step)
 
+        # BetterTogether requires predictors that have a model bound to them.
         job.student.set_lm(job.task_lm)
         teleprompter = dspy.BetterTogether(metric=job.metric_views.score, **teleprompters)
         compiled: Any = teleprompter.compile(
@@ -140,6 +145,10 @@ class _StepTeleprompter(Teleprompter):
         valset: Any = None,
         **kwargs: Any,
     ) -> Any:
+        """Run this step's optimizer on a copy of the student, the result of the steps before.
+
+        BetterTogether passes the other arguments too, but the job has what the optimizer needs.
+        """
         # An earlier step may have trained the weights.
         lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
         job = replace(self._job, student=student.deepcopy(), train=trainset, task_lm=lm)

@@ -37,12 +37,14 @@ class Bootstrap(BootstrapSettings, Optimizer):
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
         tries = bounds_of_tries(job, self, self.max_rounds)
         recalls = bounds_of_recalls(job, self)
-        # The memories of questions that nobody asks are not written.
-        asked_share = min(1.0, (tries.low + recalls.low) / len(job.train))
+        # One memory writing writes the memories of all training questions. Memories that no
+        # question is tried or recalled with are not written, so it can be less than one.
+        fewest_used_questions = tries.low + recalls.low
+        fewest_writings = min(1.0, fewest_used_questions / len(job.train))
         return CallBounds(
             answers=tries,
             recalls=recalls,
-            memory_writings=Range(asked_share, max(1, self.max_rounds)),
+            memory_writings=Range(fewest_writings, max(1, self.max_rounds)),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:

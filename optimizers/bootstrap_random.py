@@ -23,9 +23,6 @@ from .optimizer import Optimizer
 _CONSTRUCTOR_SETTINGS = ExtraSettings(dspy.BootstrapRS, ("max_rounds", "stop_at_score"))
 _COMPILE_SETTINGS = ExtraSettings(dspy.BootstrapRS.compile, ("labeled_sample",))
 
-_SETS_WITHOUT_SEED = 3
-"""DSPy scores three more programs: without demos, with labelled ones, with the first demos."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BootstrapRandom(BootstrapSettings, Optimizer):
@@ -47,22 +44,29 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
         require_bootstrapped_demos(self)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        sets = self.num_candidate_programs
-        tries = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
+        # Besides the sets from shuffled questions, DSPy bootstraps one from the questions in order.
+        bootstrapped_sets = self.num_candidate_programs + 1
+        # It also scores a program without demos, and one with labelled demos alone.
+        scored_programs = bootstrapped_sets + 2
+
+        tries_per_set = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
         valset = len(job.val)
         # At least: all sets are equal, so that each question is asked once.
-        fewest_answers = valset + tries.low
-        most_answers = (sets + _SETS_WITHOUT_SEED) * valset + (sets + 1) * tries.high
+        fewest_answers = valset + tries_per_set.low
+        most_answers = scored_programs * valset + bootstrapped_sets * tries_per_set.high
         return CallBounds(
             answers=Range(fewest_answers, most_answers),
             recalls=bounds_of_recalls(job, self),
-            memory_writings=Range(1, sets + 2),
+            # Only the predictor that answers gets labelled demos. So both programs without
+            # bootstrapped demos write the same memories.
+            memory_writings=Range(1, bootstrapped_sets + 1),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         teleprompter = dspy.BootstrapRS(
             metric=inputs.metric,
+            # Calls become demos if their answer reaches the threshold; sets compete by the score.
             metric_threshold=job.metric_views.threshold,
             num_threads=job.threads,
             max_errors=MAX_ERRORS,
@@ -80,11 +84,9 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
 
 
 def require_bootstrapped_demos(settings: BootstrapSettings) -> None:
-    """Raise a UserError if no demos are to be bootstrapped.
-
-    DSPy draws how many bootstrapped demos a set has, and begins at one.
-    """
-    if not settings.max_bootstrapped_demos:
+    """Raise a UserError if no demos are to be bootstrapped."""
+    # DSPy draws how many bootstrapped demos a set has: from 1 to `max_bootstrapped_demos`.
+    if settings.max_bootstrapped_demos == 0:
         raise UserError(
             "max_bootstrapped_demos = 0: each set of demos has 1 or more; "
             "for none choose --optimizer labeled"

@@ -17,6 +17,9 @@ from .demo_lengths import DemoLimits
 from .demos import DemoBuilder, DemoExample, question_of
 from .job import OptimizerJob
 
+_RECALLS_PER_DEMO = 2
+"""Training questions that are recalled at most for each labelled demo: some make none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BootstrapSettings(DemoLimits):
@@ -39,7 +42,7 @@ class BootstrapInputs:
     metric: Callable[..., Any]
     """The metric, which also shortens the traces that become demos."""
     max_labeled_demos: int
-    """How many demos fit a prompt."""
+    """Demos of one prompt, bootstrapped ones included: as many as are wanted and fit it."""
 
 
 def prepare_bootstrapping(
@@ -47,44 +50,51 @@ def prepare_bootstrapping(
 ) -> BootstrapInputs:
     """Choose the questions to try, and build the labelled demos among them.
 
-    Questions that make a labelled demo come first. They come alone where they are enough, because
-    DSPy draws its labelled demos from all questions that it is given.
-
     Args:
         job: What is to be compiled.
         settings: The settings of the optimizer.
         view: The form of the metric that the optimizer takes.
     """
-    max_tries = settings.max_tries
     builder = DemoBuilder(job, settings)
-    labeled_demos = min(settings.max_labeled_demos, max_tries)
-
+    max_tries = settings.max_tries
     demos: list[DemoExample] = []
-    max_labeled_demos = settings.max_labeled_demos
-    if labeled_demos:
-        demos = builder.build_demos(max_tries, 2 * max_tries)
-        max_labeled_demos = builder.count_fitting(
+    shown_demos = settings.max_labeled_demos
+    if settings.max_labeled_demos and max_tries:
+        # Every question that is tried may have a labelled demo, so more are built than are shown.
+        demos = builder.build_demos(max_tries, _RECALLS_PER_DEMO * max_tries)
+        shown_demos = builder.count_fitting(
             demos, settings.max_labeled_demos, settings.max_bootstrapped_demos
         )
 
-    trainset: list[dspy.Example] = []
-    trainset.extend(demos)
-    if not demos or len(demos) < labeled_demos:
-        trainset.extend(_questions_without_demo(job.train, demos))
-        trainset = trainset[:max_tries]
     metric = builder.shortening_metric(view, settings.max_bootstrapped_demos)
-    return BootstrapInputs(trainset, metric, max_labeled_demos)
+    return BootstrapInputs(_questions_to_try(job, settings, demos), metric, shown_demos)
+
+
+def _questions_to_try(
+    job: OptimizerJob, settings: BootstrapSettings, demos: Sequence[DemoExample]
+) -> list[dspy.Example]:
+    """Return the training questions that DSPy tries, those with a labelled demo first."""
+    wanted_demos = min(settings.max_labeled_demos, settings.max_tries)
+    has_enough_demos = len(demos) > 0 and len(demos) >= wanted_demos
+    if has_enough_demos:
+        # They come alone, because DSPy draws its labelled demos from all questions that it gets.
+        return list(demos)
+    questions = [*demos, *_questions_without_demo(job.train, demos)]
+    return list(questions[: settings.max_tries])
 
 
 def _questions_without_demo(
     examples: Sequence[dspy.Example], demos: Sequence[DemoExample]
 ) -> list[DemoExample]:
-    """Return the training questions of which no demo was made, as questions to try."""
+    """Return the training questions that no labelled demo was made from.
+
+    DSPy takes whatever it tries for a labelled demo too. So each question is wrapped into an
+    example that has the field `question` alone: without an answer, no prompt shows it as a demo.
+    """
     ids_with_demo = {id(question_of(demo)) for demo in demos}
     questions: list[DemoExample] = []
     for example in examples:
         if id(example) not in ids_with_demo:
-            # It has no output of a predictor, so that no prompt takes it for a labelled demo.
             fields = {"question": example.get("question")}
             questions.append(DemoExample(fields, question=example))
     return questions
@@ -99,7 +109,8 @@ def bounds_of_tries(job: OptimizerJob, settings: BootstrapSettings, rounds: int 
     most = min(settings.max_tries, len(job.train))
     fewest = min(settings.max_bootstrapped_demos, most)
     if settings.max_labeled_demos:
-        # There may be no more questions to try than labelled demos are wanted.
+        # Where enough labelled demos could be built, only their questions are tried
+        # (`_questions_to_try`), which may be as few as `max_labeled_demos`.
         fewest = min(fewest, settings.max_labeled_demos)
     return Range(fewest, most * rounds)
 
@@ -109,4 +120,5 @@ def bounds_of_recalls(job: OptimizerJob, settings: BootstrapSettings) -> Range:
     if not settings.max_labeled_demos:
         return NOTHING
     questions = len(job.train)
-    return Range(min(settings.max_tries, questions), min(2 * settings.max_tries, questions))
+    most = _RECALLS_PER_DEMO * settings.max_tries
+    return Range(min(settings.max_tries, questions), min(most, questions))

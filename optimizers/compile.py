@@ -104,6 +104,7 @@ def plan_job(
             optimizer needs is missing.
     """
     optimizer = config.make_optimizer()
+    # Only questions that count for the score are learned from.
     examples = [example for example in trainset if benchmark.in_headline(example)]
     fewest = _VALSET_SHARE if optimizer.needs_valset else 1
     if len(examples) < fewest:
@@ -112,7 +113,9 @@ def plan_job(
             f"the score, there are {len(examples)}; raise --train or widen --categories"
         )
 
-    valset_size = len(examples) // _VALSET_SHARE if optimizer.needs_valset else 0
+    valset_size = 0
+    if optimizer.needs_valset:
+        valset_size = len(examples) // _VALSET_SHARE
     random.Random(config.seed).shuffle(examples)
     job = OptimizerJob(
         student=program.staged(config.stage),
@@ -205,8 +208,10 @@ def _expect(
     """Tell the history how many questions will be asked, and warn if there are few proposals."""
     bounds = optimizer.call_bounds(job)
     if bounds is not None:
+        # The history reports the progress as a share of this number.
         history.max_questions = math.ceil(bounds.answers.high + bounds.recalls.high)
 
+    # The budget may allow too few calls for the proposals that the settings ask for.
     calls_left = guard.remaining(1.0).max_calls
     warning = optimizer.proposal_warning(job, calls_left)
     if warning is not None:
@@ -217,7 +222,12 @@ def _expect(
 def _run(
     optimizer: Optimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
 ) -> MemoryProgram | None:
-    """Return the optimizer's result; None if it was ended by the budget, or broke in paid work."""
+    """Return the optimizer's result; None if it was ended by the budget, or broke in paid work.
+
+    Raises:
+        MempilerError: Another error of ours than that of a limit or an endpoint.
+        Exception: The optimizer broke before it made any call, so there is nothing to rescue.
+    """
     refused_calls_before = guard.refused_calls
     calls_before = history.count_calls()
 

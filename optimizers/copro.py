@@ -34,20 +34,30 @@ class Copro(Optimizer):
     """Rounds."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds of `depth` rounds.
+
+        In each round, `breadth` instructions are proposed for each predictor, and the program is
+        scored with each of them on all training questions.
+        """
         predictors = job.predictor_count
-        requests = self.depth * predictors
-        candidates = self.breadth * requests
-        scored = candidates
+        proposal_requests = self.depth * predictors
+        proposed_instructions = self.breadth * proposal_requests
+
+        scored_programs = proposed_instructions
         if predictors > 1:
-            # Each round scores the candidates of all rounds before again, since the other
-            # predictors have new instructions: 1 + 2 + ... + depth times `breadth` of them.
-            scored = self.breadth * predictors * self.depth * (self.depth + 1) // 2
+            # Each round scores the instructions of all rounds before again, since the other
+            # predictors have new ones: 1 + 2 + ... + depth times `breadth` of them.
+            rounds_scored = self.depth * (self.depth + 1) // 2
+            scored_programs = self.breadth * predictors * rounds_scored
+
         questions = len(job.train)
+        # At least: all instructions are equal to the start's, so each question is asked once.
+        fewest_answers = questions if self.depth else 0
         return CallBounds(
-            # At least: all candidates are equal to the start.
-            answers=Range(min(1, self.depth) * questions, scored * questions),
-            memory_writings=Range(1, scored),
-            proposals=Range(requests, candidates),
+            answers=Range(fewest_answers, scored_programs * questions),
+            memory_writings=Range(1, scored_programs),
+            # One request asks for `breadth` instructions. At most: each is a call of its own.
+            proposals=Range(proposal_requests, proposed_instructions),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:

@@ -76,8 +76,11 @@ def teleprompter_metric(metric_views: MetricViews) -> Callable[..., Any]:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> Any:
+        """Score an answer in the form that the caller needs: the arguments show who calls."""
+        # Only GEPA asks about one predictor; it learns from the text of the feedback.
         if pred_name is not None:
             return metric_views.feedback(gold, pred, trace, pred_name, pred_trace)
+        # Bootstrapping passes the trace, and keeps its calls as demos if the answer is good.
         if trace is not None:
             return metric_views.passed(gold, pred, trace)
         return metric_views.score(gold, pred)

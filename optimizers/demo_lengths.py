@@ -60,6 +60,7 @@ def drop_demos_beyond_window(program: MemoryProgram, window: int) -> list[str]:
     """
     notes: list[str] = []
     for name, predictor in program.all_predictors().items():
+        # A predictor of `knn` holds more demos than it shows; it chooses some for each request.
         chooses_demos = getattr(predictor, "nearest", None) is not None
         lengths = [tokens_of_demo(demo) for demo in predictor.demos]
         if not lengths or chooses_demos:
@@ -70,10 +71,10 @@ def drop_demos_beyond_window(program: MemoryProgram, window: int) -> list[str]:
         free_tokens = prompt_tokens_of_window(window) - instruction_tokens - max(lengths)
 
         fitting = 0
-        total = 0
+        total_tokens = 0
         for length in lengths:
-            total += length
-            if total <= free_tokens:
+            total_tokens += length
+            if total_tokens <= free_tokens:
                 fitting += 1
         if fitting < len(lengths):
             notes.append(

@@ -58,7 +58,7 @@ FIRST_STEPS = 20
 """Steps at a small learning rate before all others."""
 BATCH = 24
 """Demonstrations of one step."""
-EXTRACTIONS = 0.3
+EXTRACTION_SHARE = 0.3
 """The share of the extractions that is learned from: they are easier than a manager's work."""
 
 
@@ -167,7 +167,8 @@ def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
 
     Args:
         seed: Decides the weights, the demonstrations and their order.
-        method: Memory-R2 with the settings of later; those of memory-env if None.
+        method: The method that the model will be used with; if None, Memory-R2 with its
+            settings for the benchmark memory-env.
 
     Raises:
         MissingDependencyError: torch or transformers is not installed.
@@ -175,6 +176,7 @@ def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
     """
     if method is None:
         method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
+    # Even and odd seeds, so that each teacher has users of its own.
     good = _demonstrations(method, USERS, 2 * seed, GOOD_TEACHER, seed)
     poor = _demonstrations(method, USERS // 2, 2 * seed + 1, POOR_TEACHER, seed)
 
@@ -198,14 +200,24 @@ def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
 def _demonstrations(
     method: MemoryR2, users: int, users_seed: int, errors: TeacherErrors, seed: int
 ) -> list[Demonstration]:
-    """Return what a teacher shows, with a share of the extractions that `seed` draws."""
+    """Return the demonstrations of a teacher, but only `EXTRACTION_SHARE` of its extractions.
+
+    Args:
+        method: Memory-R2.
+        users: How many users the teacher writes.
+        users_seed: Decides the users and the teacher's errors.
+        errors: How often the teacher is wrong.
+        seed: Draws which extractions are left out.
+    """
+    demonstrations = demonstrate(method, CompactAdapter(), users, seed=users_seed, errors=errors)
     rng = random.Random(seed)
     selected: list[Demonstration] = []
-    for demonstration in demonstrate(
-        method, CompactAdapter(), users, seed=users_seed, errors=errors
-    ):
+    for demonstration in demonstrations:
+        # `CompactAdapter` begins a prompt with the names of inputs and outputs. Of the two writing
+        # predictors, only the one that extracts has the output "facts".
         is_extraction = "-> facts" in demonstration.messages[0]["content"]
-        if not is_extraction or rng.random() < EXTRACTIONS:
+        # Extractions are easy to learn, so a few of them are enough.
+        if not is_extraction or rng.random() < EXTRACTION_SHARE:
             selected.append(demonstration)
     return selected
 
@@ -213,12 +225,13 @@ def _demonstrations(
 def _make_model(
     folder: Path, good: Sequence[Demonstration], poor: Sequence[Demonstration], seed: int
 ) -> Path:
-    """Create the model, warm it up on both teachers, and save it."""
+    """Create the model, warm it up on both teachers, and return the folder that it is saved in."""
     from ..engines.local import sft
     from ..engines.local.model import LocalModel
     from ..engines.local.settings import Finetuning
     from ..engines.local.tiny import create
 
+    # The tokenizer is made from the demonstrations, these ids and the benchmark's words.
     create(folder, [*good, *poor], [*_ids(), *vocabulary()], seed)
     model = LocalModel.load(folder, device="cpu")
 
@@ -243,6 +256,7 @@ def _make_model(
     )
     sft.fit(model, good, first_steps)
     sft.fit(model, good, good_steps)
+    # The poor teacher comes last, so that the model makes mistakes that training can correct.
     sft.fit(model, poor, poor_steps)
     return model.save(folder)
 

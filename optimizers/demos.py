@@ -139,6 +139,7 @@ class DemoBuilder:
 
         demos = [candidate.demo for candidate in candidates if candidate.evidence_share == 1]
         if candidates and not demos:
+            # Demos with a part of the evidence serve only where none has all of it.
             candidates.sort(key=lambda candidate: -candidate.evidence_share)
             demos = [candidate.demo for candidate in candidates]
             self._job.on_note(
@@ -154,23 +155,27 @@ class DemoBuilder:
         return self._spread_over_categories(demos)[:num_demos]
 
     def _try_questions(self, questions: Sequence[dspy.Example], num_demos: int) -> list[_Candidate]:
-        """Return the demos of the questions, until enough of them hold all of their evidence."""
+        """Build demos of the questions, until `num_demos` of them hold all of their evidence."""
         candidates: list[_Candidate] = []
-        complete = 0
+        complete_count = 0
         pool = ThreadPoolExecutor(max(1, self._job.threads))
         try:
+            # As many questions at a time as demos are wanted: recalling may cost calls.
             for start in range(0, len(questions), num_demos):
                 futures = []
                 for question in questions[start : start + num_demos]:
+                    # DSPy's settings are context variables, which threads do not inherit.
                     context = contextvars.copy_context()
                     futures.append(pool.submit(context.run, self._build_demo, question))
 
                 for future in futures:
                     candidate = future.result()
-                    if candidate is not None:
-                        candidates.append(candidate)
-                        complete += candidate.evidence_share == 1
-                if complete >= num_demos:
+                    if candidate is None:
+                        continue
+                    candidates.append(candidate)
+                    if candidate.evidence_share == 1:
+                        complete_count += 1
+                if complete_count >= num_demos:
                     break
         finally:
             pool.shutdown(cancel_futures=True)
@@ -181,24 +186,31 @@ class DemoBuilder:
     ) -> int:
         """Return how many of the wanted demos fit a prompt beside the request.
 
+        It holds for every mixture: whether all demos of the prompt are labelled, or as many as
+        possible are bootstrapped.
+
         Args:
             demos: The labelled demos that were built.
             wanted: How many demos a prompt shall have, bootstrapped ones included.
-            num_bootstrapped: How many of them are bootstrapped: inputs and outputs of real calls.
+            num_bootstrapped: How many of them may be bootstrapped: inputs and outputs of real
+                calls.
         """
         if not demos:
             return wanted
 
         budget = self._demo_budget()
-        longest = max(tokens_of_demo(demo) for demo in demos)
-        # Bootstrapped demos that are longer than their share of the budget get shortened.
+        longest_labeled = max(tokens_of_demo(demo) for demo in demos)
+        fitting_if_all_labeled = budget.tokens // longest_labeled
+
+        # A bootstrapped demo is taken to be as long as the longest request. Those that are longer
+        # than their share of the budget get shortened (`shorten_trace`).
         share = budget.tokens // max(1, num_bootstrapped)
-        bootstrapped_tokens = num_bootstrapped * min(max(self._request_tokens), share)
-        fitting = min(
-            wanted,
-            budget.tokens // longest,
-            num_bootstrapped + (budget.tokens - bootstrapped_tokens) // longest,
-        )
+        longest_bootstrapped = min(max(self._request_tokens), share)
+        tokens_beside_bootstrapped = budget.tokens - num_bootstrapped * longest_bootstrapped
+        fitting_beside_bootstrapped = tokens_beside_bootstrapped // longest_labeled
+        fitting_if_mixed = num_bootstrapped + fitting_beside_bootstrapped
+
+        fitting = min(wanted, fitting_if_all_labeled, fitting_if_mixed)
         if fitting < wanted:
             self._job.on_note(
                 f"{fitting} of {wanted} demos fit a prompt: "
@@ -236,6 +248,8 @@ class DemoBuilder:
     ) -> None:
         """Replace inputs of the answering predictor in `trace` that exceed their share of a prompt.
 
+        The new inputs are what the predictor would be asked with a shortened context.
+
         Args:
             trace: Predictors with their inputs and outputs, as DSPy records them; it is changed.
             example: The question.
@@ -250,6 +264,7 @@ class DemoBuilder:
             path = getattr(predictor, "path", "")
             if path not in self._predictors:
                 continue
+            # All demos of this kind share the budget of a prompt equally.
             max_tokens = self._demo_budget().tokens // max(1, num_bootstrapped)
             if tokens_of_fields(inputs) <= max_tokens:
                 continue
@@ -263,12 +278,15 @@ class DemoBuilder:
     def _demo_budget(self) -> _DemoBudget:
         """Return the tokens that the demos of a prompt may have, by the settings and the model."""
         max_tokens = self._limits.max_demo_tokens
+        # Only models in this process tell how long a prompt may be.
         window = getattr(self._job.task_lm, "window", None)
         if window is None:
             return _DemoBudget(max_tokens, "max_demo_tokens")
 
+        # The demos have what is left beside the longest instructions and the longest request.
         instruction_tokens = 0
         for predictor in self._predictors.values():
+            # Counted like one more field of the prompt.
             instructions = {"": signature_of(predictor).instructions}
             instruction_tokens = max(instruction_tokens, tokens_of_fields(instructions))
         request_tokens = max(self._request_tokens, default=0)
@@ -296,23 +314,25 @@ class DemoBuilder:
         return any(_gold_outputs(predictor, example) for predictor in self._predictors.values())
 
     def _build_demo(self, example: dspy.Example) -> _Candidate | None:
-        """Return the demo of a question; None if there can be none."""
+        """Return the demo of a question; None if none can be made, whatever the reason."""
         try:
             request = self._request_for(example)
         except MempilerError:
             # A limit was reached, or the endpoint is dead.
             raise
         except Exception:
+            # The program fails on this question, perhaps not on the others.
             return None
         if request is None:
             return None
 
+        # The demos' budget depends on the longest request.
         self._request_tokens.append(request.full_tokens)
         predictor = request.call.predictor
         signature = signature_of(predictor)
         fields = {**request.call.inputs, **_gold_outputs(predictor, example)}
         try:
-            # As it will be loaded: what does not survive being saved is no demo.
+            # The fields as they come back from a saved program: what saving loses is no demo.
             values = load_values(signature, dump_values(signature, fields), "")
         except ProgramError:
             return None
@@ -325,28 +345,37 @@ class DemoBuilder:
         return _Candidate(DemoExample(demo_fields, question=example), request.evidence_share)
 
     def _request_for(self, example: dspy.Example) -> _Request | None:
-        """Return what the answering predictor is asked; None if too little evidence is recalled."""
+        """Return what the answering predictor is asked; None if too little evidence is recalled.
+
+        The demo shows the request with a shortened context. The request with the whole context is
+        made as well, because its length decides how much room a prompt has for demos.
+        """
         program = self._job.student
         with dspy.context(trace=None, adapter=program.current_adapter()):
             query, context, _ = program.recall_for(example)
-        full_call = self._record_request(context, query)
 
         short_context, short_query = self._shorten(example, context, query)
         evidence_share = _evidence_share(example, short_context, short_query)
-        if full_call is None or evidence_share < MIN_EVIDENCE_SHARE:
+        if evidence_share < MIN_EVIDENCE_SHARE:
             return None
+
         short_call = self._record_request(short_context, short_query)
-        if short_call is None:
+        full_call = self._record_request(context, query)
+        if short_call is None or full_call is None:
             return None
         return _Request(short_call, tokens_of_fields(full_call.inputs), evidence_share)
 
     def _shorten(
         self, example: dspy.Example, context: Context, query: Query
     ) -> tuple[Context, Query]:
-        """Return context and query, both within the tokens of a demo's context."""
+        """Return context and query, each shortened to the tokens of a demo's context.
+
+        The context is shortened around its evidence. Of the actions that a query shows, as in
+        tasks about behavior, the newest stay.
+        """
         max_tokens = self._limits.demo_context_tokens
 
-        # Measured as the task shows them: resolved dates make lines longer.
+        # Both are measured as the task shows them: resolved dates make lines longer.
         items = self._task.items_as_shown(query.shown_items)
         item_tokens = 0
         for item in items:
@@ -361,9 +390,13 @@ class DemoBuilder:
         return short_context, query.model_copy(update={"shown_items": tuple(items)})
 
     def _record_request(self, context: Context, query: Query) -> PredictorCall | None:
-        """Return what the answering predictor would be asked; no model is called."""
+        """Return what the answering predictor would be asked; no model is called.
+
+        None if the task does not ask one of the predictors that the optimizer may change.
+        """
         without_model = dspy.context(lm=None, trace=None, callbacks=[])
-        # The task fails at its first predictor, which is recorded by then.
+        # Without a model, the task fails at its first predictor. Its call is recorded by then, and
+        # the error is of no interest.
         with recording() as recorder, without_model, suppress(Exception):
             self._task(context=context, query=query)
         for call in recorder.calls:
@@ -378,6 +411,8 @@ def _evidence_share(example: dspy.Example, context: Context, query: Query) -> fl
     if not evidence_ids:
         return 1.0
 
+    # Hits such as summaries do not rest on particular turns. So the turns that they name count
+    # only where no other hit was recalled.
     has_evidence_hits = any(hit.is_evidence for hit in context.hits)
     recalled_ids = context.evidence if has_evidence_hits else context.sources
     shown_ids = {*recalled_ids, *query.shown_turn_ids}

@@ -51,8 +51,8 @@ class Finetune(Optimizer):
     """Rank of the adapter that is trained; None trains all weights."""
 
     def check_requirements(self, job: OptimizerJob) -> None:
-        # DSPy's provider for openai/... sends the data to OpenAI itself, whatever the model's own
-        # address is.
+        # A model with an address of its own is refused, though its provider may say that it can
+        # fine-tune: DSPy's provider for openai/... sends the data to OpenAI all the same.
         has_own_address = "api_base" in job.task_lm.kwargs
         provider = getattr(job.task_lm, "provider", None)
         if has_own_address or not getattr(provider, "finetunable", False):
@@ -61,6 +61,7 @@ class Finetune(Optimizer):
                 "choose another --lm, or a prompt optimizer"
             )
         if is_local(job.task_lm.model):
+            # Raises a UserError if a setting is wrong.
             Finetuning.parse(self._training_settings(job))
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
@@ -68,6 +69,7 @@ class Finetune(Optimizer):
         return CallBounds(answers=Range(questions, questions), memory_writings=Range(1, 1))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        # DSPy trains the model that is bound to the predictors.
         job.student.set_lm(job.task_lm)
         teleprompter = PassedFinetune(
             metric=job.metric_views.passed,
@@ -103,7 +105,8 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
     if start is None:
         return None
     for predictor in program.all_predictors().values():
-        # Some optimizers bind copies of the LM that sample differently; these keep its name.
+        # A trained LM has a name of its own. Some optimizers bind copies of the LM that sample
+        # differently; these keep its name.
         if predictor.lm is not None and predictor.lm.model != start.model:
             return predictor.lm
     return None
@@ -125,13 +128,15 @@ class PassedFinetune(dspy.BootstrapFinetune):
             teacher: The program whose calls are learned; the student if None.
         """
         runs = bootstrap_trace_data(teacher or student, trainset, self.metric, self.num_threads)
+        # The score is a bool of `passed`, -1 for an unreadable completion, or None.
         passed = [run for run in runs if (run["score"] or 0) > 0]
 
         predictors = student.predictors()
+        # All predictors have the same one.
         lm = predictors[0].lm
         adapter = self.adapter[lm] or dspy.settings.adapter or dspy.ChatAdapter()
-        # With `multitask` one model learns all calls; otherwise there is a model for the calls at
-        # each position of a run.
+        # A model is trained for the calls at each position of a run. With `multitask` one model
+        # learns all calls: None stands for all positions.
         positions: list[int | None] = list(range(len(predictors)))
         if self.multitask:
             positions = [None]
@@ -146,9 +151,13 @@ class PassedFinetune(dspy.BootstrapFinetune):
             }
         trained_lms = self.finetune_lms(jobs)
 
-        for number, predictor in enumerate(predictors):
-            predictor.lm = trained_lms[None if self.multitask else number]
+        for position, predictor in enumerate(predictors):
+            if self.multitask:
+                predictor.lm = trained_lms[None]
+            else:
+                predictor.lm = trained_lms[position]
             if self.exclude_demos:
+                # The model learned its calls without demos, so it is asked without them.
                 predictor.demos = []
         return student
 

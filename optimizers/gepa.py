@@ -104,30 +104,42 @@ class Gepa(Optimizer):
             raise UserError(f"gepa takes one of {', '.join(budgets)}; leave out the others")
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds.
+
+        GEPA scores the start on the valset. Then each round asks a minibatch, proposes new
+        instructions, asks the minibatch again, and scores the valset if the answers got better.
+        """
         budget = self._budget(job)
         valset = len(job.val)
         answers_per_proposal = self._answers_per_proposal()
-        rounds = max(0, budget - valset) / answers_per_proposal
+        # A budget for questions does not have to be a whole number of rounds.
+        most_rounds = max(0, budget - valset) / answers_per_proposal
+        # GEPA looks at its budget only between rounds, so the last round may exceed it.
+        most_excess = answers_per_proposal + valset
         return CallBounds(
-            # At least: the start is scored. The last round may exceed the budget by one valset and
-            # its minibatches.
-            answers=Range(min(budget, valset), budget + valset + answers_per_proposal),
-            memory_writings=Range(1, rounds + 1),
-            proposals=Range(0, rounds + 2),
+            # At least: the start is scored.
+            answers=Range(min(budget, valset), budget + most_excess),
+            # At most: the start writes the memories, and so does each program that is proposed.
+            memory_writings=Range(1, 1 + most_rounds),
+            # One more for a round that the budget allows in part, and one as a margin.
+            proposals=Range(0, most_rounds + 2),
         )
 
     def proposal_warning(self, job: OptimizerJob, calls_left: int | None) -> str | None:
         budget = self._budget(job)
         valset = len(job.val)
         answers_per_proposal = self._answers_per_proposal()
-        proposals = math.ceil(max(0, budget - valset) / answers_per_proposal)
+        # The start is scored on the valset before the first proposal.
+        answers_for_proposals = max(0, budget - valset)
+        proposals = math.ceil(answers_for_proposals / answers_per_proposal)
         limit = f"max_metric_calls = {budget}"
 
         if calls_left is not None:
             # A proposal is a call itself.
-            affordable = math.ceil(max(0, calls_left - valset) / (answers_per_proposal + 1))
-            if affordable < proposals:
-                proposals = affordable
+            calls_per_proposal = answers_per_proposal + 1
+            affordable_proposals = math.ceil(max(0, calls_left - valset) / calls_per_proposal)
+            if affordable_proposals < proposals:
+                proposals = affordable_proposals
                 limit = f"the {calls_left} calls that are left"
 
         reason = (
@@ -137,16 +149,19 @@ class Gepa(Optimizer):
         return few_proposals_line(self.name, proposals, reason)
 
     def _budget(self, job: OptimizerJob) -> int:
-        """Return how many questions are asked in all, as the settings or DSPy have it."""
-        questions = len(job.train) + len(job.val)
+        """Return how many questions are asked in all: by the setting that is set, or our default.
+
+        `auto` and `max_full_evals` are DSPy's settings, and are counted as DSPy counts them.
+        """
         auto = self.extra.get("auto")
         if auto:
             candidates = AUTO_RUN_SETTINGS[auto]["n"]
-            # The method uses nothing of its object, whose constructor asks for models.
+            # The constructor of GEPA asks for models, but this method does not use its object. So
+            # it is called without one: None is `self`.
             auto_budget = cast("Any", dspy.GEPA).auto_budget
             return auto_budget(None, job.predictor_count, candidates, len(job.val))
         if self.extra.get("max_full_evals"):
-            return self.extra["max_full_evals"] * questions
+            return self.extra["max_full_evals"] * (len(job.train) + len(job.val))
         if self.max_metric_calls is not None:
             return self.max_metric_calls
         return _default_budget(job)

@@ -123,6 +123,7 @@ class CandidateHistory(BaseCallback):
             return
 
         n = len(outputs.results)
+        # `dspy.Evaluate` returns percent.
         score = outputs.score / 100
         self.add(score, n)
 
@@ -132,6 +133,7 @@ class CandidateHistory(BaseCallback):
             return
         with self._lock:
             best = self._best
+            # A score on a minibatch does not compete with one on all questions.
             if best is None or (n, score) > (best.n, best.score):
                 self._best = _BestCandidate(n, score, running.program.deepcopy())
 
@@ -163,12 +165,15 @@ class CandidateHistory(BaseCallback):
             self.candidates.append(Candidate(number, float(score), n, calls, usage.cost))
 
     def add_simba_scores(self, compiled: Any, n: int) -> None:
-        """Add the candidates that SIMBA has scored and logged in its program.
+        """Add the candidates that SIMBA scored; nothing if another optimizer ran.
+
+        SIMBA does not score by `dspy.Evaluate`, but attaches its scores to the program it returns.
 
         Args:
             compiled: What an optimizer returned.
-            n: The questions that SIMBA scores candidates on.
+            n: How many questions SIMBA scores candidates on.
         """
+        # Other optimizers attach logs of the same name without these scores.
         for log in getattr(compiled, "trial_logs", {}).values():
             if isinstance(log, dict) and "train_score" in log:
                 self.add(log["train_score"], n)

@@ -46,23 +46,32 @@ class InferRules(BootstrapSettings, Optimizer):
     """Rules of each predictor."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds.
+
+        DSPy bootstraps one set of demos. Then it makes `num_candidates` programs: it has rules
+        proposed for each predictor, and scores the program on the valset. The start is not scored.
+        """
         valset = len(job.val)
         tries = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
-        requests = self.num_candidates * job.predictor_count
+
+        # An answer that cannot be read is asked for again, `ATTEMPTS` times in all.
+        rule_requests = self.num_candidates * job.predictor_count
+        most_proposals = ATTEMPTS * rule_requests
         return CallBounds(
             # At least: all candidates are equal, since no rules could be read.
             answers=Range(valset + tries.low, self.num_candidates * valset + tries.high),
             recalls=bounds_of_recalls(job, self),
-            memory_writings=Range(1, self.num_candidates + 1),
-            # An answer that cannot be read is asked for again.
-            proposals=Range(self.num_candidates, ATTEMPTS * requests),
+            # At most: once to bootstrap, and once for each candidate, which may write differently.
+            memory_writings=Range(1, 1 + self.num_candidates),
+            # DSPy makes every request a new one, so each candidate costs one call or more.
+            proposals=Range(self.num_candidates, most_proposals),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         teleprompter = TolerantInferRules(
-            job.prompt_lm,
-            self.max_demo_tokens,
+            prompt_lm=job.prompt_lm,
+            max_demo_tokens=self.max_demo_tokens,
             metric=inputs.metric,
             metric_threshold=job.metric_views.threshold,
             num_threads=job.threads,
@@ -112,10 +121,11 @@ class TolerantInferRules(dspy.InferRules):
         return demos[: max(1, fitting)]
 
     def induce_natural_language_rules(self, predictor: Any, trainset: Any) -> Any:
-        """Return the rules; none if not even one example fits the prompt model."""
+        """Return the rules as text; "" if not even one example fits the prompt model."""
         try:
             return super().induce_natural_language_rules(predictor, trainset)
         except RuntimeError as error:
+            # DSPy raises it after it has left out one example after another.
             if isinstance(error.__cause__, PromptTooLongError):
                 return ""
             raise
@@ -126,21 +136,24 @@ class TolerantInferRules(dspy.InferRules):
 
 
 class _TolerantRulesInduction(RulesInductionProgram):
-    """Returns no rules if they cannot be read, or the request is refused for its content.
-
-    Raises:
-        PromptTooLongError: The request is refused for its length.
-    """
+    """Returns no rules if they cannot be read, or the request is refused for its content."""
 
     def __init__(self, num_rules: int, prompt_lm: MeteredLM) -> None:
         super().__init__(num_rules, teacher_settings={"lm": prompt_lm})
 
     def forward(self, examples_text: str) -> str:
+        """Return the rules that the examples suggest; "" if no rules can be had.
+
+        Raises:
+            PromptTooLongError: The request is refused for its length.
+        """
         try:
             return super().forward(examples_text)
         except Exception as error:
             if failure_kind(error) == "too-long":
+                # DSPy's InferRules catches this ValueError and asks again with one example less.
                 raise PromptTooLongError("the examples do not fit the model") from error
             if concerns_prompt(error):
+                # Without rules, the predictor keeps its instructions.
                 return ""
             raise

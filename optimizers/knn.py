@@ -35,8 +35,9 @@ class Knn(DemoLimits, Optimizer):
     def run(self, job: OptimizerJob) -> MemoryProgram:
         builder = DemoBuilder(job, self)
         demos = builder.build_demos(len(job.train))
+        demos_per_prompt = builder.count_fitting(demos, self.k)
         # DSPy's KNNFewShot replaces `forward`, which cannot be saved. Here each predictor holds all
-        # demos and chooses among them at every call.
+        # demos, and at every call shows as many of the nearest as `nearest` says.
         for predictor in give_demos(job.student, demos):
-            predictor.nearest = builder.count_fitting(demos, self.k)
+            predictor.nearest = demos_per_prompt
         return job.student

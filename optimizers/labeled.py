@@ -38,9 +38,12 @@ class Labeled(DemoLimits, Optimizer):
         questions = len(job.train)
         fewest = min(self.max_labeled_demos, questions)
         most = min(TRIES_PER_DEMO * self.max_labeled_demos, questions)
+        # One memory writing writes the memories of all training questions. Only those of recalled
+        # questions are written, so it can be less than one.
+        fewest_writings = fewest / questions
         return CallBounds(
             recalls=Range(fewest, most),
-            memory_writings=Range(fewest / questions, 1),
+            memory_writings=Range(fewest_writings, 1),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:

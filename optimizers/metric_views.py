@@ -143,7 +143,15 @@ def _reader_feedback(
     feedback: str,
     inputs: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Return the metric's feedback after a sentence on the evidence that the call was shown."""
+    """Return the metric's feedback after a sentence on the evidence that the call was shown.
+
+    Args:
+        example: The question.
+        steps_by_turn: How far each turn of evidence came; turns of which it is not known are not
+            in it, and nothing is said of them unless the inputs show them.
+        feedback: The metric's feedback on the answer.
+        inputs: The inputs of the calls that read.
+    """
     turn_ids = list(example.get("evidence_ids") or ())
     if not turn_ids:
         return feedback
@@ -164,6 +172,8 @@ def _reader_feedback(
         )
     if missing_ids:
         return f"Of the evidence, {', '.join(missing_ids)} was not in the context. {feedback}"
+
+    # Nothing is known to be missing; the turns that are not shown are of unknown fate.
     if shown_ids and len(shown_ids) == len(turn_ids):
         return f"The evidence was in the context. {feedback}"
     if shown_ids:

@@ -48,6 +48,16 @@ _MOST_VIEWS = 10
 """Such calls at most; one more sums them up."""
 
 
+@dataclass(frozen=True)
+class _SearchSize:
+    """How much MIPROv2 tries."""
+
+    candidates: int
+    """Instructions, and sets of demos, for each predictor."""
+    trials: int
+    """Combinations of them that are scored."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mipro(BootstrapSettings, Optimizer):
     """Search instructions and demos together."""
@@ -86,49 +96,67 @@ class Mipro(BootstrapSettings, Optimizer):
             require_bootstrapped_demos(self)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        candidates, trials = self._candidates_and_trials(job)
+        """Return the bounds of MIPROv2's phases: sets of demos, instructions, trials of both."""
+        size = self._search_size(job)
         valset = len(job.val)
-        tries = bounds_of_tries(job, self)
 
-        smallest_minibatch = MIN_MINIBATCH_SIZE if self.auto else 0
-        if valset > max(self.minibatch_size, smallest_minibatch):
-            # The start is scored on the whole valset, then a candidate after every so many
-            # minibatches and at the end.
-            interval = self.extra.get("minibatch_full_eval_steps", _DEFAULT_FULL_EVAL_STEPS)
-            full_scorings = trials // interval + 2
-            most_scored = trials * self.minibatch_size + full_scorings * valset
-        else:
-            most_scored = (trials + 1) * valset
+        # Two sets of demos are not bootstrapped: an empty one, and one of labelled demos alone.
+        bootstrapped_sets = max(1, size.candidates - 2)
+        demo_sets = bootstrapped_sets + 2
+        tries_per_set = bounds_of_tries(job, self)
+        most_bootstrap_answers = bootstrapped_sets * tries_per_set.high
+        most_trial_answers = self._most_trial_answers(size.trials, valset)
 
-        # Of the sets of demos one is empty and one has labelled demos alone.
-        bootstrapped_sets = max(1, candidates - 2)
-        # At least: all candidates are equal to the start.
-        answers = Range(valset + tries.low, most_scored + bootstrapped_sets * tries.high)
+        # Before it proposes, DSPy has the training questions described, some at a time, and then
+        # has the descriptions summed up.
         view_size = self.extra.get("view_data_batch_size", _DEFAULT_VIEW_SIZE)
-        views = min(_MOST_VIEWS, math.ceil(tries.high / view_size))
-        most_proposals = _CALLS_PER_PROPOSAL * candidates * job.predictor_count
+        views = min(_MOST_VIEWS, math.ceil(tries_per_set.high / view_size))
+        description_calls = views + 1
+        most_proposal_calls = _CALLS_PER_PROPOSAL * size.candidates * job.predictor_count
         return CallBounds(
-            answers=answers,
+            # At least: all candidates are equal to the start, which is scored once.
+            answers=Range(valset + tries_per_set.low, most_trial_answers + most_bootstrap_answers),
             recalls=bounds_of_recalls(job, self),
-            memory_writings=Range(1, trials + bootstrapped_sets + 2),
-            proposals=Range(job.predictor_count, most_proposals + views + 1),
+            # At most: each trial and each set of demos makes a program that writes differently.
+            memory_writings=Range(1, size.trials + demo_sets),
+            proposals=Range(job.predictor_count, most_proposal_calls + description_calls),
         )
 
-    def _candidates_and_trials(self, job: OptimizerJob) -> tuple[int, int]:
-        """Return the numbers of candidates and of trials, those of DSPy if `auto` is set."""
+    def _most_trial_answers(self, trials: int, valset: int) -> int:
+        """Return how many questions are asked at most to score the start and all trials."""
+        # With `auto`, DSPy takes no minibatches of a valset up to this size.
+        largest_whole_valset = MIN_MINIBATCH_SIZE if self.auto else 0
+        if valset <= max(self.minibatch_size, largest_whole_valset):
+            return (trials + 1) * valset
+
+        # The start is scored on the whole valset, then a candidate after every `interval`
+        # minibatches, and once more at the end.
+        interval = self.extra.get("minibatch_full_eval_steps", _DEFAULT_FULL_EVAL_STEPS)
+        full_scorings = 1 + trials // interval + 1
+        return trials * self.minibatch_size + full_scorings * valset
+
+    def _search_size(self, job: OptimizerJob) -> _SearchSize:
+        """Return how much is tried: by the settings, or as DSPy computes it if `auto` is set."""
         if self.auto is None:
-            return self.num_candidates, self.num_trials
+            return _SearchSize(self.num_candidates, self.num_trials)
         candidates: int = AUTO_RUN_SETTINGS[self.auto]["n"]
-        # Instructions and demos of each predictor are chosen.
+        # Each predictor has two choices: its instructions and its demos.
         choices = 2 * job.predictor_count
+        # DSPy's formula for the number of trials.
         trials = max(2 * choices * math.log2(candidates), 1.5 * candidates)
-        return candidates, int(trials)
+        return _SearchSize(candidates, int(trials))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         valset = list(job.val)
-        # With `auto`, DSPy chooses both numbers, and refuses to be given any.
-        chooses_numbers = self.auto is not None
+
+        # With `auto`, DSPy computes both numbers itself, and raises an error if it gets any.
+        num_candidates = None
+        num_trials = None
+        if self.auto is None:
+            num_candidates = self.num_candidates
+            num_trials = self.num_trials
+
         teleprompter = TolerantMIPROv2(
             metric=inputs.metric,
             metric_threshold=job.metric_views.threshold,
@@ -138,7 +166,7 @@ class Mipro(BootstrapSettings, Optimizer):
             task_model=job.task_lm,
             seed=job.seed,
             auto=self.auto,
-            num_candidates=None if chooses_numbers else self.num_candidates,
+            num_candidates=num_candidates,
             max_bootstrapped_demos=self.max_bootstrapped_demos,
             max_labeled_demos=inputs.max_labeled_demos,
             **_CONSTRUCTOR_SETTINGS.select(self.extra),
@@ -147,7 +175,8 @@ class Mipro(BootstrapSettings, Optimizer):
             job.student,
             trainset=inputs.trainset,
             valset=valset,
-            num_trials=None if chooses_numbers else self.num_trials,
+            num_trials=num_trials,
+            # DSPy refuses minibatches that are larger than the valset.
             minibatch=len(valset) > self.minibatch_size,
             minibatch_size=min(self.minibatch_size, len(valset)),
             **_COMPILE_SETTINGS.select(self.extra),

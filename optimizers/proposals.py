@@ -92,9 +92,12 @@ class Proposals(BaseCallback):
     def on_module_end(
         self, call_id: str, outputs: Any | None, exception: BaseException | None = None
     ) -> None:
-        """Count a proposal that was given up, once for all modules its error passes through."""
+        """Count the proposal as given up if its error ends a module."""
         is_proposing = isinstance(dspy.settings.lm, ProposingLM)
-        if not is_proposing or exception is None or exception is self._last_error:
+        if not is_proposing or exception is None:
+            return
+        # One error may end several modules inside one another; it is counted once.
+        if exception is self._last_error:
             return
         if concerns_prompt(exception):
             self._last_error = exception
@@ -112,10 +115,12 @@ class ProposingLM(MeteredLM):
 
         Args:
             lm: The prompt model.
-            proposals: Counts the proposals. It must be a callback of the context of the calls.
+            proposals: Counts the proposals. It has to be among DSPy's callbacks while the model is
+                called, because it tells the model how its answers are read. Otherwise no answer is
+                checked, and none is asked for again.
         """
+        # Like `dspy.LM.copy`, this bypasses the constructor, which cannot take over another model.
         proposing_lm = cls.__new__(cls)
-        # As `copy` makes it, since the constructor of `dspy.LM` cannot take over another model.
         proposing_lm.__dict__.update(lm.copy().__dict__)
         proposing_lm.proposals = proposals
         return proposing_lm
@@ -152,14 +157,17 @@ class ProposingLM(MeteredLM):
         return readable
 
     def _settings_of_next_attempt(self, kwargs: dict[str, Any], attempt: int) -> dict[str, Any]:
-        """Return settings with a number of their own.
+        """Return the settings for asking the same request once more.
 
-        So no cache answers the next attempt, and a resumed run finds its answer by the number.
+        Answers are cached by `rollout_id` among others. So the next attempt has another one, which
+        follows from the request's own and the number of the attempt: no cache knows it yet, and a
+        run that is resumed finds the answer under it again.
         """
         merged = {**self.kwargs, **kwargs}
-        number = zlib.crc32(f"{merged.get('rollout_id')} attempt {attempt}".encode())
+        rollout_id = zlib.crc32(f"{merged.get('rollout_id')} attempt {attempt}".encode())
+        # In DSPy, a `rollout_id` has no effect at temperature 0.
         temperature = merged.get("temperature") or 1.0
-        return {**kwargs, "rollout_id": number, "temperature": temperature}
+        return {**kwargs, "rollout_id": rollout_id, "temperature": temperature}
 
 
 def _can_be_read(form: _RequestForm, output: Any) -> bool:

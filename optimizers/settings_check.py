@@ -89,11 +89,16 @@ def _type_of(optimizer_class: type[Optimizer], name: str) -> Any:
 
 
 def _check_size(optimizer_class: type[Optimizer], name: str, value: Any, default: Any) -> None:
+    """Refuse a number that is too small; other values are not checked.
+
+    Raises:
+        UserError: The number is too small.
+    """
     if not isinstance(value, int | float):
         return
-    # Scores and the like may be negative.
-    smallest = -math.inf if isinstance(default, float) else 0
-    smallest = optimizer_class.smallest_values.get(name, smallest)
+    # Whole numbers are counts, 0 or more. Others are scores and the like, which may be negative.
+    usual_smallest = -math.inf if isinstance(default, float) else 0
+    smallest = optimizer_class.smallest_values.get(name, usual_smallest)
     if value < smallest:
         raise UserError(
             f"optimizer {optimizer_class.name!r}: {name} = {value}: it is {smallest} or more; "

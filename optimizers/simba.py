@@ -49,17 +49,29 @@ class Simba(DemoLimits, Optimizer):
     """Demos of one prompt."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        batch = min(self.bsize, len(job.train))
-        # A step answers a batch once for each sample, then once for each new program, of which
-        # there is one more. In the end the best program of each step and the start are scored.
-        batches = self.max_steps * (2 * self.num_candidates + 1)
-        most_answers = batches * batch + (self.max_steps + 1) * len(job.train)
-        # At least: no step has a new program, and all steps sample the same answers.
-        fewest_answers = min(1, self.max_steps) * self.num_candidates * batch + len(job.train)
+        questions = len(job.train)
+        batch_size = min(self.bsize, questions)
+
+        # A step answers its batch of questions `num_candidates` times. From good and bad answers
+        # it makes new programs, one more than that, and each of them answers the batch too.
+        most_new_programs = self.max_steps * (self.num_candidates + 1)
+        most_samples = self.max_steps * self.num_candidates
+        most_batches = most_samples + most_new_programs
+
+        # In the end the start and the best program of each step answer all training questions.
+        most_final_scorings = self.max_steps + 1
+        most_answers = most_batches * batch_size + most_final_scorings * questions
+
+        # At least: all steps sample the same answers and make no new program, so in the end only
+        # the start is scored.
+        fewest_steps = min(1, self.max_steps)
+        fewest_samples = fewest_steps * self.num_candidates
+        fewest_answers = fewest_samples * batch_size + questions
         return CallBounds(
             answers=Range(fewest_answers, most_answers),
-            memory_writings=Range(min(1, self.max_steps), batches),
-            proposals=Range(0, self.max_steps * (self.num_candidates + 1)),
+            memory_writings=Range(fewest_steps, most_batches),
+            # A new program may take a proposal.
+            proposals=Range(0, most_new_programs),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
@@ -74,10 +86,14 @@ class Simba(DemoLimits, Optimizer):
             max_demos=self.max_demos,
             **_CONSTRUCTOR_SETTINGS.select(self.extra),
         )
-        # The first strategy makes a demo of the best answer to a question.
+
+        # The first strategy makes a demo of the calls behind the best answer to a question, which
+        # may be too long for a prompt.
         builder = DemoBuilder(job, self)
-        first, *others = teleprompter.strategies
-        teleprompter.strategies = [self._with_short_traces(first, builder), *others]
+        demo_strategy, *other_strategies = teleprompter.strategies
+        short_demo_strategy = self._with_short_traces(demo_strategy, builder)
+        teleprompter.strategies = [short_demo_strategy, *other_strategies]
+
         compiled: Any = teleprompter.compile(job.student, trainset=list(job.train), seed=job.seed)
         return compiled
 

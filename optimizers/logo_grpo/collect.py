@@ -177,9 +177,11 @@ class Collector:
         for conversation in conversations:
             rollouts = conversation.rollouts
             for session in range(len(rollouts[0].rollout.sessions)):
-                # As released, one coin decides for a session of all conversations: the first one's.
-                coin = rng.random() < self.settings.local_fraction
-                is_rerun.setdefault(session, coin)
+                # As in the released code, a session is rerun in all conversations or in none: the
+                # first conversation that has it decides. A number is drawn for the later ones too,
+                # but not used: without it, the same seed would draw other rollouts than before.
+                is_drawn = rng.random() < self.settings.local_fraction
+                is_rerun.setdefault(session, is_drawn)
                 if is_rerun[session]:
                     source = rollouts[rng.randrange(len(rollouts))].rollout
                     starts.append(LocalStart(conversation.history, source, session))
@@ -209,11 +211,18 @@ class Collector:
     def _score(
         self, step: int, history: History, rollout: Rollout, limit: int, reader: dspy.BaseLM
     ) -> ScoredRollout:
-        """Ask a memory at most `limit` of the questions that can be asked by then.
+        """Ask the memory at the end of a rollout at most `limit` questions, and score the answers.
 
-        All members of a group are asked the same questions.
+        Args:
+            step: The number of the step.
+            history: The whole conversation; the rollout may end earlier.
+            rollout: The rollout.
+            limit: How many questions are asked at most, of those that can be asked by then.
+            reader: The model that answers.
         """
         sessions = len(rollout.history)
+        # The name of the rollout is not part of the seed: the members of a group are compared, so
+        # they are asked the same questions.
         seed = f"{self.settings.seed} {step} {history.id} {sessions} questions"
         examples = sample_questions(self.questions(history, sessions), limit, seed)
         with dspy.context(lm=reader):
@@ -223,6 +232,7 @@ class Collector:
         return ScoredRollout(rollout, answers)
 
     def _global_groups(self, conversations: Sequence[ConversationRollouts]) -> list[Group]:
+        """Return the groups that compare the rollouts of a conversation with one another."""
         roles = self.program.method.writer.predictors_below()
         kind = self.settings.session_reward
         groups: list[Group] = []
@@ -233,6 +243,7 @@ class Collector:
         return groups
 
     def _local_groups(self, sessions: Sequence[SessionReruns]) -> list[Group]:
+        """Return the groups that compare the reruns of a session with one another."""
         roles = self.program.method.writer.predictors_below()
         groups: list[Group] = []
         for session in sessions:

@@ -118,7 +118,12 @@ class ReplayScorer:
         return rollout
 
     def score(self, rollout: Rollout, whole_history: History) -> RolloutReward:
-        """Reward a rollout of the first sessions of a history."""
+        """Ask questions about the memory of a rollout, and return its reward.
+
+        Args:
+            rollout: A rollout of the first sessions of a history.
+            whole_history: The history with all of its sessions.
+        """
         sessions = len(rollout.history)
         examples = sample_questions(
             self.questions(whole_history, sessions),
@@ -129,15 +134,23 @@ class ReplayScorer:
             answers = score_answers(
                 self.program, rollout.history, rollout.memory, examples, self.metric
             )
+        # No call is made again while a rollout is written, so the one completion of each call is
+        # its last.
         penalties = [
             fault_penalty(call, is_last=True, settings=self.settings) for call in rollout.calls
         ]
-        value = rollout_reward(answers, rollout, self.settings)
-        return RolloutReward(value, answers.mean, tuple(penalties))
+        return RolloutReward(
+            value=rollout_reward(answers, rollout, self.settings),
+            score=answers.mean,
+            penalties=tuple(penalties),
+        )
 
     @contextmanager
     def _context(self, lm: dspy.BaseLM | None) -> Iterator[None]:
-        """Make all calls in order and only once, as the completions were sampled."""
+        """Make all calls of the block to `lm`, one after another, and each only once.
+
+        So completions from elsewhere meet the calls that they were sampled for.
+        """
         adapter = single_attempt(self.program)
         with (
             in_order(),

@@ -176,20 +176,30 @@ def _build_groups(
     roles: Mapping[str, object],
     settings: RewardSettings,
 ) -> list[Group]:
-    """Group calls by session, role and number; a group has two members or more."""
+    """Group the n-th calls of a role in a session over all rollouts; groups of one are dropped.
+
+    Args:
+        kind: The kind of the groups.
+        history: The id of the conversation.
+        start: In local groups the index of the session that was rerun.
+        rollouts: What is compared: rollouts of the conversation, or reruns of one session.
+        roles: The predictors that are trained, by name; calls of others are left out.
+        settings: What faults cost.
+    """
     role_names = {id(predictor): name for name, predictor in roles.items()}
     members_by_key: dict[GroupKey, list[Member]] = {}
     for rewarded in rollouts:
-        for part in _parts(rewarded):
+        for session_calls in _calls_by_session(rewarded):
             call_counts: Counter[str] = Counter()
-            for call in part.calls:
+            for call in session_calls.calls:
                 role = role_names.get(id(call.predictor))
                 if role is None:
                     continue
                 call_counts[role] += 1
-                key = GroupKey(kind, history, part.session, role, call_counts[role], start)
+                number = call_counts[role]
+                key = GroupKey(kind, history, session_calls.session, role, number, start)
                 members = members_by_key.setdefault(key, [])
-                members.extend(_members_of_call(call, part.reward))
+                members.extend(_members_of_call(call, session_calls.reward))
 
     groups: list[Group] = []
     for key in sorted(members_by_key, key=_sort_key):
@@ -200,22 +210,23 @@ def _build_groups(
 
 
 @dataclass(frozen=True)
-class _RolloutPart:
-    """The calls of a rollout that get the same reward."""
+class _SessionCalls:
+    """The calls that wrote one session of a rollout; all of them get the same reward."""
 
     session: str
+    """The id of the session, or `END` for the calls that finalized the memory."""
     calls: Sequence[PredictorCall]
     reward: float
 
 
-def _parts(rewarded: RewardedRollout) -> list[_RolloutPart]:
-    """Return the sessions of a rollout, and the calls at its end."""
+def _calls_by_session(rewarded: RewardedRollout) -> list[_SessionCalls]:
+    """Return the calls of each session of a rollout, and then those at its end."""
     rollout = rewarded.rollout
-    parts: list[_RolloutPart] = []
+    calls_by_session: list[_SessionCalls] = []
     for session, reward in zip(rollout.sessions, rewarded.session_rewards, strict=True):
-        parts.append(_RolloutPart(session.item.id, session.calls, reward))
-    parts.append(_RolloutPart(END, rollout.finalize_calls, rewarded.end_reward))
-    return parts
+        calls_by_session.append(_SessionCalls(session.item.id, session.calls, reward))
+    calls_by_session.append(_SessionCalls(END, rollout.finalize_calls, rewarded.end_reward))
+    return calls_by_session
 
 
 def _members_of_call(call: PredictorCall, reward: float) -> list[Member]:

@@ -92,26 +92,38 @@ class Progress:
         if self.stopped:
             notes.append(self.stopped)
 
-        why_nothing_was_learned = self._why_nothing_was_learned()
-        if why_nothing_was_learned is not None:
-            notes.append(why_nothing_was_learned)
-        elif self.best is not None and self.best.step == 0 < self.step:
-            notes.append(START_WAS_BEST)
-        elif self.best is not None and self._highest_validation() > self.best.score:
-            notes.append(
-                f"an earlier stage scored {self._highest_validation():.3f} on the validation "
+        note = self._why_nothing_was_learned()
+        if note is None:
+            note = self._note_about_best()
+        if note is not None:
+            notes.append(note)
+        return tuple(notes)
+
+    def _note_about_best(self) -> str | None:
+        """Return what is surprising about the checkpoint that is kept; None if nothing is."""
+        if self.best is None:
+            return None
+        if self.best.step == 0 and self.step > 0:
+            return START_WAS_BEST
+
+        highest_score = self._highest_validation()
+        if highest_score > self.best.score:
+            return (
+                f"an earlier stage scored {highest_score:.3f} on the validation "
                 "questions, the best of the last stage, which was kept, "
                 f"{self.best.score:.3f}"
             )
-        return tuple(notes)
+        return None
 
     def _why_nothing_was_learned(self) -> str | None:
         """Return why no step had a group to learn from; None if one had, or before any step."""
+        # The other rows are those of validations.
         steps = [row for row in self.rows if "groups_global" in row]
         if not steps:
             return None
         if any(row["groups_global"] + row["groups_local"] for row in steps):
             return None
+        # There were groups, but all were dropped.
         if any(row["no_variance_global"] + row["no_variance_local"] for row in steps):
             return NO_VARIANCE
         return NO_GROUP

@@ -39,16 +39,21 @@ class CompletionCounts:
 
 
 def count_completions(calls: Sequence[PredictorCall]) -> CompletionCounts:
-    """Count the completions of calls; one that was followed by another is unreadable too."""
-    completions = unreadable = refused_operations = tokens = 0
+    """Count the completions of calls, and how many of them could not be read."""
+    completions = 0
+    unreadable = 0
+    refused_operations = 0
+    tokens = 0
     for call in calls:
         completions += len(call.completions)
         refused_operations += call.rejected_operations
         tokens += sum(_token_count(completion) for completion in call.completions)
 
-        if call.completions:
-            is_last_readable = call.error is None
-            unreadable += len(call.completions) - is_last_readable
+        # A model is asked again only if its completion is unreadable. So all completions of a call
+        # are unreadable, except the last one if the call has no error.
+        unreadable += len(call.completions)
+        if call.completions and call.error is None:
+            unreadable -= 1
     return CompletionCounts(completions, unreadable, refused_operations, tokens)
 
 

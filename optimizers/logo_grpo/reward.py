@@ -173,7 +173,11 @@ def _score_answer(
 
 
 def rollout_reward(answers: QuestionScores, rollout: Rollout, settings: RewardSettings) -> float:
-    """Return R of a rollout: the mean score of its answers, minus lambda c."""
+    """Return R of a rollout: the mean score of its answers, minus lambda c.
+
+    c is the compression excess, how much longer the memory is than it may be, and lambda is what
+    that costs (`settings.compression`).
+    """
     session_words = 0
     for item in rollout.history.items:
         for turn in item.turns:
@@ -189,7 +193,17 @@ def session_rewards(
     settings: RewardSettings,
     kind: SessionReward = "session",
 ) -> list[float]:
-    """Return the reward of each session of a rollout; the module's docstring has the kinds."""
+    """Return the reward of each session of a rollout.
+
+    Args:
+        answers: The questions about the memory at the end of the rollout, and their scores.
+        rollout: The rollout.
+        settings: What a reward is made of.
+        kind: Which reward a session gets:
+            "trajectory": that of the whole rollout, the same for every session.
+            "session": that of the answers about this session alone.
+            "cumulative": the mean of the rewards by "session" of this and all later sessions.
+    """
     if kind == "trajectory":
         return [rollout_reward(answers, rollout, settings)] * len(rollout.sessions)
 
@@ -200,9 +214,9 @@ def session_rewards(
         answers_about_session = answers.about_session(turn_ids, is_last=number == last)
         rewards.append(rollout_reward(answers_about_session, rollout, settings))
 
-    if kind == "session":
-        return rewards
-    return [fmean(rewards[number:]) for number in range(len(rewards))]
+    if kind == "cumulative":
+        return [fmean(rewards[number:]) for number in range(len(rewards))]
+    return rewards
 
 
 def completion_faults(call: PredictorCall, is_last: bool) -> Faults:
@@ -219,9 +233,15 @@ def completion_faults(call: PredictorCall, is_last: bool) -> Faults:
 
 
 def fault_penalty(call: PredictorCall, is_last: bool, settings: RewardSettings) -> float:
-    """Return what the faults of a completion cost.
+    """Return what the faults of a completion cost, for trainers other than ours.
 
-    Trainers elsewhere subtract it, as they take one reward and no further terms.
+    Our trainer has a term for each kind of fault in the advantage (`Group.fault_weights`). Other
+    trainers take a single number, so this is subtracted from the reward that they get.
+
+    Args:
+        call: The call that the completion answered.
+        is_last: Whether it is the last completion of the call; others were unreadable.
+        settings: What faults cost.
     """
     faults = completion_faults(call, is_last)
     penalty = 0.0

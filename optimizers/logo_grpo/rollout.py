@@ -149,18 +149,21 @@ def _write_sessions(
         history: All sessions up to the last of `items`.
         name: The name of the rollout.
     """
+    # Under a name of its own, the rollout shares no cached answer with others.
     with rollout(name):
         memory = without_failed(memory)
         sessions: list[SessionRun] = []
+        # Extracting needs no memory, so all sessions are extracted from at the same time.
         extractions = _extract_all(writer, items)
         for item, extraction in zip(items, extractions, strict=True):
             session = _write_session(writer, memory, item, extraction)
             sessions.append(session)
             memory = session.memory_after
 
-        finalized = record_step(
-            lambda: check_update(writer.finalize(memory), writer).memory, keep_completions=True
-        )
+        def finalize() -> Memory:
+            return check_update(writer.finalize(memory), writer).memory
+
+        finalized = record_step(finalize, keep_completions=True)
         return Rollout(history, tuple(sessions), finalized.value, finalized.calls)
 
 
@@ -178,14 +181,18 @@ def _extract(writer: Writer[Any], item: Item) -> StepResult[Any]:
 def _write_session(
     writer: Writer[Any], memory: Memory, item: Item, extraction: StepResult[Any]
 ) -> SessionRun:
-    """Write one session; turns that fail are not tried again.
+    """Write one session into a memory; turns that the writer fails on are dropped.
 
-    Nor do failed turns stand beside the memory when it is asked questions: the reward shows how
-    much they mattered.
+    Outside of training, failed turns are tried again, and are shown beside the memory until then.
+    Here the policy pays for them: questions about them are answered without them.
     """
     preprocessed = writer.preprocess(item)
-    updated = record_step(
-        lambda: check_update(writer.update(memory, preprocessed, extraction.value), writer).memory,
-        keep_completions=True,
-    )
+
+    def update() -> Memory:
+        result = check_update(writer.update(memory, preprocessed, extraction.value), writer)
+        # The failed turns stand in the rest of the result, and are dropped with it.
+        return result.memory
+
+    # The model is trained on its raw completions, so they are kept.
+    updated = record_step(update, keep_completions=True)
     return SessionRun(item, memory, updated.value, extraction.calls + updated.calls)

@@ -188,9 +188,10 @@ class LoGoGRPO(FinetuneTeleprompter):
         questions = questions_by_history(examples)
 
         def questions_after_sessions(history: History, sessions: int) -> list[dspy.Example]:
-            due = self.questions_after(history, sessions, questions.get(history, []))
+            all_questions = questions.get(history, [])
+            askable_questions = self.questions_after(history, sessions, all_questions)
             # A benchmark may make up questions of its own, of which some do not count.
-            return [example for example in due if self.in_headline(example)]
+            return [example for example in askable_questions if self.in_headline(example)]
 
         return questions_after_sessions
 

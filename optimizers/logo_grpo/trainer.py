@@ -158,11 +158,12 @@ class Trainer:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Report a full disk in one line; torch and safetensors have their own errors for it."""
+        """Turn an error of the block, which writes files, into a UserError of one line."""
         try:
             yield
         except MempilerError:
             raise
         except Exception as error:
+            # Any error, because torch and safetensors have errors of their own for a full disk.
             reason = one_line(error, 120)
             raise UserError(f"{self._output_dir}: cannot be written: {reason}") from error

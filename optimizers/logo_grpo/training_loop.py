@@ -54,32 +54,41 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Train to the end of the last stage, and leave the model with the weights to keep."""
-        curriculum = self.settings.curriculum
         longest = max(len(history) for history in self.collector.histories)
-        horizons = curriculum.stages(longest)
+        horizons = self.settings.curriculum.stages(longest)
 
-        if self.progress.stage_start is None:
+        is_new = self.progress.stage_start is None
+        if is_new:
+            # The start is the first checkpoint: it competes with the later ones.
             self._save_and_validate()
         else:
             self._restore()
 
         if not self.progress.done:
-            for stage in range(self.progress.stage, len(horizons)):
-                while not self._stage_has_ended(len(horizons)):
-                    self._train_step(horizons[stage])
-                    is_due = self.progress.stage_steps % self.settings.validate_every == 0
-                    if is_due and not self.progress.stopped:
-                        self._save_and_validate()
-
-                # A training that has collapsed keeps what it had before.
-                if self.progress.stopped:
-                    break
-                self._save_and_validate()
-                if stage + 1 < len(horizons):
-                    self._begin_next_stage()
+            self._train_stages(horizons)
             self._write_journal(replace(self.progress, done=True))
 
         self._load_kept_checkpoint()
+
+    def _train_stages(self, horizons: Sequence[int]) -> None:
+        """Train from the stage of now to the last, or until the training stops early.
+
+        Args:
+            horizons: For each stage, how many sessions of a conversation are written.
+        """
+        for stage in range(self.progress.stage, len(horizons)):
+            while not self._stage_has_ended(len(horizons)):
+                self._train_step(horizons[stage])
+                is_due = self.progress.stage_steps % self.settings.validate_every == 0
+                if is_due and not self.progress.stopped:
+                    self._save_and_validate()
+
+            # A training that has collapsed keeps what it had before.
+            if self.progress.stopped:
+                return
+            self._save_and_validate()
+            if stage + 1 < len(horizons):
+                self._begin_next_stage()
 
     def _stage_has_ended(self, stage_count: int) -> bool:
         if self.progress.stopped:
@@ -143,8 +152,10 @@ class TrainingLoop:
             progress,
             checkpoint=checkpoint,
             saved_step=progress.step,
+            # The very first checkpoint begins the first stage.
             stage_start=progress.stage_start or checkpoint,
         )
+        # Without validation questions there is no best: the last checkpoint is kept.
         if self.validation_examples:
             row = self._validate()
             self.on_row(row)
@@ -169,14 +180,15 @@ class TrainingLoop:
         }
 
     def _score_policy(self, decoding: Decoding) -> PolicyScore:
+        """Score the weights of now on the validation questions."""
         return score_policy(
             self.program,
             self.validation_examples,
             self.collector.metric,
-            uncached_lm(self.lm),
-            decoding,
-            self.reader,
-            self.settings.threads,
+            lm=uncached_lm(self.lm),
+            decoding=decoding,
+            reader=self.reader,
+            threads=self.settings.threads,
         )
 
     def _begin_next_stage(self) -> None:
