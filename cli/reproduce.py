@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..runs.papers.cells import Cell
-    from ..runs.papers.paper import NotRun, Paper, Printed
-    from ..runs.papers.reproduction import Reproduced, SectionResult, VariantResult
+    from ..runs.papers.paper import Paper, PaperOnlyRow, PrintedTable
+    from ..runs.papers.reproduction import Reproduction, SectionResult, VariantResult
     from ..runs.statistics import Difference
 
 _WITHOUT = (
@@ -75,7 +75,7 @@ def command(
     from ..runs.inputs import RunInputs
     from ..runs.papers.paper import read_paper
     from ..runs.papers.reproduction import reproduce
-    from ..runs.papers.sections import plan_paper
+    from ..runs.papers.sections import Selection, plan_paper
     from ..runs.papers.trainings import TrainingChoices
     from ..runs.results import raise_if_unanswered, refuse_broken
 
@@ -84,12 +84,13 @@ def command(
     choices = TrainingChoices(chosen_training(train_set, trainer))
     plain, files = _files(found, named)
     config = make_inputs({**values, "benchmark": "", "data": plain}).config
-    chosen = found.chosen(sections)
+    chosen = found.select_sections(sections)
+    selection = Selection(sections, files, seeds, choices)
     announce_models(RunInputs(config.with_options(benchmark=chosen[0].benchmark)), ", ".join(named) or "bundled sample")
     if planned:
-        return show_plan(*plan_paper(found, config, sections, files, seeds, choices))
+        return show_plan(*plan_paper(found, config, selection))
     with progress(config.limits) as (note, meter):
-        made = reproduce(found, config, sections, files, seeds, note, meter, choices)
+        made = reproduce(found, config, selection, note, meter)
     # After an error they end with this process, by torchrun.
     processes.dismiss()
     report(made.summary(), _lines(made, whole=not sections))
@@ -113,7 +114,7 @@ def _files(paper: Paper, data: tuple[str, ...]) -> tuple[str | None, dict[str, s
     return (plain[0] if plain else None), named
 
 
-def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
+def _lines(made: Reproduction, whole: bool) -> Iterator[RenderableType]:
     for found in made.sections:
         yield f"\n== {found.section.name}: {found.section.title}"
         yield from _printed(made.paper.tables(found.section))
@@ -128,7 +129,7 @@ def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
     yield f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)"
 
 
-def _printed(tables: Iterable[Printed]) -> Iterator[RenderableType]:
+def _printed(tables: Iterable[PrintedTable]) -> Iterator[RenderableType]:
     for each in tables:  # the title is outside the table, which would break the line at its own width
         source = f"; read in {each.source}" if each.source else ""
         yield f"\nAs the paper prints it: {each.title}; {each.model}{source}"
@@ -160,7 +161,7 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
     yield from filter(None, [found.section.note])
 
 
-def _row_not_run(found: SectionResult, row: NotRun) -> tuple[str, ...]:
+def _row_not_run(found: SectionResult, row: PaperOnlyRow) -> tuple[str, ...]:
     """Return a row with the paper's cells alone."""
     cells = [_printed_cell(printed) or "-" for printed in found.printed_cells(row)]
     return row.label, "-", *cells, "not run"

@@ -38,8 +38,9 @@ class Bootstrap(BootstrapSettings, Optimizer):
         tries = bounds_of_tries(job, self, self.max_rounds)
         recalls = bounds_of_recalls(job, self)
         # One memory writing writes the memories of all training questions. Memories that no
-        # question is tried or recalled with are not written, so it can be less than one.
-        fewest_used_questions = tries.low + recalls.low
+        # question is tried or recalled with are not written, so it can be less than one. A question
+        # may be both tried and recalled.
+        fewest_used_questions = max(tries.low, recalls.low)
         fewest_writings = min(1.0, fewest_used_questions / len(job.train))
         return CallBounds(
             answers=tries,

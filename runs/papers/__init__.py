@@ -1,1 +1,1 @@
-"""Papers as data, variants times benchmarks beside printed cells, and the one runner that reproduces them."""
+"""Papers as data, and the runner that reproduces their tables: see `paper`, `reproduction`."""

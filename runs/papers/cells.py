@@ -1,7 +1,13 @@
-"""A variant's evaluations, one for each seed, and the cells of a table that they give.
+"""The cells of a variant, computed from its evaluations, of which there is one for each seed.
 
-Users are resampled where there are enough, else questions; a metric of all answers together is computed again for each
-draw. Over several seeds a cell is the mean, and its interval is of each question's mean over the seeds.
+    result = VariantResult("RAG", (evaluation_of_seed_0, evaluation_of_seed_1))
+    cell = result.cell(Column(name="all", of="score"), printed=(61.2,))
+    # Cell(value=0.58, n=40, interval=CellInterval(low=0.47, high=0.69), unit="group", ...)
+
+Over several seeds the value is the mean, and the interval is that of each question's mean over the
+seeds. For the interval whole users (or conversations) are resampled if there are enough of them,
+and single questions otherwise. A metric of all answers together, such as macro-F1, is computed anew
+for each draw.
 """
 
 from __future__ import annotations
@@ -11,49 +17,92 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ..results import Evaluation, mean
 from ..rows import Row
-from ..statistics import MIN_GROUPS, Difference, bootstrap_interval, compare_paired_scores
-from .paper import Column
+from ..statistics import MIN_GROUPS, Difference, Unit, bootstrap_interval, compare_paired_scores
+from .paper import Column, PrintedCell
 
 Aggregate = Callable[[Sequence[Row]], Mapping[str, float]]
-"""Metrics of all answers together, e.g. `Scorer.aggregate`."""
-Each = Callable[[Row], float | None]
-"""What a question adds to a mean; None where it is no part of it."""
+"""Computes the metrics of all answers together, e.g. `Scorer.aggregate`."""
 
 DRAWS = 200
-"""Draws behind the interval of a metric of all answers: each computes it anew."""
+"""Draws behind the interval of a metric of all answers: each computes the metric anew."""
+
+_MEANS_OVER_QUESTIONS = (
+    "score",
+    "category",
+    "part",
+    "count",
+    "tokens",
+    "calls",
+)
+"""What columns show that is a mean of one value a question."""
+
+_HEADLINE_SCORE = Column(name="score", of="score")
+
+
+class CellInterval(NamedTuple):
+    """A 95 % interval of a cell; JSON has it as a list."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, the questions behind it, and how sure it is."""
+    """A number of our table, the questions behind it, and how sure it is."""
 
     value: float | None
     """None where there is nothing to show."""
     digits: int = 3
     n: int = 0
-    interval: tuple[float, float] | None = None
-    """95 % interval; None where there is too little to resample."""
+    """The number of questions behind it."""
+    interval: CellInterval | None = None
+    """None where there is too little to resample."""
     unit: str = ""
     """What was resampled: "group" (users, conversations) or "question"."""
     spread: float | None = None
     """Standard deviation over the seeds; None with one."""
-    printed: tuple[str | int | float | None, ...] = ()
+    printed: tuple[PrintedCell, ...] = ()
     """The paper's cells that stand beside it."""
 
     def in_points(self) -> Cell:
-        """Return a cell that holds a share, from 0 to 1, as one that holds points, from 0 to 100."""
+        """Return a cell that holds a share, from 0 to 1, as one that holds points, to 100."""
+        interval = self.interval
+        if interval is not None:
+            interval = CellInterval(100 * interval.low, 100 * interval.high)
         return replace(
             self,
             value=None if self.value is None else 100 * self.value,
             digits=max(0, self.digits - 2),
-            interval=None if self.interval is None else (100 * self.interval[0], 100 * self.interval[1]),
+            interval=interval,
             spread=None if self.spread is None else 100 * self.spread,
         )
+
+
+@dataclass(frozen=True)
+class _Resampling:
+    """What resampling the questions of a variant says of one column."""
+
+    n: int
+    """The number of questions that the column is about."""
+    interval: CellInterval | None = None
+    unit: str = ""
+    """What was resampled; "" without an interval."""
+
+
+@dataclass(frozen=True)
+class _MetricDraws:
+    """The metrics of all answers together, for each draw of users or questions."""
+
+    unit: Unit
+    """What was drawn."""
+    metrics: list[dict[str, float]]
+    """One dictionary a draw; none where nothing can be drawn."""
 
 
 @dataclass(frozen=True)
@@ -62,110 +111,203 @@ class VariantResult:
 
     label: str
     evaluations: tuple[Evaluation, ...]
-    """One per seed, all on the same questions."""
+    """One for each seed, all on the same questions."""
     runs: tuple[Path, ...] = ()
     """Their folders."""
     aggregate: Aggregate | None = field(default=None, compare=False)
-    """Computes the metrics of all answers together."""
+    """Computes the metrics of all answers together; None where there are none."""
 
     @property
     def evaluation(self) -> Evaluation:
-        """That of the first seed."""
+        """The evaluation of the first seed."""
         return self.evaluations[0]
 
-    def cell(self, column: Column, printed: tuple[str | int | float | None, ...] = ()) -> Cell:
-        """The cell of a column."""
-        values = [found for each in self.evaluations if (found := _value(column, each)) is not None]
-        rows = self.evaluation.rows
-        if not values:
-            return Cell(None, column.digits, 0, printed=printed)
-        spread = statistics.stdev(values) if len(values) > 1 else None
-        each = _each(column)
-        n, span, unit = len(rows), None, ""
-        if column.of == "metric":
-            span, unit = self._drawn_interval(column.key)
-        elif each is not None:
-            n, means = sum(each(row) is not None for row in rows), self._by_id(each)
-            found = bootstrap_interval(list(means.values()), [self._groups[id] for id in means])
-            span, unit = (None, "") if found is None else ((found.low, found.high), found.unit)
-        return Cell(sum(values) / len(values), column.digits, n, span, unit, spread, printed)
-
-    def difference(self, own: VariantResult) -> Difference:
-        """How this variant did against the section's own one on the questions that both were asked."""
-        before, after = own._by_id(_counted), self._by_id(_counted)
-        shared = [id for id in before if id in after]
-        groups = [self._groups[id] for id in shared]
-        return compare_paired_scores([after[id] for id in shared], [before[id] for id in shared], groups)
-
-    @cached_property
-    def _groups(self) -> dict[str, str]:
-        return {row.id: row.group for evaluation in self.evaluations for row in evaluation.rows}
-
-    def _by_id(self, each: Each) -> dict[str, float]:
-        values: dict[str, list[float]] = {}
-        for row in (row for evaluation in self.evaluations for row in evaluation.rows):
-            value = each(row)
-            if value is not None:
-                values.setdefault(row.id, []).append(value)
-        return {id: sum(found) / len(found) for id, found in values.items()}
-
-    def _drawn_interval(self, key: str) -> tuple[tuple[float, float] | None, str]:
-        """The 95 % interval of a metric of all answers together, and what was drawn; None if most draws lack it."""
-        unit, draws = self._draws
-        values = [found[key] for found in draws if key in found]
-        if len(values) <= DRAWS / 2:
-            return None, ""
-        low, high = np.quantile(np.asarray(values, dtype=float), [0.025, 0.975])
-        return (float(low), float(high)), unit
-
-    @cached_property
-    def _draws(self) -> tuple[str, list[dict[str, float]]]:
-        by_group = len({row.group for row in self.evaluation.rows}) >= MIN_GROUPS
-        unit, draws = "group" if by_group else "question", list[dict[str, float]]()
-        if self.aggregate is None or len(self.evaluation.rows) < 2:
-            return unit, draws
-        parts: list[dict[str, list[Row]]] = []
+    def cell(self, column: Column, printed: tuple[PrintedCell, ...] = ()) -> Cell:
+        """Return the cell of a column, with the paper's cells that stand beside it."""
+        values: list[float] = []
         for evaluation in self.evaluations:
-            parts.append({})
+            value = _value_of_evaluation(column, evaluation)
+            if value is not None:
+                values.append(value)
+        if not values:
+            return Cell(value=None, digits=column.digits, printed=printed)
+
+        resampling = self._resample(column)
+        return Cell(
+            value=sum(values) / len(values),
+            digits=column.digits,
+            n=resampling.n,
+            interval=resampling.interval,
+            unit=resampling.unit,
+            spread=statistics.stdev(values) if len(values) > 1 else None,
+            printed=printed,
+        )
+
+    def difference(self, baseline: VariantResult) -> Difference:
+        """Return the scores of this variant minus those of another one.
+
+        Only the questions that both were asked are compared.
+        """
+        baseline_scores = baseline._means_by_question(_HEADLINE_SCORE)
+        scores = self._means_by_question(_HEADLINE_SCORE)
+        shared_questions = [question for question in baseline_scores if question in scores]
+        return compare_paired_scores(
+            [scores[question] for question in shared_questions],
+            [baseline_scores[question] for question in shared_questions],
+            [self._groups_by_question[question] for question in shared_questions],
+        )
+
+    @cached_property
+    def _groups_by_question(self) -> dict[str, str]:
+        """The user or conversation that each question is about."""
+        groups: dict[str, str] = {}
+        for evaluation in self.evaluations:
             for row in evaluation.rows:
-                parts[-1].setdefault(row.group if by_group else row.id, []).append(row)
-        rng, units = np.random.default_rng(0), sorted(parts[0])
+                groups[row.id] = row.group
+        return groups
+
+    def _means_by_question(self, column: Column) -> dict[str, float]:
+        """Return the mean over the seeds for each question that the column is about."""
+        values_by_question: dict[str, list[float]] = {}
+        for evaluation in self.evaluations:
+            for row in evaluation.rows:
+                value = _value_of_question(column, row)
+                if value is not None:
+                    values_by_question.setdefault(row.id, []).append(value)
+        return {
+            question: sum(values) / len(values) for question, values in values_by_question.items()
+        }
+
+    def _resample(self, column: Column) -> _Resampling:
+        """Return the interval of a column, and the number of questions behind it."""
+        rows = self.evaluation.rows
+        if column.of == "metric":
+            return self._resample_metric(column.key)
+        if column.of not in _MEANS_OVER_QUESTIONS:
+            return _Resampling(n=len(rows))
+
+        n = sum(_value_of_question(column, row) is not None for row in rows)
+        means = self._means_by_question(column)
+        groups = [self._groups_by_question[question] for question in means]
+        interval = bootstrap_interval(list(means.values()), groups)
+        if interval is None:
+            return _Resampling(n)
+        return _Resampling(n, CellInterval(interval.low, interval.high), interval.unit)
+
+    def _resample_metric(self, name: str) -> _Resampling:
+        """Return the interval of a metric of all answers together.
+
+        There is none if half of the draws or more lack the metric.
+        """
+        n = len(self.evaluation.rows)
+        draws = self._metric_draws
+        values = [metrics[name] for metrics in draws.metrics if name in metrics]
+        if len(values) <= DRAWS / 2:
+            return _Resampling(n)
+        low, high = np.quantile(np.asarray(values, dtype=float), [0.025, 0.975])
+        return _Resampling(n, CellInterval(float(low), float(high)), draws.unit)
+
+    @cached_property
+    def _metric_draws(self) -> _MetricDraws:
+        """The draws that all metrics of all answers together share."""
+        groups = {row.group for row in self.evaluation.rows}
+        unit: Unit = "group" if len(groups) >= MIN_GROUPS else "question"
+        if self.aggregate is None or len(self.evaluation.rows) < 2:
+            return _MetricDraws(unit, [])
+
+        rows_of_seeds = [_rows_by_unit(evaluation, unit) for evaluation in self.evaluations]
+        names = sorted(rows_of_seeds[0])
+        rng = np.random.default_rng(0)
+        metrics: list[dict[str, float]] = []
         for _ in range(DRAWS):
-            chosen = [units[n] for n in rng.integers(len(units), size=len(units))]
-            found = [self.aggregate([row for name in chosen for row in part.get(name, ())]) for part in parts]
-            draws.append({key: sum(each.get(key, 0.0) for each in found) / len(found) for key in found[0]})
-        return unit, draws
+            positions = rng.integers(len(names), size=len(names))
+            drawn_names = [names[position] for position in positions]
+            metrics.append(_mean_metrics(self.aggregate, rows_of_seeds, drawn_names))
+        return _MetricDraws(unit, metrics)
 
 
-def _value(column: Column, found: Evaluation) -> float | None:
-    if column.of == "metric":
-        return found.aggregate.get(column.key)
-    if column.of in ("minutes", "seconds"):
-        if found.construction is None or not found.histories:
-            return None
-        seconds = found.construction.seconds / found.histories
-        return seconds / 60 if column.of == "minutes" else seconds
-    if column.of == "memory_words":
-        return found.memory_words
-    if column.of == "refused":
-        total = sum(found.operations.values())
-        return 100 * found.operations.get("refused", 0) / total if total else None
-    each = _each(column)
-    return None if each is None else mean([value for row in found.rows if (value := each(row)) is not None])
+def _rows_by_unit(evaluation: Evaluation, unit: Unit) -> dict[str, list[Row]]:
+    """Return the rows of an evaluation by user or by question."""
+    rows_by_unit: dict[str, list[Row]] = {}
+    for row in evaluation.rows:
+        name = row.group if unit == "group" else row.id
+        rows_by_unit.setdefault(name, []).append(row)
+    return rows_by_unit
 
 
-def _each(column: Column) -> Each | None:
-    key = column.key
-    kinds: dict[str, Each] = {
-        "score": _counted,
-        "category": lambda row: row.score if row.category == key else None,
-        "part": lambda row: row.parts.get(key) if row.in_headline and column.category in ("", row.category) else None,
-        "count": lambda row: float(row.recall_counts.get(key, 0)),
-        "tokens": lambda row: float(row.context_tokens) if row.in_headline else None,
-        "calls": lambda row: float(row.calls),
-    }
-    return kinds.get(column.of)
+def _mean_metrics(
+    aggregate: Aggregate, rows_of_seeds: Sequence[Mapping[str, list[Row]]], names: Sequence[str]
+) -> dict[str, float]:
+    """Return the mean over the seeds of the metrics of some users or questions.
+
+    Args:
+        aggregate: Computes the metrics.
+        rows_of_seeds: For each seed its rows, by user or question.
+        names: The users or questions, some of them several times.
+    """
+    metrics_of_seeds: list[Mapping[str, float]] = []
+    for rows_by_unit in rows_of_seeds:
+        rows: list[Row] = []
+        for name in names:
+            rows.extend(rows_by_unit.get(name, ()))
+        metrics_of_seeds.append(aggregate(rows))
+
+    means: dict[str, float] = {}
+    for key in metrics_of_seeds[0]:
+        # Where a seed lacks a metric, it counts as 0.
+        total = sum(metrics.get(key, 0.0) for metrics in metrics_of_seeds)
+        means[key] = total / len(metrics_of_seeds)
+    return means
 
 
-def _counted(row: Row) -> float | None:
-    return row.score if row.in_headline else None
+def _value_of_evaluation(column: Column, evaluation: Evaluation) -> float | None:
+    """Return what an evaluation has in a column; None if there is nothing to show."""
+    match column.of:
+        case "metric":
+            return evaluation.aggregate.get(column.key)
+        case "seconds":
+            return _seconds_per_memory(evaluation)
+        case "minutes":
+            seconds = _seconds_per_memory(evaluation)
+            return None if seconds is None else seconds / 60
+        case "memory_words":
+            return evaluation.memory_words
+        case "refused":
+            return _refused_percent(evaluation)
+        case _:
+            return mean([_value_of_question(column, row) for row in evaluation.rows])
+
+
+def _seconds_per_memory(evaluation: Evaluation) -> float | None:
+    """Return the seconds that it took to write one memory; None if none was written."""
+    if evaluation.construction is None or not evaluation.histories:
+        return None
+    return evaluation.construction.seconds / evaluation.histories
+
+
+def _refused_percent(evaluation: Evaluation) -> float | None:
+    """Return the share of operations on the memories that code refused; None without operations."""
+    total = sum(evaluation.operations.values())
+    if not total:
+        return None
+    return 100 * evaluation.operations.get("refused", 0) / total
+
+
+def _value_of_question(column: Column, row: Row) -> float | None:
+    """Return what a question adds to the mean of a column; None if the column is not about it."""
+    match column.of:
+        case "score":
+            return row.score if row.in_headline else None
+        case "category":
+            return row.score if row.category == column.key else None
+        case "part":
+            is_counted = row.in_headline and column.category in ("", row.category)
+            return row.parts.get(column.key) if is_counted else None
+        case "count":
+            return float(row.recall_counts.get(column.key, 0))
+        case "tokens":
+            return float(row.context_tokens) if row.in_headline else None
+        case "calls":
+            return float(row.calls)
+        case _:
+            raise ValueError(f"{column.of} is no mean over questions")

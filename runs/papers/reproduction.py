@@ -1,7 +1,17 @@
-"""Runs the sections of a paper: each variant once a seed, an ordinary evaluation, compile or training of its own.
+"""Reproduce the tables of a paper: run its variants, and put our numbers beside its own.
 
-Each is a part of the reproduction's run, with a folder under `parts/`; their answers and memories are in one store. A
-part that is finished is read when the run is resumed; one that was broken off goes on as its own command would.
+    paper = read_paper("rgmem")
+    reproduction = reproduce(paper, config, Selection(sections=("table2",), seeds=3))
+    section = reproduction.sections[0]
+    section.cells(section.rows[0])      # our cells of the first variant, with the paper's
+
+Each variant is an ordinary evaluation for each seed, and perhaps a compile or a training before.
+Each of these is a part of the reproduction's run: it has a folder under `parts/`, which is named
+after a digest of its settings, so that variants and sections with equal parts share them. Answers
+and memories of all parts are in one store.
+
+When a run is resumed, the parts that are finished are read. A part that was broken off goes on as
+its own command would.
 """
 
 from __future__ import annotations
@@ -9,8 +19,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ...data.judge import PreferenceJudge
 from ...engines.limits import BudgetGuard
@@ -36,19 +46,29 @@ from ..repeating import resume_key
 from ..results import Evaluation
 from ..role_models import RoleModel, check_model, check_models
 from ..run import Parent, Run
+from ..scoring import Progress
 from ..statistics import Difference
 from ..tracking.tracker import Tracker
 from ..train import check_processes, reward_reader, run_train
 from .cells import Aggregate, Cell, VariantResult
-from .paper import LOGO, NotRun, Paper, Section, Tuning
-from .paper import Cell as PrintedCell
-from .sections import ResolvedSection, repeated, resolve_sections, settings_of
+from .paper import LOGO, Paper, PaperOnlyRow, PrintedCell, Section, Tuning
+from .sections import (
+    WHOLE_PAPER,
+    ResolvedSection,
+    ResolvedSections,
+    Selection,
+    repetitions,
+    resolve_sections,
+)
 from .trainings import TrainingChoices
+
+SUMMARY_FILE = "reproduced.json"
+"""The file in the run's folder, and among MLflow's artifacts, that has the tables as JSON."""
 
 
 @dataclass(frozen=True)
 class SectionResult:
-    """The variants of a section that were evaluated whole."""
+    """A table of ours: the variants of a section that were evaluated on all questions."""
 
     paper: Paper
     section: Section
@@ -56,106 +76,140 @@ class SectionResult:
     """What our numbers rest on: benchmark, LM, judge, and whether they are a smoke test."""
     rows: tuple[VariantResult, ...]
     failed: Mapping[str, str]
-    """Variants that ended in an error, with its words."""
+    """The message of the error, by the label of a variant that ended in one."""
     win_rates: Mapping[str, WinRate]
     """By the label of the comparison."""
 
     def cells(self, row: VariantResult) -> list[Cell]:
-        """Return the cells of a variant, the paper's beside them; shares are in points, from 0 to 100."""
+        """Return the cells of a variant with the paper's; shares are in points, from 0 to 100."""
         cells: list[Cell] = []
         for column in self.section.columns:
-            cell = row.cell(column, self.paper.printed_cells(self.section, row.label, column))
+            printed = self.paper.printed_cells(self.section, row.label, column)
+            cell = row.cell(column, printed)
             cells.append(cell.in_points() if column.is_share else cell)
         return cells
 
-    def printed_cells(self, row: NotRun) -> list[tuple[PrintedCell, ...]]:
-        """Return what the paper prints in each column of a row that was not run."""
-        return [self.paper.printed_cells(self.section, row.label, column) for column in self.section.columns]
+    def printed_cells(self, row: PaperOnlyRow) -> list[tuple[PrintedCell, ...]]:
+        """Return what the paper prints in each column of a row that nothing here can run."""
+        cells: list[tuple[PrintedCell, ...]] = []
+        for column in self.section.columns:
+            cells.append(self.paper.printed_cells(self.section, row.label, column))
+        return cells
 
     def difference(self, row: VariantResult) -> Difference | None:
-        """Of a variant to the section's own one, on shared questions; None for the own one, or without it."""
-        own = next((each for each in self.rows if each.label == self.section.baseline), None)
-        return None if own is None or row is own else row.difference(own)
+        """Return the scores of a variant minus those of the baseline, on shared questions.
+
+        It is None for the baseline itself, and where the baseline was not evaluated.
+        """
+        if row.label == self.section.baseline:
+            return None
+        for baseline in self.rows:
+            if baseline.label == self.section.baseline:
+                return row.difference(baseline)
+        return None
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Variants of which so many calls were lost that their scores say little."""
-        return tuple(row.label for row in self.rows if any(each.broken for each in row.evaluations))
+        """The labels of variants that lost so many calls that their scores say little."""
+        labels: list[str] = []
+        for row in self.rows:
+            if any(evaluation.broken for evaluation in row.evaluations):
+                labels.append(row.label)
+        return tuple(labels)
 
-    def summary(self) -> dict[str, Any]:
-        """Plain JSON."""
+    def summary(self) -> dict[str, object]:
+        """Return the table as JSON data."""
         section = self.section
+        tables = self.paper.tables(section)
         return {
             "section": section.name,
             "title": section.title,
             "heading": self.heading,
             "note": section.note,
-            "printed": [table.model_dump(mode="json") for table in self.paper.tables(section)],
-            "rows": [self._row(row) for row in self.rows],
-            "not_run": [self._not_run(row) for row in section.not_run],
+            "printed": [table.model_dump(mode="json") for table in tables],
+            "rows": [self._row_summary(row) for row in self.rows],
+            "not_run": [self._paper_only_summary(row) for row in section.not_run],
             "failed": dict(self.failed),
             "broken": list(self.broken),
-            "win_rates": {label: asdict(found) for label, found in self.win_rates.items()},
+            "win_rates": {label: asdict(rate) for label, rate in self.win_rates.items()},
         }
 
-    def _not_run(self, row: NotRun) -> dict[str, Any]:
+    def _paper_only_summary(self, row: PaperOnlyRow) -> dict[str, object]:
+        """Return a row that has the paper's cells alone as JSON data."""
         names = [column.name for column in self.section.columns]
         printed = dict(zip(names, self.printed_cells(row), strict=True))
         return {"label": row.label, "why": row.why, "printed": printed}
 
-    def _row(self, row: VariantResult) -> dict[str, Any]:
-        variant, found = self.paper.variants[row.label], self.difference(row)
-        names = [column.name for column in self.section.columns]
+    def _row_summary(self, row: VariantResult) -> dict[str, object]:
+        """Return the row of a variant as JSON data."""
+        variant = self.paper.variants[row.label]
+        tuning = None
+        if variant.tuned is not None:
+            tuning = variant.tuned.model_dump(mode="json")
+
+        cells: dict[str, object] = {}
+        for column, cell in zip(self.section.columns, self.cells(row), strict=True):
+            cells[column.name] = asdict(cell)
+
+        difference = None
+        difference_to_baseline = self.difference(row)
+        if difference_to_baseline is not None:
+            in_points = _difference_in_points(difference_to_baseline)
+            difference = {"to": self.section.baseline, **in_points}
+
         return {
             "label": row.label,
             "program": variant.program,
             "settings": dict(variant.settings),
-            "tuned": None if variant.tuned is None else variant.tuned.model_dump(mode="json"),
+            "tuned": tuning,
             "runs": [path.name for path in row.runs],
             "n": row.evaluation.n,
-            "cells": {name: asdict(cell) for name, cell in zip(names, self.cells(row), strict=True)},
-            "difference": None if found is None else {"to": self.section.baseline, **_in_points(found)},
+            "cells": cells,
+            "difference": difference,
             "takes": asdict(row.evaluation.usage),
             "search_ms": row.evaluation.search_ms(),
-            "failures": sum(each.failures for each in row.evaluations),
-            "lost": max(each.failure_rate for each in row.evaluations),
+            "failures": sum(evaluation.failures for evaluation in row.evaluations),
+            "lost": max(evaluation.failure_rate for evaluation in row.evaluations),
         }
 
 
-def _in_points(difference: Difference) -> dict[str, Any]:
+def _difference_in_points(difference: Difference) -> dict[str, object]:
     """Return a difference as JSON data, in points, from -100 to 100, as the cells of its table."""
     data = difference.to_dict()
     if data["mean"] is not None:
         data["mean"] *= 100
     if data["interval"] is not None:
-        data["interval"] = [100 * end for end in data["interval"]]
+        data["interval"] = [100 * bound for bound in data["interval"]]
     return data
 
 
 @dataclass(frozen=True)
-class Reproduced:
-    """What a paper gave."""
+class Reproduction:
+    """The tables of a paper, ours and its own."""
 
     paper: Paper
     sections: tuple[SectionResult, ...]
     run: Path
+    """The folder of the run."""
     run_id: str
+    """Its MLflow run."""
     notes: tuple[str, ...]
-    """What was left out, or smaller than in the paper."""
+    """Sentences on what was left out, or is smaller than in the paper."""
     stopped: str | None
-    """The limit that ended it."""
+    """The limit that ended the run; None if none did."""
 
     @property
     def failed(self) -> bool:
         """Whether a variant ended in an error, or its score is that of a broken run."""
-        return any(each.failed or each.broken for each in self.sections)
+        return any(section.failed or section.broken for section in self.sections)
 
-    def summary(self) -> dict[str, Any]:
-        """Plain JSON: our tables with the paper's beside them."""
+    def summary(self) -> dict[str, object]:
+        """Return our tables with the paper's beside them as JSON data."""
+        not_reproduced = [item.model_dump(mode="json") for item in self.paper.not_reproduced]
         return {
             "paper": self.paper.name,
             "sections": [section.summary() for section in self.sections],
-            "not_reproduced": [each.model_dump(mode="json") for each in self.paper.not_reproduced],
+            "not_reproduced": not_reproduced,
             "notes": list(self.notes),
             "stopped": self.stopped,
             "run": str(self.run),
@@ -166,80 +220,194 @@ class Reproduced:
 def reproduce(
     paper: Paper,
     config: RunConfig,
-    names: Sequence[str] = (),
-    files: Mapping[str, str] | None = None,
-    seeds: int | None = None,
+    selection: Selection = WHOLE_PAPER,
     progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
-    choices: TrainingChoices | None = None,
-) -> Reproduced:
-    """Runs sections of a paper, logged as one MLflow run with a nested one for each variant and seed.
+) -> Reproduction:
+    """Run sections of a paper, logged as one MLflow run with one inside for each part.
+
+    Rewards of trainings are given by the model that answers in the tables, unless the selection
+    names another one.
 
     Args:
-        paper: What to run.
-        config: Models, sizes and limits; where it names a run to resume, what is finished there is read.
-        names: Of the sections; all if empty.
-        files: By benchmark; the configuration's own is that of the only benchmark.
-        seeds: Repetitions; those of the paper if None.
-        progress: Called with the name of each variant.
+        paper: The paper.
+        config: Models, sizes and limits. If it names a run to resume, what that run finished is
+            read.
+        selection: What of the paper is run.
+        progress: Called with the name of each variant and phase.
         meter: Counts the calls; a new one if None.
-        choices: Settings of the trainings, beside those of the rows. Rewards are given by the model that answers in the
-            tables, unless they name another.
 
     Raises:
-        UserError: A name, a file or a setting fits nothing, or the run to resume was started with other settings.
+        UserError: A name, a file or a setting fits nothing, or the run to resume was started with
+            other settings.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    choices = (choices or TrainingChoices()).rewarded_by(config)
-    resolved, notes = resolve_sections(paper, config.with_options(resume=None), names, files, seeds, choices)
-    for each in resolved:
-        check_models(RunInputs(each.config.with_options(resume=config.execution.resume)))
-        for one in (each.config, *each.learning_configs.values()):
-            # What is wrong with a file is found before anything is paid for.
-            _ = RunInputs(one).benchmark
-        _check_trainings(paper, each, config, choices)
-    asked = _asked(paper, resolved, config, files or {}, choices)
+    selection = selection.rewarded_by(config)
+    resolved = resolve_sections(paper, config.with_options(resume=None), selection)
+    _check_before_paying(paper, resolved, config, selection.trainings)
+
+    settings = _run_settings(paper, resolved, config, selection)
     title = f"reproduce-{paper.name}"
-    resumed = config.execution.resume and RunFolder.resume(config.execution.resume, asked)
-    folder = resumed or RunFolder.create(title, asked)
+    if config.execution.resume:
+        folder = RunFolder.resume(config.execution.resume, settings)
+    else:
+        folder = RunFolder.create(title, settings)
+
     with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
-        tracker.log_params(asked)
+        tracker.log_params(settings)
         folder.update(run_id=tracker.run_id)
-        cache = MemoryCache(folder.store.memories)
-        work = _Work(
-            paper, folder, tracker.run_id, meter or Meter(), BudgetGuard(config.limits), progress, cache, choices
+        runner = _Runner(
+            paper=paper,
+            trainings=selection.trainings,
+            folder=folder,
+            run_id=tracker.run_id,
+            meter=meter or Meter(),
+            guard=BudgetGuard(config.limits),
+            progress=progress,
         )
-        done = tuple(map(work.section, resolved))
-        result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.limit_hit)
-        for each in done:
-            tracker.log_metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
-        summary = result.summary()
-        tracker.log_json("reproduced.json", summary)
-        with atomic_write(folder.path / "reproduced.json") as file:
-            json.dump(summary, file, indent=1, ensure_ascii=False)
-        folder.update(status="stopped" if result.stopped else "finished")
-    return result
+        sections = tuple(runner.run_section(section) for section in resolved.sections)
+        reproduction = Reproduction(
+            paper=paper,
+            sections=sections,
+            run=folder.path,
+            run_id=tracker.run_id,
+            notes=resolved.notes,
+            stopped=runner.guard.limit_hit,
+        )
+        _save_result(reproduction, folder, tracker)
+    return reproduction
+
+
+def _check_before_paying(
+    paper: Paper, resolved: ResolvedSections, config: RunConfig, choices: TrainingChoices
+) -> None:
+    """Refuse models, files and trainings that a section could not be run with.
+
+    Args:
+        paper: The paper.
+        resolved: Its sections.
+        config: Names the run that is resumed, if one is.
+        choices: Settings of the trainings.
+
+    Raises:
+        UserError: A model could not be asked, or a file or a training does not fit.
+        EndpointError: A model cannot be reached.
+    """
+    resume = config.execution.resume
+    for section in resolved.sections:
+        check_models(RunInputs(section.config.with_options(resume=resume)))
+        for benchmark_config in (section.config, *section.learning_configs.values()):
+            # Reading the benchmark checks its file.
+            _ = RunInputs(benchmark_config).benchmark
+        _check_trainings(paper, section, choices, is_resumed=resume is not None)
+
+
+def _check_trainings(
+    paper: Paper, resolved: ResolvedSection, choices: TrainingChoices, is_resumed: bool
+) -> None:
+    """Refuse what a training would refuse: its number of processes, and the model for rewards."""
+    readers: list[RoleModel] = []
+    for label in resolved.labels:
+        tuning = paper.variants[label].tuned
+        if tuning is None or tuning.optimizer != LOGO:
+            continue
+        training = choices.training_config(tuning, resolved.config.models.task.name)
+        check_processes(training)
+        reader = reward_reader(resolved.config, training)
+        if reader not in readers:
+            readers.append(reader)
+
+    for reader in readers:
+        check_model("judge", reader, is_resumed=is_resumed)
+
+
+def _run_settings(
+    paper: Paper, resolved: ResolvedSections, config: RunConfig, selection: Selection
+) -> dict[str, object]:
+    """Return what decides the whole run, as its folder keeps it: a resumed run has the same."""
+    section_names = [section.section.name for section in resolved.sections]
+    settings = _decisive_settings("reproduce", paper.name, config, {"sections": section_names})
+    settings["seeds"] = [section.seeds for section in resolved.sections]
+    if selection.trainings.decisive:
+        settings["training"] = selection.trainings.decisive
+    for name, path in selection.files.items():
+        settings[f"data.{name}"] = str(Path(path).absolute())
+    return settings
+
+
+def _decisive_settings(
+    command: str, program: str, config: RunConfig, further_settings: Mapping[str, object]
+) -> dict[str, object]:
+    """Return what decides a run or a part, as its folder keeps it."""
+    settings = {
+        "command": command,
+        "part_of": "reproduce",
+        "program": program,
+        **resume_key(RunInputs(config)),
+        **further_settings,
+    }
+    # As a resumed run reads them: tuples are lists then.
+    return json.loads(json.dumps(settings, default=jsonable))
+
+
+def _save_result(reproduction: Reproduction, folder: RunFolder, tracker: Tracker) -> None:
+    """Write the tables into the run's folder and into MLflow."""
+    for section in reproduction.sections:
+        scores: dict[str, float | None] = {}
+        for row in section.rows:
+            scores[f"{section.section.name}.{row.label}.score"] = row.evaluation.score
+        tracker.log_metrics(scores)
+
+    summary = reproduction.summary()
+    tracker.log_json(SUMMARY_FILE, summary)
+    with atomic_write(folder.path / SUMMARY_FILE) as file:
+        json.dump(summary, file, indent=1, ensure_ascii=False)
+    folder.update(status="stopped" if reproduction.stopped else "finished")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A run inside the reproduction, and what it shares with the others."""
+
+    progress: ProgressFactory
+    parent: Parent
 
 
 @dataclass
-class _Work:
+class _Runner:
+    """Runs the variants of the sections of a paper, each as a part of one run."""
+
     paper: Paper
+    trainings: TrainingChoices
     folder: RunFolder
-    parent: str
-    """MLflow run that the others are nested in."""
+    """The folder of the whole run."""
+    run_id: str
+    """The MLflow run that those of the parts are inside."""
     meter: Meter
     guard: BudgetGuard
-    note: ProgressFactory
-    cache: MemoryCache
-    choices: TrainingChoices
+    progress: ProgressFactory
 
-    def section(self, resolved: ResolvedSection) -> SectionResult:
-        """Evaluates the variants of a section; after a limit, those that are finished are read."""
-        section, found, failed = resolved.section, dict[str, VariantResult](), dict[str, str]()
+    @cached_property
+    def _memories(self) -> MemoryCache:
+        """The memories that the evaluations share."""
+        return MemoryCache(self.folder.store.memories)
+
+    def run_section(self, resolved: ResolvedSection) -> SectionResult:
+        """Evaluate the variants of a section.
+
+        After a limit was reached, only the variants that are finished are in the result.
+
+        Raises:
+            EndpointError: A model cannot be reached.
+            RunInterrupted: The run was interrupted.
+            MempilerError: The run cannot go on.
+        """
+        results: dict[str, VariantResult] = {}
+        errors: dict[str, str] = {}
         aggregate = RunInputs(resolved.config).benchmark.scorer.aggregate
         for label in resolved.labels:
             try:
-                result = self._variant(label, resolved, aggregate)
+                result = self._evaluate_variant(label, resolved, aggregate)
             except (EndpointError, RunInterrupted):
                 raise
             except BudgetError:
@@ -247,138 +415,255 @@ class _Work:
             except MempilerError as error:
                 if self.guard.fatal_error is not None:
                     raise
-                failed[label] = one_line(error)
+                errors[label] = one_line(error)
                 continue
-            # Scores over a part of the questions are not compared.
-            if result is not None and not any(each.stopped for each in result.evaluations):
-                found[label] = result
-        rows = tuple(found.values())
-        first = describe_evaluation(rows[0].evaluation).partition(" on ")[2] if rows else ""
-        if first and section.needs == "answers":
-            first = f"{first}; answers by {resolved.config.models.answer.name}"
-        return SectionResult(self.paper, section, first, rows, failed, self._win_rates(resolved, found))
+            # Scores of a part of the questions could not be compared.
+            if result is not None and not _is_stopped(result):
+                results[label] = result
 
-    def _variant(self, label: str, resolved: ResolvedSection, aggregate: Aggregate) -> VariantResult | None:
-        variant, found, runs = self.paper.variants[label], list[Evaluation](), list[Path]()
-        for config in repeated(variant, resolved):
-            program, config = variant.program, config.with_options(set=settings_of(variant, config))
-            settings = _settings("evaluate", program, config, part=resolved.part)
-            if variant.tuned is not None:
-                tuned = self._tuned(label, resolved)
-                if tuned is None:
-                    return None
-                settings |= {"tuned": tuned.path.name}
-                program = str(tuned.program)
-                config = _config_of_saved_program(config, program)
-            folder = self._part(variant.program, settings)
+        rows = tuple(results.values())
+        return SectionResult(
+            paper=self.paper,
+            section=resolved.section,
+            heading=_heading(resolved, rows),
+            rows=rows,
+            failed=errors,
+            win_rates=self._judge_comparisons(resolved, results),
+        )
+
+    def _evaluate_variant(
+        self, label: str, resolved: ResolvedSection, aggregate: Aggregate
+    ) -> VariantResult | None:
+        """Tune a variant if it is to be tuned, and evaluate it for each seed.
+
+        Returns:
+            The evaluations; None where a limit was reached before.
+        """
+        variant = self.paper.variants[label]
+        evaluations: list[Evaluation] = []
+        runs: list[Path] = []
+        for config in repetitions(variant, resolved):
+            folder = self._evaluate_repetition(label, resolved, config)
             if folder is None:
                 return None
-            if not folder.is_finished:
-                run_evaluate(program, RunInputs(config), resolved.part, *self._shared(label, resolved, folder, self.cache))
-            found.append(load_run(str(folder.path)).evaluation)
+            evaluations.append(load_run(str(folder.path)).evaluation)
             runs.append(folder.path)
-        return VariantResult(label, tuple(found), tuple(runs), aggregate)
+        return VariantResult(label, tuple(evaluations), tuple(runs), aggregate)
 
-    def _tuned(self, label: str, resolved: ResolvedSection) -> RunFolder | None:
+    def _evaluate_repetition(
+        self, label: str, resolved: ResolvedSection, config: RunConfig
+    ) -> RunFolder | None:
+        """Evaluate a variant for one seed, unless that is finished already.
+
+        Args:
+            label: The variant.
+            resolved: Its section.
+            config: With the settings of the variant and of the repetition.
+
+        Returns:
+            The folder of the part; None where a limit was reached before.
+        """
         variant = self.paper.variants[label]
-        how, program = variant.tuned or Tuning(optimizer=""), variant.program
-        config = resolved.learning(variant)
-        config = config if how.train is None else config.with_options(train=how.train)
-        command = "train" if how.optimizer == LOGO else "compile"
-        chosen = {"training": self.choices.decisive} if command == "train" and self.choices.decisive else {}
-        settings = _settings(command, program, config, tuned=how.model_dump(exclude={"on"}), **chosen)
-        if how.start:
-            begun = self._tuned(how.start, resolved)
-            if begun is None:
+        program = variant.program
+        settings = _decisive_settings("evaluate", program, config, {"part": resolved.part})
+        if variant.tuned is not None:
+            tuned_folder = self._tune(label, resolved)
+            if tuned_folder is None:
                 return None
-            settings |= {"begun": begun.path.name}
-            program = str(begun.program)
+            settings["tuned"] = tuned_folder.path.name
+            program = str(tuned_folder.program)
             config = _config_of_saved_program(config, program)
-        folder = self._part(f"{how.optimizer}-{variant.program}", settings)
+
+        folder = self._open_part(variant.program, settings)
         if folder is None or folder.is_finished:
             return folder
-        shared = self._shared(label, resolved, folder)
-        if command == "train":
-            run_train(program, RunInputs(config), self.choices.config(how, config.models.task.name), None, *shared)
-            release_memory()
+        part = self._new_part(label, resolved, folder, self._memories)
+        run_evaluate(
+            program,
+            RunInputs(config),
+            resolved.part,
+            progress=part.progress,
+            meter=self.meter,
+            parent=part.parent,
+        )
+        return folder
+
+    def _tune(self, label: str, resolved: ResolvedSection) -> RunFolder | None:
+        """Compile or train a variant, unless that is finished already.
+
+        If it begins from another variant, tune that first.
+
+        Returns:
+            The folder of the part, which has the program; None where a limit was reached before.
+
+        Raises:
+            UserError: The optimizer ended before its time, and the run can be resumed; or the
+                variant is not one that is tuned.
+        """
+        variant = self.paper.variants[label]
+        tuning = variant.tuned
+        if tuning is None:
+            raise UserError(f"{label} is neither compiled nor trained; nothing can begin from it")
+        config = resolved.learning_config(variant)
+        if tuning.train is not None:
+            config = config.with_options(train=tuning.train)
+
+        is_training = tuning.optimizer == LOGO
+        command = "train" if is_training else "compile"
+        # Variants that learn the same on other benchmarks share the part.
+        further_settings: dict[str, object] = {"tuned": tuning.model_dump(exclude={"on"})}
+        if is_training and self.trainings.decisive:
+            further_settings["training"] = self.trainings.decisive
+        program = variant.program
+        settings = _decisive_settings(command, program, config, further_settings)
+
+        if tuning.start:
+            start_folder = self._tune(tuning.start, resolved)
+            if start_folder is None:
+                return None
+            settings["begun"] = start_folder.path.name
+            program = str(start_folder.program)
+            config = _config_of_saved_program(config, program)
+
+        folder = self._open_part(f"{tuning.optimizer}-{variant.program}", settings)
+        if folder is None or folder.is_finished:
+            return folder
+        part = self._new_part(label, resolved, folder)
+        if is_training:
+            self._train(program, config, tuning, part)
         else:
-            compilation = CompileConfig(how.optimizer, how.stage, settings=dict(how.settings))
-            run_compile(program, RunInputs(config), compilation, None, False, *shared)
-        if folder.is_finished or self.guard.limit_hit is not None:
-            return folder if folder.is_finished else None
-        raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
+            self._compile(program, config, tuning, part)
 
-    def _shared(
-        self, label: str, resolved: ResolvedSection, folder: RunFolder, cache: MemoryCache | None = None
-    ) -> tuple[ProgressFactory, Meter, Parent]:
-        told = f"{resolved.section.name}/{label}"
-        tags = {"mlflow.parentRunId": self.parent, "variant": told}
-        return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
-
-    def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
-        name = f"{file_name_of(name)[:60]}-{digest(settings)[:12]}"
-        if self.guard.limit_hit is not None and not (
-            self.folder.has_child(name) and self.folder.child(name, settings).is_finished
-        ):
+        if folder.is_finished:
+            return folder
+        if self.guard.limit_hit is not None:
             return None
+        raise UserError(
+            f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it"
+        )
+
+    def _train(self, program: str, config: RunConfig, tuning: Tuning, part: _Part) -> None:
+        """Train the model of a program."""
+        training = self.trainings.training_config(tuning, config.models.task.name)
+        run_train(
+            program,
+            RunInputs(config),
+            training,
+            progress=part.progress,
+            meter=self.meter,
+            parent=part.parent,
+        )
+        release_memory()
+
+    def _compile(self, program: str, config: RunConfig, tuning: Tuning, part: _Part) -> None:
+        """Compile a program."""
+        compilation = CompileConfig(tuning.optimizer, tuning.stage, settings=dict(tuning.settings))
+        run_compile(
+            program,
+            RunInputs(config),
+            compilation,
+            progress=part.progress,
+            meter=self.meter,
+            parent=part.parent,
+        )
+
+    def _new_part(
+        self,
+        label: str,
+        resolved: ResolvedSection,
+        folder: RunFolder,
+        memories: MemoryCache | None = None,
+    ) -> _Part:
+        """Return a part that is about to be run.
+
+        Args:
+            label: The variant that it is of.
+            resolved: The section of the variant.
+            folder: The part's own folder.
+            memories: Memories that it shares with other parts; None if it has its own.
+        """
+        name = f"{resolved.section.name}/{label}"
+
+        def start_phase(phase: str) -> Progress | None:
+            return self.progress(f"{name}: {phase}")
+
+        tags = {"mlflow.parentRunId": self.run_id, "variant": name}
+        return _Part(start_phase, Parent(folder, self.guard, tags, memories))
+
+    def _open_part(self, title: str, settings: dict[str, object]) -> RunFolder | None:
+        """Return the folder of a part, and create it if it is new.
+
+        After a limit was reached, only a part that is finished has a folder; for others return
+        None.
+
+        Args:
+            title: What the folder is named after.
+            settings: What decides the part; parts with equal settings are one.
+        """
+        name = f"{file_name_of(title)[:60]}-{digest(settings)[:12]}"
+        if self.guard.limit_hit is not None:
+            # `child` would create a folder that is not there.
+            if not self.folder.has_child(name):
+                return None
+            if not self.folder.child(name, settings).is_finished:
+                return None
         return self.folder.child(name, settings)
 
-    def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, WinRate]:
-        config, rates = resolved.config, dict[str, WinRate]()
-        pairs = [pair for pair in resolved.section.comparisons if {pair.one, pair.other} <= found.keys()]
-        if not config.models.judge.name or not pairs or self.guard.limit_hit is not None:
-            return rates
+    def _judge_comparisons(
+        self, resolved: ResolvedSection, results: Mapping[str, VariantResult]
+    ) -> dict[str, WinRate]:
+        """Let the judge compare the answers of pairs of variants.
+
+        Returns:
+            The win rates by the label of the comparison. There are none without a judge, and only
+            the first ones if a limit is reached.
+        """
+        config = resolved.config
+        comparisons = [
+            comparison
+            for comparison in resolved.section.comparisons
+            if comparison.one in results and comparison.other in results
+        ]
+        if not config.models.judge.name or not comparisons or self.guard.limit_hit is not None:
+            return {}
+
         model = Run(RunInputs(config), self.meter, self.guard, self.folder).model("judge")
         judge = PreferenceJudge(model, make_adapter(config.method.adapter or "chat"))
-        for pair in pairs:
-            ends = [load_run(str(found[label].runs[0])) for label in (pair.other, pair.one)]
+        win_rates: dict[str, WinRate] = {}
+        for comparison in comparisons:
+            # Of several seeds the first ones are compared.
+            baseline = load_run(str(results[comparison.other].runs[0]))
+            run = load_run(str(results[comparison.one].runs[0]))
             try:
                 with endpoint_errors():
-                    rates[pair.label] = judge_win_rate(ends[0], ends[1], judge, config.execution.threads)
+                    win_rates[comparison.label] = judge_win_rate(
+                        baseline, run, judge, config.execution.threads
+                    )
             except BudgetError:
                 break
-        return rates
+        return win_rates
+
+
+def _is_stopped(result: VariantResult) -> bool:
+    """Tell whether an evaluation of a variant ended before all questions were asked."""
+    return any(evaluation.stopped for evaluation in result.evaluations)
+
+
+def _heading(resolved: ResolvedSection, rows: Sequence[VariantResult]) -> str:
+    """Return what the numbers of a section rest on; "" without any."""
+    if not rows:
+        return ""
+    # The program before " on " is only that of the first row.
+    heading = describe_evaluation(rows[0].evaluation).partition(" on ")[2]
+    if heading and resolved.section.needs == "answers":
+        heading += f"; answers by {resolved.config.models.answer.name}"
+    return heading
 
 
 def _config_of_saved_program(config: RunConfig, folder: str) -> RunConfig:
-    """Return the configuration for a saved program, which has its settings, and perhaps a model."""
+    """Return the configuration for a saved program, which has its own settings.
+
+    If the program names its language model, as a trained one does, the configuration has that.
+    """
     lm = read_manifest(folder).lms.get("task", config.models.task.name)
     return config.with_options(set={}, lm=lm)
-
-
-def _settings(command: str, program: str, config: RunConfig, **values: Any) -> dict[str, Any]:
-    """What decides a part, as its folder keeps it: tuples are lists then."""
-    asked = {"command": command, "part_of": "reproduce", "program": program, **resume_key(RunInputs(config)), **values}
-    return json.loads(json.dumps(asked, default=jsonable))
-
-
-def _check_trainings(paper: Paper, resolved: ResolvedSection, config: RunConfig, choices: TrainingChoices) -> None:
-    """Refuse, before anything is paid for, what a training would refuse: its reader, and the number of processes."""
-    readers: list[RoleModel] = []
-    for label in resolved.labels:
-        tuning = paper.variants[label].tuned
-        if tuning is None or tuning.optimizer != LOGO:
-            continue
-        course = choices.config(tuning, resolved.config.models.task.name)
-        check_processes(course)
-        reader = reward_reader(resolved.config, course)
-        if reader not in readers:
-            readers.append(reader)
-
-    for reader in readers:
-        check_model("judge", reader, is_resumed=config.execution.resume is not None)
-
-
-def _asked(
-    paper: Paper,
-    resolved: Sequence[ResolvedSection],
-    config: RunConfig,
-    files: Mapping[str, str],
-    choices: TrainingChoices,
-) -> dict[str, Any]:
-    """Return what decides the run, as its folder keeps it: one that is resumed has the same."""
-    asked = _settings("reproduce", paper.name, config, sections=[each.section.name for each in resolved])
-    asked |= {"seeds": [each.seeds for each in resolved]}
-    if choices.decisive:
-        asked["training"] = choices.decisive
-    return asked | {f"data.{name}": str(Path(path).absolute()) for name, path in files.items()}

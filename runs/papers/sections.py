@@ -1,11 +1,23 @@
-"""Resolves a paper's sections: models, file, options and variants of each, what is left out, and the plan."""
+"""What a paper's sections run on, and what running them will take.
+
+A paper names benchmarks and variants; the user names models, files and sizes. Resolving a section
+brings both together: its configuration, the variants that can be run with these models, and which
+questions they are asked. Whatever is left out, or is smaller than in the paper, becomes a note.
+
+    selection = Selection(sections=("table2",), files={"locomo": "locomo10.json"}, seeds=3)
+    resolved = resolve_sections(paper, config, selection)
+    resolved.sections[0].labels     # ("RGMem", "RAG")
+    resolved.notes                  # ("Mem0 is left out: system:mem0 is not installed; ...",)
+
+    plan_paper(paper, config, selection).plan.calls     # what `reproduce --plan` prints
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ...data.catalog import benchmark_class
 from ...engines.model_names import OFFLINE, is_local, is_offline
@@ -23,8 +35,32 @@ from ..training_plan import plan_train
 from .paper import LOGO, Paper, Section, Variant
 from .trainings import TrainingChoices
 
-CHANGE_WEIGHTS = (LOGO, "finetune")
-"""Optimizers that train the model of --lm in this process."""
+WEIGHT_CHANGING_OPTIMIZERS = (LOGO, "finetune")
+"""Optimizers that train the model of `--lm` in this process."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user chose of a paper."""
+
+    sections: Sequence[str] = ()
+    """Names of sections; all if empty."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Data files by benchmark, e.g. "palbench.select", or by the suite that it is of: "palbench".
+
+    The file of the configuration is that of the only benchmark.
+    """
+    seeds: int | None = None
+    """Repetitions; those of the paper if None."""
+    trainings: TrainingChoices = field(default_factory=TrainingChoices)
+
+    def rewarded_by(self, config: RunConfig) -> Selection:
+        """Return the selection with trainings as `TrainingChoices.rewarded_by` has them."""
+        return replace(self, trainings=self.trainings.rewarded_by(config))
+
+
+WHOLE_PAPER = Selection()
+"""All sections, on bundled samples, with the paper's own settings."""
 
 
 @dataclass(frozen=True)
@@ -37,305 +73,509 @@ class ResolvedSection:
     labels: tuple[str, ...]
     """The variants that can be run."""
     part: Part
-    """Which questions are asked: where a variant is tuned on the benchmark, those that nothing learned from."""
-    seeds: int
-    learning_configs: Mapping[str, RunConfig]
-    """What variants learn on, by the benchmark that `Tuning.on` names. None has a judge: its word is no reward."""
+    """The questions that are asked.
 
-    def learning(self, variant: Variant) -> RunConfig:
-        """Return what a variant learns on, with its settings; the same in all sections that learn alike."""
-        config = self.learning_configs[variant.tuned.on if variant.tuned else ""]
+    Where a variant is tuned on the benchmark, they are those that nothing learned from.
+    """
+    seeds: int
+    """Repetitions."""
+    learning_configs: Mapping[str, RunConfig]
+    """What variants learn on, by the benchmark that `Tuning.on` names.
+
+    None of them has a judge: its verdict is no reward.
+    """
+
+    def learning_config(self, variant: Variant) -> RunConfig:
+        """Return what a variant learns on, with its settings.
+
+        It is equal in all sections that learn alike, so that they share a training.
+        """
+        benchmark = variant.tuned.on if variant.tuned else ""
+        config = self.learning_configs[benchmark]
         config = _with_benchmark_options(config, variant.options)
-        return config.with_options(set=dict(variant.config))
+        return config.with_options(set=variant.program_settings)
+
+
+class ResolvedSections(NamedTuple):
+    """What can be run of a paper."""
+
+    sections: tuple[ResolvedSection, ...]
+    notes: tuple[str, ...]
+    """Sentences on what is left out, or smaller than in the paper."""
+
+
+class PaperPlan(NamedTuple):
+    """What running a paper will take."""
+
+    plan: Plan
+    """Its phases are the sections."""
+    notes: tuple[str, ...]
+    """Sentences on what is left out, and on what is not counted."""
+
+
+class _Notes:
+    """Sentences for the user, each once, in the order in which they came up."""
+
+    def __init__(self, sentences: Iterable[str] = ()) -> None:
+        self._sentences = dict.fromkeys(sentences)
+
+    def add(self, sentence: str) -> None:
+        self._sentences[sentence] = None
+
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(self._sentences)
 
 
 def resolve_sections(
-    paper: Paper,
-    config: RunConfig,
-    names: Sequence[str] = (),
-    files: Mapping[str, str] | None = None,
-    seeds: int | None = None,
-    choices: TrainingChoices | None = None,
-) -> tuple[tuple[ResolvedSection, ...], tuple[str, ...]]:
-    """Finds out what each section runs on, and a sentence on what is left out or smaller than in the paper.
+    paper: Paper, config: RunConfig, selection: Selection = WHOLE_PAPER
+) -> ResolvedSections:
+    """Find out what each section runs on.
 
     Args:
-        paper: Whose sections.
+        paper: The paper.
         config: Models and sizes; its `data` is the file of the only benchmark.
-        names: Of the sections; all if empty.
-        files: By benchmark, or by what it is a part of.
-        seeds: Repetitions; those of the paper if None.
-        choices: Settings of the trainings, beside those of the rows.
+        selection: What of the paper is run.
 
     Raises:
         UserError: A name, a file or a setting fits nothing, or no section can be run.
     """
-    told: dict[str, None] = {}
-    found: list[ResolvedSection] = []
-    for section in paper.chosen(names):
-        own = config.with_options(**section.offline) if is_offline(config.models.task.name) else config
-        if paper.has_other_reader and section.needs != "answers" and own.models.answer.name:
-            own = own.with_options(answer_lm=None)
-            told[f"section {section.name} is answered by {own.models.task.name}, as in the paper, and not by --answer-lm"] = None
-        if reason := _needs(section, own):
-            told[f"section {section.name} {reason}"] = None
-            continue
-        labels, left_out = _runnable(paper, section, own)
-        told |= dict.fromkeys(left_out)
-        if not labels:
-            told[f"section {section.name} has no row that can be run"] = None
-            continue
-        found.append(_resolved(paper, section, labels, own, files or {}, seeds))
-    if not found:
-        raise UserError(next(iter(told)))
-    benchmarks = [made.data.benchmark for each in found for made in (each.config, *each.learning_configs.values())]
-    _check_files(benchmarks, config, files or {})
-    for each in found:
-        told |= dict.fromkeys(_settings_kept(paper, each, choices or TrainingChoices()))
-    if config.data.test is None and any(each.config.data.test is not None for each in found):
-        told[f"on the bundled samples: {paper.offline_test} questions a section; --test N takes others"] = None
-    if any(each.seeds > 1 and not _draws(paper.variants[v], each.config) for each in found for v in each.labels):
-        told["what neither samples nor draws by a seed is run once, however many seeds there are"] = None
-    return tuple(found), tuple(told)
-
-
-def _settings_kept(paper: Paper, resolved: ResolvedSection, choices: TrainingChoices) -> list[str]:
-    """Return a sentence on each row that is trained with settings of its own in the place of chosen ones.
-
-    Raises:
-        UserError: A chosen setting is unknown, or does not fit a row.
-    """
-    sentences: list[str] = []
-    for label in resolved.labels:
-        tuning = paper.variants[label].tuned
-        if tuning is None or tuning.optimizer != LOGO:
-            continue
-        choices.config(tuning, resolved.config.models.task.name)
-        for name in choices.kept_by(tuning):
-            own = tuning.settings[name]
-            sentences.append(f"{label} is trained with its own {name} = {own}: that is what the row is about")
-    return sentences
-
-
-def _runnable(paper: Paper, section: Section, config: RunConfig) -> tuple[tuple[str, ...], list[str]]:
-    """Return the labels of the rows of a section that can be run, and a sentence on each of the others."""
-    labels: list[str] = []
-    left_out: list[str] = []
-    for label in section.variants:
-        reason = _missing(paper, paper.variants[label], config)
+    notes = _Notes()
+    sections: list[ResolvedSection] = []
+    for section in paper.select_sections(selection.sections):
+        section_config = _choose_models(paper, section, config, notes)
+        reason = _unmet_need(section, section_config)
         if reason:
-            left_out.append(f"{label} is left out: {reason}")
+            notes.add(f"section {section.name} {reason}")
+            continue
+        labels = _runnable_labels(paper, section, section_config, notes)
+        if not labels:
+            notes.add(f"section {section.name} has no row that can be run")
+            continue
+        sections.append(_resolve_section(paper, section, labels, section_config, selection))
+    if not sections:
+        raise UserError(notes.sentences()[0])
+
+    _check_files(sections, config, selection.files)
+    for resolved in sections:
+        _check_training_choices(paper, resolved, selection.trainings, notes)
+    has_smaller_sample = any(resolved.config.data.test is not None for resolved in sections)
+    if config.data.test is None and has_smaller_sample:
+        notes.add(
+            f"on the bundled samples: {paper.offline_test} questions a section;"
+            " --test N takes others"
+        )
+    if any(_runs_variant_once(paper, resolved) for resolved in sections):
+        notes.add(
+            "what neither samples nor draws by a seed is run once, however many seeds there are"
+        )
+    return ResolvedSections(tuple(sections), notes.sentences())
+
+
+def _choose_models(paper: Paper, section: Section, config: RunConfig, notes: _Notes) -> RunConfig:
+    """Return the configuration with the models that a section is run with."""
+    if is_offline(config.models.task.name):
+        config = config.with_options(**section.offline)
+    if paper.has_other_reader and section.needs != "answers" and config.models.answer.name:
+        config = config.with_options(answer_lm=None)
+        notes.add(
+            f"section {section.name} is answered by {config.models.task.name}, as in the paper,"
+            " and not by --answer-lm"
+        )
+    return config
+
+
+def _unmet_need(section: Section, config: RunConfig) -> str:
+    """Return what a section cannot be run without and does not have; "" if nothing."""
+    task_lm = config.models.task.name
+    if section.needs == "training" and not is_local(task_lm):
+        return _cannot_train(task_lm)
+    if is_offline(task_lm):
+        return ""
+    if section.needs == "judge" and not config.models.judge.name:
+        return "is scored by a judge; name its model with --judge-lm"
+    if section.needs == "answers" and not config.models.answer.name:
+        return f"reads what {task_lm} wrote by another model; name it with --answer-lm"
+    return ""
+
+
+def _cannot_train(task_lm: str) -> str:
+    """Return why a model cannot be trained, as the end of a sentence."""
+    return f"trains a model in this process, which {task_lm} is not; use --lm local:NAME"
+
+
+def _runnable_labels(
+    paper: Paper, section: Section, config: RunConfig, notes: _Notes
+) -> tuple[str, ...]:
+    """Return the labels of the variants that can be run, and note why the others cannot."""
+    labels: list[str] = []
+    for label in section.variants:
+        reason = _obstacle(paper, paper.variants[label], config)
+        if reason:
+            notes.add(f"{label} is left out: {reason}")
         else:
             labels.append(label)
-    return tuple(labels), left_out
+    return tuple(labels)
 
 
-def _resolved(
+def _obstacle(paper: Paper, variant: Variant, config: RunConfig) -> str:
+    """Return why a variant cannot be run with these models; "" if it can."""
+    models = config.models
+    if variant.lm and _weights(models.task.name) != variant.lm.lower():
+        return f"it is a row of {variant.lm}; name that with --lm"
+    if variant.answer_lm and _weights(models.answer.name or "") != variant.answer_lm.lower():
+        return f"it is a row of answers by {variant.answer_lm}; name that with --answer-lm"
+    if _changes_weights(paper, variant) and not is_local(models.task.name):
+        return f"it {_cannot_train(models.task.name)}"
+    if variant.program.startswith(SYSTEM_PREFIX):
+        return _system_obstacle(variant.program, config)
+    return ""
+
+
+def _weights(model: str) -> str:
+    """Return the end of a model's name, without its provider, owner or folder, in lower case.
+
+    It is e.g. "qwen2.5-7b-instruct" of "local:Qwen/Qwen2.5-7B-Instruct".
+    """
+    return model.replace(":", "/").rstrip("/").rpartition("/")[2].lower()
+
+
+def _changes_weights(paper: Paper, variant: Variant) -> bool:
+    """Tell whether a variant, or one that it begins from, trains the model."""
+    if variant.tuned is None:
+        return False
+    if variant.tuned.optimizer in WEIGHT_CHANGING_OPTIMIZERS:
+        return True
+    start = variant.tuned.start
+    return bool(start) and _changes_weights(paper, paper.variants[start])
+
+
+def _system_obstacle(program: str, config: RunConfig) -> str:
+    """Return why somebody else's system cannot be run; "" if it can."""
+    system = shipped(program.removeprefix(SYSTEM_PREFIX))
+    if not system.environment.is_installed:
+        return f"{program} is not installed; run: mempiler fetch system:{system.name}"
+    if is_offline(config.models.task.name):
+        return (
+            f"{program} writes with a language model, which the offline engine is not;"
+            " name one with --lm"
+        )
+    return ""
+
+
+def _resolve_section(
     paper: Paper,
     section: Section,
     labels: tuple[str, ...],
     config: RunConfig,
-    files: Mapping[str, str],
-    seeds: int | None,
+    selection: Selection,
 ) -> ResolvedSection:
-    """Return a section with what its rows are asked and what they learn on."""
-    learned_on = {tuned.on for label in labels if (tuned := paper.variants[label].tuned)}
-    # Also of rows that are left out: the others are asked the same questions with them and without them.
-    learns_here = any((tuned := paper.variants[label].tuned) and not tuned.on for label in section.variants)
-    unjudged = config.with_options(judge_lm=None, judge_api_base=None, answer_lm=None, answer_api_base=None)
-    learning_configs = {"": _section_config(paper, section, unjudged, files)}
-    for name in sorted(learned_on - {""}):
-        abroad = section.model_copy(update={"benchmark": name, "options": {}})
-        learning_configs[name] = _section_config(paper, abroad, unjudged, files)
-    return ResolvedSection(
-        section,
-        _section_config(paper, section, config, files),
-        labels,
-        "test" if learns_here else "all",
-        seeds or section.seeds or paper.seeds,
-        learning_configs,
-    )
+    """Return a section with what its variants are asked and what they learn on.
 
-
-def plan_paper(
-    paper: Paper,
-    config: RunConfig,
-    names: Sequence[str] = (),
-    files: Mapping[str, str] | None = None,
-    seeds: int | None = None,
-    choices: TrainingChoices | None = None,
-) -> tuple[Plan, tuple[str, ...]]:
-    """The plan of `reproduce`: a phase for each section, and what it leaves out; arguments of `resolve_sections`.
-
-    Memories that variants share are counted for each of them, and neither judges nor systems of others.
+    Args:
+        paper: The paper.
+        section: The section.
+        labels: The variants that can be run.
+        config: With the models of the section.
+        selection: Names the data files and the repetitions.
     """
-    choices = (choices or TrainingChoices()).rewarded_by(config)
-    resolved, notes = resolve_sections(paper, config, names, files, seeds, choices)
-    known, told = set[str](), dict.fromkeys(notes)
-    parts: dict[str, Plan] = {}
-    for each in resolved:
-        plans = list[Plan]()
-        for label in each.labels:
-            variant = paper.variants[label]
-            if not can_be_planned(variant.program):
-                told[f"not counted: what {label} ({variant.program}) takes, which is not known before"] = None
-                continue
-            for repeat in repeated(variant, each):
-                repeat = repeat.with_options(set=settings_of(variant, repeat))
-                inputs = RunInputs(repeat)
-                key = json.dumps([resume_key(inputs), variant.program, variant.tuned, each.part], default=str)
-                if key in known:
-                    continue
-                known.add(key)
-                plans.append(plan_evaluate(variant.program, inputs, each.part))
-                tuned = variant.tuned and variant.tuned.model_copy(update={"on": ""})
-                learning = each.learning(variant)
-                key = json.dumps([resume_key(RunInputs(learning)), variant.program, tuned], default=str)
-                if tuned is not None and not repeat.execution.repeat and key not in known:
-                    known.add(key)
-                    plans += _tuning(label, variant, learning, choices, told)
-        if each.config.models.judge.name:
-            told["not counted: calls of the judge"] = None
-        parts[each.section.name] = sum(plans, Plan())
-    total = sum(parts.values(), Plan())
-    return replace(total, phases={name: part.calls for name, part in parts.items()}), tuple(told)
-
-
-def repeated(variant: Variant, resolved: ResolvedSection) -> list[RunConfig]:
-    """The configurations in which a variant is evaluated, one for each repetition that could differ."""
-    config = _with_benchmark_options(resolved.config, variant.options)
-    return [config.with_options(repeat=n) for n in range(resolved.seeds if _draws(variant, config) else 1)]
-
-
-def settings_of(variant: Variant, config: RunConfig) -> dict[str, Any]:
-    """The settings that a variant is built with: a repetition has a seed of its own, where the method draws."""
-    repeat = config.execution.repeat
-    drawn = {"seed": config.data.seed + repeat} if repeat and _has_seed(variant.program) else {}
-    return {**drawn, **variant.config}
-
-
-def _tuning(
-    label: str, variant: Variant, config: RunConfig, choices: TrainingChoices, told: dict[str, None]
-) -> list[Plan]:
-    """The plan of a variant's compile or training; none, and a note, where it cannot be planned."""
-    tuned, program = variant.tuned, variant.program
-    if tuned is None:
-        return []
-    try:
-        if tuned.optimizer == LOGO:
-            return [plan_train(program, RunInputs(config), choices.config(tuned, config.models.task.name))]
-        how = CompileConfig(tuned.optimizer, tuned.stage, settings=dict(tuned.settings))
-        return [plan_compile(program, RunInputs(config), how)]
-    except UserError as error:
-        told[f"not counted: the tuning of {label}: {error}"] = None
-        return []
-
-
-def _section_config(paper: Paper, section: Section, config: RunConfig, files: Mapping[str, str]) -> RunConfig:
-    name = section.benchmark
-    data = files.get(name) or files.get(name.partition(".")[0]) or config.data.file
-    suited = (paper.judged if config.models.judge.name else paper.unjudged).get(name, {})
-    others = [each.benchmark for each in paper.sections]
-    given = {
-        option: value
-        for option, value in config.data.benchmark_settings.items()
-        # What none of the paper's benchmarks has is refused where it is read.
-        if _takes(name, option, value) or not any(_takes(each, option, value) for each in others)
-    }
-    few = is_offline(config.models.task.name) and data is None and config.data.test is None and not section.all_questions
-    # Only the offline engine gets here without a model that the section needs.
-    judge = config.models.judge.name or (OFFLINE if section.needs == "judge" else None)
-    reader = config.models.answer.name or (OFFLINE if section.needs == "answers" else None)
-    config = config.with_options(benchmark=name, metric=None, categories=None, benchmark_set={})
-    config = _with_benchmark_options(config, {**section.options, **suited, **given})
-    return config.with_options(
-        data=data,
-        test=paper.offline_test if few else config.data.test,
-        judge_lm=judge,
-        answer_lm=reader,
+    unjudged = config.with_options(
+        judge_lm=None, judge_api_base=None, answer_lm=None, answer_api_base=None
+    )
+    learning_configs = {"": _section_config(paper, section, unjudged, selection.files)}
+    for benchmark in sorted(_other_learning_benchmarks(paper, labels)):
+        other_section = section.model_copy(update={"benchmark": benchmark, "options": {}})
+        learning_configs[benchmark] = _section_config(
+            paper, other_section, unjudged, selection.files
+        )
+    return ResolvedSection(
+        section=section,
+        config=_section_config(paper, section, config, selection.files),
+        labels=labels,
+        part="test" if _learns_on_benchmark(paper, section) else "all",
+        seeds=selection.seeds or section.seeds or paper.seeds,
+        learning_configs=learning_configs,
     )
 
 
-def _with_benchmark_options(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
+def _other_learning_benchmarks(paper: Paper, labels: Sequence[str]) -> set[str]:
+    """Return the benchmarks that variants learn on and are not evaluated on."""
+    benchmarks: set[str] = set()
+    for label in labels:
+        tuning = paper.variants[label].tuned
+        if tuning is not None and tuning.on:
+            benchmarks.add(tuning.on)
+    return benchmarks
+
+
+def _learns_on_benchmark(paper: Paper, section: Section) -> bool:
+    """Tell whether a variant of a section learns on the section's own benchmark."""
+    # Variants that are left out count too, so the others are asked the same questions without them.
+    for label in section.variants:
+        tuning = paper.variants[label].tuned
+        if tuning is not None and not tuning.on:
+            return True
+    return False
+
+
+def _section_config(
+    paper: Paper, section: Section, config: RunConfig, files: Mapping[str, str]
+) -> RunConfig:
+    """Return the configuration with the benchmark, data and options of a section."""
+    benchmark = section.benchmark
+    models = config.models
+    suite_file = files.get(_suite(benchmark))
+    data_file = files.get(benchmark) or suite_file or config.data.file
+    paper_options = paper.judged if models.judge.name else paper.unjudged
+    options = {
+        **section.options,
+        **paper_options.get(benchmark, {}),
+        **_user_options(paper, benchmark, config),
+    }
+
+    question_count = config.data.test
+    is_sample = is_offline(models.task.name) and data_file is None
+    if is_sample and question_count is None and not section.all_questions:
+        question_count = paper.offline_test
+
+    # The offline engine stands in for a model that the section needs. With other models such a
+    # section was left out already.
+    judge_lm = models.judge.name
+    if not judge_lm and section.needs == "judge":
+        judge_lm = OFFLINE
+    answer_lm = models.answer.name
+    if not answer_lm and section.needs == "answers":
+        answer_lm = OFFLINE
+
+    config = config.with_options(
+        benchmark=benchmark, metric=None, categories=None, benchmark_set={}
+    )
+    config = _with_benchmark_options(config, options)
+    return config.with_options(
+        data=data_file, test=question_count, judge_lm=judge_lm or None, answer_lm=answer_lm or None
+    )
+
+
+def _suite(benchmark: str) -> str:
+    """Return the name of the suite that a benchmark is of, e.g. "palbench" of "palbench.select"."""
+    return benchmark.partition(".")[0]
+
+
+def _user_options(paper: Paper, benchmark: str, config: RunConfig) -> dict[str, object]:
+    """Return the options of the configuration that go to a benchmark.
+
+    An option goes to the benchmarks of the paper that have it. One that none of them has goes to
+    all: it is refused where it is read.
+    """
+    all_benchmarks = [section.benchmark for section in paper.sections]
+    options: dict[str, object] = {}
+    for name, value in config.data.benchmark_settings.items():
+        fits = _has_option(benchmark, name, value)
+        if fits or not any(_has_option(other, name, value) for other in all_benchmarks):
+            options[name] = value
+    return options
+
+
+def _has_option(benchmark: str, name: str, value: object) -> bool:
+    """Tell whether a benchmark has an option and, if the option is `metric`, such a metric."""
+    kind = benchmark_class(benchmark)
+    if name == "metric":
+        return value in getattr(kind, "metrics", {})
+    return name in kind.options()
+
+
+def _with_benchmark_options(config: RunConfig, options: Mapping[str, object]) -> RunConfig:
     """Return the configuration with further options of its benchmark, the metric among them."""
     settings = {**config.data.benchmark_settings, **options}
     return config.with_options(benchmark_set=settings, metric=None, categories=None)
 
 
-def _needs(section: Section, config: RunConfig) -> str:
-    if section.needs == "judge" and not config.models.judge.name and not is_offline(config.models.task.name):
-        return "is scored by a judge; name its model with --judge-lm"
-    if section.needs == "answers" and not config.models.answer.name and not is_offline(config.models.task.name):
-        return f"reads what {config.models.task.name} wrote by another model; name it with --answer-lm"
-    if section.needs == "training" and not is_local(config.models.task.name):
-        return _cannot_train(config)
-    return ""
+def _check_files(
+    sections: Sequence[ResolvedSection], config: RunConfig, files: Mapping[str, str]
+) -> None:
+    """Refuse files of no benchmark of these sections, and one file for several benchmarks."""
+    benchmarks: dict[str, None] = {}
+    for resolved in sections:
+        for section_config in (resolved.config, *resolved.learning_configs.values()):
+            benchmarks[section_config.data.benchmark] = None
+    suites = list(dict.fromkeys(_suite(benchmark) for benchmark in benchmarks))
 
-
-def _cannot_train(config: RunConfig) -> str:
-    return f"trains a model in this process, which {config.models.task.name} is not; use --lm local:NAME"
-
-
-def _missing(paper: Paper, variant: Variant, config: RunConfig) -> str:
-    """Return why a row cannot be run with these models; "" if it can."""
-    if variant.lm and _weights(config.models.task.name) != variant.lm.lower():
-        return f"it is a row of {variant.lm}; name that with --lm"
-    if variant.answer_lm and _weights(config.models.answer.name or "") != variant.answer_lm.lower():
-        return f"it is a row of answers by {variant.answer_lm}; name that with --answer-lm"
-    if _trains(paper, variant) and not is_local(config.models.task.name):
-        return f"it {_cannot_train(config)}"
-    if variant.program.startswith(SYSTEM_PREFIX):
-        return _system_missing(variant.program, config)
-    return ""
-
-
-def _weights(model: str) -> str:
-    """Return what a model's name ends in, without its provider, owner or folder, e.g. "qwen2.5-7b-instruct"."""
-    return model.replace(":", "/").rstrip("/").rpartition("/")[2].lower()
-
-
-def _trains(paper: Paper, variant: Variant) -> bool:
-    """Return whether a row, or one that it begins from, changes weights."""
-    if variant.tuned is None:
-        return False
-    if variant.tuned.optimizer in CHANGE_WEIGHTS:
-        return True
-    return bool(variant.tuned.start) and _trains(paper, paper.variants[variant.tuned.start])
-
-
-def _system_missing(program: str, config: RunConfig) -> str:
-    system = shipped(program.removeprefix(SYSTEM_PREFIX))
-    if not system.environment.is_installed:
-        return f"{program} is not installed; run: mempiler fetch system:{system.name}"
-    if is_offline(config.models.task.name):
-        return f"{program} writes with a language model, which the offline engine is not; name one with --lm"
-    return ""
-
-
-def _check_files(benchmarks: Sequence[str], config: RunConfig, files: Mapping[str, str]) -> None:
-    names = list(dict.fromkeys(benchmarks))
-    # "palbench" of "palbench.select".
-    data_sets = list(dict.fromkeys(name.partition(".")[0] for name in names))
     for name in files:
-        if name not in {*names, *data_sets}:
-            raise UnknownNameError("benchmark of these sections", name, names)
-    if config.data.file and len(data_sets) > 1:
-        told = " ".join(f"--data {name}=FILE" for name in data_sets)
-        raise UserError(f"{config.data.file} is one file for {len(data_sets)} benchmarks; say {told}, or choose a --section")
+        if name not in benchmarks and name not in suites:
+            raise UnknownNameError("benchmark of these sections", name, list(benchmarks))
+    if config.data.file and len(suites) > 1:
+        options = " ".join(f"--data {suite}=FILE" for suite in suites)
+        raise UserError(
+            f"{config.data.file} is one file for {len(suites)} benchmarks;"
+            f" say {options}, or choose a --section"
+        )
 
 
-def _draws(variant: Variant, config: RunConfig) -> bool:
-    sampling = not is_offline(config.models.task.name) and config.models.task.settings.get("temperature") != 0
-    return sampling or (_has_seed(variant.program) and "seed" not in variant.settings)
+def _check_training_choices(
+    paper: Paper, resolved: ResolvedSection, choices: TrainingChoices, notes: _Notes
+) -> None:
+    """Check the chosen settings of trainings, and note the variants that have others of their own.
+
+    Raises:
+        UserError: A chosen setting is unknown, or does not fit a variant.
+    """
+    for label in resolved.labels:
+        tuning = paper.variants[label].tuned
+        if tuning is None or tuning.optimizer != LOGO:
+            continue
+        choices.training_config(tuning, resolved.config.models.task.name)
+        for name in choices.overruled_by(tuning):
+            value = tuning.settings[name]
+            notes.add(
+                f"{label} is trained with its own {name} = {value}: that is what the row is about"
+            )
+
+
+def _runs_variant_once(paper: Paper, resolved: ResolvedSection) -> bool:
+    """Tell whether a variant is run once though there are several seeds."""
+    if resolved.seeds <= 1:
+        return False
+    return not all(
+        _varies_by_repetition(paper.variants[label], resolved.config) for label in resolved.labels
+    )
+
+
+def repetitions(variant: Variant, resolved: ResolvedSection) -> list[RunConfig]:
+    """Return the configurations in which a variant is evaluated, with its settings.
+
+    There is one for each seed, or a single one if all repetitions would be equal. Where the method
+    draws random numbers by a seed, each repetition has a seed of its own.
+    """
+    config = _with_benchmark_options(resolved.config, variant.options)
+    count = resolved.seeds if _varies_by_repetition(variant, config) else 1
+    configs: list[RunConfig] = []
+    for repeat in range(count):
+        settings: dict[str, object] = {}
+        if repeat and _has_seed(variant.program):
+            settings["seed"] = config.data.seed + repeat
+        settings.update(variant.program_settings)
+        configs.append(config.with_options(repeat=repeat, set=settings))
+    return configs
+
+
+def _varies_by_repetition(variant: Variant, config: RunConfig) -> bool:
+    """Tell whether a repetition of a variant could have another result."""
+    task = config.models.task
+    if not is_offline(task.name) and task.settings.get("temperature") != 0:
+        return True
+    return _has_seed(variant.program) and "seed" not in variant.settings
 
 
 def _has_seed(program: str) -> bool:
-    return not program.startswith(SYSTEM_PREFIX) and "seed" in method_class(program).Settings.model_fields
+    """Tell whether a method draws random numbers by a seed."""
+    if program.startswith(SYSTEM_PREFIX):
+        return False
+    return "seed" in method_class(program).Settings.model_fields
 
 
-def _takes(benchmark: str, option: str, value: Any) -> bool:
-    """Whether a benchmark has an option, and where the option is `metric`, such a metric."""
-    kind = benchmark_class(benchmark)
-    if option == "metric":
-        return value in getattr(kind, "metrics", {})
-    return option in kind.options()
+def plan_paper(paper: Paper, config: RunConfig, selection: Selection = WHOLE_PAPER) -> PaperPlan:
+    """Return the plan of `reproduce`, with a phase for each section.
+
+    Memories that variants share are counted for each of them. Judges and systems of other people
+    are not counted.
+
+    Args:
+        paper: The paper.
+        config: As `resolve_sections` takes it.
+        selection: What of the paper is planned.
+
+    Raises:
+        UserError: As `resolve_sections`.
+    """
+    selection = selection.rewarded_by(config)
+    resolved = resolve_sections(paper, config, selection)
+    planner = _Planner(paper, selection.trainings, _Notes(resolved.notes))
+    plans: dict[str, Plan] = {}
+    for section in resolved.sections:
+        plans[section.section.name] = planner.plan_section(section)
+
+    total = sum(plans.values(), Plan())
+    calls_by_section = {name: plan.calls for name, plan in plans.items()}
+    return PaperPlan(replace(total, phases=calls_by_section), planner.notes.sentences())
+
+
+class _Planner:
+    """Plans sections one after the other; what several of them share is counted once."""
+
+    def __init__(self, paper: Paper, choices: TrainingChoices, notes: _Notes) -> None:
+        self.paper = paper
+        self.choices = choices
+        self.notes = notes
+        self._counted_runs: set[str] = set()
+
+    def plan_section(self, resolved: ResolvedSection) -> Plan:
+        """Return the plan of a section, without what was planned before."""
+        plans: list[Plan] = []
+        for label in resolved.labels:
+            variant = self.paper.variants[label]
+            if not can_be_planned(variant.program):
+                self.notes.add(
+                    f"not counted: what {label} ({variant.program}) takes,"
+                    " which is not known before"
+                )
+                continue
+            for config in repetitions(variant, resolved):
+                plans.extend(self._plan_repetition(label, resolved, config))
+        if resolved.config.models.judge.name:
+            self.notes.add("not counted: calls of the judge")
+        return sum(plans, Plan())
+
+    def _plan_repetition(
+        self, label: str, resolved: ResolvedSection, config: RunConfig
+    ) -> list[Plan]:
+        """Return the plans of an evaluation, and of the tuning before it, that are still new."""
+        variant = self.paper.variants[label]
+        inputs = RunInputs(config)
+        parts = [resume_key(inputs), variant.program, variant.tuned, resolved.part]
+        if not self._add_run(parts):
+            return []
+        plans = [plan_evaluate(variant.program, inputs, resolved.part)]
+
+        # All repetitions evaluate the program that the first one tuned.
+        if variant.tuned is not None and config.execution.repeat == 0:
+            learning_config = resolved.learning_config(variant)
+            # The configuration names the benchmark that is learned on.
+            tuning = variant.tuned.model_copy(update={"on": ""})
+            learning_key = resume_key(RunInputs(learning_config))
+            if self._add_run([learning_key, variant.program, tuning]):
+                plans.extend(self._plan_tuning(label, learning_config))
+        return plans
+
+    def _add_run(self, parts: Sequence[object]) -> bool:
+        """Count a run; return False if it was counted before.
+
+        Args:
+            parts: What decides its result.
+        """
+        key = json.dumps(parts, default=str)
+        if key in self._counted_runs:
+            return False
+        self._counted_runs.add(key)
+        return True
+
+    def _plan_tuning(self, label: str, config: RunConfig) -> list[Plan]:
+        """Return the plan of a compile or a training; none, with a note, if it cannot be planned.
+
+        Args:
+            label: The variant that is tuned.
+            config: What it learns on.
+        """
+        variant = self.paper.variants[label]
+        tuning = variant.tuned
+        if tuning is None:
+            return []
+        try:
+            if tuning.optimizer == LOGO:
+                training = self.choices.training_config(tuning, config.models.task.name)
+                return [plan_train(variant.program, RunInputs(config), training)]
+            compilation = CompileConfig(
+                tuning.optimizer, tuning.stage, settings=dict(tuning.settings)
+            )
+            return [plan_compile(variant.program, RunInputs(config), compilation)]
+        except UserError as error:
+            self.notes.add(f"not counted: the tuning of {label}: {error}")
+            return []

@@ -11,8 +11,8 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.usage import Usage
 from mempiler.runs.compare import load_run
 from mempiler.runs.papers.cells import VariantResult
-from mempiler.runs.papers.paper import Column, NotRun, Printed, Variant
-from mempiler.runs.papers.reproduction import Reproduced, SectionResult, reproduce
+from mempiler.runs.papers.paper import Column, PaperOnlyRow, PrintedTable, Variant
+from mempiler.runs.papers.reproduction import Reproduction, SectionResult, reproduce
 from mempiler.runs.papers.sections import plan_paper
 
 from ..evaluations import evaluation
@@ -126,7 +126,7 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
         not_reproduced=[{"what": "Figure 7", "why": "a picture"}],
         printed={"table1": [{**printed, "source": "page 5"}]},
     )
-    secret = NotRun(label="Mem9", why="it is a secret")
+    secret = PaperOnlyRow(label="Mem9", why="it is a secret")
     (section,) = paper.sections
     paper = paper.model_copy(update={"sections": (section.model_copy(update={"not_run": (secret,)}),)})
     monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
@@ -234,7 +234,7 @@ def test_shares_stand_in_points_beside_the_papers_cells_and_other_numbers_as_the
         Column(name="points", of="metric", key="BLEU-1", digits=2, unit="points"),
         Column(name="tokens", of="tokens", digits=0),
     )
-    table = Printed(title="T", model="m", columns=("method", "F1"), rows=(("x", 0.072), ("y", "0.5 > 0.4")))
+    table = PrintedTable(title="T", model="m", columns=("method", "F1"), rows=(("x", 0.072), ("y", "0.5 > 0.4")))
     paper = make_paper()
     section = paper.sections[0].model_copy(update={"columns": columns, "printed": ("t",)})
     paper = paper.model_copy(update={"printed": {"t": (table,)}, "variants": dict.fromkeys("xy", Variant(program="p"))})
@@ -259,7 +259,7 @@ def test_a_variant_that_lost_too_many_calls_is_broken(make_paper):
     lost = VariantResult("three turns", (scored([1.0], call_outcomes={"task.answer": {"ok": 1, "lost": 1}}),))
     found = SectionResult(paper, paper.sections[0], "", (whole, lost), {}, {})
     assert found.broken == ("three turns",)
-    assert Reproduced(paper, (found,), Path(), "", (), None).failed
+    assert Reproduction(paper, (found,), Path(), "", (), None).failed
 
 
 def told(found: dict[str, Any]) -> list[Any]:
