@@ -3,44 +3,79 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from .options import make_setup, parse_settings, setup_options
-from .printing import report
+from .printing import print_result
 
-_MEANINGLESS = ("planned", "resume", "max_failure_rate", "max_usd", "max_calls", "max_tokens", "max_minutes", "threads")
-_MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
-"""Options of a setup that no exported environment keeps."""
+if TYPE_CHECKING:
+    from ..runs.experiment import Part
+
+_IGNORED_OPTIONS = (
+    "planned",
+    "resume",
+    "max_failure_rate",
+    "max_usd",
+    "max_calls",
+    "max_tokens",
+    "max_minutes",
+    "threads",
+    "prompt_lm",
+    "prompt_api_base",
+    "judge_lm",
+    "judge_api_base",
+)
+"""Options of a setup that no exported environment keeps; the command does not have them."""
 
 
 @click.command("export")
 @click.argument("kind", type=click.Choice(["verifiers"]))
 @click.argument("method")
 @setup_options
-@click.option("--split", "part", type=click.Choice(["train", "dev", "test", "all"]), default="train")
-@click.option("--sessions", type=click.IntRange(1), help="most sessions of a history that are written [default: all]")
-@click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
-@click.option("--out", type=click.Path(), required=True, help="a new or empty folder")
-def command(kind: Any, method: str, **values: Any) -> None:
+@click.option(
+    "--split", "part", type=click.Choice(["train", "dev", "test", "all"]), default="train"
+)
+@click.option(
+    "--sessions",
+    type=click.IntRange(1),
+    help="most sessions of a history that are written [default: all]",
+)
+@click.option("--reward-set", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="a new or empty folder")
+def command(
+    kind: Literal["verifiers"],
+    method: str,
+    part: Part,
+    sessions: int | None,
+    reward_set: tuple[str, ...],
+    out: Path,
+    **setup_values: Any,
+) -> None:
     """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers.
 
-    The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
-    from.
+    The model that is trained is named there. --lm names one that stays as it is: it answers the
+    questions rewards come from.
     """
     from ..runs.announce import announce
     from ..runs.exports.environment import Export, write
     from ..runs.registry import pinned
 
-    own = {name: values.pop(name) for name in ("part", "sessions")}
-    out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
-    setup = make_setup(values)
+    reward = parse_settings(reward_set)
+    setup = make_setup(setup_values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
-    written = write(Export.of(method, setup, reward=rewards, **own), out)
-    announce(setup, method, own["part"])
-    use = f"pip install -e {written['folder']}; vf-eval {str(written['name']).replace('_', '-')} ..."
-    report(written, [f"{written['folder']}: {written['histories']} histories", use])
+    export = Export.of(method, setup, reward=reward, part=part, sessions=sessions)
+    package = write(export, out)
+    announce(setup, method, part)
+
+    folder = package["folder"]
+    environment_name = str(package["name"]).replace("_", "-")
+    lines = [
+        f"{folder}: {package['histories']} histories",
+        f"pip install -e {folder}; vf-eval {environment_name} ...",
+    ]
+    print_result(package, lines)
 
 
-command.params = [option for option in command.params if option.name not in _MEANINGLESS]
+command.params = [param for param in command.params if param.name not in _IGNORED_OPTIONS]
