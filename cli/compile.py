@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import MIN_N, REPLAY, WORKERS, parse_settings, setup_options, take_run_options
-from .printing import report, show_plan
+from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
+
+if TYPE_CHECKING:
+    from ..programs.staging import Stage
+    from ..runs.compile import CompileResult
 
 
 @click.command("compile")
@@ -19,43 +23,83 @@ from .show import run_lines
 @WORKERS
 @click.option("--optimizer", default="bootstrap", help="see `mempiler list optimizers`")
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all")
-@click.option("--optimizer-set", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
+@click.option(
+    "--optimizer-set", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer"
+)
 @click.option(
     "--out",
     type=click.Path(),
-    help="folder for the program; one that is there is replaced only if the compiled program is kept "
-    "[default: a new one under runs/local]",
+    help="folder for the program; one that is there is replaced only if the compiled program is "
+    "kept [default: a new one under runs/local]",
 )
 @MIN_N
 @click.option(
     "--force",
     is_flag=True,
-    help="keep the compiled program even without a significant gain on dev; with --resume, one that was refused",
+    help="keep the compiled program even without a significant gain on dev; with --resume, one "
+    "that was refused",
 )
 def command(
-    program: str, planned: bool, optimizer: str, stage: Any, optimizer_set: tuple[str, ...], **values: Any
+    program: str,
+    planned: bool,
+    metric: str | None,
+    optimizer: str,
+    stage: Stage,
+    optimizer_set: tuple[str, ...],
+    out: str | None,
+    force: bool,
+    **values: Any,
 ) -> None:
     """Tune PROGRAM and save the result.
 
-    PROGRAM is a method's name, module:Class, or a saved program to start from: its folder, or models:/NAME@ALIAS. The
-    result is scored on held-out test questions before and after, and kept only for a significant gain on the dev
-    questions. A result that is kept replaces an older program where it is saved; otherwise the older one stays, and the
-    original is saved in the run's folder.
+    PROGRAM is a method's name, module:Class, or a saved program to start from: its folder, or
+    models:/NAME@ALIAS. The result is scored on held-out test questions before and after, and kept
+    only for a significant gain on the dev questions. A result that is kept replaces an older
+    program where it is saved; otherwise the older one stays, and the original is saved in the run's
+    folder.
     """
     from ..runs import api
 
-    tuning = {"optimizer": optimizer, "stage": stage, "optimizer_set": parse_settings(optimizer_set)}
-    metric, out, force = values.pop("metric"), values.pop("out"), values.pop("force")
-    options = take_run_options(values)
+    optimizer_settings = parse_settings(optimizer_set)
+    run_options = take_run_options(values)
     if planned:
-        return show_plan(api.plan(program, metric=metric, **tuning, **options))
+        plan = api.plan(
+            program,
+            metric=metric,
+            optimizer=optimizer,
+            stage=stage,
+            optimizer_set=optimizer_settings,
+            **run_options,
+        )
+        print_plan(plan)
+        return
+
     with quiet_output():
-        result = api.compile(program, metric=metric, out=out, force=force, **tuning, **options)
-    more = [f"trained model: {result.model}"] if result.model else []
-    if result.stopped:
-        more.append(f"stopped by a limit: {result.stopped}; --resume {result.run.name} goes on")
-    saved = f"program: {result.folder}"
-    if result.untouched_out is not None:
-        saved += f" (the original); {result.untouched_out} holds another program, which was left as it is"
-    report(result.to_dict(), run_lines(result.run, *more, saved))
+        result = api.compile(
+            program,
+            metric=metric,
+            optimizer=optimizer,
+            stage=stage,
+            optimizer_set=optimizer_settings,
+            out=out,
+            force=force,
+            **run_options,
+        )
+    print_result(result.to_dict(), run_lines(result.run, *_result_lines(result)))
     result.refuse_broken()
+
+
+def _result_lines(result: CompileResult) -> list[str]:
+    """Return where the trained model and the program are, and how a stopped run goes on."""
+    lines: list[str] = []
+    if result.model:
+        lines.append(f"trained model: {result.model}")
+    if result.stopped:
+        lines.append(f"stopped by a limit: {result.stopped}; --resume {result.run.name} goes on")
+
+    program_line = f"program: {result.folder}"
+    if result.untouched_out is not None:
+        old_program = f"{result.untouched_out} holds another program, which was left as it is"
+        program_line += f" (the original); {old_program}"
+    lines.append(program_line)
+    return lines

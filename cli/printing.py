@@ -132,8 +132,3 @@ def _gpu_memory_table(plan: Plan) -> WideTable:
 
     heads = ("memory for", "GPUs", "GB on each", "of it")
     return table(heads, rows, "memory on each GPU, computed")
-
-
-# The names of before, until the last commands have changed.
-report = print_result
-show_plan = print_plan
