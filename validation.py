@@ -38,7 +38,8 @@ def check_number(
 
     # NaN and infinity would switch a limit off or stop a clock. NaN fails every comparison.
     # Callers without type checks may pass anything, so the type is checked too.
-    is_number = isinstance(value, int | float)
+    # True and False are of the type int.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and minimum <= value <= maximum and value < math.inf:
         return
 

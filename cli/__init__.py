@@ -1,7 +1,7 @@
 """The command line: `mempiler COMMAND`. One file per command; each is imported when it is called.
 
-A user's mistake is one line on standard error and exit code 2; results go to standard output, progress to standard
-error, and `--json` makes the result one JSON object.
+A user's mistake is one line on standard error and exit code 2; results go to standard output,
+progress to standard error, and `--json` makes the result one JSON object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -41,143 +41,152 @@ COMMANDS = {
     "ui": "Open the MLflow pages of all runs.",
 }
 
-OLD = {
-    "arena": "mempiler compare RUN... --page FILE",
-    "data": "mempiler evaluate METHOD --benchmark BENCHMARK --data FILE --check, or mempiler fetch NAME",
-    "diff": "mempiler show PROGRAM, of each",
-    "failures": "mempiler show RUN --failed",
-    "judge": "mempiler evaluate judge --benchmark judge-check --judge-lm NAME",
-    "make": "mempiler.data.synthesis, in Python",
-    "models": "mempiler list weights, or mempiler fetch NAME",
-    "push": "mempiler publish PROGRAM hf://OWNER/NAME",
-    "rebuild": "mempiler memories rebuild PROGRAM",
-    "register": "mempiler publish PROGRAM models:/NAME@ALIAS",
-    "systems": "mempiler list systems, or mempiler fetch system:NAME",
-    **dict.fromkeys(("memories delete", "memories undo", "memories update"), "mempiler memories edit PROGRAM ENTRY"),
-    **dict.fromkeys(("memories entries", "memories get"), "mempiler memories search PROGRAM"),
-    **dict.fromkeys(("memories history", "memories view"), "mempiler memories show --user USER"),
-    "memories remember": "mempiler memories rebuild PROGRAM --queued",
-}
-"""Commands of before, and what does it now."""
-AGAIN = 5.0
+REPEAT_INTERRUPT_AFTER = 5.0
 """Seconds after which a process that goes on although it was interrupted is interrupted again."""
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-"""What the system says of a disk that takes no more."""
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""What the system reports of a disk that takes no more."""
+_EXIT_INTERRUPTED = 130
+"""The exit status of a command that was stopped, as shells have it."""
 
 
-class Renaming(click.Group):
-    """A group that says of a command of before what does it now."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command; None if there is none of that name."""
-        name = f"{ctx.command_path} {cmd_name}".removeprefix("mempiler ")
-        if name in OLD:
-            raise UserError(f"mempiler {name} is now: {OLD[name]}")
-        return super().get_command(ctx, cmd_name)
-
-
-class LazyGroup(Renaming):
+class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, so that `--help` starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The command names in the order of `COMMANDS`."""
+        """Return the command names in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports a command; None if there is none of that name."""
+        """Import a command; return None if there is none of that name."""
         if cmd_name not in COMMANDS:
-            return super().get_command(ctx, cmd_name)
+            return None
         module = "list_" if cmd_name == "list" else cmd_name
         command = importlib.import_module(f".{module}", __name__).command
         add_env_vars(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command; a KeyboardInterrupt goes by click, which would print an empty line and forget its message."""
+        """Run a command. Ctrl-C ends it here.
+
+        click would print an empty line for a KeyboardInterrupt, and forget its message.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            _stopped(stop, *ctx.obj)
+            arguments, is_own_process = ctx.obj
+            _exit_interrupted(stop, arguments, is_own_process)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the commands with their summaries, without importing them."""
+        """Write the commands with their summaries, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
 @click.version_option(__version__, prog_name="mempiler")
 def app() -> None:
     """Long-term memory methods for LLM agents, as DSPy programs you can compile, track and load."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line; turns errors of the tree into one line and their exit code."""
+    """Run the command line. Errors of ours are one line and their exit code.
+
+    Args:
+        arguments: The words of the command. None takes those of this process, which then is the
+            command's own: it may be ended at once.
+    """
     # DSPy's optimizers draw bars of their own beside ours; tqdm reads this when it is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    given, alone = sys.argv[1:] if arguments is None else arguments, arguments is None
-    if alone:
+    is_own_process = arguments is None
+    words = sys.argv[1:] if arguments is None else arguments
+    if is_own_process:
         # What is imported stays: looking through it for garbage would take an eighth of a start.
         gc.set_threshold(10_000, 20, 50)
         end_by_signal()
+
     try:
-        _refuse_no_text(given)
-        app.main(args=given, prog_name="mempiler", standalone_mode=False, obj=(given, alone))
-    except click.exceptions.NoArgsIsHelpError as bare:
-        click.echo(bare.format_message())
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        _refuse_undecodable(words)
+        app.main(
+            args=words, prog_name="mempiler", standalone_mode=False, obj=(words, is_own_process)
+        )
+    except click.exceptions.NoArgsIsHelpError as help_page:
+        click.echo(help_page.format_message())
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt) as stop:
-        _stopped(stop, given, alone)
+        _exit_interrupted(stop, words, is_own_process)
     except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
         _silence_output()
         sys.exit(0)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            _fail(f"no file or run can have the name {str(error.filename)[:40]!r}...: it is too long", 2)
-        if error.errno not in _DISK:
-            raise
-        if alone:
-            _silence_output()
-        where = error.filename or "what was to be printed"
-        _fail(f"{where}: cannot be written: {error.strerror}; free space on that disk, or write elsewhere", 4)
+        _report_os_error(error, is_own_process)
+
+
+def _report_os_error(error: OSError, is_own_process: bool) -> None:
+    """End the command with a line on a name that is too long, or on a full disk.
+
+    Raises:
+        OSError: It is none of these.
+    """
+    if error.errno == errno.ENAMETOOLONG:
+        beginning = str(error.filename)[:40]
+        _fail(f"no file or run can have the name {beginning!r}...: it is too long", 2)
+    if error.errno not in _DISK_ERRORS:
+        raise error
+
+    if is_own_process:
+        _silence_output()
+    place = error.filename or "what was to be printed"
+    advice = "free space on that disk, or write elsewhere"
+    _fail(f"{place}: cannot be written: {error.strerror}; {advice}", 4)
 
 
 def _silence_output() -> None:
-    """For output that nobody takes: Python would complain of it again when it flushes at exit."""
+    """Discard further output: Python would complain of it again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refuse_no_text(arguments: list[str]) -> None:
-    """Refuses arguments that no file, log or model could hold: bytes of a name that are no UTF-8."""
+def _refuse_undecodable(arguments: list[str]) -> None:
+    """Refuse arguments that no file, log or model could hold: bytes that are not UTF-8."""
     for argument in arguments:
         shown = argument.encode("utf-8", "backslashreplace").decode()
         if shown != argument:
-            raise UserError(f"the argument {shown[:100]!r} is no UTF-8 text; rename the file, or set a UTF-8 locale")
+            raise UserError(
+                f"the argument {shown[:100]!r} is no UTF-8 text;"
+                " rename the file, or set a UTF-8 locale"
+            )
 
 
-def _stopped(stop: BaseException, arguments: list[str], alone: bool) -> None:
-    """Says how to go on, and ends; a process of its own at once, for Python would wait for calls in flight."""
+def _exit_interrupted(stop: BaseException, arguments: list[str], is_own_process: bool) -> None:
+    """Say how to go on, and end the command.
+
+    A process of its own ends at once: Python would wait for calls in flight.
+    """
     click.echo(f"mempiler: {stop_line(stop, arguments)}", err=True)
-    if alone:
+    if is_own_process:
         sys.stdout.flush()
-        os._exit(130)
-    sys.exit(130)
+        os._exit(_EXIT_INTERRUPTED)
+    sys.exit(_EXIT_INTERRUPTED)
 
 
-def _fail(message: str, code: int) -> Any:
+def _fail(message: str, code: int) -> NoReturn:
+    """Print a line on standard error, and end with an exit code."""
     click.echo(f"mempiler: {MempilerError(message)}", err=True)
     sys.exit(code)
 
 
 def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
-    """One line for whoever stopped a command: what is kept, and how to go on."""
+    """Return one line for whoever stopped a command: what is kept, and how to go on."""
     if isinstance(stop, RunInterrupted):
-        return f"stopped; {stop.kept}; the same command with {' '.join(stop.resume)} goes on"
+        resume = " ".join(stop.resume)
+        return f"stopped; {stop.kept}; the same command with {resume} goes on"
     if tuple(arguments[:2]) != ("memories", "rebuild"):
         return "stopped"
     kept = "users and sessions that were written are kept, the others stay queued"
@@ -185,14 +194,15 @@ def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
 
 
 def end_by_signal() -> None:
-    """Lets SIGTERM end a command as Ctrl-C does; the service has handlers of its own."""
+    """Let SIGTERM end a command as Ctrl-C does; the service has handlers of its own."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
 
 
 def _interrupt(number: int, _: Any) -> None:
-    # An interrupt that comes while Python cleans up an object is printed and lost: it is sent once more then.
-    again = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
-    again.daemon = True
-    again.start()
+    """Raise a KeyboardInterrupt, and send the signal again if the process goes on."""
+    # An interrupt that comes while Python cleans up an object is printed and lost.
+    repetition = threading.Timer(REPEAT_INTERRUPT_AFTER, os.kill, (os.getpid(), number))
+    repetition.daemon = True
+    repetition.start()
     raise KeyboardInterrupt

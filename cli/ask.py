@@ -78,6 +78,7 @@ def command(
             prediction = memory_program(history=history, question=question)
             turns = history.turns
         else:
+            assert user is not None
             with open_store(store) as opened_store:
                 memory = memory_program.memory(opened_store, user, tenant)
                 if memory.status() is None:

@@ -14,29 +14,30 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..data.check import Report
-    from ..runs.setup import RunConfig
+    from ..runs.inputs import RunInputs
 
 
-def check_data_file(setup: RunConfig) -> None:
-    """Print what a check finds in the data file of a setup, and end the process.
+def check_data_file(inputs: RunInputs) -> None:
+    """Print what a check finds in the data file of a run, and end the process.
 
     The exit code is 0 if the file can be used, and 1 if not.
 
     Raises:
-        UserError: The setup names no file.
+        UserError: The options name no file.
     """
     from ..data.check import check
     from ..runs.split_plan import plan_split
 
-    if setup.data is None:
-        raise UserError(f"--check looks into a file of {setup.benchmark}; give it with --data")
-    report = check(setup.benchmark, setup.data, **setup.options)
+    data = inputs.config.data
+    if data.file is None:
+        raise UserError(f"--check looks into a file of {data.benchmark}; give it with --data")
+    report = check(data.benchmark, data.file, **data.benchmark_settings)
     result = report.model_dump()
-    lines = list(_report_lines(report, setup.data))
+    lines = list(_report_lines(report, data.file))
 
     if report.ok:
         try:
-            split = plan_split(setup)
+            split = plan_split(inputs)
         except DataError as error:
             # So few questions can still be evaluated, all at once.
             result["split"] = {"error": str(error)}
@@ -45,7 +46,7 @@ def check_data_file(setup: RunConfig) -> None:
             result["split"] = split.summary()
             lines.extend(split.lines())
     else:
-        lines.append(f"{setup.data}: cannot be used as it is; mend the lines marked ERROR")
+        lines.append(f"{data.file}: cannot be used as it is; mend the lines marked ERROR")
 
     print_result(result, lines)
     sys.exit(0 if report.ok else 1)

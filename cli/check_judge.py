@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import BudgetError, UserError
-from ..runs.console import spanned, table
+from ..runs.console import format_estimate, table
 from .printing import print_result
 
 if TYPE_CHECKING:
     from ..data.judge_check import Accepted, JudgeReport
     from ..runs.console import WideTable
-    from ..runs.setup import RunConfig
+    from ..runs.inputs import RunInputs
 
 JUDGE_CHECK = "judge-check"
 """The benchmark of labelled answers, which judges judge."""
@@ -19,16 +19,16 @@ _OUR_JUDGE = "judge"
 """The name of our own judge, which belongs to no benchmark."""
 
 
-def check_judge(name: str, setup: RunConfig, is_plan: bool) -> None:
+def check_judge(name: str, inputs: RunInputs, is_plan: bool) -> None:
     """Let a judge judge answers that are known to be right, vague or wrong; print what it accepts.
 
     Args:
         name: The benchmark whose judge is checked, or "judge" for ours.
-        setup: The model of the judge, limits and perhaps a file of labelled answers.
+        inputs: The model of the judge, limits and perhaps a file of labelled answers.
         is_plan: Whether `--plan` was given.
 
     Raises:
-        UserError: The setup has an option that is for runs only, or a limit ended the check.
+        UserError: An option is for runs only, or a limit ended the check.
         EndpointError: The model cannot be reached.
     """
     from ..data import judge_check
@@ -38,23 +38,26 @@ def check_judge(name: str, setup: RunConfig, is_plan: bool) -> None:
     from ..engines.model_config import ModelConfig
     from ..engines.prices import needed_prices
     from ..programs.adapter import adapter
+    from ..runs.role_models import role_models
 
-    if is_plan or setup.resume or setup.replay:
+    config = inputs.config
+    if is_plan or config.execution.resume or config.execution.replay:
         raise UserError("a judge is checked at once: --plan, --resume and --replay are for runs")
-    answers = judge_check.read_labelled(setup.data)
+    answers = judge_check.read_labelled(config.data.file)
 
-    lm_name = setup.judge_lm or "offline"
-    config = ModelConfig(
-        api_base=setup.roles["judge"].address,
-        prices=needed_prices(lm_name, setup.limits.max_usd),
+    lm_name = config.models.judge.name or "offline"
+    model_config = ModelConfig(
+        api_base=role_models(config)["judge"].address,
+        prices=needed_prices(lm_name, config.limits.max_usd),
     )
-    lm = language_model(lm_name, config, role="judge", guard=BudgetGuard(setup.limits))
+    guard = BudgetGuard(config.limits)
+    lm = language_model(lm_name, model_config, role="judge", guard=guard)
     judge_class = judge_check.judge_of(None if name == _OUR_JUDGE else name)
-    judge = judge_class(lm, adapter(setup.adapter or "chat"))
+    judge = judge_class(lm, adapter(config.method.adapter or "chat"))
 
     try:
         with endpoint_errors():
-            report = judge_check.check_judge(judge, answers, setup.threads)
+            report = judge_check.check_judge(judge, answers, config.execution.threads)
     except BudgetError as error:
         raise UserError(f"{error}; {len(answers)} answers are to be judged") from error
 
@@ -81,7 +84,7 @@ def _table_row(name: str, accepted: Accepted, is_right: bool) -> tuple[str, ...]
         name,
         str(accepted.n),
         str(accepted.accepted),
-        spanned(accepted.rate),
+        format_estimate(accepted.rate),
         "1" if is_right else "0",
         str(accepted.unreadable),
     )

@@ -53,8 +53,8 @@ def command(
 
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
-    from ..runs.compare import compare, comparisons, decide_gate, load_run
-    from ..runs.exports.leaderboards import write_results
+    from ..runs.compare import compare_runs, compared_runs, comparison_dicts, decide_gate, load_run
+    from ..runs.exports.leaderboards import write_harness_results
     from ..runs.pages.html import GENERATOR
     from ..runs.pages.text import page_lines
     from ..runs.results_folder import refuse_foreign_file
@@ -70,25 +70,24 @@ def command(
     exported_files: list[Path] = []
     if export is not None:
         harness, export_path = export
-        exported_files = write_results(baseline, harness, export_path, overwrite=overwrite)
+        exported_files = write_harness_results(baseline, harness, export_path, overwrite=overwrite)
     if is_alone:
         print_result({"written": exported_files}, [f"written: {path}" for path in exported_files])
         return
 
-    page = compare(runs, min_n)
+    page = compare_runs(runs, min_n)
     if page_path is not None:
         _write_page(page, page_path)
     result: dict[str, Any] = {
-        "runs": [run.usage() for run in runs],
-        "comparisons": comparisons(page, runs),
+        "runs": [run.summary() for run in runs],
+        "comparisons": comparison_dicts(page, runs),
         "gate": None,
     }
     if not gate:
         print_result(result, page_lines(page))
         return
 
-    differences = page.total.differences if page.total else ()
-    decision = decide_gate(baseline, list(zip(runs[1:], differences, strict=True)))
+    decision = decide_gate(baseline, compared_runs(page, runs))
     result["gate"] = asdict(decision)
     print_result(result, [*page_lines(page), decision.message])
     if not decision.passed:
@@ -97,7 +96,7 @@ def command(
 
 def _write_page(page: Page, path: Path) -> None:
     from ..records.atomic_file import atomic_write
-    from ..runs.pages.html import as_html
+    from ..runs.pages.html import render_page
 
     with atomic_write(path) as file:
-        file.write(as_html(page))
+        file.write(render_page(page))

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import MIN_N, REPLAY, WORKERS, parse_settings, setup_options, take_run_options
+from ..runs.setting_pairs import parse_settings
+from .config import FileOption
+from .options import ANSWERING, JSON, PLAN, run_options, take_run_options
 from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
@@ -18,26 +20,44 @@ if TYPE_CHECKING:
 
 @click.command("compile")
 @click.argument("program")
-@setup_options
-@REPLAY
-@WORKERS
-@click.option("--optimizer", default="bootstrap", help="see `mempiler list optimizers`")
-@click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all")
+@run_options(without=ANSWERING)
 @click.option(
-    "--optimizer-set", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer"
+    "--optimizer",
+    cls=FileOption,
+    file_key="optimizer.name",
+    default="bootstrap",
+    help="see `mempiler list optimizers`",
 )
+@click.option(
+    "--stage",
+    cls=FileOption,
+    file_key="optimizer.stage",
+    type=click.Choice(["read", "write", "all"]),
+    default="all",
+    hidden=True,
+    help="which prompts are tuned: those that read memories, those that write them, or all",
+)
+@click.option(
+    "--optimizer-set",
+    cls=FileOption,
+    file_key="optimizer.settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="a setting of the optimizer",
+)
+@PLAN
+@JSON
 @click.option(
     "--out",
     type=click.Path(),
-    help="folder for the program; one that is there is replaced only if the compiled program is "
-    "kept [default: a new one under runs/local]",
+    help="folder for the program; one that is there is replaced only if the compiled program is"
+    " kept [default: a new one under runs/local]",
 )
-@MIN_N
 @click.option(
     "--force",
     is_flag=True,
-    help="keep the compiled program even without a significant gain on dev; with --resume, one "
-    "that was refused",
+    help="keep the compiled program even without a significant gain on dev;"
+    " with --resume, one that was refused",
 )
 def command(
     program: str,
@@ -61,7 +81,7 @@ def command(
     from ..runs import api
 
     optimizer_settings = parse_settings(optimizer_set)
-    run_options = take_run_options(values)
+    options = take_run_options(values)
     if planned:
         plan = api.plan(
             program,
@@ -69,7 +89,7 @@ def command(
             optimizer=optimizer,
             stage=stage,
             optimizer_set=optimizer_settings,
-            **run_options,
+            **options,
         )
         print_plan(plan)
         return
@@ -83,14 +103,14 @@ def command(
             optimizer_set=optimizer_settings,
             out=out,
             force=force,
-            **run_options,
+            **options,
         )
-    print_result(result.to_dict(), run_lines(result.run, *_result_lines(result)))
+    print_result(result.to_dict(), run_lines(result.run, *_outcome_lines(result)))
     result.refuse_broken()
 
 
-def _result_lines(result: CompileResult) -> list[str]:
-    """Return where the trained model and the program are, and how a stopped run goes on."""
+def _outcome_lines(result: CompileResult) -> list[str]:
+    """Say which model was trained, whether a limit stopped the run, and where the program is."""
     lines: list[str] = []
     if result.model:
         lines.append(f"trained model: {result.model}")

@@ -1,92 +1,151 @@
-"""Reads options from `--config FILE.toml` and from the variables `MEMPILER_NAME`.
+"""Where the values of options come from beside the command line: variables and a file.
 
-    seed = 3                  --seed 3                 MEMPILER_SEED=3
-    max-failure-rate = 0.2            --max-failure-rate 0.2           MEMPILER_MAX_FAILURE_RATE=0.2
-    [set]
-    k = 20                    --set k=20
+    [execution]
+    max_failure_rate = 0.2     --max-failure-rate 0.2       MEMPILER_MAX_FAILURE_RATE=0.2
+    [method.settings]
+    k = 20                     --set k=20
 
-The command line is asked first, then a variable, then the file.
+The command line is asked first, then a variable `MEMPILER_NAME`, then the file of `--config`. The
+file has the form of a `RunConfig`; `mempiler show RUN --config` prints that of a run.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..errors import DataError, UserError
+from ..errors import UserError
 
-_LONGEST = 1_000_000
-"""Most characters of a file of options."""
+VARIABLES_OF_VERBS = ("store", "lm", "api_base", "embedder", "embedder_api_base", "reranker")
+"""Options of verbs, e.g. `memories forget`, that have a variable.
 
-SELDOM = """
-adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_failure_rate
-max_minutes max_tokens min_n benchmark_set prompt_api_base replay reranker retries seed threads timeout traces
-train workers answer_api_base answer_lm
+Others have none: a variable left in a shell must not say whose memory is changed.
 """
-"""Options that the help of a command with a `--config` leaves to `mempiler list settings`."""
-
-MODELS = ("store", "lm", "api_base", "embedder", "embedder_api_base", "reranker")
-"""Options of verbs that have a variable; one left in a shell must not say whose memory is changed or forgotten."""
 
 
-def add_env_vars(command: click.Command, verb: bool = False) -> None:
-    """Gives the options of a command variables; its help shows those that are often used.
+class FileOption(click.Option):
+    """An option that a file can set.
+
+    Args:
+        file_key: Its place in the file, e.g. "execution.threads".
+        check: Refuses a value of the wrong kind by a UserError. Without, the value is a text, or a
+            table of settings.
+    """
+
+    def __init__(
+        self,
+        *names: Any,
+        file_key: str,
+        check: Callable[[Any], None] | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(*names, **attributes)
+        self.file_key = file_key
+        self._check = check
+
+    def default_from_file(self, ctx: click.Context, value: Any) -> Any:
+        """Return a value of a file in the form of the command line.
+
+        Raises:
+            UserError: It is of the wrong kind or out of range.
+        """
+        if self.multiple:
+            return self._pairs(value)
+        if self._check is not None:
+            self._check(value)
+        elif not isinstance(value, str):
+            raise UserError(f"{value!r} is not a text")
+        if isinstance(value, bool):
+            return value
+        try:
+            self.type_cast_value(ctx, str(value))
+        except click.BadParameter as error:
+            raise UserError(error.message) from error
+        return str(value)
+
+    def _pairs(self, value: Any) -> list[str]:
+        """Return settings as NAME=VALUE, from a table, or from a list that has this form."""
+        if isinstance(value, Mapping):
+            return [f"{name}={json.dumps(setting)}" for name, setting in value.items()]
+        if isinstance(value, list) and all(isinstance(pair, str) and "=" in pair for pair in value):
+            return value
+        raise UserError(f"{value!r} is neither a table nor a list of NAME=VALUE")
+
+
+def add_env_vars(command: click.Command, is_verb: bool = False) -> None:
+    """Give the options of a command variables.
 
     Flags have one in `serve` alone: elsewhere one left in a shell would change what a command does.
     """
-    long = any(param.name == "file" for param in command.params)
     for option in _options(command):
         name = _name(option)
-        if name in MODELS or not (verb or (option.is_flag and command.name != "serve")):
+        is_safe = not is_verb and (not option.is_flag or command.name == "serve")
+        if name in VARIABLES_OF_VERBS or is_safe:
             option.envvar = option.envvar or f"MEMPILER_{name.upper()}"
-        option.hidden = option.hidden or (long and name in SELDOM.split())
-    for each in command.commands.values() if isinstance(command, click.Group) else ():
-        add_env_vars(each, verb=True)
+
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            add_env_vars(subcommand, is_verb=True)
 
 
-def settings(command: click.Command) -> dict[str, str]:
-    """What the help of a command leaves out, by the names in a file."""
-    add_env_vars(command)
-    hidden = [option for option in _options(command) if option.hidden and option.help]
-    return {_name(option).replace("_", "-"): _told(option) for option in hidden}
+def hidden_settings(command: click.Command) -> dict[str, str]:
+    """Return what the help of a command leaves out: help and place in a file, by option."""
+    settings: dict[str, str] = {}
+    for option in _options(command):
+        if not option.hidden or not option.help:
+            continue
+        text = option.help
+        # An option without a default has a mark of click's.
+        if isinstance(option.default, str | int | float) and not option.is_flag:
+            text = f"{text} [default: {option.default}]"
+        if isinstance(option, FileOption):
+            text = f"{text}; in a file: {option.file_key}"
+        settings[_name(option).replace("_", "-")] = text
+    return settings
 
 
 def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
-    """Makes what a file says the defaults of a command."""
+    """Make the values of a file the defaults of a command."""
     if path is None:
         return
 
-    # Its package imports pydantic, which a command without a file does not need.
-    from ..records.text_file import read_bounded
+    # It brings pydantic, which a command without a file does not need.
+    from ..runs.config_file import ConfigFile
 
-    text = read_bounded(Path(path), _LONGEST, "a file of options has a line for each")
-    try:
-        said = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        # A number of very many digits is a plain ValueError.
-        raise DataError(f"{path}: cannot be read as TOML: {error}") from error
-    known = {_name(option): option for option in _options(ctx.command)}
-    found: dict[str, Any] = {}
-    for key, value in said.items():
-        where, option = f"{path}: line {_line(text, key)}: {key}", known.get(key.replace("-", "_"))
+    options: dict[str, FileOption] = {}
+    for option in ctx.command.params:
+        if isinstance(option, FileOption):
+            options[option.file_key] = option
+
+    file = ConfigFile.read(Path(path))
+    defaults: dict[str, Any] = {}
+    for key, value in file.entries(options):
+        place = file.place(key)
+        option = options.get(key)
         if option is None:
-            raise UserError(f"{where} is no option of {ctx.command_path}; `mempiler list settings` shows all")
-        pairs = isinstance(value, Mapping) and option.multiple
-        given = [f"{name}={json.dumps(each)}" for name, each in value.items()] if pairs else value
-        given = [given] if option.multiple and isinstance(given, str) else given
+            raise UserError(f"{place} is no setting of {ctx.command_path}; {_advice(key, options)}")
         try:
-            option.type_cast_value(ctx, given)
-        except (click.BadParameter, TypeError) as error:
-            problem = error.message if isinstance(error, click.BadParameter) else f"{value!r} is of another kind"
-            raise UserError(f"{where}: {problem}") from error
-        found[str(option.name)] = given
-    ctx.default_map = found
+            defaults[str(option.name)] = option.default_from_file(ctx, value)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
+    ctx.default_map = defaults
+
+
+def _advice(key: str, options: Mapping[str, FileOption]) -> str:
+    """Say where in a file a misplaced or misspelt setting stands."""
+    name = key.rpartition(".")[2].replace("-", "_")
+    for known, option in options.items():
+        if name in (_name(option), known.rpartition(".")[2]):
+            return f"did you mean {known}?"
+    similar = difflib.get_close_matches(key, options, n=1)
+    if similar:
+        return f"did you mean {similar[0]}?"
+    return "`mempiler show RUN --config` prints the file of a run"
 
 
 CONFIG = click.option(
@@ -98,25 +157,20 @@ CONFIG = click.option(
     expose_value=False,
     envvar="MEMPILER_CONFIG",
     callback=_read,
-    help="TOML: any option by its name; `mempiler list settings` shows those that are not shown here",
+    help="TOML, as `mempiler show RUN --config` prints it;"
+    " `mempiler list settings` shows what is not shown here",
 )
 
 
 def _options(command: click.Command) -> list[click.Option]:
-    return [each for each in command.params if isinstance(each, click.Option) and not each.is_eager]
-
-
-def _told(option: click.Option) -> str:
-    # An option without a default has a mark of click's.
-    known = isinstance(option.default, str | int | float) and not option.is_flag and not option.multiple
-    return f"{option.help}{f' [default: {option.default}]' if known else ''}"
+    """Return the options of a command that a variable may set."""
+    options: list[click.Option] = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.is_eager:
+            options.append(parameter)
+    return options
 
 
 def _name(option: click.Option) -> str:
+    """Return the longest name of an option as a variable in Python has it, e.g. "lm_set"."""
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
-
-
-def _line(text: str, key: str) -> int:
-    """The line of a key of the top, 0 if it is written in a way of its own."""
-    begins = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[]=.]""")
-    return next((n for n, line in enumerate(text.splitlines(), 1) if begins.match(line)), 0)

@@ -14,20 +14,22 @@ def command() -> None:
     from ..optimizers.compile import CompileConfig
     from ..runs.announce import announce
     from ..runs.compile import run_compile
+    from ..runs.config import DataConfig, RunConfig
     from ..runs.console import Output
-    from ..runs.setup import RunConfig
+    from ..runs.inputs import RunInputs
     from .progress import progress
     from .show import run_lines
 
-    setup = RunConfig(benchmark="locomo")
-    announce(setup)
-    with progress(setup.limits) as (start_phase, meter):
+    config = RunConfig(data=DataConfig(benchmark="locomo"))
+    inputs = RunInputs(config)
+    announce(inputs)
+    with progress(config.limits) as (start_phase, meter):
         result = run_compile(
-            "turn-rag", setup, CompileConfig("knn"), progress=start_phase, meter=meter
+            "turn-rag", inputs, CompileConfig("knn"), progress=start_phase, meter=meter
         )
 
     best_row = max(result.after.headline_rows, key=lambda row: row.score)
-    examples = setup.load().examples
+    examples = inputs.benchmark.examples
     best_example = next(example for example in examples if example.id == best_row.id)
     history_path = result.run / "history.json"
     history_path.write_text(best_example.history.model_dump_json(indent=1), encoding="utf-8")

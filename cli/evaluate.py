@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .check_data import check_data_file
 from .check_judge import JUDGE_CHECK, check_judge
-from .options import (
-    MIN_N,
-    REPLAY,
-    WORKERS,
-    answer_options,
-    make_setup,
-    setup_options,
-    take_run_options,
-)
+from .config import FileOption
+from .options import JSON, PLAN, make_inputs, run_options, take_run_options
 from .printing import print_notes, print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
 
 if TYPE_CHECKING:
-    from ..runs.experiment import Part
+    from ..runs.evaluate import Part
+    from ..runs.options import RunOptions
 
 
 @click.command("evaluate")
 @click.argument("program")
-@setup_options
-@answer_options
-@REPLAY
-@WORKERS
-@MIN_N
+@run_options()
+@PLAN
+@JSON
 @click.option(
     "--check",
     is_flag=True,
@@ -39,9 +32,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--split",
+    cls=FileOption,
+    file_key="evaluation.split",
     type=click.Choice(["all", "train", "dev", "test"]),
     default="all",
-    help="of compile's questions",
+    help="which part of compile's questions",
 )
 def command(program: str, planned: bool, split: Part, check: bool, **values: Any) -> None:
     """Score PROGRAM on a benchmark.
@@ -53,35 +48,41 @@ def command(program: str, planned: bool, split: Part, check: bool, **values: Any
     `judge` for ours.
     """
     from ..runs import api
-    from ..runs.experiment import compiled_on
-    from ..runs.registry import pinned, program_folder
+    from ..runs.program_address import pin_address, program_folder
     from ..runs.results import raise_if_unanswered, refuse_broken
 
     if check:
-        check_data_file(make_setup(values))
+        check_data_file(make_inputs(values))
         return
     if values["benchmark"] == JUDGE_CHECK:
-        check_judge(program, make_setup(values), is_plan=planned)
+        check_judge(program, make_inputs(values), is_plan=planned)
         return
 
-    program = pinned(program)
+    program = pin_address(program)
     metric: str | None = values.pop("metric")
-    run_options = take_run_options(values)
+    options = take_run_options(values)
     if planned:
-        plan = api.plan(program, metric=metric, optimizer=None, split=split, **run_options)
+        plan = api.plan(program, metric=metric, optimizer=None, split=split, **options)
         print_plan(plan)
         return
 
     saved_program = program_folder(program) if split == "all" else None
-    if saved_program is not None:
-        setup = api.make_setup(run_options, api.Questions(metric=metric))
-        if compiled_on(saved_program, setup.load()):
-            note = "it was compiled on this file; --split test leaves its training questions out"
-            print_notes([note])
+    if saved_program is not None and _is_compiled_on(saved_program, options, metric):
+        note = "it was compiled on this file; --split test leaves its training questions out"
+        print_notes([note])
 
     with quiet_output():
-        evaluation = api.evaluate(program, metric=metric, split=split, **run_options)
+        evaluation = api.evaluate(program, metric=metric, split=split, **options)
     run_id = evaluation.run_id
     print_result(evaluation.to_dict(), run_lines(str(run_id)))
     refuse_broken(evaluation, run_id)
     raise_if_unanswered([evaluation], evaluation.stopped, run_id)
+
+
+def _is_compiled_on(saved_program: Path, options: RunOptions, metric: str | None) -> bool:
+    """Return whether a saved program was compiled on the very file that the options name."""
+    from ..runs.evaluate import compiled_on
+    from ..runs.options import Questions, make_inputs
+
+    inputs = make_inputs(options, Questions(metric=metric))
+    return compiled_on(saved_program, inputs.benchmark)

@@ -7,33 +7,39 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .options import make_setup, parse_settings, setup_options
+from ..runs.setting_pairs import parse_settings
+from .options import ANSWERING, JSON, make_inputs, run_options
 from .printing import print_result
 
 if TYPE_CHECKING:
-    from ..runs.experiment import Part
+    from ..runs.evaluate import Part
 
-_IGNORED_OPTIONS = (
-    "planned",
-    "resume",
-    "max_failure_rate",
+_WITHOUT = (
+    *ANSWERING,
+    "prompt_lm",
+    "prompt_api_base",
+    "judge_lm",
+    "judge_api_base",
     "max_usd",
     "max_calls",
     "max_tokens",
     "max_minutes",
     "threads",
-    "prompt_lm",
-    "prompt_api_base",
-    "judge_lm",
-    "judge_api_base",
+    "workers",
+    "max_failure_rate",
+    "min_n",
+    "traces",
+    "resume",
+    "replay",
 )
-"""Options of a setup that no exported environment keeps; the command does not have them."""
+"""Options of a run that no exported environment keeps; the command does not have them."""
 
 
 @click.command("export")
 @click.argument("kind", type=click.Choice(["verifiers"]))
 @click.argument("method")
-@setup_options
+@run_options(without=_WITHOUT)
+@JSON
 @click.option(
     "--split", "part", type=click.Choice(["train", "dev", "test", "all"]), default="train"
 )
@@ -51,7 +57,7 @@ def command(
     sessions: int | None,
     reward_set: tuple[str, ...],
     out: Path,
-    **setup_values: Any,
+    **values: Any,
 ) -> None:
     """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers.
 
@@ -60,14 +66,14 @@ def command(
     """
     from ..runs.announce import announce
     from ..runs.exports.environment import Export, write
-    from ..runs.registry import pinned
+    from ..runs.program_address import pin_address
 
     reward = parse_settings(reward_set)
-    setup = make_setup(setup_values)
-    method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
-    export = Export.of(method, setup, reward=reward, part=part, sessions=sessions)
+    inputs = make_inputs(values)
+    method = str(Path(method).absolute()) if Path(method).is_dir() else pin_address(method)
+    export = Export.of(method, inputs, reward=reward, part=part, sessions=sessions)
     package = write(export, out)
-    announce(setup, method, part)
+    announce(inputs, method, part)
 
     folder = package["folder"]
     environment_name = str(package["name"]).replace("_", "-")
@@ -76,6 +82,3 @@ def command(
         f"pip install -e {folder}; vf-eval {environment_name} ...",
     ]
     print_result(package, lines)
-
-
-command.params = [param for param in command.params if param.name not in _IGNORED_OPTIONS]

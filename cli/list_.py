@@ -13,7 +13,7 @@ import click
 
 from ..errors import UserError
 from ..runs.console import table
-from .config import settings
+from .config import hidden_settings
 from .options import JSON
 from .printing import print_result
 
@@ -68,7 +68,8 @@ def _describe_optimizers() -> dict[str, str]:
     descriptions: dict[str, str] = {}
     for name, optimizer in OPTIMIZERS.items():
         descriptions[name] = (
-            f"{optimizer.changes}; needs: {optimizer.needs}; cost: {optimizer.cost}"
+            f"{optimizer.changes_in_program}; needs: {optimizer.needs_description}; "
+            f"cost: {optimizer.cost_description}"
         )
     return descriptions
 
@@ -121,10 +122,10 @@ def _describe_settings() -> dict[str, str]:
     from .train import command as train_command
 
     descriptions: dict[str, str] = {}
-    for name, description in settings(train_command).items():
+    for name, description in hidden_settings(train_command).items():
         descriptions[name] = f"{description} (train)"
     # An option of both commands is described as one of `compile`.
-    return {**descriptions, **settings(compile_command)}
+    return {**descriptions, **hidden_settings(compile_command)}
 
 
 _DESCRIBE: dict[str, Callable[[], dict[str, str]]] = {
@@ -170,14 +171,13 @@ def command(kind: str | None, name: str | None) -> None:
 
 def _list_optimizer(kind: str | None, name: str) -> None:
     """Print the settings of an optimizer with their defaults."""
-    from ..optimizers.catalog import optimizer
-    from ..optimizers.constructors import extra_settings
+    from ..optimizers.catalog import optimizer_class_of
 
     if kind != "optimizers":
         problem = f"{kind} {name}: settings are listed of optimizers alone"
         raise UserError(f"{problem}; leave {name} out")
 
-    defaults = {**extra_settings(name), **optimizer(name).settings}
+    defaults = optimizer_class_of(name).default_settings()
     rows = [(setting, json.dumps(default)) for setting, default in defaults.items()]
     title = f"{name}: --optimizer-set NAME=VALUE"
     print_result(defaults, [table(("name", "default"), rows, title)])

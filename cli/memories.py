@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ..errors import StoreError, UserError
-from ..runs.console import Output, harmless, table
-from . import Renaming, options
+from ..runs.console import Output, escape_control_characters, table
+from . import options
 from .memories_entries import edit, search, show
 from .memories_rebuild import rebuild
 from .options import open_store
@@ -30,7 +30,7 @@ _user_choice = options.adds(options.STORE, options.USER, options.ALL_TENANTS)
 """Adds the options that choose a store, and perhaps one user or one tenant in it."""
 
 
-@click.group("memories", cls=Renaming)
+@click.group("memories")
 def command() -> None:
     """Add sessions to stored memories, write them, look into them, change, move and forget them."""
 
@@ -169,7 +169,7 @@ class _EscapedOutput(io.StringIO):
     """A text file that is standard output; characters that steer a terminal are escaped."""
 
     def write(self, text: str, /) -> int:
-        click.echo(harmless(text), nl=False)
+        click.echo(escape_control_characters(text), nl=False)
         return len(text)
 
 

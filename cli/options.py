@@ -1,86 +1,102 @@
-"""Options that several commands share, and how they become a `RunConfig`."""
+"""Options that several commands share, and what commands make of them."""
 
 from __future__ import annotations
 
-import functools
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
 
-from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..errors import UserError
+from ..runs.setting_pairs import parse_settings
 from ..validation import MAX_SECONDS
-from .config import CONFIG
+from .config import CONFIG, FileOption
 from .printing import choose_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from ..engines.metered_lm import MeteredLM
+    from ..memory.store.store import Store
+    from ..programs.program import MemoryProgram
+    from ..runs.config import ConfigField
+    from ..runs.inputs import RunInputs
     from ..runs.options import RunOptions
-    from ..runs.setup import RunConfig
 
+Decorator = Callable[[Any], Any]
+"""Adds options to a function that click makes a command of."""
 
 SECONDS = click.FloatRange(0, MAX_SECONDS, min_open=True)
 
-LM = click.option("--lm", default="offline", help="`offline`, `gguf:NAME`, or any model name DSPy takes")
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
-JSON = click.option("--json", is_flag=True, expose_value=False, callback=choose_json, help="print one JSON object")
-ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
-MIN_N = click.option("--min-n", type=click.IntRange(1), default=20, help="questions needed for a verdict")
-OVERWRITE = click.option("--force", "overwrite", is_flag=True, help="overwrite a file that Mempiler did not write")
-REPLAY = click.option("--replay", metavar="RUN", help="take every answer from a run's store; nothing is called")
-STORE = click.option("--store", metavar="URL", help="path or postgresql://... [default: memories.sqlite with the runs]")
+JSON = click.option(
+    "--json", is_flag=True, expose_value=False, callback=choose_json, help="print one JSON object"
+)
+ALLOW_CODE = click.option(
+    "--allow-code", is_flag=True, help="let a saved program import its module:Class method"
+)
+MIN_N = click.option(
+    "--min-n", type=click.IntRange(1), default=20, help="questions needed for a verdict"
+)
+OVERWRITE = click.option(
+    "--force", "overwrite", is_flag=True, help="overwrite a file that Mempiler did not write"
+)
+PLAN = click.option(
+    "--plan", "planned", is_flag=True, help="print calls, tokens and cost, and spend nothing"
+)
+STORE = click.option(
+    "--store",
+    metavar="URL",
+    help="path or postgresql://... [default: memories.sqlite with the runs]",
+)
 USER = click.option("--user", help="the user whose memory it is")
 WHOSE = click.option("--user", required=True, help="the user whose memory it is")
 TENANT = click.option("--tenant", default="default", help="keeps users of several customers apart")
 ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
+
+ANSWERING = ("answer_lm", "answer_api_base")
+"""Options of a run that are for evaluations alone."""
+
+
+def adds(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options in this order."""
+
+    def add(command: Any) -> Any:
+        # click puts what is added last in the first place.
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 LM_SET = click.option(
     "--lm-set",
     multiple=True,
     metavar="NAME=VALUE",
-    help="a setting of the LM's requests: temperature, top_p, seed, reasoning_effort, or a field of the body",
-)
-
-
-def adds(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A decorator that adds options in this order."""
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
-
-
-def _workers(ctx: click.Context, param: click.Parameter, value: Any) -> int | str:
-    return click.IntRange(1).convert(value, param, ctx) if value.lstrip("-").isdecimal() else value
-
-
-def _traces(ctx: click.Context, param: click.Parameter, value: Any) -> int | None:
-    words: dict[str, int | None] = {"all": None, "none": 0}
-    return words[value] if value in words else click.IntRange(0).convert(value, param, ctx)
-
-
-WORKERS = click.option(
-    "--workers",
-    metavar="N|ADDRESS",
-    default="1",
-    callback=_workers,
-    help="processes that share the work, or the address of a Ray cluster (extra: ray)",
-)
-_EMBEDDER_API_BASE = click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
-_RERANKER = click.option(
-    "--reranker",
-    help="ranks what a search finds first again: none, tokens or fastembed:NAME [default: tokens, where the embedder "
-    "runs here]",
+    help="a setting of the LM's requests: temperature, top_p, seed, reasoning_effort, or a field"
+    " of the body",
 )
 reading_options = adds(
-    click.option("--embedder", help="the embedder the program was made with; not needed for one that runs here"),
-    _EMBEDDER_API_BASE,
-    _RERANKER,
+    click.option(
+        "--embedder",
+        help="the embedder the program was made with; not needed for one that runs here",
+    ),
+    click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server"),
+    click.option(
+        "--reranker",
+        help="ranks what a search finds first again: none, tokens or fastembed:NAME"
+        " [default: tokens, where the embedder runs here]",
+    ),
     ALLOW_CODE,
 )
-"""Adds the options by which a saved program is loaded that is asked nothing; `open_program` takes them."""
+"""Adds the options by which a saved program is loaded that is asked nothing.
+
+`open_program` takes them.
+"""
 asking_options = adds(
     click.option("--lm", help="the model that is asked; not needed with the offline engine"),
     API_BASE,
@@ -89,66 +105,79 @@ asking_options = adds(
 )
 """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
 
-_EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `fastembed:NAME`, `offline` (compares spelling), or an embedding model's name"
-_ROLE_ADDRESS = "address of its server [default: --api-base, for openai/NAME and models of --lm's provider]"
-_METRIC = "what scores, where the benchmark has several, e.g. judge; with jsonl also module:function, yours"
-_LOST = "mark the run as broken above this share of failed questions, or of lost answers"
-_ADAPTER = "auto, chat, json or compact [default: auto for named models, else chat, or the saved program's]"
-_TRACES = "questions whose traces MLflow gets, wrong answers first"
-_COUNT = click.IntRange(0)
 
-answer_options = adds(
-    click.option("--answer-lm", help="answers from the memory [default: the task LM, which writes it]"),
-    click.option("--answer-api-base", help=_ROLE_ADDRESS),
-)
-setup_options = adds(
-    click.option("--benchmark", required=True, metavar="NAME", help="see `mempiler list benchmarks`"),
-    click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]"),
-    click.option("--metric", help=_METRIC),
-    click.option("--categories", help="comma-separated categories, e.g. 2,4"),
-    click.option("--benchmark-set", multiple=True, metavar="NAME=VALUE", help="an option of it, e.g. length=128k"),
-    LM,
-    API_BASE,
-    LM_SET,
-    click.option("--prompt-lm", help="writes proposals and reflections [default: the task LM]"),
-    click.option("--prompt-api-base", help=_ROLE_ADDRESS),
-    click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
-    click.option("--judge-api-base", help=_ROLE_ADDRESS),
-    click.option("--embedder", default="offline", help=_EMBEDDER),
-    _EMBEDDER_API_BASE,
-    _RERANKER,
-    click.option("--adapter", help=_ADAPTER),
-    click.option("--train", type=_COUNT, help="training questions [default: all of the train split]"),
-    click.option("--dev", type=_COUNT, help="dev questions"),
-    click.option("--test", type=_COUNT, help="test questions"),
-    click.option("--seed", type=int, default=0, help="seed of the split and the optimizer"),
-    click.option("--max-failure-rate", type=click.FloatRange(0, 1), default=0.1, help=_LOST),
-    click.option("--threads", type=click.IntRange(1), default=8, help="questions in flight"),
-    click.option("--timeout", type=SECONDS, default=TIMEOUT, help="read timeout in seconds"),
-    click.option("--retries", type=_COUNT, default=RETRIES, help="retries per failed call"),
-    click.option("--lm-deadline", type=SECONDS, default=DEADLINE, help="seconds per call, including retries"),
-    click.option("--max-usd", type=float, help="stop at this cost in US dollars"),
-    click.option("--max-calls", type=_COUNT, help="stop after this many calls, including embedders'"),
-    click.option("--max-tokens", type=_COUNT, help="stop after this many tokens"),
-    click.option("--max-minutes", type=float, help="stop after this many minutes"),
-    click.option("--traces", metavar="N|all|none", default="20", callback=_traces, help=_TRACES),
-    click.option("--resume", metavar="RUN", help="continue a run; pays only for what is missing"),
-    click.option("--plan", "planned", is_flag=True, help="print calls, tokens and cost, and spend nothing"),
-    JSON,
-    click.option("--set", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20"),
-    ALLOW_CODE,
-    CONFIG,
-)
-"""Adds the options that make up a `RunConfig`."""
+def run_options(without: Collection[str] = ()) -> Decorator:
+    """Return a decorator that adds the options of a run, and `--config` for their file.
+
+    There is an option for each field of `RunConfig`: the field has its type, its range, its default
+    and its help.
+
+    Args:
+        without: Names of options that the command does not have, e.g. "answer_lm".
+    """
+    from ..runs.config import CONFIG_FIELDS
+
+    options: list[Decorator] = []
+    for name, field in CONFIG_FIELDS.items():
+        if field.option is not None and name not in without:
+            options.append(_option_of_field(field))
+    return adds(*options, CONFIG)
+
+
+def _option_of_field(field: ConfigField) -> Decorator:
+    """Return the option that sets a field of `RunConfig`."""
+    assert field.option is not None
+    description = field.info.description
+    common: dict[str, Any] = {
+        "cls": FileOption,
+        "file_key": f"{field.section}.{field.key}",
+        "check": field.check,
+        "help": description,
+        "hidden": field.option.rare,
+        "required": field.is_required,
+    }
+    name = f"--{field.name.replace('_', '-')}"
+    if field.is_mapping:
+        return click.option(name, multiple=True, metavar="NAME=VALUE", **common)
+    if bool in field.kinds:
+        return click.option(name, is_flag=True, **common)
+
+    if field.default is not None:
+        common["default"] = str(field.default) if field.takes_words else field.default
+    return click.option(name, type=_click_type(field), metavar=field.option.placeholder, **common)
+
+
+def _click_type(field: ConfigField) -> click.ParamType | type | None:
+    """Return how click reads the text of an option: as a number, with its range, or as it is."""
+    if field.takes_words or not {int, float} & set(field.kinds):
+        return None
+
+    bounds: dict[str, Any] = {}
+    for constraint in field.info.metadata:
+        for name in ("gt", "ge", "le"):
+            if hasattr(constraint, name):
+                bounds[name] = getattr(constraint, name)
+    if not bounds:
+        return int if int in field.kinds else float
+
+    range_type = click.IntRange if int in field.kinds else click.FloatRange
+    minimum = bounds.get("ge", bounds.get("gt"))
+    return range_type(minimum, bounds.get("le"), min_open="gt" in bounds)
 
 
 def take_run_options(values: dict[str, Any]) -> RunOptions:
     """Take the options that `mempiler.compile` and its like share out of a command's values."""
+    from ..runs.config import CONFIG_FIELDS
     from ..runs.options import RunOptions
 
-    options: dict[str, Any] = {name: values.pop(name) for name in RunOptions.__annotations__ if name in values}
-    for name in ("set", "lm_set", "benchmark_set"):
-        options[name] = parse_settings(options.get(name, ()))
+    options: dict[str, Any] = {}
+    for name in RunOptions.__annotations__:
+        if name not in values:
+            continue
+        value = values.pop(name)
+        is_mapping = name in CONFIG_FIELDS and CONFIG_FIELDS[name].is_mapping
+        options[name] = parse_settings(value) if is_mapping else value
+
     for name in ("lm", "embedder"):
         # Only what a user chose: a run that is replayed brings models of its own.
         if name in options and not was_given(name):
@@ -156,83 +185,92 @@ def take_run_options(values: dict[str, Any]) -> RunOptions:
     return cast("RunOptions", options)
 
 
-def make_setup(values: dict[str, Any]) -> RunConfig:
-    """Take the options of a run out of a command's values, and return its setup."""
+def make_inputs(values: dict[str, Any]) -> RunInputs:
+    """Take the options of a run out of a command's values, and return what the run starts with."""
     from ..runs import options
 
     metric = values.pop("metric", None)
-    return options.make_setup(take_run_options(values), options.Questions(metric=metric))
+    return options.make_inputs(take_run_options(values), options.Questions(metric=metric))
 
 
 def was_given(name: str) -> bool:
-    """Whether an option was given, on the command line or by the environment."""
+    """Return whether an option was set: on the command line, by a variable or in a file."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def setting_options(model: type[BaseModel]) -> Decorator:
+    """Return a decorator that adds an option for each field of a model.
+
+    The model checks the value. Its default and its description are those of the option.
+    """
+    options: list[Decorator] = []
+    for name, field in model.model_fields.items():
+        option = click.option(
+            f"--{name.replace('_', '-')}",
+            type=field.annotation,
+            is_flag=field.annotation is bool,
+            default=field.default,
+            help=field.description,
+        )
+        options.append(option)
+    return adds(*options)
 
 
 READING = ("allow_code", "embedder", "embedder_api_base", "reranker")
 """What `reading_options` give."""
+_WAITS = ("timeout", "retries", "deadline")
+"""Settings of a model that hold for an embedder behind an endpoint, too."""
 
 
-def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any, str, Any]:
-    """A saved program, the name of its language model, and that model, as the `asking_options` among `given` say.
+def open_asked(
+    program: str, chosen: Mapping[str, Any], **model_config: Any
+) -> tuple[MemoryProgram, str, MeteredLM]:
+    """Open a saved program and the model that it asks.
 
-    What `how` says of `timeout`, `retries` and `deadline` holds for an embedder behind an endpoint, too.
+    Args:
+        program: The folder of the program, or its address.
+        chosen: The values of `asking_options`.
+        **model_config: How the model is asked, as `language_model` takes it. `timeout`, `retries`
+            and `deadline` hold for an embedder behind an endpoint, too.
+
+    Returns:
+        The program, the name of its language model, and that model.
     """
     from ..engines.endpoint import Waits
     from ..engines.lm import language_model
     from ..runs.artifact import open_program
 
-    opened = open_program(program, **{name: given[name] for name in READING})
+    opened = open_program(program, **{name: chosen[name] for name in READING})
     account = getattr(opened.program.method.embedder, "account", None)
     if account is not None:
-        account.waits = Waits(**{name: how[name] for name in ("timeout", "retries", "deadline") if name in how})
-    name, settings = opened.model(given["lm"]), parse_settings(given["lm_set"])
-    return opened.program, name, language_model(name, api_base=given["api_base"], **settings, **how)
+        waits = {name: model_config[name] for name in _WAITS if name in model_config}
+        account.waits = Waits(**waits)
+
+    name = opened.model(chosen["lm"])
+    settings = parse_settings(chosen["lm_set"])
+    model = language_model(name, api_base=chosen["api_base"], **settings, **model_config)
+    return opened.program, name, model
 
 
-def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE pairs; values are read as JSON where they are (and .5 as 0.5), else as text."""
-    from ..records.json_input import decode_json
+def open_store(url: str | None, make: bool = False, connect: bool = True) -> Store:
+    """Open the store of `--store`.
 
-    settings = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UserError(f"{pair!r} is not NAME=VALUE")
-        try:
-            settings[name.replace("-", "_")] = decode_json(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", value))
-        except ValueError:
-            settings[name.replace("-", "_")] = value
-    return settings
-
-
-def setting_options(model: type[BaseModel]) -> Callable[[Any], Any]:
-    """Adds an option for each field of a model, which checks it: its default, and its description as help."""
-    return adds(
-        *(
-            click.option(
-                f"--{name.replace('_', '-')}",
-                type=field.annotation,
-                is_flag=field.annotation is bool,
-                default=field.default,
-                help=field.description,
-            )
-            for name, field in model.model_fields.items()
-        )
-    )
-
-
-def open_store(url: str | None, make: bool = False, connect: bool = True) -> Any:
-    """Open the store of `--store`; a file that is not there is refused unless it is to be made.
-
-    Without `connect` a database that cannot be reached is no error here, but of each call until it can.
+    Args:
+        url: The value of the option; None for the file beside the runs.
+        make: Whether a file that is not there is created; otherwise it is refused.
+        connect: Whether a database that cannot be reached is an error here. Without, it is an error
+            of each call until it can be reached.
     """
     from ..memory.store.store import Store
     from ..runs.results_folder import create_folder, results_folder
 
     address = url or str(results_folder() / "memories.sqlite")
     if "://" not in address:
-        if not make and not os.path.exists(address):  # noqa: PTH110 - pathlib raises for a name that is too long
-            raise UserError(f"{address}: no memories here; give --store, or add some with `mempiler memories add`")
+        is_there = os.path.exists(address)  # noqa: PTH110 - pathlib raises for a name too long
+        if not make and not is_there:
+            raise UserError(
+                f"{address}: no memories here;"
+                " give --store, or add some with `mempiler memories add`"
+            )
         create_folder(Path(address).resolve().parent)
     return Store(address, connect=connect)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import RenderableType
 
-from ..runs.console import Output, harmless, table
+from ..runs.console import Output, escape_control_characters, table
 
 if TYPE_CHECKING:
-    from ..optimizers.cost_estimate import Range
+    from ..optimizers.call_bounds import Range
     from ..runs.console import WideTable
     from ..runs.planning import Plan
 
@@ -46,7 +46,7 @@ def print_result(result: object, lines: Iterable[RenderableType]) -> None:
         from pydantic_core import to_jsonable_python
 
         text = json.dumps(result, indent=2, ensure_ascii=False, default=to_jsonable_python)
-        click.echo(harmless(text))
+        click.echo(escape_control_characters(text))
         return
 
     console = Output()

@@ -39,14 +39,15 @@ def command(
 
     The address then stands for the program wherever a program folder does.
     """
-    from ..runs.registry import HUB, REGISTERED
+    from ..runs.hub import HUB_PREFIX
+    from ..runs.model_registry import REGISTRY_PREFIX
 
-    if address.startswith(REGISTERED):
+    if address.startswith(REGISTRY_PREFIX):
         if private:
             raise UserError(f"{address}: --private is for a repository of the hub")
-        name, _, alias = address.removeprefix(REGISTERED).partition("@")
+        name, _, alias = address.removeprefix(REGISTRY_PREFIX).partition("@")
         _register(program, name, alias or None, force, allow_code, min_n)
-    elif address.startswith(HUB):
+    elif address.startswith(HUB_PREFIX):
         if min_n is not None or force:
             problem = "--min-n and --force are for the gate of a registered model"
             raise UserError(f"{address}: {problem}")
@@ -71,7 +72,7 @@ def _register(
     summary = registered.summary()
 
     version_line = f"version {registered.version} of {name}: {registered.address}"
-    if not registered.new:
+    if not registered.is_new:
         version_line = f"this program was there already: {version_line}"
     serve_command = (
         f"MLFLOW_TRACKING_URI={shlex.quote(str(summary['tracking_uri']))} "
@@ -83,8 +84,8 @@ def _register(
 
 def _push_to_hub(program: str, address: str, private: bool) -> None:
     """Put a program on the hub, and print its address with the commit."""
+    from ..runs.program_address import program_folder
     from ..runs.publish import push
-    from ..runs.registry import program_folder
 
     folder = program_folder(program) or program
     address_of_commit = push(folder, address, private)

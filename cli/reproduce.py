@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UserError
-from ..runs.console import spanned, table
-from .options import answer_options, make_setup, setup_options
+from ..runs.console import format_estimate, table
+from .options import JSON, PLAN, make_inputs, run_options
 from .printing import print_plan, print_result
 from .progress import progress
 from .training import chosen_training, follow_first_process, training_options
@@ -24,8 +24,20 @@ if TYPE_CHECKING:
     from ..runs.papers.reproduction import Reproduced, SectionResult, VariantResult
     from ..runs.statistics import Difference
 
-_IGNORED_OPTIONS = ("benchmark", "data", "metric", "categories", "set", "allow_code")
-"""Options of a setup that the paper decides, or that this command has in a form of its own."""
+_WITHOUT = (
+    # What the paper decides, or what this command has in a form of its own.
+    "benchmark",
+    "data",
+    "metric",
+    "categories",
+    "set",
+    "allow_code",
+    # What is for single runs.
+    "workers",
+    "min_n",
+    "replay",
+)
+"""Options of a run that `reproduce` does not have."""
 
 
 @click.command("reproduce")
@@ -49,9 +61,10 @@ _IGNORED_OPTIONS = ("benchmark", "data", "metric", "categories", "set", "allow_c
     type=click.IntRange(1),
     help="repetitions; cells show mean and spread [default: the paper's]",
 )
-@setup_options
-@answer_options
+@run_options(without=_WITHOUT)
 @training_options
+@PLAN
+@JSON
 def command(
     paper: str,
     section_names: tuple[str, ...],
@@ -60,7 +73,7 @@ def command(
     planned: bool,
     train_set: tuple[str, ...],
     trainer: str | None,
-    **setup_values: Any,
+    **values: Any,
 ) -> None:
     """Run the sections of PAPER on its benchmarks, and print its tables and ours.
 
@@ -70,6 +83,7 @@ def command(
     """
     from ..engines.local import processes
     from ..runs.announce import announce_models
+    from ..runs.inputs import RunInputs
     from ..runs.papers.paper import read_paper
     from ..runs.papers.reproduction import reproduce
     from ..runs.papers.sections import plan_paper
@@ -79,22 +93,22 @@ def command(
     paper_to_run = read_paper(paper)
     choices = TrainingChoices(chosen_training(train_set, trainer))
     files = _parse_data_files(paper_to_run, data_files)
-    setup = make_setup({**setup_values, "benchmark": "", "data": files.default})
+    config = make_inputs({**values, "benchmark": "", "data": files.default}).config
 
     first_section = paper_to_run.chosen(section_names)[0]
-    announced_setup = replace(setup, benchmark=first_section.benchmark)
-    announce_models(announced_setup, ", ".join(data_files) or "bundled sample")
+    announced_config = config.with_options(benchmark=first_section.benchmark)
+    announce_models(RunInputs(announced_config), ", ".join(data_files) or "bundled sample")
     if planned:
         plan, notes = plan_paper(
-            paper_to_run, setup, section_names, files.by_benchmark, seeds, choices
+            paper_to_run, config, section_names, files.by_benchmark, seeds, choices
         )
         print_plan(plan, notes)
         return
 
-    with progress(setup.limits) as (start_phase, meter):
+    with progress(config.limits) as (start_phase, meter):
         reproduction = reproduce(
             paper_to_run,
-            setup,
+            config,
             section_names,
             files.by_benchmark,
             seeds,
@@ -110,9 +124,6 @@ def command(
     _refuse_broken_runs(reproduction)
     if reproduction.failed:
         sys.exit(1)
-
-
-command.params = [param for param in command.params if param.name not in _IGNORED_OPTIONS]
 
 
 @dataclass(frozen=True)
@@ -219,7 +230,7 @@ def _our_tables(result: SectionResult) -> Iterator[RenderableType]:
         yield _usage_table(result)
 
     for label, preferences in result.win_rates.items():
-        win_rate = spanned(preferences.rate, preferences.interval)
+        win_rate = format_estimate(preferences.rate, preferences.interval)
         yield f"win rate, {label}: {win_rate} over {preferences.n} questions, judged in both orders"
     for row in result.section.not_run:
         yield f"not run: {row.label}: {row.why}"
@@ -260,7 +271,7 @@ def _printed_text(printed: Iterable[str | int | float | None]) -> str:
 def _cell_text(cell: Cell) -> str:
     """Return a value, its interval and the paper's cells, each on a line of its own."""
     form = f"{{:,.{cell.digits}f}}"
-    value_line = spanned(cell.value, form=form)
+    value_line = format_estimate(cell.value, form=form)
     if cell.spread:
         value_line += f" ± {form.format(cell.spread)}"
 

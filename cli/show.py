@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from ..optimizers.proposals import UnreadableAnswer
     from ..records import Failure
-    from ..runs.pages.page import Page, Question
+    from ..runs.folder import RunFolder
+    from ..runs.pages.page import Page
+    from ..runs.pages.questions import Question
     from ..runs.rows import QuestionTrace, Row
 
 _MAX_ANSWER_LENGTH = 400
@@ -51,6 +53,12 @@ _MAX_ANSWER_LENGTH = 400
     is_flag=True,
     help="of a saved program, or a run's: all that each predictor is asked with",
 )
+@click.option(
+    "--config",
+    "prints_config",
+    is_flag=True,
+    help="the file that repeats the run, for `--config FILE`",
+)
 @JSON
 def command(
     run: str,
@@ -59,6 +67,7 @@ def command(
     category: str | None,
     question_id: str | None,
     prompts: bool,
+    prints_config: bool,
 ) -> None:
     """Show what came out of a RUN, which questions it got wrong, and why; or a program's prompts.
 
@@ -76,6 +85,10 @@ def command(
         return
 
     folder = RunFolder.open(run)
+    if prints_config:
+        _show_config(folder)
+        return
+
     page = open_page(folder)
     if (Path(run) / RUN).is_file():
         # The page prints commands that name the run. A folder elsewhere is not found by its name,
@@ -126,12 +139,20 @@ def _show_prompts(name: str) -> None:
     from ..programs.prompts_text import prompts_text
     from ..runs.folder import RUN, RunFolder
     from ..runs.manifest import read_states
-    from ..runs.registry import program_folder
+    from ..runs.program_address import program_folder
 
     program = program_folder(name)
     if program is None or (program / RUN).is_file():
         program = RunFolder.open(name).saved_program
     Output().print(prompts_text(read_states(program)), end="")
+
+
+def _show_config(folder: RunFolder) -> None:
+    """Print the file that repeats a run."""
+    from ..runs.recorded_config import recorded_toml
+
+    text = recorded_toml(folder)
+    print_result({"config": text}, [text.rstrip("\n")])
 
 
 def _find_question(page: Page, question_id: str) -> Question:
@@ -179,17 +200,17 @@ def _select_questions(
 
 
 def _category_key(page: Page, category: str) -> str:
-    if category in page.names:
+    if category in page.category_names:
         return category
-    for key, name in page.names.items():
+    for key, name in page.category_names.items():
         if name == category:
             return key
-    raise UnknownNameError(f"category of {page.name}", category, list(page.names.values()))
+    raise UnknownNameError(f"category of {page.name}", category, list(page.category_names.values()))
 
 
 def _question_json(page: Page, question: Question) -> dict[str, Any]:
     """Return a question as plain JSON, with its answers by phase."""
-    fields = question.plain()
+    fields = question.to_dict()
     answers_by_phase: dict[str, Any] = {}
     for phase, answer in zip(page.phases, fields.pop("shown"), strict=True):
         if answer is not None:
@@ -203,7 +224,7 @@ def _question_list_lines(page: Page, questions: Sequence[Question]) -> Iterator[
 
     for question in questions:
         row = question.last
-        category = page.names[row.category]
+        category = page.category_names[row.category]
         yield f"{row.id} ({category}) {row.score:.3f}: {REASONS[row.reason]}"
         texts = {"question": row.question, "gold": row.gold, **_answers(page, question)}
         for name, text in texts.items():

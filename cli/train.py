@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from .options import parse_settings, setup_options, take_run_options, was_given
+from ..runs.setting_pairs import parse_settings
+from .config import FileOption
+from .options import ANSWERING, JSON, PLAN, run_options, take_run_options, was_given
 from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
@@ -17,8 +19,16 @@ _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative, local"
 
 @click.command("train")
 @click.argument("program")
-@setup_options
-@click.option("--optimizer", default="logo-grpo", help=_OBJECTIVES)
+@run_options(without=(*ANSWERING, "workers", "min_n", "replay"))
+@click.option(
+    "--optimizer",
+    cls=FileOption,
+    file_key="training.optimizer",
+    default="logo-grpo",
+    help=_OBJECTIVES,
+)
+@PLAN
+@JSON
 @training_options
 @click.option(
     "--out", help="folder for the program [default: in the run's folder under runs/local]"
@@ -41,10 +51,10 @@ def command(
     from ..runs import api
 
     follow_first_process(planned)
-    run_options = take_run_options(values)
+    options = take_run_options(values)
     if not was_given("threads"):
         # A training has a default of its own.
-        run_options.pop("threads", None)
+        options.pop("threads", None)
     training_settings = parse_settings(train_set)
 
     if planned:
@@ -54,7 +64,7 @@ def command(
             optimizer=optimizer,
             train_set=training_settings,
             trainer=trainer,
-            **run_options,
+            **options,
         )
         print_plan(plan)
         return
@@ -67,7 +77,7 @@ def command(
             train_set=training_settings,
             trainer=trainer,
             out=out,
-            **run_options,
+            **options,
         )
     lines = run_lines(result.run, f"model: {result.model}", f"program: {result.folder}")
     print_result(result.to_dict(), lines)

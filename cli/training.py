@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from .options import adds, parse_settings
+from ..runs.setting_pairs import parse_settings
+from .config import FileOption
+from .options import adds
 
 _SETTINGS_HELP = (
     "steps=[10,5,5], tokens, horizons=[8,16,32], lora=16, answer_lm, ..., "
@@ -15,9 +17,18 @@ _SETTINGS_HELP = (
 )
 
 training_options = adds(
-    click.option("--train-set", multiple=True, metavar="NAME=VALUE", help=_SETTINGS_HELP),
+    click.option(
+        "--train-set",
+        cls=FileOption,
+        file_key="training.settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help=_SETTINGS_HELP,
+    ),
     click.option(
         "--trainer",
+        cls=FileOption,
+        file_key="training.trainer",
         type=click.Choice(("local", "trl")),
         help="our own, or TRL's: weights in shards, vLLM",
     ),

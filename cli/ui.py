@@ -22,7 +22,7 @@ _SECONDS_TO_END = 5.0
 @click.option("--host", default="127.0.0.1")
 def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""
-    from ..runs.tracking import client, database_file, experiment_id, tracking_uri
+    from ..runs.tracking.store import client, database_file, experiment_id, tracking_uri
 
     _refuse_taken_port(host, port)
 

@@ -230,7 +230,10 @@ def _entries(kind: str) -> Iterable[tuple[str, str]]:
     if kind == "benchmarks":
         return [(name, entry[0]) for name, entry in sorted(BENCHMARKS.items())]
     if kind == "optimizers":
-        return [(name, f"{each.changes}. Costs {each.cost}. Needs {each.needs}.") for name, each in OPTIMIZERS.items()]
+        return [
+            (name, f"{each.changes_in_program}. Costs {each.cost_description}. Needs {each.needs_description}.")
+            for name, each in OPTIMIZERS.items()
+        ]
     raise LookupError(f"there is no list {kind!r}")
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from dspy.utils.exceptions import (
@@ -26,17 +26,15 @@ from dspy.utils.exceptions import (
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..records.shared_by_copies import SharedByCopies
 from ..text import one_line
-from ..validation import check_number
 from .endpoint.errors import AbandonedCallError
 from .fair_semaphore import IN_FLIGHT, FairSemaphore, wait_within_deadline
+from .spending_limits import Limits
 from .usage import Usage
 
 DEAD_AFTER = 5
 """Failures in a row after which an endpoint is dead."""
 SHARE_FROM = 20
 """Calls from which on an endpoint is dead if more than half of them failed."""
-_LARGEST_LIMIT = 1e18
-"""A larger limit is a slip."""
 
 _USAGE_FIELDS = {
     "max_usd": "cost",
@@ -45,30 +43,6 @@ _USAGE_FIELDS = {
     "max_minutes": "minutes",
 }
 """What of a `Usage` each limit is compared with."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a run may spend at most; None is no limit.
-
-    Raises:
-        UserError: A limit is negative, infinite or NaN.
-    """
-
-    max_usd: float | None = None
-    """US dollars, of calls whose price is known."""
-    max_calls: int | None = None
-    max_tokens: int | None = None
-    """Tokens of prompts and answers together."""
-    max_minutes: float | None = None
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            check_number(field.name, getattr(self, field.name), maximum=_LARGEST_LIMIT)
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the limits that are set, by name."""
-        return {name: limit for name, limit in vars(self).items() if limit is not None}
 
 
 class BudgetGuard(SharedByCopies):

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from pydantic import Field
 
 from ..records import FrozenMapping, Hit, Record
 from ..records.frozen import FrozenDict
+from .search.repeats import Utterance, utterance_of
 
 DIALOGUE = "dialogue"
 """The tag that names the dialogue of a turn; the turns of a dialogue stand in their order."""
@@ -45,6 +47,14 @@ class Entry(Record):
     speaker: str | None = None
     tags: FrozenMapping[str, str] = Field(default_factory=FrozenDict)
     """Free labels that filters look at, e.g. {"layer": "concept"}; see `DIALOGUE` and `LABEL`."""
+
+    @cached_property
+    def utterance(self) -> Utterance | None:
+        """What the entry says, by which searches recognize repeats; see `search.repeats`.
+
+        It is computed once, because many searches rank the same entry.
+        """
+        return utterance_of(self)
 
     def hit(self, score: float = 0.0) -> Hit:
         """Return the entry as a result of a search, which scored it with `score`."""

@@ -1,19 +1,17 @@
-"""Optimizers: DSPy's teleprompters behind one interface, and the settings of each."""
+"""Optimizers: DSPy's teleprompters behind one interface, each a class with its settings."""
 
-from .settings import (
-    BetterTogether,
-    Bootstrap,
-    BootstrapRandom,
-    Copro,
-    Finetune,
-    Gepa,
-    InferRules,
-    Knn,
-    Labeled,
-    Mipro,
-    OptimizerSettings,
-    Simba,
-)
+from .better_together import BetterTogether
+from .bootstrap import Bootstrap
+from .bootstrap_random import BootstrapRandom
+from .copro import Copro
+from .finetune import Finetune
+from .gepa import Gepa
+from .infer_rules import InferRules
+from .knn import Knn
+from .labeled import Labeled
+from .mipro import Mipro
+from .optimizer import Optimizer
+from .simba import Simba
 
 __all__ = [
     "BetterTogether",
@@ -26,6 +24,6 @@ __all__ = [
     "Knn",
     "Labeled",
     "Mipro",
-    "OptimizerSettings",
+    "Optimizer",
     "Simba",
 ]

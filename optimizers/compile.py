@@ -1,10 +1,10 @@
 """Compiles a program: one optimizer, one stage, and a result that can be saved.
 
-    program ── staged copy ──> teleprompter ──> compiled copy ── its prompts ──> copy of the program, no LM bound
+    program -> staged copy -> optimizer -> compiled copy -> its prompts -> copy of the program
 
-When the budget is exhausted while an optimizer runs, or the optimizer breaks after calls were made, the best candidate
-that was scored in full is returned; when the endpoint dies, nothing is: DSPy's optimizers would hand back an untuned
-program as compiled.
+If the budget ends while an optimizer runs, or the optimizer breaks after calls were made, the
+result is the best candidate that was scored in full. If the endpoint dies, there is no result:
+DSPy's optimizers would return an untuned program as compiled.
 """
 
 from __future__ import annotations
@@ -25,81 +25,107 @@ from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram
 from ..programs.staging import Stage
 from ..programs.state import own_demos
-from .catalog import Optimizer, optimizer
-from .constructors import validate_settings
-from .cost_estimate import EFFORTS, estimate_cost, few_proposals
+from .catalog import make_optimizer
 from .custom import CustomOptimizer, TeleprompterFactory
+from .demo_lengths import drop_demos_beyond_window
+from .demos import without_question
+from .finetune import trained_lm
 from .history import CandidateHistory
 from .job import MAX_ERRORS, OptimizerJob
-from .labelled import fit_window, plain
 from .metric_views import MetricViews
+from .optimizer import Optimizer
 from .proposals import ProposingLM
-from .runners import trained_lm
 
 _log = logging.getLogger("mempiler")
+
+_VALSET_SHARE = 3
+"""One of so many training questions is set aside for the valset."""
 
 
 @dataclass(frozen=True)
 class CompileConfig:
-    """How a program is to be tuned."""
+    """How a program is compiled."""
 
     optimizer: str = "bootstrap"
+    """The name of the optimizer, or of the user's function."""
     stage: Stage = "all"
     seed: int = 0
     threads: int = 8
     settings: Mapping[str, Any] | None = None
-    """Overrides of the optimizer's settings."""
+    """Settings of the optimizer; all others have their defaults."""
     threshold: float = 0.5
-    """Least score of an answer to learn from."""
+    """The smallest score of an answer to learn from."""
     make_teleprompter: TeleprompterFactory | None = None
-    """Makes a teleprompter of the user's own, which then runs in the place of an optimizer of the catalog."""
+    """A user's function that returns a teleprompter, in place of an optimizer of the catalog."""
 
-    @property
-    def entry(self) -> Optimizer | CustomOptimizer:
-        """The optimizer that runs.
+    def make_optimizer(self) -> Optimizer:
+        """Return the optimizer with its settings.
 
         Raises:
-            UnknownNameError: There is none of this name.
+            UnknownNameError: There is no optimizer of this name.
+            UserError: A setting is unknown, of the wrong type, or too small.
         """
-        if self.make_teleprompter is not None:
-            return CustomOptimizer(self.optimizer, self.make_teleprompter, {})
-        return optimizer(self.optimizer)
+        if self.make_teleprompter is None:
+            return make_optimizer(self.optimizer, self.settings)
+        if self.settings:
+            raise UserError(
+                f"optimizer {self.optimizer!r} is a function and has no settings; "
+                "put them into the function"
+            )
+        return CustomOptimizer(
+            make_teleprompter=self.make_teleprompter, function_name=self.optimizer
+        )
+
+    def recorded_settings(self) -> dict[str, Any]:
+        """Return the settings as records keep them: the name of its class for each object."""
+        settings = self.settings or {}
+        return {name: _recorded(value) for name, value in settings.items()}
+
+
+def _recorded(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_recorded(item) for item in value]
+    if value is None or isinstance(value, str | int | float | Mapping):
+        return value
+    return type(value).__name__
 
 
 def plan_job(
     program: MemoryProgram,
     benchmark: Benchmark,
     trainset: Sequence[dspy.Example],
-    how: CompileConfig,
+    config: CompileConfig,
     prompt_lm: MeteredLM | None = None,
 ) -> OptimizerJob:
-    """Makes the job of `compile_program` and checks the optimizer's needs, before any paid call.
+    """Return the job of `compile_program`, checked before any paid call.
 
     Raises:
-        UserError: No training question counts, a setting is unknown, a need is not met.
+        UserError: Too few training questions count, a setting is wrong, or something that the
+            optimizer needs is missing.
     """
-    chosen = how.entry
-    settings = validate_settings(how.optimizer, chosen.settings, how.settings or {})
+    optimizer = config.make_optimizer()
     examples = [example for example in trainset if benchmark.in_headline(example)]
-    least = 3 if chosen.validates else 1
-    if len(examples) < least:
-        needs = f"{how.optimizer} needs at least {least} training questions that count for the score"
-        raise UserError(f"{needs}, there are {len(examples)}; raise --train or widen --categories")
-    held = len(examples) // 3 if chosen.validates else 0
-    random.Random(how.seed).shuffle(examples)
+    fewest = _VALSET_SHARE if optimizer.needs_valset else 1
+    if len(examples) < fewest:
+        raise UserError(
+            f"{config.optimizer} needs at least {fewest} training questions that count for "
+            f"the score, there are {len(examples)}; raise --train or widen --categories"
+        )
+
+    valset_size = len(examples) // _VALSET_SHARE if optimizer.needs_valset else 0
+    random.Random(config.seed).shuffle(examples)
     job = OptimizerJob(
-        student=program.staged(how.stage),
-        train=benchmark.interleave(examples[held:]),
-        val=benchmark.interleave(examples[:held]),
-        metric_views=MetricViews(benchmark, how.threshold, sorted(program.writer_names())),
+        student=program.staged(config.stage),
+        train=benchmark.interleave(examples[valset_size:]),
+        val=benchmark.interleave(examples[:valset_size]),
+        metric_views=MetricViews(benchmark, config.threshold, sorted(program.writer_names())),
         task_lm=dspy.settings.lm,
         prompt_lm=prompt_lm or dspy.settings.lm,
-        settings=settings,
-        seed=how.seed,
-        threads=how.threads,
+        seed=config.seed,
+        threads=config.threads,
         category=benchmark.category,
     )
-    chosen.check(job)
+    optimizer.check_requirements(job)
     return job
 
 
@@ -111,20 +137,20 @@ def compile_program(
     prompt_lm: MeteredLM | None = None,
     history: CandidateHistory | None = None,
 ) -> MemoryProgram:
-    """Tunes a program on training questions, under the LM of the current context.
+    """Compile a program on training questions, under the LM of the current context.
 
     Args:
-        program: What to tune; stays as it is.
-        benchmark: Whose metric decides.
+        program: The program; it is not changed.
+        benchmark: Its metric decides.
         trainset: Questions with answers.
         config: Optimizer, stage, seed and settings.
         prompt_lm: Writes proposals and reflections; the LM of the context if None.
-        history: Collects the candidates, the LM whose weights were trained, what became of the proposals, and what
-            ended the optimizer before its time; a new one if None.
+        history: Collects the candidates, the proposals, the trained LM, and what ended the
+            optimizer early; a new one if None.
 
     Returns:
-        A compiled copy that shares the program's memory cache; a copy of the program itself where the budget ended, or
-        the optimizer broke, before any candidate was scored.
+        A compiled copy that shares the program's memory cache. It is an unchanged copy if the
+        budget ended, or the optimizer broke, before any candidate was scored.
 
     Raises:
         UserError: As `plan_job`.
@@ -132,72 +158,96 @@ def compile_program(
     """
     config = config or CompileConfig()
     lm = dspy.settings.lm
-    guard: BudgetGuard = lm.guard if isinstance(lm, MeteredLM) else BudgetGuard()
+    guard = lm.guard if isinstance(lm, MeteredLM) else BudgetGuard()
     job = plan_job(program, benchmark, trainset, config, prompt_lm)
+    optimizer = config.make_optimizer()
     history = history or CandidateHistory(lm.meter)
-    if config.optimizer in EFFORTS:
-        predictors = len(job.student.named_predictors())
-        done = estimate_cost(config.optimizer, job.settings, len(job.train), len(job.val), predictors)
-        history.most = math.ceil(done.runs.high + done.recalls.high)
-        if few := few_proposals(config.optimizer, job, guard.remaining(1.0).max_calls):
-            _log.warning(few)
-            history.note(few)
-    before = guard.refused_calls
-    compiled = _run(config.entry, job, history, guard)
+    _expect(optimizer, job, history, guard)
+
+    refused_calls_before = guard.refused_calls
+    compiled = _run(optimizer, job, history, guard)
     if guard.fatal_error is not None:
         raise type(guard.fatal_error)(str(guard.fatal_error))
-    if guard.refused_calls > before:
-        history.ended = None  # whatever it made of refused calls, the limit ended it
-    if guard.refused_calls > before or compiled is None:
+
+    was_limited = guard.refused_calls > refused_calls_before
+    if was_limited:
+        # Whatever error followed from the refused calls, the limit ended the optimizer.
+        history.failure = None
+    if was_limited or compiled is None:
         compiled = history.best() or compiled
+
     if compiled is not None:
-        history.trained = trained_lm(compiled, lm)
+        history.trained_lm = trained_lm(compiled, lm)
     result = clean_program(compiled if compiled is not None else job.student, program)
     window = getattr(lm, "window", None)
-    for line in fit_window(result, window) if window else ():
-        history.note(line)
+    if window:
+        for line in drop_demos_beyond_window(result, window):
+            history.note(line)
     return result
 
 
 def clean_program(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
-    """Return a copy of the start with the prompts of what an optimizer made of it, fit to be saved.
+    """Return a copy of `start` with the prompts of `compiled`, fit to be saved.
 
-    Nothing is frozen, no LM is bound, predictors keep only demos that a prompt shows, and whatever the optimizer hung
-    onto its program (candidate programs, logs, scores) is left behind.
+    Nothing is frozen, no LM is bound, and predictors keep only demos that a prompt shows. What the
+    optimizer attached to its program is left behind: candidate programs, logs, scores.
     """
     result = start.with_prompts_of(compiled)
     for predictor in result.all_predictors().values():
-        predictor.demos = [plain(demo) for demo in own_demos(predictor)]
+        predictor.demos = [without_question(demo) for demo in own_demos(predictor)]
         predictor.lm = None
     return result
 
 
+def _expect(
+    optimizer: Optimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
+) -> None:
+    """Tell the history how many questions will be asked, and warn if there are few proposals."""
+    bounds = optimizer.call_bounds(job)
+    if bounds is not None:
+        history.max_questions = math.ceil(bounds.answers.high + bounds.recalls.high)
+
+    calls_left = guard.remaining(1.0).max_calls
+    warning = optimizer.proposal_warning(job, calls_left)
+    if warning is not None:
+        _log.warning(warning)
+        history.note(warning)
+
+
 def _run(
-    chosen: Optimizer | CustomOptimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
+    optimizer: Optimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
 ) -> MemoryProgram | None:
-    """The optimizer's result; None where the budget ended it, or an error after calls were spent."""
-    before, spent = guard.refused_calls, history.spent()
+    """Return the optimizer's result; None if it was ended by the budget, or broke in paid work."""
+    refused_calls_before = guard.refused_calls
+    calls_before = history.count_calls()
+
     # Optimizers get a copy, so that a rescue never sees a half changed student.
     student: Any = job.student.deepcopy()
-    prompt_lm = ProposingLM.over(job.prompt_lm, history.proposals)
-    work = replace(job, student=student, prompt_lm=prompt_lm, on_failure=history.end, on_note=history.note)
+    optimizer_job = replace(
+        job,
+        student=student,
+        prompt_lm=ProposingLM.from_lm(job.prompt_lm, history.proposals),
+        on_failure=history.set_failure,
+        on_note=history.note,
+    )
     callbacks = [*(dspy.settings.callbacks or []), history, history.proposals]
-    # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
+    # Without `trace=None`, plain calls inside an optimizer would fill the trace of the process.
     with dspy.context(trace=None, callbacks=callbacks, max_errors=MAX_ERRORS, disable_history=True):
         try:
-            compiled = chosen.run(work)
+            compiled = optimizer.run(optimizer_job)
         except (BudgetError, EndpointError):
             return None
         except MempilerError:
             raise
         except Exception as error:
-            # An optimizer's exception may follow from refused calls; the guard knows why they were refused.
-            if guard.fatal_error is None and guard.refused_calls == before and history.spent() == spent:
+            # An exception may follow from calls that the guard refused, and the guard knows why.
+            is_dead = guard.fatal_error is not None
+            has_refused = guard.refused_calls != refused_calls_before
+            has_asked = history.count_calls() != calls_before
+            if not is_dead and not has_refused and not has_asked:
                 raise
-            history.end(error)
+            history.set_failure(error)
             return None
-    for found in getattr(compiled, "trial_logs", {}).values():
-        # SIMBA scores its winners without dspy.Evaluate, and keeps the scores only here.
-        if isinstance(found, dict) and "train_score" in found:
-            history.add(found["train_score"], len(job.train))
+
+    history.add_simba_scores(compiled, len(job.train))
     return compiled

@@ -1,4 +1,6 @@
-"""An optimizer of the user's own: a function that makes a teleprompter for a metric.
+"""An optimizer of the user's own: a function that returns a teleprompter for a metric.
+
+"Teleprompter" is DSPy's word for an optimizer.
 
 Example:
     def my_optimizer(metric):
@@ -10,9 +12,9 @@ Example:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 from dspy.teleprompt import Teleprompter
@@ -20,24 +22,25 @@ from dspy.teleprompt import Teleprompter
 from ..errors import UserError
 from .job import OptimizerJob
 from .metric_views import MetricViews
+from .optimizer import Optimizer
 
 TeleprompterFactory = Callable[[Callable[..., Any]], Teleprompter]
-"""Makes a teleprompter for a metric."""
+"""Returns a teleprompter for a metric."""
 
 
-@dataclass(frozen=True)
-class CustomOptimizer:
-    """Runs the teleprompter that a user's function makes."""
+@dataclass(frozen=True, kw_only=True)
+class CustomOptimizer(Optimizer):
+    """Runs the teleprompter that a user's function returns."""
 
-    name: str
+    name: ClassVar[str] = "custom"
+    changes_in_program: ClassVar[str] = "what the user's teleprompter changes"
+    cost_description: ClassVar[str] = "not known"
+    # For a teleprompter that takes a `valset`; others learn from all questions.
+    needs_valset: ClassVar[bool] = True
+
     make_teleprompter: TeleprompterFactory
-    settings: Mapping[str, Any]
-    """None that this package knows of: they are in the user's function."""
-    validates: bool = True
-    """A third of the training questions is set aside, for a teleprompter that takes a `valset`."""
-
-    def check(self, job: OptimizerJob) -> None:
-        """Do nothing: what the teleprompter needs is not known here."""
+    function_name: str
+    """The name of the user's function, for messages."""
 
     def run(self, job: OptimizerJob) -> Any:
         """Compile the job's program; return what the teleprompter returns.
@@ -48,8 +51,11 @@ class CustomOptimizer:
         teleprompter = self.make_teleprompter(teleprompter_metric(job.metric_views))
         compile_method = getattr(teleprompter, "compile", None)
         if not callable(compile_method):
-            returned = type(teleprompter).__name__
-            raise UserError(f"optimizer {self.name} returned {returned}, which has no compile(student, trainset=...)")
+            type_name = type(teleprompter).__name__
+            raise UserError(
+                f"optimizer {self.function_name} returned {type_name}, "
+                "which has no compile(student, trainset=...)"
+            )
 
         if "valset" in inspect.signature(compile_method).parameters:
             return compile_method(job.student, trainset=list(job.train), valset=list(job.val))
@@ -59,8 +65,8 @@ class CustomOptimizer:
 def teleprompter_metric(metric_views: MetricViews) -> Callable[..., Any]:
     """Return the benchmark's metric as one function that every teleprompter of DSPy can call.
 
-    It returns a score with feedback where GEPA asks about one predictor, a yes or no where a trace is judged for
-    bootstrapping, and a number everywhere else.
+    It returns a score with feedback where GEPA asks about one predictor, a yes or no where a trace
+    is judged for bootstrapping, and a number everywhere else.
     """
 
     def metric(

@@ -1,8 +1,10 @@
 """Records the candidates that an optimizer tried, with their scores.
 
-Optimizers score candidates through `dspy.Evaluate`, whose calls a DSPy callback sees; SIMBA does not, so its own logs
-are read when it is done. The best candidate that was scored in full is kept as a program, in case the budget ends, or
-the optimizer breaks, before it returns.
+Optimizers score candidates through `dspy.Evaluate`, which calls DSPy's callbacks. SIMBA does not,
+so its own logs are read when it is done (`add_simba_scores`).
+
+The best candidate that was scored in full is kept as a program. It is the result if the budget
+ends, or the optimizer breaks, before it returns.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from ..programs.program import MemoryProgram
 from ..text import one_line
 from .proposals import ATTEMPTS, Proposals
 
+_MAX_ERROR_CHARACTERS = 200
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -35,105 +39,159 @@ class Candidate:
     calls: int
     """LM calls of the run up to then."""
     cost: float
+    """US dollars that the run cost up to then."""
+
+
+@dataclass(frozen=True)
+class _RunningEvaluation:
+    """An evaluation that has begun."""
+
+    program: Any
+    failed_calls: int
+    """Failed calls of the run before it began."""
+
+
+@dataclass(frozen=True)
+class _BestCandidate:
+    """The program that is the result if the optimizer does not return one."""
+
+    n: int
+    score: float
+    program: MemoryProgram
 
 
 class CandidateHistory(BaseCallback):
-    """Collects candidates while an optimizer runs; thread-safe.
+    """Collects candidates while an optimizer runs; safe under threads.
 
     Args:
         meter: Counts the run's calls.
-        attempts: How often a proposal is sampled before it is given up.
-        told: Told after every question that is asked, of `most`.
+        attempts: How often one request is made before its proposal is given up.
+        on_progress: Called after every question that the optimizer asks, with the number of
+            questions so far and the most that it may ask.
     """
 
-    def __init__(self, meter: Meter, attempts: int = ATTEMPTS, told: Callable[[int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        meter: Meter,
+        attempts: int = ATTEMPTS,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         self.candidates: list[Candidate] = []
         self.proposals = Proposals(attempts)
-        self.ended: str | None = None
-        """What ended the optimizer before its time, in one line; None where nothing did, or a limit."""
+        self.failure: str | None = None
+        """The error that ended the optimizer early, in one line; None for a limit or no error."""
         self.notes: list[str] = []
-        """What else a user should know of the result, a line each."""
-        self.trained: MeteredLM | None = None
-        """The LM with trained weights that the compiled program needs; None where no weights were trained."""
+        """What else a user should know about the result, a line each."""
+        self.trained_lm: MeteredLM | None = None
+        """The LM with trained weights that the compiled program needs; None if there is none."""
+        self.max_questions = 0
+        """How many questions the optimizer asks at most; 0 if that is not known."""
+
         self._meter = meter
+        self._on_progress = on_progress
         self._lock = threading.Lock()
-        self._open: dict[str, tuple[Any, int]] = {}
-        self._best: tuple[int, float, MemoryProgram] | None = None
-        self._progress, self._asked = told, 0
-        self.most = 0
-        """How often the optimizer asks a question at most, as plans have it; 0 where that is not known."""
+        self._asked_questions = 0
+        self._running: dict[str, _RunningEvaluation] = {}
+        self._best: _BestCandidate | None = None
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Counts the questions that are asked."""
+        """Count a question that is asked, and report the progress."""
         if not isinstance(instance, MemoryProgram):
             return
         with self._lock:
-            self._asked += 1
-            asked = self._asked
-        if self._progress is not None and self.most:
-            self._progress(min(asked, self.most), self.most)
+            self._asked_questions += 1
+            question_count = min(self._asked_questions, self.max_questions)
+        if self._on_progress is not None and self.max_questions:
+            self._on_progress(question_count, self.max_questions)
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Remembers which program an evaluation scores."""
-        usage = self._meter.read()
+        """Remember which program an evaluation scores."""
+        failed_calls = self._meter.read().failed
         with self._lock:
-            self._open[call_id] = (inputs.get("program"), usage.failed)
+            self._running[call_id] = _RunningEvaluation(inputs.get("program"), failed_calls)
 
-    def on_evaluate_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
-        """Adds the candidate; evaluations with failed calls do not count for a rescue."""
+    def on_evaluate_end(
+        self, call_id: str, outputs: Any | None, exception: BaseException | None = None
+    ) -> None:
+        """Add the candidate, and keep its program if it is the best so far.
+
+        An evaluation with failed calls is no fair comparison, so its program is not kept.
+        """
         with self._lock:
-            program, failed = self._open.pop(call_id, (None, 0))
+            running = self._running.pop(call_id, _RunningEvaluation(None, 0))
         if outputs is None or exception is not None or not outputs.results:
             return
-        n, score = len(outputs.results), outputs.score / 100
-        self.add(score, n)
-        answered = all(_answered(prediction) for _, prediction, _ in outputs.results)
-        whole = answered and self._meter.read().failed == failed
-        if whole and isinstance(program, MemoryProgram):
-            with self._lock:
-                if self._best is None or (n, score) > self._best[:2]:
-                    self._best = (n, score, program.deepcopy())
 
-    def end(self, error: Exception) -> None:
-        """Remembers what ended the optimizer before its time; errors of ours have a meaning of their own."""
+        n = len(outputs.results)
+        score = outputs.score / 100
+        self.add(score, n)
+
+        all_answered = all(_is_answer(prediction) for _, prediction, _ in outputs.results)
+        has_failures = self._meter.read().failed != running.failed_calls
+        if not all_answered or has_failures or not isinstance(running.program, MemoryProgram):
+            return
+        with self._lock:
+            best = self._best
+            if best is None or (n, score) > (best.n, best.score):
+                self._best = _BestCandidate(n, score, running.program.deepcopy())
+
+    def set_failure(self, error: Exception) -> None:
+        """Remember the error that ended the optimizer early.
+
+        Errors of ours, such as a limit that was reached, are reported elsewhere.
+        """
         if not isinstance(error, MempilerError):
-            self.ended = _in_one_line(error)
+            self.failure = _line_of_error(error)
 
     def note(self, line: str) -> None:
-        """Adds a note, once."""
+        """Add a note, unless it is there already."""
         with self._lock:
             if line not in self.notes:
                 self.notes.append(line)
 
-    def spent(self) -> int:
-        """Calls so far, those that failed or were answered from an earlier run included."""
+    def count_calls(self) -> int:
+        """Return all calls so far, with those that failed or were answered from an earlier run."""
         usage = self._meter.read()
         return sum(usage.calls.values()) + usage.cached + usage.failed
 
     def add(self, score: float, n: int) -> None:
-        """Adds a scored candidate."""
+        """Add a candidate with a mean score of 0 to 1 on `n` questions."""
         usage = self._meter.read()
+        calls = sum(usage.calls.values())
         with self._lock:
             number = len(self.candidates) + 1
-            calls = sum(usage.calls.values())
             self.candidates.append(Candidate(number, float(score), n, calls, usage.cost))
 
+    def add_simba_scores(self, compiled: Any, n: int) -> None:
+        """Add the candidates that SIMBA has scored and logged in its program.
+
+        Args:
+            compiled: What an optimizer returned.
+            n: The questions that SIMBA scores candidates on.
+        """
+        for log in getattr(compiled, "trial_logs", {}).values():
+            if isinstance(log, dict) and "train_score" in log:
+                self.add(log["train_score"], n)
+
     def best(self) -> MemoryProgram | None:
-        """The best of the candidates that were scored on the most questions, none of which failed."""
-        return self._best[2] if self._best is not None else None
+        """Return the best of the candidates that were scored on the most questions."""
+        return None if self._best is None else self._best.program
 
 
-def _in_one_line(error: BaseException) -> str:
-    """An error in one line; an assertion without words says what it came from."""
+def _line_of_error(error: BaseException) -> str:
+    """Return an error in one line; an empty one is replaced by the error before it."""
     if isinstance(error, AdapterParseError):
         return "a proposal could not be read"
     if not str(error) and error.__context__ is not None:
-        return _in_one_line(error.__context__)
-    words = one_line(error, 200)
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+        return _line_of_error(error.__context__)
+    type_name = type(error).__name__
+    message = one_line(error, _MAX_ERROR_CHARACTERS)
+    return f"{type_name}: {message}" if message else type_name
 
 
-def _answered(prediction: Any) -> bool:
-    """Whether a program answered; GEPA's evaluations wrap predictions in tuples with their traces."""
-    found = prediction[0] if isinstance(prediction, tuple) else prediction
-    return bool(hasattr(found, "keys") and found.keys())
+def _is_answer(prediction: Any) -> bool:
+    """Return whether a program answered."""
+    if isinstance(prediction, tuple):
+        # GEPA's evaluations have predictions in tuples with their traces.
+        prediction = prediction[0]
+    return bool(hasattr(prediction, "keys") and prediction.keys())

@@ -1,37 +1,27 @@
-"""The contract of one compile: an `OptimizerJob`, from which an optimizer makes a program.
+"""What an optimizer works on: an `OptimizerJob`.
+
+A job is the work of one optimizer on one program, in memory. A run (`runs.run.Run`) is the larger
+whole on disk: it scores the program, gives an optimizer its job, and scores the result.
 
     program, benchmark, training questions, CompileConfig
-        |  plan_job: count and split the questions, check the settings and the optimizer's needs
+        |  plan_job: count and split the questions, check the settings and the requirements
         v
     OptimizerJob
-        |  Optimizer.run: one function of `runners` calls the teleprompter of DSPy
+        |  Optimizer.run: call the teleprompter, which is DSPy's word for an optimizer
         v
     compiled copy of the student, perhaps with logs, bound models, candidate programs
         |  clean_program: take over the prompts, leave the rest behind
         v
     MemoryProgram, fit to be saved
 
-`compile_program` in `compile.py` goes this way. Everything up to the job is free of charge: what is
-wrong with the questions, the settings or the models is refused before the first paid call.
-
-An optimizer is a function from a job to a compiled student:
-
-    def run_longest_answers(job: OptimizerJob) -> MemoryProgram:
-        demos = sorted(job.train, key=lambda example: -len(example.answer))
-        for predictor in job.student.predictors():
-            predictor.demos = demos[:4]
-        return job.student
-
-It may change the student, which is a copy. It scores answers by a view of `job.metric_views` and
-asks models through DSPy, under the language model of the context. It reports an error that ended a
-part of its work to `job.on_failure`, and what a user should know to `job.on_note`.
+`compile_program` in `compile.py` does these steps. Everything up to the job is free of charge:
+what is wrong with the questions, the settings or the models is refused before the first paid call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import dspy
 
@@ -40,15 +30,15 @@ from ..programs.program import MemoryProgram
 from .metric_views import MetricViews
 
 MAX_ERRORS = 1_000_000
-"""Errors an optimizer tolerates: the budget guard decides when to stop, not a count of errors."""
+"""Errors that a teleprompter tolerates: the budget guard decides when to stop."""
 
 
 def ignore_failure(error: Exception) -> None:
-    """Do nothing: nobody wants to know what ended a step."""
+    """Do nothing with the error that ended a step."""
 
 
 def ignore_note(line: str) -> None:
-    """Do nothing: nobody reads the notes."""
+    """Do nothing with a note."""
 
 
 def same_category(example: dspy.Example) -> str:
@@ -58,15 +48,15 @@ def same_category(example: dspy.Example) -> str:
 
 @dataclass(frozen=True)
 class OptimizerJob:
-    """Everything that an optimizer is run with."""
+    """Everything that an optimizer is run with, besides its own settings."""
 
-    # What is tuned, on what, by which measure.
+    # The program, the questions and the metric.
     student: MemoryProgram
     """The program with its tunable predictors; a copy that the optimizer may change."""
     train: Sequence[dspy.Example]
-    """Examples to learn from; all of them for an optimizer without a valset."""
+    """Questions to learn from."""
     val: Sequence[dspy.Example]
-    """Examples to choose candidates by; empty for an optimizer without a valset."""
+    """Questions to choose candidates by; empty for an optimizer without a valset."""
     metric_views: MetricViews
     """The benchmark's metric, in the forms that optimizers need."""
 
@@ -76,16 +66,17 @@ class OptimizerJob:
     prompt_lm: MeteredLM
     """Writes proposals and reflections."""
 
-    # How the optimizer works.
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """All settings of the optimizer by name, defaults included."""
     seed: int = 0
     threads: int = 8
     category: Callable[[dspy.Example], str] = same_category
     """Returns the category of a question: labelled demos are spread over the categories."""
 
-    # Whom it tells.
     on_failure: Callable[[Exception], None] = ignore_failure
     """Receives the error that ended one step of several, where the other steps go on."""
     on_note: Callable[[str], None] = ignore_note
     """Receives what a user should know about the result, in one line."""
+
+    @property
+    def predictor_count(self) -> int:
+        """How many predictors the optimizer may change."""
+        return len(self.student.named_predictors())

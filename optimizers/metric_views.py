@@ -1,8 +1,9 @@
 """One metric in the forms that optimizers need: bool, float, or score with feedback.
 
-Feedback follows the evidence. A writing predictor learns whether its input was never stored, stored but not recalled,
-or recalled and still answered wrongly; a reading one whether the evidence was before it at all. Feedback does not speak
-of what is not known, e.g. what somebody else's module recalled without saying so.
+Feedback follows the evidence of a question. A writing predictor learns whether what it saw was
+never stored, stored but not recalled, or recalled and still answered wrongly. A reading predictor
+learns whether the evidence was before it at all. Feedback is silent about what is not known, such
+as what a user's own module recalled without saying so.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ class MetricViews:
     """Views of a benchmark's metric.
 
     Args:
-        benchmark: Whose metric it is.
-        threshold: Least score of an answer that is good enough to learn from.
+        benchmark: Its metric is viewed.
+        threshold: The smallest score of an answer that is good enough to learn from.
         writers: Names of the writing predictors, whose feedback is about what they stored.
     """
 
-    def __init__(self, benchmark: Benchmark, threshold: float = 0.5, writers: Sequence[str] = ()) -> None:
+    def __init__(
+        self, benchmark: Benchmark, threshold: float = 0.5, writers: Sequence[str] = ()
+    ) -> None:
         self._benchmark = benchmark
         self._writers = frozenset(writers)
         self.threshold = threshold
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> float:
         """Return the score, for search and reinforcement learning."""
-        return float(self._benchmark.score_step(example, prediction, OptimizerStep(trace=trace)).value)
+        step = OptimizerStep(trace=trace)
+        return float(self._benchmark.score_step(example, prediction, step).value)
 
     def passed(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> bool:
         """Return whether the answer reaches the threshold, for bootstrapping."""
@@ -48,74 +52,130 @@ class MetricViews:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """Return the score and what went wrong where, for the call of `pred_name` in `pred_trace` if there is one."""
-        score = self._benchmark.score_step(example, prediction, OptimizerStep(trace, pred_name, pred_trace))
-        steps = evidence_steps(example.get("evidence_ids") or (), prediction.get("memory"), prediction.get("context"))
+        """Return the score, and a text on what went wrong where.
+
+        The parameters have the names that GEPA uses.
+
+        Args:
+            example: The question.
+            prediction: The program's answer.
+            trace: All predictor calls behind the answer.
+            pred_name: The predictor that the feedback is for; None for the whole program.
+            pred_trace: The calls of that predictor.
+        """
+        step = OptimizerStep(trace, pred_name, pred_trace)
+        score = self._benchmark.score_step(example, prediction, step)
+        steps_by_turn = evidence_steps(
+            example.get("evidence_ids") or (), prediction.get("memory"), prediction.get("context")
+        )
         if pred_name in self._writers:
-            text = self._writer_feedback(example, steps, score, pred_trace or ())
+            text = self._writer_feedback(example, steps_by_turn, score, pred_trace or ())
         else:
             inputs = self._reading_inputs(pred_trace or trace or ())
-            text = _reader_feedback(example, steps, score.feedback, inputs)
+            text = _reader_feedback(example, steps_by_turn, score.feedback, inputs)
         return dspy.Prediction(score=float(score.value), feedback=text)
 
     def _writer_feedback(
-        self, example: dspy.Example, steps: Mapping[str, EvidenceStep], score: Score, pred_trace: Any
+        self,
+        example: dspy.Example,
+        steps_by_turn: Mapping[str, EvidenceStep],
+        score: Score,
+        pred_trace: Any,
     ) -> str:
-        seen: dict[str, EvidenceStep] = {}
-        for turn, step in steps.items():
-            if any(inputs_contain_turn(inputs, turn) for _, inputs, _ in pred_trace):
-                seen[turn] = step
+        seen_steps: dict[str, EvidenceStep] = {}
+        for turn_id, step in steps_by_turn.items():
+            if any(inputs_contain_turn(inputs, turn_id) for _, inputs, _ in pred_trace):
+                seen_steps[turn_id] = step
 
-        if not seen:
-            text = "This call did not see what the question was about; nothing is to be learnt from it."
-        elif score.value >= self.threshold and all(step == "recalled" for step in seen.values()):
-            text = "The question could be answered from what was stored here. Keep storing such facts."
+        all_recalled = all(step == "recalled" for step in seen_steps.values())
+        if not seen_steps:
+            text = (
+                "This call did not see what the question was about; "
+                "nothing is to be learnt from it."
+            )
+        elif score.value >= self.threshold and all_recalled:
+            text = (
+                "The question could be answered from what was stored here. Keep storing such facts."
+            )
         else:
-            lines = [f"{_line(example, turn)}: {_WRITER_ADVICE[step]}" for turn, step in seen.items()]
-            text = " ".join([f"The question was: {example.question}", *lines])
-        # What a metric says of the answer is no advice to a writer, unless it judged this very predictor.
-        return f"{text} {score.feedback}" if score.judged_predictor is not None else text
+            sentences = [f"The question was: {example.question}"]
+            for turn_id, step in seen_steps.items():
+                sentences.append(f"{_line_of_turn(example, turn_id)}: {_WRITER_ADVICE[step]}")
+            text = " ".join(sentences)
+
+        # A metric's feedback is about the answer, unless the metric judged this very predictor.
+        if score.judged_predictor is None:
+            return text
+        return f"{text} {score.feedback}"
 
     def _reading_inputs(self, trace: Any) -> list[Mapping[str, Any]]:
-        """Return the inputs of the calls that read: to have been shown to a writer is not to have been recalled."""
-        return [inputs for predictor, inputs, _ in trace if getattr(predictor, "path", "") not in self._writers]
+        """Return the inputs of the calls that read.
+
+        What a writer was shown does not count as recalled.
+        """
+        reading_inputs: list[Mapping[str, Any]] = []
+        for predictor, inputs, _ in trace:
+            if getattr(predictor, "path", "") not in self._writers:
+                reading_inputs.append(inputs)
+        return reading_inputs
 
 
+_NOT_FOUND_ADVICE = (
+    "searching with the question did not find it. "
+    "Store it in words that such a question would use, with names and dates."
+)
 _WRITER_ADVICE: dict[EvidenceStep, str] = {
-    "never stored": "this call saw it, but nothing of it was stored. Store what a later question may ask for.",
-    "stored but not recalled": "it was stored, but searching with the question did not find it. "
-    "Store it in words that such a question would use, with names and dates.",
-    "not recalled": "searching with the question did not find it. "
-    "Store it in words that such a question would use, with names and dates.",
-    "recalled": "it was stored and recalled, but the answer was still wrong. Keep every name, number and date of it.",
+    "never stored": (
+        "this call saw it, but nothing of it was stored. Store what a later question may ask for."
+    ),
+    "stored but not recalled": f"it was stored, but {_NOT_FOUND_ADVICE}",
+    "not recalled": _NOT_FOUND_ADVICE,
+    "recalled": (
+        "it was stored and recalled, but the answer was still wrong. "
+        "Keep every name, number and date of it."
+    ),
 }
 
 
 def _reader_feedback(
-    example: dspy.Example, steps: Mapping[str, EvidenceStep], feedback: str, inputs: Sequence[Mapping[str, Any]]
+    example: dspy.Example,
+    steps_by_turn: Mapping[str, EvidenceStep],
+    feedback: str,
+    inputs: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Return the metric's feedback behind a sentence on which of the evidence was before the call."""
-    turns = list(example.get("evidence_ids") or ())
-    recalled = [turn for turn in turns if steps.get(turn) == "recalled"]
-    shown = {*recalled, *turns_in_inputs(inputs, turns, example.history)} if turns else set[str]()
-    missing = [turn for turn in turns if turn in steps and turn not in shown]
+    """Return the metric's feedback after a sentence on the evidence that the call was shown."""
+    turn_ids = list(example.get("evidence_ids") or ())
+    if not turn_ids:
+        return feedback
 
-    if turns and len(missing) == len(turns):
-        reasons = ", ".join(f"{turn} was {steps[turn]}" for turn in missing)
-        return f"The evidence was not in the context ({reasons}), so this call could not know the answer. {feedback}"
-    if missing:
-        return f"Of the evidence, {', '.join(missing)} was not in the context. {feedback}"
-    if shown and len(shown) == len(turns):
+    shown_ids = set(turns_in_inputs(inputs, turn_ids, example.history))
+    for turn_id in turn_ids:
+        if steps_by_turn.get(turn_id) == "recalled":
+            shown_ids.add(turn_id)
+    missing_ids = [
+        turn_id for turn_id in turn_ids if turn_id in steps_by_turn and turn_id not in shown_ids
+    ]
+
+    if len(missing_ids) == len(turn_ids):
+        reasons = ", ".join(f"{turn_id} was {steps_by_turn[turn_id]}" for turn_id in missing_ids)
+        return (
+            f"The evidence was not in the context ({reasons}), "
+            f"so this call could not know the answer. {feedback}"
+        )
+    if missing_ids:
+        return f"Of the evidence, {', '.join(missing_ids)} was not in the context. {feedback}"
+    if shown_ids and len(shown_ids) == len(turn_ids):
         return f"The evidence was in the context. {feedback}"
-    if shown:
-        return f"Of the evidence, {', '.join(turn for turn in turns if turn in shown)} was in the context. {feedback}"
+    if shown_ids:
+        shown_in_order = [turn_id for turn_id in turn_ids if turn_id in shown_ids]
+        return f"Of the evidence, {', '.join(shown_in_order)} was in the context. {feedback}"
     return feedback
 
 
-def _line(example: dspy.Example, turn_id: str) -> str:
-    """Return a turn of the history as prompts show it; its id where it is not there."""
-    known = example.history.turns.get(turn_id)
-    if known is None:
+def _line_of_turn(example: dspy.Example, turn_id: str) -> str:
+    """Return a turn of the history as prompts show it; its id if the history lacks it."""
+    turn_and_item = example.history.turns.get(turn_id)
+    if turn_and_item is None:
         return turn_id
-    turn, item = known
+    turn, item = turn_and_item
     return turn.line(item.time)

@@ -351,7 +351,8 @@ def _rule(
 
 ENGLISH = DateLanguage(
     sign=re.compile(
-        "yesterday|tomorrow|last|next|this|ago|from|before|after",
+        # Each begins a word, which saves the search a look at the middle of words.
+        r"\b(?:yesterday|tomorrow|last|next|this|ago|from|before|after)",
         re.IGNORECASE,
     ),
     rules=(

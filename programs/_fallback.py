@@ -63,11 +63,14 @@ def prior_reply_ids(
             matter, since there may be many.
     """
     repeats = RepeatFilter(query)
-    new_hits = [hit for hit in hits if repeats.register(hit)]
-
-    # What a user said, other than the question itself, may be the answer.
-    if not all(is_assistant(hit.speaker) for hit in new_hits):
-        return None
+    new_hits: list[Hit] = []
+    for hit in hits:
+        if not repeats.register(hit):
+            continue
+        # What a user said, other than the question itself, may be the answer.
+        if not is_assistant(hit.speaker):
+            return None
+        new_hits.append(hit)
 
     # So may what an assistant said, unless it only replied to the same question.
     reply_ids = frozenset(_replies_to(query, entries))

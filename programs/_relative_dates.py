@@ -65,11 +65,15 @@ def resolve_item_dates(item: AnyItem) -> AnyItem:
 def resolve_line_dates(line: Line) -> Line:
     """Return a hit or a turn with a date written beside each relative date in its text.
 
-    Relative dates are counted from the time of the hit or turn. Without a time, it stays as it is.
+    Relative dates are counted from the time of the hit or turn. Without a time, or without a
+    relative date, the same object is returned.
     """
     if line.time is None:
         return line
-    return line.model_copy(update={"text": resolve_text_dates(line.text, line.time.date())})
+    text = resolve_text_dates(line.text, line.time.date())
+    if text == line.text:
+        return line
+    return line.model_copy(update={"text": text})
 
 
 def resolve_text_dates(text: str, day: date) -> str:
@@ -119,4 +123,7 @@ def _add_date(rule: DateRule, language: DateLanguage, day: date, match: Match[st
         return f"{words} [{language.write(span)}]"
     except (OverflowError, ValueError):
         # The date lies before the year 1 or after 9999, or does not exist, such as 30 February.
+        return words
+    except KeyError:
+        # Without regard to case, the patterns also match letters such as the long s in "laſt".
         return words

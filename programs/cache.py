@@ -90,7 +90,7 @@ class CachedMemory:
 
 
 class MemoryStore(Protocol):
-    """Keeps cached memories on disk, as `runs.run_store.NodeTable` does."""
+    """Keeps cached memories on disk, as `runs.memory_table.MemoryTable` does."""
 
     def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
         """Return the place, among some prefixes, of the longest one that has a stored memory.

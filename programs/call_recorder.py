@@ -15,7 +15,7 @@ import dspy
 
 from ..engines.usage import Usage
 from ..memory.search.timing import SearchTime
-from ..records import Failure, Hit
+from ..records import Context, Failure, Hit
 from .recalled import Recalled
 
 Prompt = str | Sequence[Mapping[str, Any]] | None
@@ -110,6 +110,14 @@ class RankedHits(NamedTuple):
     hits: list[Hit]
 
 
+class ShownContext(NamedTuple):
+    """A context that was recalled, and what the prompt showed of it."""
+
+    recalled: Context
+    shown: Context
+    """The same hits, with a date beside each relative date if that is set."""
+
+
 @dataclass
 class CallRecorder:
     """What one recording holds; several threads may add to it at the same time."""
@@ -128,6 +136,8 @@ class CallRecorder:
     """What the parts of each search took."""
     ranked: RankedHits | None = None
     """The last ranking of a plain search."""
+    shown_context: ShownContext | None = None
+    """The last context that a prompt showed."""
 
     def add_rejected(self, predictor: Any, count: int) -> None:
         """Record that code refused operations which a predictor's latest answer asked for.

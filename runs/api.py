@@ -31,17 +31,18 @@ from ..errors import UserError
 from ..optimizers.compile import CompileConfig
 from ..optimizers.custom import TeleprompterFactory
 from ..optimizers.logo_grpo.training_config import TrainingConfig
-from ..optimizers.settings import OptimizerSettings
+from ..optimizers.optimizer import Optimizer
 from ..programs.staging import Stage
 from .announce import announce
 from .comparison import Comparison, compare_evaluations
+from .config import RunConfig
 from .compile import CompileResult, run_compile
-from .experiment import Part, run_evaluate
-from .options import Questions, RunOptions, make_setup
+from .evaluate import Part, run_evaluate
+from .inputs import RunInputs
+from .options import Questions, RunOptions, make_inputs
 from .planning import Plan, plan_compile, plan_evaluate, plan_train
 from .progress import OnProgress, StartPhase, run_progress
 from .results import Evaluation
-from .setup import RunConfig
 from .statistics import MIN_N
 from .train import TrainResult, run_train
 
@@ -56,7 +57,7 @@ def compile(
     valset: Examples | None = None,
     testset: Examples | None = None,
     metric: Metric | None = None,
-    optimizer: str | OptimizerSettings | TeleprompterFactory = "bootstrap",
+    optimizer: str | Optimizer | TeleprompterFactory = "bootstrap",
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
     out: str | Path | None = None,
@@ -90,10 +91,10 @@ def compile(
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
     questions = Questions(trainset, valset, testset, metric)
-    setup = make_setup(options, questions, _argument_names(compile))
+    inputs = make_inputs(options, questions, _argument_names(compile))
     compilation = make_compilation(optimizer, optimizer_set, stage)
-    with _shown(options, setup, program) as (start_phase, meter):
-        return run_compile(program, setup, compilation, out=out, force=force, progress=start_phase, meter=meter)
+    with _shown(options, inputs, program) as (start_phase, meter):
+        return run_compile(program, inputs, compilation, out=out, force=force, progress=start_phase, meter=meter)
 
 
 def evaluate(
@@ -119,9 +120,9 @@ def evaluate(
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
     questions = Questions(testset=testset, metric=metric)
-    setup = make_setup(options, questions, _argument_names(evaluate))
-    with _shown(options, setup, program, split) as (start_phase, meter):
-        return run_evaluate(program, setup, split, progress=start_phase, meter=meter)
+    inputs = make_inputs(options, questions, _argument_names(evaluate))
+    with _shown(options, inputs, program, split) as (start_phase, meter):
+        return run_evaluate(program, inputs, split, progress=start_phase, meter=meter)
 
 
 async def aevaluate(
@@ -197,10 +198,10 @@ def train(
         UserError: The model cannot be trained in this process, or an argument does not fit.
     """
     questions = Questions(trainset, valset, testset, metric)
-    setup = make_setup(options, questions, _argument_names(train))
-    training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
-    with _shown(options, setup, program) as (start_phase, meter):
-        return run_train(program, setup, training, out, start_phase, meter)
+    inputs = make_inputs(options, questions, _argument_names(train))
+    training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
+    with _shown(options, inputs, program) as (start_phase, meter):
+        return run_train(program, inputs, training, out, start_phase, meter)
 
 
 def plan(
@@ -210,7 +211,7 @@ def plan(
     valset: Examples | None = None,
     testset: Examples | None = None,
     metric: Metric | None = None,
-    optimizer: str | OptimizerSettings | None = "bootstrap",
+    optimizer: str | Optimizer | None = "bootstrap",
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
     split: Part = "all",
@@ -234,13 +235,13 @@ def plan(
         UserError: What the program takes cannot be known in advance.
     """
     questions = Questions(trainset, valset, testset, metric)
-    setup = make_setup(options, questions, _argument_names(plan))
+    inputs = make_inputs(options, questions, _argument_names(plan))
     if optimizer is None:
-        found = plan_evaluate(program, setup, split)
+        found = plan_evaluate(program, inputs, split)
     else:
-        found = plan_compile(program, setup, make_compilation(optimizer, optimizer_set, stage))
+        found = plan_compile(program, inputs, make_compilation(optimizer, optimizer_set, stage))
     if options.get("progress", True):
-        announce(setup, program, split if optimizer is None else None)
+        announce(inputs, program, split if optimizer is None else None)
     return found
 
 
@@ -254,11 +255,11 @@ def plan_training(
     **options: Unpack[RunOptions],
 ) -> Plan:
     """Estimate the calls, tokens and hours of a training; the arguments are those of `train`."""
-    setup = make_setup(options, Questions(metric=metric), _argument_names(plan_training))
-    training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
-    found = plan_train(program, setup, training)
+    inputs = make_inputs(options, Questions(metric=metric), _argument_names(plan_training))
+    training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
+    found = plan_train(program, inputs, training)
     if options.get("progress", True):
-        announce(setup, program)
+        announce(inputs, program)
     return found
 
 
@@ -278,7 +279,7 @@ def benchmark(name: str, data: str | Path | None = None, **options: Any) -> Benc
 
 
 def make_compilation(
-    optimizer: str | OptimizerSettings | TeleprompterFactory,
+    optimizer: str | Optimizer | TeleprompterFactory,
     settings: Mapping[str, Any] | None = None,
     stage: Stage = "all",
 ) -> CompileConfig:
@@ -291,7 +292,7 @@ def make_compilation(
         return CompileConfig(optimizer, stage, settings=settings)
     if settings:
         raise UserError("optimizer_set is for an optimizer that is given by name; put the settings into the object")
-    if isinstance(optimizer, OptimizerSettings):
+    if isinstance(optimizer, Optimizer):
         return CompileConfig(optimizer.name, stage, settings=optimizer.changed_settings())
     if callable(optimizer):
         name = getattr(optimizer, "__name__", type(optimizer).__name__)
@@ -301,13 +302,13 @@ def make_compilation(
 
 
 def make_training(
-    setup: RunConfig,
+    config: RunConfig,
     objective: str,
     settings: Mapping[str, Any] | None = None,
     trainer: str | None = None,
     threads: int | None = None,
 ) -> TrainingConfig:
-    """Return how a model is to be trained: the defaults for the setup's model, with the settings that are given.
+    """Return how a model is to be trained: the defaults for its model, with the settings that are given.
 
     Raises:
         UserError: A model among the settings is an object, or a setting does not fit.
@@ -315,14 +316,15 @@ def make_training(
     changes: dict[str, Any] = {"objective": objective, **(settings or {})}
     if isinstance(changes.get("answer_lm"), dspy.BaseLM):
         raise UserError("train_set: answer_lm takes a name here; give the object as answer_lm=... of train itself")
-    if setup.answer_lm is not None and "answer_lm" not in changes:
-        changes["answer_lm"] = setup.answer_lm
-        changes.setdefault("answer_api_base", setup.answer_api_base)
+    answer = config.models.answer
+    if answer.name is not None and "answer_lm" not in changes:
+        changes["answer_lm"] = answer.name
+        changes.setdefault("answer_api_base", answer.api_base)
     if trainer is not None:
         changes["trainer"] = trainer
     if threads is not None:
         changes["threads"] = threads
-    return TrainingConfig.for_model(setup.lm).changed(changes)
+    return TrainingConfig.for_model(config.models.task.name).changed(changes)
 
 
 def _argument_names(function: Callable[..., Any]) -> list[str]:
@@ -333,14 +335,14 @@ def _argument_names(function: Callable[..., Any]) -> list[str]:
 
 @contextmanager
 def _shown(
-    options: RunOptions, setup: RunConfig, program: Any, part: Part | None = None
+    options: RunOptions, inputs: RunInputs, program: Any, part: Part | None = None
 ) -> Iterator[tuple[StartPhase, Meter]]:
     """Say what the run rests on and show its progress, unless the options say otherwise."""
     if not options.get("progress", True):
         yield _no_progress, Meter()
         return
-    with run_progress(setup.limits) as (start_phase, meter):
-        yield _AnnouncedPhases(start_phase, setup, program, part), meter
+    with run_progress(inputs.config.limits) as (start_phase, meter):
+        yield _AnnouncedPhases(start_phase, inputs, program, part), meter
 
 
 class _AnnouncedPhases:
@@ -349,9 +351,9 @@ class _AnnouncedPhases:
     Not earlier: whatever is wrong with an argument is found before, and is then the only line.
     """
 
-    def __init__(self, start_phase: StartPhase, setup: RunConfig, program: Any, part: Part | None) -> None:
+    def __init__(self, start_phase: StartPhase, inputs: RunInputs, program: Any, part: Part | None) -> None:
         self._start_phase = start_phase
-        self._setup = setup
+        self._inputs = inputs
         self._program = program
         self._part: Part | None = part
         self._is_announced = False
@@ -359,7 +361,7 @@ class _AnnouncedPhases:
     def __call__(self, phase: str) -> OnProgress:
         if not self._is_announced:
             self._is_announced = True
-            announce(self._setup, self._program, self._part)
+            announce(self._inputs, self._program, self._part)
         return self._start_phase(phase)
 
 

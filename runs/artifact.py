@@ -36,7 +36,7 @@ from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
 from ..programs.tasks.settings import TASK_PREFIX
 from .artifact_embedder import choose_embedder, embedder_for, external_system
-from .external import ANSWERS
+from .external import ANSWER_FILE_ENDINGS
 from .manifest import (
     MANIFEST,
     SCHEMA,
@@ -47,7 +47,7 @@ from .manifest import (
     read_states,
     sha256_of,
 )
-from .registry import program_folder
+from .program_address import program_folder
 from .results_folder import refuse_foreign_folder
 
 PACKAGES = (
@@ -235,7 +235,7 @@ def _load_folder(folder: Path, allow_code: bool, embedder: Embedder | None) -> L
     states = read_states(folder)
 
     method = manifest.method
-    if method.startswith(URL_PREFIXES) or method.endswith(ANSWERS):
+    if method.startswith(URL_PREFIXES) or method.endswith(ANSWER_FILE_ENDINGS):
         reason = "is an address or a file; no saved program is one"
         raise ProgramError(f"{folder}: its method {method!r} {reason}")
     if ":" in method and not allow_code:

@@ -19,7 +19,7 @@ from ..errors import ProgramError
 from ..memory.search.embedder import Embedder
 from ..programs.catalog import needs_embedder
 from ..programs.external.target import takes_embedder
-from .external import SYSTEM, resolve_external
+from .external import SYSTEM_PREFIX, resolve_external
 from .manifest import Manifest, read_manifest
 
 
@@ -104,6 +104,6 @@ def local_embedder(folder: Path, manifest: Manifest) -> TextEmbedder:
 
 def external_system(manifest: Manifest) -> Any | None:
     """Return the external memory system that a program is around; None if it has a method."""
-    if not manifest.method.startswith(SYSTEM):
+    if not manifest.method.startswith(SYSTEM_PREFIX):
         return None
     return resolve_external(manifest.method)

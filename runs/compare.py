@@ -1,7 +1,15 @@
-"""Compares finished runs question by question: paired differences, and a judge's preference.
+"""Compare finished runs question by question: paired differences, a gate, and a judge's preference.
 
-Questions are paired by id, words and gold answer; one that failed counts as 0 in its run. Every category is judged by
+Two runs are compared on the questions that both were asked. A question is the same in both if its
+id, its words and its gold answer are. One that failed counts as 0. Every category is judged by
 itself: of twenty that do not differ, one seems to differ by chance.
+
+    runs = [load_run("baseline"), load_run("last")]
+    page = compare_runs(runs)
+    page.verdict            # "B against A: +0.050 [+0.010, +0.090], ...: better (scope: ...)"
+
+The result is a `Page` like that of a single run. Its phases are the runs, by the letters A, B, ...;
+A is the *baseline*, the run that the others are compared with.
 """
 
 from __future__ import annotations
@@ -11,12 +19,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import dspy
+
 from ..data.catalog import benchmark as load_benchmark
 from ..data.judge import AnyJudge, Preference, ask_all, preference, with_user_facts
 from ..errors import DataError, UserError
 from ..reading.failures import concerns_prompt
 from .folder import RunFolder
-from .pages.page import Category, Page, heading, open_page, run_page
+from .pages.facts import Fact, describe_evaluation
+from .pages.page import CategoryScores, Page, open_page, run_page
 from .results import Evaluation, cached_share, mean, question
 from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference, Interval, Scope, bootstrap_interval
@@ -30,42 +41,163 @@ BASIS = {
     "answer_lm": "answering LM",
     "judge_hash": "judge prompt (hash)",
 }
-"""What two runs should have in common for their difference to be that of the programs."""
+"""What scores rest on beside the program, by its name in the records of a run, and in words.
+
+If two runs do not share all of it, their difference is not that of the programs alone.
+"""
+
+_MAX_BASIS_TEXT = 40
+"""Most characters of a value that a warning shows."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run as its folder keeps it."""
+    """A finished run, read from its folder."""
 
     name: str
-    """Name of the run's folder."""
+    """The name of the run's folder."""
     evaluation: Evaluation
-    """What is compared: of a compile, the program it kept on the test questions."""
+    """What is compared; of a compile, the program that it kept, on the test questions."""
     basis: Mapping[str, Any]
     """What the scores rest on, by the names of `BASIS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the run was started with."""
 
-    def usage(self) -> dict[str, Any]:
-        """What tables say beside the scores."""
-        found = self.evaluation
-        names = ("program", "lm", "comparable", "n", "score", "failures", "prompt_tokens")
+    def summary(self) -> dict[str, Any]:
+        """Return scores, calls, cost and times as JSON data."""
+        evaluation = self.evaluation
         return {
             "run": self.name,
-            **{name: getattr(found, name) for name in names},
-            **found.metered_usage,
-            "recall": found.retrieval().get(SHOWN),
-            "cached_share": cached_share(found.prompt_cache),
-            "search_ms": found.search_ms(),
-            "latency": mean([row.seconds for row in found.rows]),
+            "program": evaluation.program,
+            "lm": evaluation.lm,
+            "comparable": evaluation.comparable,
+            "n": evaluation.n,
+            "score": evaluation.score,
+            "failures": evaluation.failures,
+            "prompt_tokens": evaluation.prompt_tokens,
+            **evaluation.metered_usage,
+            "recall": evaluation.retrieval().get(SHOWN),
+            "cached_share": cached_share(evaluation.prompt_cache),
+            "search_ms": evaluation.search_ms(),
+            "latency": mean([row.seconds for row in evaluation.rows]),
         }
 
 
-def rejection_reason(run: FinishedRun, gap: Difference) -> str | None:
-    """Why a run with this difference to a baseline may not take its place; None if it may."""
-    if run.evaluation.broken:
-        return "broken"
-    return gap.verdict if gap.verdict in ("worse", "too few to tell") else None
+def load_run(name: str) -> FinishedRun:
+    """Read a finished run by any name that `RunFolder.open` takes.
+
+    Raises:
+        UserError: There is no such run, or it has no result yet.
+        DataError: Its files are not what a run writes.
+    """
+    folder = RunFolder.open(name)
+    page = open_page(folder)
+    last_evaluation = list(page.phases.values())[-1]
+
+    record = folder.read()
+    settings = record["settings"]
+    parameters = record.get("parameters") or {}
+    options = settings.get("options") or {}
+    basis = {key: parameters.get(key) for key in BASIS}
+    basis["metric"] = options.get("metric")
+    return FinishedRun(folder.path.resolve().name, last_evaluation, basis, settings)
+
+
+def compare_runs(runs: Sequence[FinishedRun], min_n: int = MIN_N) -> Page:
+    """Return a page of the questions that all runs were asked; the first run is the baseline.
+
+    Args:
+        runs: Two or more.
+        min_n: With fewer questions there is no verdict.
+
+    Raises:
+        UserError: There are too many runs, or they have no question in common.
+    """
+    letters = string.ascii_uppercase
+    if len(runs) > len(letters):
+        raise UserError(f"{len(runs)} runs are too many for a page; name {len(letters)} at most")
+    shared_questions = _shared_questions(runs)
+    if not shared_questions:
+        names = ", ".join(run.name for run in runs)
+        raise UserError(
+            f"{names} have no question in common; compare runs on the same data and part"
+        )
+
+    phases: dict[str, Evaluation] = {}
+    facts: list[Fact] = []
+    for letter, run in zip(letters, runs, strict=False):
+        rows = tuple(row for row in run.evaluation.rows if question(row) in shared_questions)
+        phases[letter] = run.evaluation.model_copy(update={"rows": rows})
+        facts.append(Fact(letter, f"{run.name}: {describe_evaluation(run.evaluation)}"))
+
+    title = " against ".join(run.name for run in reversed(runs))
+    warnings = list(_comparison_warnings(runs, len(shared_questions)))
+    page = run_page("compare", title, phases, facts, warnings, min_n=min_n)
+    return page.model_copy(update={"verdict": _comparison_verdict(page)})
+
+
+def _shared_questions(runs: Sequence[FinishedRun]) -> set[tuple[str, str, str]]:
+    """Return what the questions that all runs were asked are known by."""
+    shared = {question(row) for row in runs[0].evaluation.rows}
+    for run in runs[1:]:
+        shared &= {question(row) for row in run.evaluation.rows}
+    return shared
+
+
+def _comparison_warnings(runs: Sequence[FinishedRun], shared_count: int) -> Iterator[str]:
+    """Yield what differs between the runs beside their programs."""
+    for key, title in BASIS.items():
+        values = [str(run.basis.get(key) or "none")[:_MAX_BASIS_TEXT] for run in runs]
+        different_values = list(dict.fromkeys(values))
+        if len(different_values) > 1:
+            listed = " and ".join(different_values)
+            yield f"not the programs alone differ, {title} does, too: {listed}"
+
+    counts = [len(run.evaluation.rows) for run in runs]
+    if any(count != shared_count for count in counts):
+        listed = " and ".join(str(count) for count in counts)
+        yield f"compared on the {shared_count} questions that all were asked, of {listed}"
+
+
+def _comparison_verdict(page: Page) -> str:
+    """Return the verdict on every run but the baseline, on one line."""
+    differences = () if page.total is None else page.total.differences
+    statements: list[str] = []
+    for letter, difference in zip(list(page.phases)[1:], differences, strict=True):
+        statements.append(f"{letter} against A: {difference.statement}")
+    return "; ".join(statements)
+
+
+def comparison_dicts(page: Page, runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """Return what `compare --json` prints of every run but the baseline."""
+    comparisons: list[dict[str, Any]] = []
+    for position, run in enumerate(runs[1:], 1):
+        overall = None
+        if page.total is not None:
+            overall = _category_dict(page.total, position)
+        by_category = {
+            category.key: _category_dict(category, position) for category in page.categories
+        }
+        comparison = {
+            "run": run.name,
+            "shared": len(page.questions),
+            "overall": overall,
+            "by": by_category,
+            "warnings": list(page.notes),
+        }
+        comparisons.append(comparison)
+    return comparisons
+
+
+def _category_dict(category: CategoryScores, position: int) -> dict[str, Any]:
+    """Return the scores of the baseline and of the run at a position, with their difference."""
+    return {
+        "name": category.name,
+        "in_score": category.in_headline,
+        "a": category.scores[0].value,
+        "b": category.scores[position].value,
+        "difference": category.differences[position - 1].to_dict(),
+    }
 
 
 @dataclass(frozen=True)
@@ -76,167 +208,161 @@ class GateResult:
     message: str
     """The decision on one line."""
     scope: Scope
-    """What it speaks of: all runs are compared on the same questions."""
-
-
-def decide_gate(baseline: FinishedRun, compared: Sequence[tuple[FinishedRun, Difference]]) -> GateResult:
-    """Decide by the difference of each run to the baseline, of which there is at least one."""
-    refused: list[str] = []
-    accepted: list[str] = []
-    for run, difference in compared:
-        numbers = f"({difference}; scope: {difference.scope})"
-        reason = rejection_reason(run, difference)
-        if reason is None:
-            accepted.append(f"{run.name} {numbers}")
-        else:
-            refused.append(f"{run.name} {reason} {numbers}")
-
-    scope = compared[0][1].scope
-    if refused:
-        return GateResult(False, f"gate: against {baseline.name}: {'; '.join(refused)}", scope)
-    return GateResult(True, f"gate: nothing worse than {baseline.name}: {'; '.join(accepted)}", scope)
+    """What the decision speaks of: all runs are compared on the same questions."""
 
 
 @dataclass(frozen=True)
-class Preferences:
-    """How often one run's responses are preferred over a baseline's."""
+class ComparedRun:
+    """A run with its difference to the baseline."""
+
+    run: FinishedRun
+    difference: Difference
+
+    @property
+    def gate_refusal(self) -> str | None:
+        """Why the run may not take the place of the baseline; None if it may."""
+        if self.run.evaluation.broken:
+            return "broken"
+        verdict = self.difference.verdict
+        if verdict in ("worse", "too few to tell"):
+            return verdict
+        return None
+
+
+def compared_runs(page: Page, runs: Sequence[FinishedRun]) -> list[ComparedRun]:
+    """Return every run of a comparison but the baseline, with its difference."""
+    differences = () if page.total is None else page.total.differences
+    pairs = zip(runs[1:], differences, strict=True)
+    return [ComparedRun(run, difference) for run, difference in pairs]
+
+
+def decide_gate(baseline: FinishedRun, others: Sequence[ComparedRun]) -> GateResult:
+    """Decide whether all runs, of which there is at least one, may replace the baseline."""
+    refused: list[str] = []
+    accepted: list[str] = []
+    for other in others:
+        numbers = f"({other.difference}; scope: {other.difference.scope})"
+        refusal = other.gate_refusal
+        if refusal is None:
+            accepted.append(f"{other.run.name} {numbers}")
+        else:
+            refused.append(f"{other.run.name} {refusal} {numbers}")
+
+    scope = others[0].difference.scope
+    if refused:
+        return GateResult(False, f"gate: against {baseline.name}: {'; '.join(refused)}", scope)
+    message = f"gate: nothing worse than {baseline.name}: {'; '.join(accepted)}"
+    return GateResult(True, message, scope)
+
+
+@dataclass(frozen=True)
+class WinRate:
+    """How often a judge prefers one run's responses to a baseline's."""
 
     run: str
     n: int
-    """Queries judged."""
+    """Number of queries that were judged."""
     rate: float | None
-    """Share of judgments, two a query, that prefer the run; None if none could be made."""
+    """The share of judgments, two a query, that prefer the run; None without any."""
     interval: Interval | None
+    """The confidence interval of `rate`."""
     tied: float | None
-    """Share of judgments that prefer neither."""
+    """The share of judgments that prefer neither."""
     wins: int
     """Queries on which the run is preferred more often than the baseline."""
     ties: int
     losses: int
     unreadable: int
-    """Queries on which a reply of the judge could not be read, or its prompt was refused; in no other number."""
+    """Queries on which a reply of the judge could not be read, or its prompt was refused.
+
+    They are in no other number.
+    """
     judge_hash: str
+    """The hash of the judge's prompt."""
 
 
-def preferences(baseline: FinishedRun, other: FinishedRun, judge: AnyJudge, threads: int = 8) -> Preferences:
-    """Has a judge compare the responses of two runs to the queries that both were asked, in both orders.
+@dataclass(frozen=True)
+class _ResponsePair:
+    """The responses of two runs to one query."""
 
-    The benchmark is read again from where the baseline's run found it.
+    baseline: Row
+    other: Row
+
+
+def judge_win_rate(
+    baseline: FinishedRun, other: FinishedRun, judge: AnyJudge, threads: int = 8
+) -> WinRate:
+    """Let a judge compare the responses to the queries that both runs were asked, in both orders.
+
+    The benchmark is read again from where the baseline's run read it.
 
     Raises:
-        UserError: They have no query in common.
+        UserError: The runs have no query in common.
         DataError: The benchmark does not hold the queries any more.
         LMError: The judge's endpoint failed.
     """
-    before = {(row.id, row.question): row for row in baseline.evaluation.rows}
-    shared = [(before[row.id, row.question], row) for row in other.evaluation.rows if (row.id, row.question) in before]
-    if not shared:
-        raise UserError(f"{other.name} and {baseline.name} have no query in common; compare runs on the same data")
-    made = baseline.settings
-    benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
-    asked = with_user_facts(benchmark.examples, benchmark.group)
-    examples = {(str(example.id), str(example.question)): example for example in asked}
+    pairs = _response_pairs(baseline, other)
+    if not pairs:
+        raise UserError(
+            f"{other.name} and {baseline.name} have no query in common;"
+            " compare runs on the same data"
+        )
+    examples = _queries_of(baseline)
 
-    def prefers(pair: tuple[Row, Row]) -> Preference | None:
-        a, b = pair
+    def judge_pair(pair: _ResponsePair) -> Preference | None:
+        """Return the preference; None if the judge could not be asked or read."""
+        query = (pair.baseline.id, pair.baseline.question)
+        if query not in examples:
+            problem = f"is not in the benchmark of {baseline.name} any more"
+            raise DataError(f"query {pair.baseline.id!r} {problem}")
         try:
-            return preference(judge, examples[a.id, a.question], b.answer, a.answer)
-        except KeyError:
-            raise DataError(f"query {a.id!r} is not in the benchmark of {baseline.name} any more") from None
+            return preference(judge, examples[query], pair.other.answer, pair.baseline.answer)
         except Exception as error:
+            # Other errors, such as an endpoint that is gone, end the comparison.
             if not concerns_prompt(error):
                 raise
             return None
 
-    said = ask_all(prefers, shared, threads)
-    kept = [(value, row.group) for value, (row, _) in zip(said, shared, strict=True) if value is not None]
-    values = [value for value, _ in kept]
-    rates = [value.win_share for value in values]
-    return Preferences(
+    preferences: list[Preference] = []
+    groups: list[str] = []
+    unreadable = 0
+    for pair, judgment in zip(pairs, ask_all(judge_pair, pairs, threads), strict=True):
+        if judgment is None:
+            unreadable += 1
+        else:
+            preferences.append(judgment)
+            groups.append(pair.baseline.group)
+
+    win_shares = [judgment.win_share for judgment in preferences]
+    return WinRate(
         run=other.name,
-        n=len(values),
-        rate=mean(rates),
-        interval=bootstrap_interval(rates, [group for _, group in kept]),
-        tied=mean([1 - value.win_share - value.loss_share for value in values]),
-        wins=sum(value.win_share > value.loss_share for value in values),
-        ties=sum(value.win_share == value.loss_share for value in values),
-        losses=sum(value.win_share < value.loss_share for value in values),
-        unreadable=said.count(None),
+        n=len(preferences),
+        rate=mean(win_shares),
+        interval=bootstrap_interval(win_shares, groups),
+        tied=mean([1 - judgment.win_share - judgment.loss_share for judgment in preferences]),
+        wins=sum(judgment.win_share > judgment.loss_share for judgment in preferences),
+        ties=sum(judgment.win_share == judgment.loss_share for judgment in preferences),
+        losses=sum(judgment.win_share < judgment.loss_share for judgment in preferences),
+        unreadable=unreadable,
         judge_hash=judge.hash,
     )
 
 
-def load_run(name: str) -> FinishedRun:
-    """Reads a finished run by any of its names (`RunFolder.open`).
-
-    Raises:
-        UserError: There is no such run, or it has no result yet.
-        DataError: Its files are not what a run writes.
-    """
-    folder = RunFolder.open(name)
-    page, record = open_page(folder), folder.read()
-    settings, parameters = record["settings"], record.get("parameters") or {}
-    basis = {key: parameters.get(key) for key in BASIS} | {"metric": (settings.get("options") or {}).get("metric")}
-    return FinishedRun(folder.path.resolve().name, list(page.phases.values())[-1], basis, settings)
+def _response_pairs(baseline: FinishedRun, other: FinishedRun) -> list[_ResponsePair]:
+    """Return the responses to the queries that both runs were asked."""
+    baseline_rows = {(row.id, row.question): row for row in baseline.evaluation.rows}
+    pairs: list[_ResponsePair] = []
+    for row in other.evaluation.rows:
+        baseline_row = baseline_rows.get((row.id, row.question))
+        if baseline_row is not None:
+            pairs.append(_ResponsePair(baseline_row, row))
+    return pairs
 
 
-def compare(runs: Sequence[FinishedRun], min_n: int = MIN_N) -> Page:
-    """One page of several runs, over the questions that all were asked; the first is the baseline.
-
-    Args:
-        runs: Two or more.
-        min_n: With fewer questions there is no verdict.
-
-    Raises:
-        UserError: There are too many, or they have no question in common.
-    """
-    if len(runs) > len(string.ascii_uppercase):
-        raise UserError(f"{len(runs)} runs are too many for a page; name {len(string.ascii_uppercase)} at most")
-    shared = set.intersection(*({question(row) for row in run.evaluation.rows} for run in runs))
-    if not shared:
-        told = ", ".join(run.name for run in runs)
-        raise UserError(f"{told} have no question in common; compare runs on the same data and part")
-    sides, facts = dict[str, Evaluation](), []
-    for letter, run in zip(string.ascii_uppercase, runs, strict=False):
-        rows = tuple(row for row in run.evaluation.rows if question(row) in shared)
-        sides[letter] = run.evaluation.model_copy(update={"rows": rows})
-        facts.append((letter, f"{run.name}: {heading(run.evaluation)}"))
-    title = " against ".join(run.name for run in reversed(runs))
-    found = run_page("compare", title, sides, facts, list(_warnings(runs, len(shared))), min_n=min_n)
-    gaps = zip(list(sides)[1:], found.total.differences if found.total else (), strict=True)
-    verdict = "; ".join(f"{letter} against A: {gap.statement}" for letter, gap in gaps)
-    return found.model_copy(update={"verdict": verdict})
-
-
-def comparisons(page: Page, runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """What `compare --json` prints of each run beside the baseline."""
-
-    def plain(found: Category, n: int) -> dict[str, Any]:
-        about = {
-            "name": found.name,
-            "in_score": found.in_headline,
-            "a": found.scores[0].value,
-            "b": found.scores[n].value,
-        }
-        return {**about, "difference": found.differences[n - 1].to_dict()}
-
-    return [
-        {
-            "run": run.name,
-            "shared": len(page.questions),
-            "overall": page.total and plain(page.total, n),
-            "by": {each.key: plain(each, n) for each in page.categories},
-            "warnings": list(page.notes),
-        }
-        for n, run in enumerate(runs[1:], 1)
-    ]
-
-
-def _warnings(runs: Sequence[FinishedRun], shared: int) -> Iterator[str]:
-    for key, words in BASIS.items():
-        values = dict.fromkeys(str(run.basis.get(key) or "none")[:40] for run in runs)
-        if len(values) > 1:
-            yield f"not the programs alone differ, {words} does, too: {' and '.join(values)}"
-    asked = [len(run.evaluation.rows) for run in runs]
-    if set(asked) != {shared}:
-        yield f"compared on the {shared} questions that all were asked, of {' and '.join(map(str, asked))}"
+def _queries_of(run: FinishedRun) -> dict[tuple[str, str], dspy.Example]:
+    """Return the queries of the benchmark of a run, by id and words."""
+    settings = run.settings
+    options = settings.get("options") or {}
+    benchmark = load_benchmark(settings["benchmark"], settings.get("data"), **options)
+    examples = with_user_facts(benchmark.examples, benchmark.group)
+    return {(str(example.id), str(example.question)): example for example in examples}

@@ -1,4 +1,8 @@
-"""Compare evaluations from Python: the paired difference of each to the first, with interval and verdict."""
+"""Compare evaluations from Python: each with the first, by paired difference and verdict.
+
+`mempiler.compare` returns a `Comparison`. What it computes is in `compare`, which the command line
+uses, too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .compare import FinishedRun, compare, comparisons, load_run
+from .compare import FinishedRun, compare_runs, comparison_dicts, load_run
 from .compile import CompileResult
 from .console import as_text
 from .pages.page import Page
@@ -22,21 +26,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Evaluations of the same questions beside one another."""
+    """Evaluations of the same questions, side by side."""
 
     runs: tuple[FinishedRun, ...]
-    """The baseline first."""
+    """The compared runs; the first is the baseline."""
     page: Page
     """Their scores by category and question."""
 
     @cached_property
     def differences(self) -> tuple[Difference, ...]:
-        """The paired difference of each further evaluation to the baseline."""
-        return tuple(self.page.total.differences) if self.page.total else ()
+        """The paired difference of every other evaluation to the baseline."""
+        if self.page.total is None:
+            return ()
+        return self.page.total.differences
 
     @property
     def difference(self) -> Difference:
-        """The difference of the last evaluation to the baseline, where there are just two."""
+        """The difference of the last evaluation to the baseline; of two, the only one."""
         return self.differences[-1]
 
     @property
@@ -46,21 +52,31 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `mempiler compare --json` prints."""
-        return {"runs": [run.usage() for run in self.runs], "comparisons": comparisons(self.page, self.runs)}
+        return {
+            "runs": [run.summary() for run in self.runs],
+            "comparisons": comparison_dicts(self.page, self.runs),
+        }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row for each question, with its score in every evaluation (A is the baseline)."""
+        """Return one row for each question, with its score in every evaluation.
+
+        The columns of the scores are A for the baseline, B, and so on.
+        """
         import pandas as pd
 
-        rows: list[dict[str, Any]] = []
+        table_rows: list[dict[str, Any]] = []
         for question in self.page.questions:
-            row = question.last
-            scores = {
-                letter: None if shown is None else shown.score
-                for letter, shown in zip(self.page.phases, question.rows, strict=True)
+            last_row = question.last
+            table_row: dict[str, Any] = {
+                "id": last_row.id,
+                "category": last_row.category,
+                "question": last_row.question,
+                "gold": last_row.gold,
             }
-            rows.append({"id": row.id, "category": row.category, "question": row.question, "gold": row.gold, **scores})
-        return pd.DataFrame(rows)
+            for letter, row in zip(self.page.phases, question.rows, strict=True):
+                table_row[letter] = None if row is None else row.score
+            table_rows.append(table_row)
+        return pd.DataFrame(table_rows)
 
     def __str__(self) -> str:
         return as_text(page_lines(self.page))
@@ -69,28 +85,38 @@ class Comparison:
         return page_table(self.page).html()
 
 
-def compare_evaluations(given: Sequence[str | Evaluation | CompileResult], min_n: int = MIN_N) -> Comparison:
-    """Compare two or more evaluations, results or runs on the questions that all were asked.
+def compare_evaluations(
+    evaluations: Sequence[str | Evaluation | CompileResult], min_n: int = MIN_N
+) -> Comparison:
+    """Compare two or more evaluations on the questions that all were asked.
+
+    Args:
+        evaluations: Evaluations, results of `compile`, or names of runs; the first is the baseline.
+        min_n: With fewer questions there is no verdict.
 
     Raises:
         UserError: One of them is something else, or they have no question in common.
     """
-    runs = [_recorded(one, number) for number, one in enumerate(given, 1)]
-    return Comparison(tuple(runs), compare(runs, min_n))
+    runs: list[FinishedRun] = []
+    for number, evaluation in enumerate(evaluations, 1):
+        runs.append(_finished_run(evaluation, number))
+    return Comparison(tuple(runs), compare_runs(runs, min_n))
 
 
-def _recorded(given: str | Evaluation | CompileResult, number: int) -> FinishedRun:
-    if isinstance(given, str):
-        return load_run(given)
-    if isinstance(given, CompileResult):
-        return load_run(str(given.run))
-    if not isinstance(given, Evaluation):
-        raise UserError(
-            f"argument {number} is {type(given).__name__}; expected an evaluation, a result or a run's name"
-        )
-    if given.run_id is None:
-        # One that was made by hand: nothing is known beside its rows.
-        return FinishedRun(f"evaluation {number}", given, {"benchmark": given.benchmark, "lm": given.lm})
-    # The rows in hand count, not those of the folder: a caller may have left some out.
-    found = load_run(given.run_id)
-    return FinishedRun(found.name, given, found.basis, found.settings)
+def _finished_run(evaluation: str | Evaluation | CompileResult, number: int) -> FinishedRun:
+    """Return an argument of `compare_evaluations` as a run; `number` counts from 1."""
+    if isinstance(evaluation, str):
+        return load_run(evaluation)
+    if isinstance(evaluation, CompileResult):
+        return load_run(str(evaluation.run))
+    if not isinstance(evaluation, Evaluation):
+        expected = "expected an evaluation, a result or a run's name"
+        raise UserError(f"argument {number} is {type(evaluation).__name__}; {expected}")
+
+    if evaluation.run_id is None:
+        # It was not made by a run: nothing is known beside its rows.
+        basis = {"benchmark": evaluation.benchmark, "lm": evaluation.lm}
+        return FinishedRun(f"evaluation {number}", evaluation, basis)
+    # The rows of the argument count, not those in the run's folder: callers may drop some.
+    run = load_run(evaluation.run_id)
+    return FinishedRun(run.name, evaluation, run.basis, run.settings)

@@ -29,22 +29,26 @@ from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import save
 from .destination import Destination
-from .experiment import Evaluator, ProgressFactory, no_progress
+from .evaluate import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
+from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
-from .mlflow_log import show
-from .pages.html import HTML, keep_page
-from .pages.page import difference_line, open_page, program_changes, run_page, spent_line, states
+from .pages.facts import Fact, difference_line, usage_line
+from .pages.html import HTML, save_page
+from .pages.page import open_page, predictor_states, prompt_changes, run_page
 from .pages.text import page_table
-from .promotion import Promotion, estimate_remaining_usage, promotion
-from .registry import pinned
+from .program_address import pin_address
+from .promotion import Promotion, decide_promotion, estimate_remaining_usage
+from .repeating import with_replayed_models
 from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
 from .run import Parent, Run
-from .setup import RunConfig, data_of, parameters, replayed_setup
+from .run_description import describe_data, parameters
 from .statistics import Difference, Verdict
 from .tables import ResultTable
-from .tracking import Tracker
+from .tracking.details import log_details
+from .tracking.prompts import ProgramPrompts
+from .tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +166,7 @@ class CompileResult:
         """Return the scores before and after by category, the verdict, the cost, and where everything is."""
         page = open_page(RunFolder(self.run))
         result = page_table(page, self.run / HTML)
-        notes = [*result.notes, f"LM calls, whole run: {spent_line(self.usage)}", f"program: {self.folder}"]
+        notes = [*result.notes, f"LM calls, whole run: {usage_line(self.usage)}", f"program: {self.folder}"]
         if self.stopped:
             notes.append(f"stopped by a limit: {self.stopped}; resume={self.run.name!r} goes on")
         return replace(result, notes=notes)
@@ -260,7 +264,7 @@ class CompileResult:
 
 def run_compile(
     program: Any,
-    setup: RunConfig,
+    inputs: RunInputs,
     how: CompileConfig | None = None,
     out: str | Path | None = None,
     force: bool = False,
@@ -272,7 +276,7 @@ def run_compile(
 
     Args:
         program: As `api.compile` takes it.
-        setup: Data, models and the method's settings; its seed and threads are those of the optimizer, too.
+        inputs: Data, models and the method's settings; their seed and threads are those of the optimizer, too.
         how: Optimizer, stage and settings.
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
             moment on, unless the run is broken. A program that is there is replaced by a compiled one alone.
@@ -285,25 +289,26 @@ def run_compile(
     Raises:
         BrokenRunError: Too many questions failed; there is no program then, unless it is forced.
     """
-    setup = replayed_setup(setup)
-    how = replace(how or CompileConfig(), seed=setup.seed, threads=setup.threads)
-    if setup.dev == 0 and not force:
+    inputs = with_replayed_models(inputs)
+    config = inputs.config
+    how = replace(how or CompileConfig(), seed=config.data.seed, threads=config.execution.threads)
+    if config.data.dev == 0 and not force:
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     if isinstance(program, str):
-        program = pinned(program)
-    benchmark = setup.load(compiling=True)
-    split = setup.split(benchmark)
+        program = pin_address(program)
+    benchmark = inputs.benchmark_for_compiling()
+    split = inputs.split()
     # Not `force`, so that a program that was refused can be kept by resuming its run.
-    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
-    run = Run.start(setup, "compile", name_in_tables(program), chosen, meter, parent)
+    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": how.recorded_settings()}
+    run = Run.start(inputs, "compile", name_in_tables(program), chosen, meter, parent)
     with run.folder.recording():
         benchmark = run.with_judges(benchmark)
         start = run.program(program, benchmark)
         with run.context(start):
             plan_job(start, benchmark, split.train, how, run.model("prompt"))
         destination = Destination(run.folder, Path(out) if out else None)
-        lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
-        made = {"benchmark": data_of(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
+        lms = {"task": config.models.task.name, "prompt": config.models.prompt.name or config.models.task.name}
+        made = {"benchmark": describe_data(benchmark, split), "lms": lms, "lm_settings": dict(config.models.task.settings)}
         manifest = Manifest(method=start.name, task=benchmark.task, **made)
         destination.save_start(start, manifest)
         scoring = Evaluator(run, benchmark, progress, program)
@@ -343,11 +348,11 @@ class _Attempt:
         proposals = self.history.proposals
         return OptimizerProblems(
             optimizer=optimizer,
-            ended=self.history.ended,
+            ended=self.history.failure,
             unreadable=proposals.unreadable,
             given_up=proposals.given_up,
             examples=tuple(proposals.examples),
-            rescued=self.history.ended is not None and self.is_changed,
+            rescued=self.history.failure is not None and self.is_changed,
             notes=tuple(self.history.notes),
         )
 
@@ -364,8 +369,8 @@ class _Compile:
 
     def run(self) -> CompileResult:
         run, benchmark, how = self.scoring.run, self.scoring.benchmark, self.how
-        chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
-        logged = parameters(self.start, run.setup, benchmark)
+        chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": how.recorded_settings()}
+        logged = parameters(self.start, run.config, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
         with run.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
             with run.context(self.start), endpoint_errors():
@@ -381,9 +386,11 @@ class _Compile:
             self._keep_page(tracker, outcome, kept)
             with run.context(self.start):
                 # The alias `best` moves only to a program that was kept for its gain.
-                best = ((kept, "best"),) if outcome.promoted else ()
-                shown = ((self.start, "start"), *best)
-                show(tracker, benchmark, outcome.after, shown, "after", run.setup.traces)
+                programs = [ProgramPrompts(self.start, "start")]
+                if outcome.promoted:
+                    programs.append(ProgramPrompts(kept, "best"))
+                traces = run.config.execution.traces
+                log_details(tracker, benchmark, outcome.after, programs, "after", traces)
         return outcome
 
     def _saved(self, outcome: CompileResult, kept: MemoryProgram, manifest: Manifest) -> CompileResult:
@@ -397,13 +404,13 @@ class _Compile:
     def _outcome(self, run_id: str) -> CompileResult:
         """Score, optimize, decide, and score again."""
         split, score, run = self.split, self.scoring, self.scoring.run
-        min_n = run.setup.min_n
+        min_n = run.config.execution.min_n
         start_on_dev = score(self.start, split.dev, "dev", "dev questions, before")
         self._check(start_on_dev)
 
         attempt = self._optimize(start_on_dev)
         compiled_on_dev = self._score_compiled(attempt, "dev", "dev questions, after")
-        decided = promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
+        decided = decide_promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
         promoted = attempt.program is not None and (self.force or decided.rejection_reason is None)
 
         before = start_on_dev
@@ -450,7 +457,7 @@ class _Compile:
         """Let the optimizer work on the train questions, with what the budget leaves for it."""
         score, how, run = self.scoring, self.how, self.scoring.run
         reserved = estimate_remaining_usage(
-            start_on_dev, _first_spent(run), self.split, rewrites=how.stage != "read"
+            start_on_dev, _first_spent(run), self.split, writes_memories=how.stage != "read"
         )
         keeps_refused = self.force and _was_refused(run)
         attempts = _proposal_attempts(run, same_as_before=keeps_refused)
@@ -462,14 +469,14 @@ class _Compile:
             with run.guard.phase(reserved):
                 model = run.model("prompt")
                 program = compile_program(self.start, score.benchmark, self.split.train, how, model, history)
-            has_problems = history.ended is not None or history.proposals.given_up
+            has_problems = history.failure is not None or history.proposals.given_up
             if has_problems and not keeps_refused:
                 run.folder.update(**{RETRY_COUNT: 1 + _retry_count(run)})
 
         prompts_changed = program is not None and program_digest(program) != program_digest(self.start)
         model_name = None
-        if history.trained is not None:
-            model_name = save_model(history.trained, run.folder.path / "model")
+        if history.trained_lm is not None:
+            model_name = save_model(history.trained_lm, run.folder.path / "model")
         return _Attempt(program, history, prompts_changed, model_name)
 
     def _score_compiled(self, attempt: _Attempt, part: QuestionPart, told: str) -> Evaluation | None:
@@ -477,7 +484,7 @@ class _Compile:
         if attempt.program is None:
             return None
         examples = self.split.dev if part == "dev" else self.split.test
-        with dspy.context(lm=attempt.history.trained or dspy.settings.lm):
+        with dspy.context(lm=attempt.history.trained_lm or dspy.settings.lm):
             return self.scoring(attempt.program, examples, part, told)
 
     def _keep_page(self, tracker: Tracker, outcome: CompileResult, kept: MemoryProgram) -> None:
@@ -486,14 +493,14 @@ class _Compile:
             shown = shown.relative_to(outcome.run)
         self.scoring.keep_page(
             tracker,
-            {"optimizer": how.optimizer, "stage": how.stage, "optimizer_set": dict(how.settings or {})},
+            {"optimizer": how.optimizer, "stage": how.stage, "optimizer_set": how.recorded_settings()},
             kept,
             {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {}),
             _question_words(outcome.scored_on),
-            [("Program", str(shown)), ("LM calls, whole run", spent_line(outcome.usage))],
+            [Fact("Program", str(shown)), Fact("LM calls, whole run", usage_line(outcome.usage))],
             notes=[*outcome.troubles.lines(outcome.run.name), *_dev_warnings(outcome)],
             verdict=outcome.statement(),
-            changes=program_changes(states(self.start), states(kept)),
+            changes=prompt_changes(predictor_states(self.start), predictor_states(kept)),
             candidates=outcome.candidates,
             unreadable=outcome.troubles.examples,
             min_n=outcome.difference.min_n,
@@ -503,7 +510,7 @@ class _Compile:
         """Ends a compile whose score is broken, unless it is forced; `show --failed` reads what is kept here."""
         folder = self.scoring.run.folder
         if found.broken and not self.force:
-            keep_page(folder.path, run_page("compile", folder.path.name, {"before": found}))
+            save_page(folder.path, run_page("compile", folder.path.name, {"before": found}))
             refuse_broken(found, folder.path.name, "; no program was saved (--force saves one)")
 
 
@@ -563,12 +570,12 @@ def _log(tracker: Tracker, outcome: CompileResult) -> None:
     }
     for name, evaluation in evaluations.items():
         if evaluation is not None:
-            tracker.evaluation(name, evaluation)
-    tracker.difference(outcome.difference)
-    tracker.metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
+            tracker.log_evaluation(name, evaluation)
+    tracker.log_difference(outcome.difference)
+    tracker.log_metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
     candidates = [asdict(candidate) for candidate in outcome.candidates]
-    tracker.steps("candidate", candidates, "number")
+    tracker.log_steps("candidate", candidates, "number")
     if candidates:
-        tracker.data("candidates.jsonl", candidates)
-    tracker.data("outcome.json", outcome.to_dict())
-    tracker.files(outcome.folder, "program")
+        tracker.log_json_lines("candidates.jsonl", candidates)
+    tracker.log_json("outcome.json", outcome.to_dict())
+    tracker.log_folder(outcome.folder, "program")

@@ -1,4 +1,4 @@
-"""Print tables and lines: what a terminal would take for a command in a text is spelled out.
+"""Print tables and lines safely: no text that a model wrote can steer the terminal.
 
 Example:
     print(as_text(["scores", table(("category", "n"), [("temporal", "12")])]))
@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -19,46 +19,66 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Controls, and what turns the direction of writing."""
+_CONTROL_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+"""Controls, and what turns the direction of writing; tabs and line breaks are allowed."""
 
-
-def harmless(text: str) -> str:
-    """A text, or JSON, in which nothing steers a terminal: such characters are spelled out."""
-    return _STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
-
-
-class Output(Console):
-    """Prints text as it is: answers and paths may hold brackets and colons that rich would take for markup.
-
-    Characters that would steer a terminal are spelled out. It goes to standard output, or to standard error.
-    """
-
-    def __init__(self, stderr: bool = False, file: IO[str] | None = None, width: int | None = None) -> None:
-        super().__init__(
-            stderr=stderr, file=file, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True
-        )
-        if width is None and not self.is_terminal and "COLUMNS" not in os.environ:
-            # A file or a pipe has no width of its own; the usual 80 cut tables short.
-            self.width = 120
-
-    def render_str(self, text: str, **about: Any) -> Text:
-        return super().render_str(harmless(text), **about)
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        raise BrokenPipeError
-
+_WIDTH_WITHOUT_TERMINAL = 120
+"""Width of tables in files and pipes: the 80 columns that rich assumes are few for tables."""
 
 _LONGEST_WORD = 30
 """A longer word in a column of words is folded."""
+
 _GAP = 2
 """Blanks that each column takes beside its cells."""
 
 
+def escape_control_characters(text: str) -> str:
+    r"""Return a text, or JSON, with control characters spelled out, e.g. as \u001b."""
+    return _CONTROL_CHARACTERS.sub(_spell_out, text)
+
+
+def _spell_out(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+class Output(Console):
+    """Prints texts as they are, to standard output or standard error.
+
+    Answers and paths may hold brackets and colons, which rich would take for markup. Control
+    characters are spelled out.
+    """
+
+    def __init__(
+        self, stderr: bool = False, file: IO[str] | None = None, width: int | None = None
+    ) -> None:
+        super().__init__(
+            stderr=stderr,
+            file=file,
+            width=width,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        has_own_width = self.is_terminal or "COLUMNS" in os.environ
+        if width is None and not has_own_width:
+            self.width = _WIDTH_WITHOUT_TERMINAL
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return the text for rich, with control characters spelled out."""
+        return super().render_str(escape_control_characters(text), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Stop printing, and let the caller end the command."""
+        self.quiet = True
+        raise BrokenPipeError
+
+
 @dataclass(frozen=True)
 class _Column:
-    head: str
+    name: str
     cells: tuple[str, ...]
     is_text: bool
     """Whether its cells may be broken between words: names, not numbers."""
@@ -66,59 +86,87 @@ class _Column:
     @property
     def full_width(self) -> int:
         """The width at which no line of it is broken."""
-        return max(cell_len(line) for cell in (self.head, *self.cells) for line in cell.split("\n"))
+        return max(cell_len(line) for cell in (self.name, *self.cells) for line in cell.split("\n"))
 
     @property
     def least_width(self) -> int:
         """The width below which a number, or a word that is not very long, would be broken."""
-        words = [cell_len(word) for word in self.head.split()]
+        parts = self.name.split()
         for cell in self.cells:
-            words += [cell_len(part) for part in (cell.split() if self.is_text else cell.split("\n"))]
-        longest = max(words, default=0)
+            parts.extend(cell.split() if self.is_text else cell.split("\n"))
+        longest = max((cell_len(part) for part in parts), default=0)
         return min(longest, _LONGEST_WORD) if self.is_text else longest
 
     def with_low_cells(self) -> _Column:
-        """Return the column with intervals and remarks below the numbers that they belong to, not beside them."""
+        """Return the column with intervals and remarks below their numbers, not beside them."""
         if self.is_text:
             return self
-        return replace(self, cells=tuple(re.sub(r" (?=[\[(])", "\n", cell) for cell in self.cells))
+        cells = [re.sub(r" (?=[\[(])", "\n", cell) for cell in self.cells]
+        return replace(self, cells=tuple(cells))
 
 
 class WideTable:
     """A table of names, to the left, and of numbers, that loses nothing where it is narrow.
 
-    Columns that do not fit beside the others follow in further blocks below, each with the names to the left.
+    Columns that do not fit beside the others follow in further blocks below, each with the names to
+    the left.
+
+    Args:
+        column_names: The names of the columns.
+        rows: One cell for each column.
+        title: A line above the table.
+        section: The row before which a line is drawn, counted from 0; -1 for no line.
     """
 
     def __init__(
-        self, heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, section: int = -1
+        self,
+        column_names: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        title: str | None = None,
+        section: int = -1,
     ) -> None:
-        self._title, self._section = title, section
-        self._columns: list[_Column] = []
-        rows = [tuple(map(harmless, row)) for row in rows]
-        for n, head in enumerate(heads):
-            cells = tuple(row[n] for row in rows)
-            is_text = n == 0 or any(cell.lstrip("-")[:1].isalpha() for cell in cells)
-            self._columns.append(_Column(head, cells, is_text))
+        self._title = title
+        self._section = section
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        width, columns = options.max_width, self._columns
+        safe_rows: list[list[str]] = []
+        for row in rows:
+            safe_rows.append([escape_control_characters(cell) for cell in row])
+
+        self._columns: list[_Column] = []
+        for position, name in enumerate(column_names):
+            cells = tuple(row[position] for row in safe_rows)
+            is_text = position == 0 or any(_begins_with_letter(cell) for cell in cells)
+            self._columns.append(_Column(name, cells, is_text))
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Yield the title and the blocks of the table; rich calls this to print it."""
+        width = options.max_width
+        columns = self._columns
         if sum(column.full_width + _GAP for column in columns) > width:
             columns = [column.with_low_cells() for column in columns]
+
         if self._title:
             yield Text(self._title, style="table.title")
-        for block in _blocks(columns, width):
-            yield _drawn(block, width, self._section)
+        for block in _split_into_blocks(columns, width):
+            yield _rich_table(block, width, self._section)
 
 
-def _blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
-    """Distribute the columns to as many blocks as it takes; the first column begins every block."""
+def _begins_with_letter(cell: str) -> bool:
+    """Tell whether a cell is a text; a number may have a minus sign."""
+    return cell.lstrip("-")[:1].isalpha()
+
+
+def _split_into_blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
+    """Distribute the columns to as few blocks as fit; the first column begins every block."""
     names, *others = columns
     blocks = [[names]]
     used = names.least_width + _GAP
     for column in others:
         needed = column.least_width + _GAP
-        if len(blocks[-1]) > 1 and used + needed > width:
+        has_numbers = len(blocks[-1]) > 1
+        if has_numbers and used + needed > width:
             blocks.append([names])
             used = names.least_width + _GAP
         blocks[-1].append(column)
@@ -126,45 +174,76 @@ def _blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
     return blocks
 
 
-def _drawn(columns: Sequence[_Column], width: int, section: int) -> Table:
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+def _rich_table(columns: Sequence[_Column], width: int, section: int) -> Table:
+    """Return one block as a table of rich; the columns from the left take what room is to spare."""
+    rich_table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     spare = width - sum(column.least_width + _GAP for column in columns)
     for column in columns:
         extra = max(0, min(spare, column.full_width - column.least_width))
         spare -= extra
-        drawn.add_column(
-            column.head,
+        rich_table.add_column(
+            column.name,
             justify="left" if column.is_text else "right",
             width=column.least_width + extra,
             overflow="fold",
         )
-    rows = list(zip(*(column.cells for column in columns), strict=True))
-    for n, row in enumerate(rows):
-        if n == section:
-            drawn.add_section()
-        drawn.add_row(*map(Text, row))
-    return drawn
+
+    rows = zip(*(column.cells for column in columns), strict=True)
+    for number, row in enumerate(rows):
+        if number == section:
+            rich_table.add_section()
+        rich_table.add_row(*(Text(cell) for cell in row))
+    return rich_table
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, section: int = -1
+    column_names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str | None = None,
+    section: int = -1,
 ) -> WideTable:
-    """Return a table that fits the width it is printed at. Before the row `section` a line is drawn."""
-    return WideTable(heads, rows, title, section)
+    """Return a table that fits the width it is printed at; for the arguments see `WideTable`."""
+    return WideTable(column_names, rows, title, section)
 
 
-def spanned(value: float | None, span: Any = None, form: str = "{:.3f}") -> str:
-    """A number with its interval, of which both may be missing; a number of things as it is."""
-    if value is None or isinstance(value, int):
-        return "-" if value is None else str(value)
-    ends = "" if span is None or span.low is None else f" [{form.format(span.low)}, {form.format(span.high)}]"
-    return f"{form.format(value)}{ends}"
+class Bounds(Protocol):
+    """The ends of an interval."""
+
+    @property
+    def low(self) -> float | None:
+        """The lower end; None if there is no interval."""
+        ...
+
+    @property
+    def high(self) -> float | None:
+        """The upper end."""
+        ...
+
+
+def format_estimate(
+    value: float | None, interval: Bounds | None = None, form: str = "{:.3f}"
+) -> str:
+    """Return a number with its interval, e.g. "0.512 [0.430, 0.600]".
+
+    Args:
+        value: The number; None gives "-", and an integer is printed as it is.
+        interval: Left out if it is None, or has no ends.
+        form: How the number and the ends are formatted.
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    number = form.format(value)
+    if interval is None or interval.low is None:
+        return number
+    return f"{number} [{form.format(interval.low)}, {form.format(interval.high)}]"
 
 
 def as_text(lines: Iterable[RenderableType], width: int = 100) -> str:
     """Return lines and tables as plain text."""
-    written = io.StringIO()
-    console = Output(file=written, width=width)
+    file = io.StringIO()
+    console = Output(file=file, width=width)
     for line in lines:
         console.print(line)
-    return written.getvalue().rstrip("\n")
+    return file.getvalue().rstrip("\n")

@@ -1,577 +1,261 @@
-"""Answer and score questions with a program, many at a time: `score_questions`.
+"""One evaluation from start to end, and `Evaluator`, which scores the questions of any run.
 
-    with dspy.context(lm=lm):
-        evaluation = score_questions(program, benchmark, benchmark.examples, lm.meter)
+`run_evaluate` is what the command line and `mempiler.evaluate` call. `run_compile` and `run_train`
+score their programs by an `Evaluator` too, once for each phase:
 
-Every question becomes a `Row`, also one that fails. Questions are interleaved by conversation, so
-that threads do not all wait for one memory. A run scores its questions by an `Evaluator`
-(`experiment.py`), which hands over the run's limits, journal and workers.
+    evaluator = Evaluator(run, benchmark, progress, "turn-rag")
+    before = evaluator(start, split.dev, "dev", "dev questions, before")
+    after = evaluator(compiled, split.dev, "dev", "dev questions, after")
 """
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
 
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..data.text_metrics import evidence_recall
-from ..engines.call_context import measure_usage
 from ..engines.meter import Meter
-from ..engines.model_names import display_name, is_offline
-from ..engines.usage import Usage
-from ..errors import BudgetError, EndpointError, MempilerError, UserError
-from ..memory.memory import Memory
-from ..memory.word_count import count_memory_words
-from ..programs.call_recorder import CallRecorder, PredictorCall
-from ..programs.cache import CachedMemory
-from ..programs.evidence import reports_recall, turns_in_inputs
+from ..errors import UserError
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
-from ..programs.reader import Reader
-from ..programs.recording import ExternalError, failure_of, recording
-from ..programs.threads import run_unordered
-from ..records import Context, Failure, History, Hit, Query, estimate_tokens
-from .results import MAX_LOST, Evaluation, counts_of
-from .rows import RECALL_AT, SHOWN, Clock, Row, make_question_trace
+from .scoring import Progress, RemoteEvaluator, WriteResult, score_questions
+from .external import ANSWER_FILE_ENDINGS, RecordedAnswers, name_in_tables
+from .inputs import RunInputs
+from .manifest import read_manifest
+from .pages.facts import Fact, setting_facts
+from .pages.html import save_page
+from .pages.page import predictor_states, prompt_changes, run_page
+from .program_address import pin_address
+from .repeating import command_line, with_replayed_models
+from .results import Evaluation
+from .rows import Row
+from .run import Parent, Run
+from .run_description import parameters
+from .tracking.details import log_details
+from .tracking.prompts import ProgramPrompts
+from .tracking.tracker import Tracker
+from .workers import evaluate_remotely
 
-if TYPE_CHECKING:
-    from .run_store import RowTable
+Part = Literal["all", "train", "dev", "test"]
+ProgressFactory = Callable[[str], Progress | None]
+"""Called with the name of each phase, e.g. "dev questions, before"; may return a callback."""
 
-Progress = Callable[[int, int], None]
-"""Called after every question, or written item, with the number done and the number of all."""
+
+def no_progress(phase: str) -> Progress | None:
+    """Return no callback: nobody watches."""
+    return None
+
+
+def run_evaluate(
+    target: Any,
+    inputs: RunInputs,
+    split: Part = "all",
+    progress: ProgressFactory = no_progress,
+    meter: Meter | None = None,
+    parent: Parent | None = None,
+) -> Evaluation:
+    """Score a method, a saved program or an external system, logged as one MLflow run.
+
+    Args:
+        target: What is scored, by its name or itself (see `external`).
+        inputs: Data, models, and the method's settings.
+        split: Which questions: all, or a part of the split that compile uses.
+        progress: Called with the name of each phase.
+        meter: Counts the calls; a new one if None.
+        parent: The larger run that it is a part of, if it is.
+    """
+    inputs = with_replayed_models(inputs)
+    if isinstance(target, str):
+        target = pin_address(target)
+    if isinstance(target, str) and target.endswith(ANSWER_FILE_ENDINGS):
+        target = RecordedAnswers(target)
+
+    name = name_in_tables(target)
+    benchmark = inputs.benchmark
+    examples = chosen_examples(inputs, split)
+    if isinstance(target, RecordedAnswers):
+        examples = target.attach_answers(benchmark, examples)
+
+    run = Run.start(inputs, "evaluate", name, {"part": split}, meter, parent)
+    with run.folder.recording():
+        program, benchmark = run.load_target(target)
+        with closing(program.method):
+            evaluator = Evaluator(run, benchmark, progress, target)
+            evaluation = _tracked(evaluator, program, examples, split)
+
+    run.folder.write_rows("evaluation", evaluation.rows)
+    status = "stopped" if evaluation.stopped else "finished"
+    run.folder.update(status=status, result=evaluation.to_dict())
+    return evaluation
+
+
+def chosen_examples(inputs: RunInputs, split: Part) -> Sequence[dspy.Example]:
+    """Return the questions that an evaluation asks: all of them, or a part of the split.
+
+    `--test N` without a part means the test part.
+
+    Raises:
+        UserError: There are none.
+    """
+    benchmark = inputs.benchmark
+    if split == "all" and inputs.config.data.test is None:
+        return benchmark.interleave(benchmark.examples)
+
+    part = "test" if split == "all" else split
+    if getattr(inputs.config.data, part) == 0:
+        raise UserError(f"{part} = 0: no question would be asked; give 1 or more, or leave it out")
+    return getattr(inputs.split(), part)
+
+
+def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
+    """Return whether a saved program was compiled on the very file of a benchmark."""
+    manifest = read_manifest(folder)
+    is_compiled = bool(manifest.optimizer)
+    return is_compiled and manifest.benchmark.get("sha256") == benchmark.source.sha256
 
 
 @dataclass(frozen=True)
-class WriteResult:
-    """What came of writing the memory of one history."""
+class Evaluator:
+    """Scores questions for one run: with its models and limits, kept in its folder.
 
-    failures: tuple[Failure, ...] = ()
-    """What could not be written."""
-    usage: Usage = field(default_factory=Usage)
-    """What it took; the beginning that it shares with an earlier history is counted there."""
-    words: int | None = None
-    """Words of the memory; None where nothing was written, or it cannot be read here."""
-    operations: Mapping[str, int] = field(default_factory=dict)
-    """Operations on the memory by their outcome, of a method that counts them."""
-    store_writes: int = 0
-    """Sessions that a store of the user's was given; 0 for a method of ours."""
+    Raises:
+        UserError: The run has workers, and what it scores, or started from, has no name.
+    """
 
+    run: Run
+    benchmark: Benchmark
+    """Has its judges."""
+    progress: ProgressFactory
+    target: Any
+    """What the run scores or starts from, by its name or itself, as `Run.program` takes it."""
 
-class RemoteEvaluator(Protocol):
-    """Asks questions in other processes (`workers.evaluate_remotely`)."""
+    def __post_init__(self) -> None:
+        if self.run.config.execution.workers != 1 and not isinstance(self.target, str):
+            name = name_in_tables(self.target)
+            raise UserError(
+                f"{name} is only in this process; leave --workers out, or name it module:thing"
+            )
 
     def __call__(
         self,
         program: MemoryProgram,
-        benchmark: Benchmark,
         examples: Sequence[dspy.Example],
-        on_row: Callable[[Row], None],
-    ) -> Mapping[str, WriteResult]:
-        """Ask questions; some may be left over, e.g. where a process was killed.
+        phase: str,
+        title: str = "",
+    ) -> Evaluation:
+        """Score a program on questions.
 
         Args:
             program: What answers.
-            benchmark: Whose metric scores.
             examples: The questions.
-            on_row: Receives each row as it comes.
-
-        Returns:
-            How histories were written, by the id of a question about each.
+            phase: What the rows are filed under: a resumed run finds them by it.
+            title: What people are shown as the name of the phase; `phase` if empty.
         """
-        ...
+        run = self.run
+        shown_title = title or phase
+
+        def writing_progress() -> Progress | None:
+            return self.progress(f"{shown_title}, sessions remembered")
+
+        return score_questions(
+            program,
+            self.benchmark,
+            examples,
+            run.meter,
+            threads=run.config.execution.threads,
+            progress=self.progress(shown_title),
+            journal=run.folder.store.rows,
+            phase=phase,
+            max_failure_rate=run.config.execution.max_failure_rate,
+            remote=self._remote_evaluator(),
+            writing_progress=writing_progress,
+        )
+
+    def _remote_evaluator(self) -> RemoteEvaluator | None:
+        """Return what asks the questions in the run's workers; None where it has none."""
+        if self.run.config.execution.workers == 1:
+            return None
+
+        def ask_workers(
+            program: MemoryProgram,
+            benchmark: Benchmark,
+            examples: Sequence[dspy.Example],
+            on_row: Callable[[Row], None],
+        ) -> Mapping[str, WriteResult]:
+            return evaluate_remotely(self.run, self.target, program, benchmark, examples, on_row)
+
+        return ask_workers
+
+    def keep_page(
+        self,
+        tracker: Tracker,
+        command_options: Mapping[str, Any],
+        program: MemoryProgram,
+        phases: Mapping[str, Evaluation],
+        questions: str,
+        facts: Sequence[Fact] = (),
+        **page_values: Any,
+    ) -> None:
+        """Make the page of the run, keep it in the run's folder, and log it.
+
+        Args:
+            tracker: The MLflow run.
+            command_options: The options of the run's own command, e.g. {"split": "test"}.
+            program: What the run ends with.
+            phases: The evaluations, by what the page calls them.
+            questions: Which questions were asked, in words.
+            facts: Further lines of the page.
+            **page_values: Further arguments of `run_page`, e.g. `notes`.
+        """
+        command = tracker.tags["command"]
+        folder = self.run.folder.path
+        name = name_in_tables(self.target)
+        lines = [
+            Fact("Command", command_line(self.run.inputs, command, name, command_options)),
+            Fact("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
+            Fact("MLflow run", tracker.address),
+            Fact("Data", f"{self.benchmark.source.name}, {questions}"),
+            *setting_facts(tracker.parameters, program_digest(program)),
+            *facts,
+        ]
+        page = run_page(command, folder.name, phases, lines, **page_values)
+        html = save_page(folder, page)
+        if html is not None:
+            tracker.log_file(html)
 
 
-def no_writing_progress() -> Progress | None:
-    """Return no callback: nobody watches how memories are written."""
-    return None
-
-
-def score_questions(
-    program: MemoryProgram,
-    benchmark: Benchmark,
-    examples: Sequence[dspy.Example],
-    meter: Meter,
-    threads: int = 8,
-    *,
-    progress: Progress | None = None,
-    journal: RowTable | None = None,
-    phase: str = "",
-    max_failure_rate: float = MAX_LOST,
-    remote: RemoteEvaluator | None = None,
-    writing_progress: Callable[[], Progress | None] = no_writing_progress,
+def _tracked(
+    evaluator: Evaluator, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part
 ) -> Evaluation:
-    """Answer and score questions under the LM of the current context.
+    """Score the questions of an evaluation, and log what came of it."""
+    run = evaluator.run
+    benchmark = evaluator.benchmark
+    name = f"{program.name}-{benchmark.name}"
+    logged = {**parameters(program, run.config, benchmark), "part": part}
 
-    Args:
-        program: What answers.
-        benchmark: Whose metric scores.
-        examples: The questions.
-        meter: Where the LM's calls are counted.
-        threads: Questions in flight.
-        progress: Told after every question.
-        journal: Rows of a run that is resumed; those that are there are not asked again.
-        phase: What the rows are filed under, beside the program's own digest.
-        max_failure_rate: The share of failed questions, of lost predictor calls, or of sessions that
-            a store did not take, above which the run is broken.
-        remote: Asks questions in other processes; what it leaves is asked here.
-        writing_progress: Called where memories are to be written; what it returns is told after
-            every item of a history.
+    # The context first: a wrong name of a model or an adapter makes no MLflow run.
+    with run.context(program), run.tracked("evaluate", name, logged) as tracker:
+        evaluation = evaluator(program, examples, part, "evaluating")
+        evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
+        tracker.log_evaluation("evaluation", evaluation)
 
-    Raises:
-        EndpointError: The model's endpoint is unreachable, or answered none of the questions.
-        UserError: The endpoint refuses the key.
-    """
-    started = time.perf_counter()
-    usage_before = meter.read()
-    lm = dspy.settings.lm
-    ordered = benchmark.interleave(examples)
-    scope = _journal_scope(program, phase)
-
-    rows_by_id: dict[str, Row] = {}
-    if journal:
-        rows_by_id = journal.known(scope, [str(example.id) for example in ordered])
-    open_questions = [example for example in ordered if str(example.id) not in rows_by_id]
-
-    def keep(row: Row) -> None:
-        rows_by_id[row.id] = row
-        if journal:
-            journal.put(scope, row)
-        if progress:
-            progress(len(rows_by_id), len(ordered))
-
-    writes: Mapping[str, WriteResult] = {}
-    if remote and open_questions:
-        writes = remote(program, benchmark, open_questions, keep)
-
-    # Those that no worker has answered.
-    remaining = [example for example in open_questions if str(example.id) not in rows_by_id]
-    stopped: str | None = None
-    answers = answer_questions(program, benchmark, remaining, threads)
-    with _show_writing(program, remaining, writing_progress), closing(answers):
-        for outcome in answers:
-            if isinstance(outcome, Row):
-                keep(outcome)
-            else:
-                # Why the question was not asked.
-                stopped = outcome
-
-    new_rows = _rows_of(open_questions, rows_by_id)
-    _refuse_silent_zero(new_rows)
-    memories = _all_written(program, ordered, writes)
-    rows = tuple(_rows_of(examples, rows_by_id))
-    embedder = program.method.embedder
-    return Evaluation(
-        program=program.name,
-        benchmark=benchmark.name,
-        lm=display_name(lm.model),
-        embedder=embedder.name if embedder else None,
-        judge=_judge(benchmark),
-        comparable=not benchmark.source.sample and not is_offline(lm.model),
-        rows=rows,
-        aggregate=benchmark.scorer.aggregate(rows),
-        confusion=benchmark.scorer.confusion(rows),
-        stopped=stopped,
-        write_failures=len(memories.failures),
-        store_writes=memories.store_writes,
-        failed_writes=memories.failures,
-        construction=memories.taken,
-        histories=memories.histories,
-        memory_words=memories.words,
-        operations=dict(memories.operations),
-        seconds=time.perf_counter() - started,
-        names=dict(benchmark.categories),
-        expected=benchmark.expected_categories,
-        max_failure_rate=max_failure_rate,
-        **counts_of(meter.read() - usage_before),
-    )
-
-
-def _journal_scope(program: MemoryProgram, phase: str) -> str:
-    """Return what rows are filed under: the phase, the program, and the model that answers."""
-    lm = dspy.settings.lm
-    # The same program under other weights is another one.
-    weights = getattr(getattr(lm, "engine", None), "weights_version", "")
-    return f"{phase}:{program_digest(program)}:{getattr(lm, 'model', '')}:{weights}"
-
-
-def _rows_of(examples: Sequence[dspy.Example], rows_by_id: Mapping[str, Row]) -> list[Row]:
-    """Return the rows of examples in their order, without those that were not answered."""
-    rows: list[Row] = []
-    for example in examples:
-        row = rows_by_id.get(str(example.id))
-        if row is not None:
-            rows.append(row)
-    return rows
-
-
-@contextmanager
-def _show_writing(
-    program: MemoryProgram,
-    examples: Sequence[dspy.Example],
-    writing_progress: Callable[[], Progress | None],
-) -> Generator[None]:
-    """Tell how many items of histories are written, of those that are not written yet."""
-    histories = {program.history_of(example): None for example in examples}
-    num_missing = program.count_missing(histories)
-    progress = writing_progress() if num_missing else None
-    if progress is None:
-        yield
-        return
-
-    written = itertools.count(1)
-    progress(0, num_missing)
-
-    def on_write() -> None:
-        progress(min(next(written), num_missing), num_missing)
-
-    previous = program.cache.on_write
-    program.cache.on_write = on_write
-    try:
-        yield
-    finally:
-        program.cache.on_write = previous
-
-
-def answer_questions(
-    program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example], threads: int
-) -> Generator[Row | str]:
-    """Answer and score questions, in threads, or as tasks where the caller is bridged; see `run_unordered`.
-
-    Yields:
-        The rows as they come; of a question that was not asked, the reason.
-
-    Raises:
-        EndpointError: The model's endpoint is unreachable.
-        UserError: It refuses the key.
-    """
-    entry_ids = _EntryIdCheck(program)
-    calls = [partial(_answer_question, program, benchmark, example, entry_ids) for example in examples]
-    yield from run_unordered(calls, max(1, threads))
-
-
-class _EntryIdCheck:
-    """Refuses memories in which several entries have the same id; looks at each memory once.
-
-    A search finds only one of these entries, so the score would say little, and nothing would say why.
-    """
-
-    def __init__(self, program: MemoryProgram) -> None:
-        self._program = program
-        self._checked: set[int] = set()
-        """The Python ids of the memories that were looked at; the cache keeps these."""
-
-    def check(self, remembered: CachedMemory) -> None:
-        """Raise a UserError if two entries of a memory have the same id."""
-        reader = self._program.method.reader
-        # The entries of a system of the user's are the turns of the history.
-        if id(remembered) in self._checked or not reader.is_search_free:
-            return
-        self._checked.add(id(remembered))
-
-        try:
-            entries = reader.entries(remembered.memory)
-        except Exception:
-            # Whoever needs the entries of this memory fails with the error.
-            return
-        repeated_id = _first_repeated(entry.id for entry in entries)
-        if repeated_id is not None:
-            raise UserError(
-                f"{self._program.name}: entries have the same id: {repeated_id!r}; give every entry of a memory"
-                " an id of its own (mempiler.testing.check_method checks this and more)"
-            )
-
-
-def _first_repeated(ids: Iterable[str]) -> str | None:
-    """Return the first id that comes a second time; None if all are different."""
-    seen: set[str] = set()
-    for entry_id in ids:
-        if entry_id in seen:
-            return entry_id
-        seen.add(entry_id)
-    return None
-
-
-def _answer_question(
-    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, entry_ids: _EntryIdCheck
-) -> Row | str:
-    """Return the row of a question, which no trace and no history of DSPy's keeps."""
-    with dspy.context(trace=None, disable_history=True):
-        return _row(program, benchmark, example, entry_ids)
-
-
-def _refuse_silent_zero(rows: Sequence[Row]) -> None:
-    """Without any answer there is no score; with few questions the guard stays silent."""
-    failures = [row.failure for row in rows if row.failure is not None and row.failure.kind in ("endpoint", "refused")]
-    if rows and len(failures) == len(rows):
-        raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")
-
-
-def _judge(benchmark: Benchmark) -> str | None:
-    scorer = benchmark.scorer
-    if not scorer.required_judges:
-        return None
-    lm = next((getattr(judge, "lm", None) for judge in scorer.judges.values()), None)
-    return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
-
-
-def _row(
-    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, entry_ids: _EntryIdCheck
-) -> Row | str:
-    clock = Clock()
-    prediction, failure, score = dspy.Prediction(answer=""), None, None
-    memory, asked, taken = None, program, Usage()
-    program_calls: list[PredictorCall] = []
-    depth = max(*RECALL_AT, benchmark.scorer.retrieval_depth) if example.get("evidence_ids") else 0
-    with recording(True, depth) as record:
-        try:
-            if benchmark.interaction is None:
-                # First, since what it takes belongs to all questions about it.
-                node = program.remember(program.history_of(example))
-                entry_ids.check(node)
-                memory, asked = node.memory, partial(program, remembered=node)
-                clock.mark("remembered")
-            with measure_usage() as work:
-                try:
-                    prediction = benchmark.answer(asked, example)
-                finally:
-                    taken = work.usage
-                    clock.mark("answered")
-                    # Calls that are recorded from here on are those of judges.
-                    program_calls = list(record.calls)
-            score = benchmark.scorer.score(example, prediction)
-        except BudgetError as error:
-            return str(error)
-        except MempilerError:
-            raise
-        except (Exception, SystemExit) as error:
-            # SystemExit too: code of the user's that calls `exit` must not end the whole run.
-            failure = failure_of(str(example.id), error)
-        if len(record.recalled) == 1:
-            clock.mark("recalled", record.recalled[0].at)
-        spans = [1000 * sum(each) / max(1, len(record.recalled)) for each in zip(*record.searches, strict=True)]
-        context = prediction.get("context") or (record.recalled[-1].recalled.full_context() if record.recalled else None)
-        try:
-            recall = _evidence_found(program, benchmark, example, context, memory, record)
-        except BudgetError as error:  # an embedding endpoint's
-            return str(error)
-    known = context or Context()
-    return Row(
-        id=str(example.id),
-        group=benchmark.group(example),
-        category=benchmark.category(example),
-        in_headline=benchmark.scorer.in_headline(example),
-        question=str(example.get("question") or ""),
-        gold=str(example.get("answer") or ""),
-        answer=str(prediction.get("answer") or ""),
-        score=score.value if score else 0.0,
-        parts=dict(score.parts) if score else {},
-        recall=recall,
-        sources=known.sources,
-        seconds=time.perf_counter() - clock.started,
-        hits=len(known.hits),
-        context_tokens=estimate_tokens(known.text()),
-        prompt_tokens=int(taken.input_tokens),
-        recall_counts=dict(known.counts),
-        repeated_id=_repeated_hit_id(program, example, known),
-        calls=int(taken.calls),
-        output_tokens=int(taken.output_tokens),
-        cost=None if taken.unpriced else taken.cost,
-        answering=taken.seconds,
-        search=spans[0] if spans else None,
-        search_cpu=spans[1] if spans else None,
-        failure=failure,
-        trace=make_question_trace(
-            example,
-            context and program.task.context_as_shown(context),
-            record.calls,
-            score.feedback if score else "",
-            clock,
-            _evidence_in_prompts(example, memory, context, program_calls),
-        ),
-    )
-
-
-def _repeated_hit_id(program: MemoryProgram, example: dspy.Example, context: Context) -> str:
-    """Return an id that several hits of a user's system have, or "".
-
-    Hits that have the id of a turn are parts of it, and may be several.
-    """
-    if program.method.reader.is_search_free or len(context.hits) < 2:
-        return ""
-    turns = example.history.turns
-    own_ids = [hit.id for hit in context.hits if hit.id not in turns]
-    return _first_repeated(own_ids) or ""
-
-
-def _evidence_in_prompts(
-    example: dspy.Example, memory: Memory | None, context: Context | None, calls: Sequence[PredictorCall]
-) -> list[str] | None:
-    """Return which gold evidence stood in the inputs of calls; None where the program reports what it recalled."""
-    turn_ids = list(example.get("evidence_ids") or ())
-    if not turn_ids or memory is None or context is None:
-        return None
-    if reports_recall(memory, context) or set(turn_ids) <= set(context.sources):
-        return None
-    return turns_in_inputs([call.inputs for call in calls], turn_ids, example.history)
-
-
-def _evidence_found(
-    program: MemoryProgram,
-    benchmark: Benchmark,
-    example: dspy.Example,
-    context: Context | None,
-    memory: Memory | None,
-    record: CallRecorder,
-) -> dict[str, float]:
-    """How much of the evidence the task saw (`shown`), and how much the memory's plain search finds, which needs no LM.
-
-    A question that failed counts like any other, with what was recalled for it; nothing, where recalling failed.
-    """
-    if not example.get("evidence_ids"):
-        return {}
-    # In a conversation there are several, and none of them may be that of the example.
-    alone = len(record.recalled) == 1
-    query = record.recalled[0].recalled.query if alone else program.query_of(example)
-    if program.method.reader.is_search_free:
-        if memory is None and context is not None:
-            memory = program.remember(program.history_of(example)).memory
-        known = record.ranked.hits if alone and record.ranked and record.ranked.reader is program.method.reader else None
-        try:
-            reader = program.method.reader
-            hits = (
-                [] if memory is None else evidence_hits(reader, memory, query.search_text, record.ranking_depth, known)
-            )
-        except MempilerError:
-            raise
-        except Exception:
-            hits = []
-        ranked = [hit.sources for hit in hits]
-        found = {f"recall@{k}": evidence_recall(example.evidence_ids, ranked, k) for k in RECALL_AT}
-    else:
-        # A search of somebody else's takes something; what it was asked for is all that is looked at.
-        ranked, found = [hit.sources for hit in context.without_fallback().hits] if context else [], {}
-    # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
-    if (
-        not program.method.reader.is_search_free
-        or context is None
-        or not context.hits
-        or any(hit.is_evidence for hit in context.hits)
-    ):
-        found = {SHOWN: evidence_recall(example.evidence_ids, _turns_found(context, query), 2), **found}
-    return {name: value for name, value in found.items() if value is not None} | (
-        benchmark.scorer.retrieval_metrics(example, ranked) if benchmark.scorer.retrieval_depth else {}
-    )
-
-
-def _turns_found(context: Context | None, query: Query) -> list[Collection[str]]:
-    """Ids of the turns that were found, and of those that the task shows anyway, for `evidence_recall`.
-
-    What is shown only because nothing was found is neither.
-    """
-    if context is None:
-        return []
-    fallback = {hit.id for hit in context.hits if hit.fallback}
-    return [context.without_fallback().evidence, query.shown_turn_ids - fallback]
-
-
-def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:
-    """The k best hits of a plain search that count as evidence; `known` are its best hits, if it was made already."""
-    asked = k
-    while True:
-        hits, known = known if known is not None else reader.search(memory, [probe], asked)[0], None
-        kept = [hit for hit in hits if hit.is_evidence]
-        if len(kept) >= k or len(hits) < asked:
-            return kept[:k]
-        asked *= 4
-
-
-def collect_write_results(program: MemoryProgram, histories: Sequence[History]) -> dict[History, WriteResult]:
-    """How distinct histories were written, whose memories are in the cache where anything was asked to write them.
-
-    Histories that begin alike share their first nodes: what these took, and what failed there, is counted once.
-    """
-    found, seen = dict[History, WriteResult](), set[int]()
-    for history in histories:
-        nodes, failures = [], list[Failure]()
-        spent = Usage()
-        if program.method.writer.calls_model:
-            # An error has failed all questions about the history, and is counted with these.
-            try:
-                nodes = program.remember(history).ancestors()
-            except ExternalError as error:
-                spent = error.usage
-            except (Exception, SystemExit):
-                pass
-        fresh = [node for node in nodes if id(node) not in seen]
-        seen.update(map(id, fresh))
-        for node in fresh:
-            where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
-            failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-        spent = sum((node.usage for node in fresh), spent)
-        words, operations = None, dict[str, int]()
-        if nodes and program.method.reader.is_search_free:
-            memory = nodes[-1].memory
-            words = count_memory_words(memory)
-            operations = dict(memory.operations)
-        store_writes = len(history) if nodes and program.method.writes_stores else 0
-        found[history] = WriteResult(tuple(failures), spent, words, operations, store_writes)
-    return found
-
-
-@dataclass(frozen=True)
-class _Written:
-    """How the distinct histories of some questions were written, taken together."""
-
-    failures: tuple[Failure, ...]
-    taken: Usage
-    histories: int
-    words: float | None
-    """Mean length of a memory; None where none could be read."""
-    operations: Mapping[str, int]
-    store_writes: int
-
-
-def _all_written(
-    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, WriteResult]
-) -> _Written:
-    """Return how the histories of questions were written, some of which `writes` says.
-
-    Where questions about one history have what came since written too, that history counts once, as its last question
-    has it.
-    """
-    known = {program.history_of(example): writes[str(example.id)] for example in examples if str(example.id) in writes}
-    whole: dict[History, History] = {}
-    histories: dict[History, None] = {}
-    for example in examples:
-        past = program.history_of(example)
-        histories[past] = None
-        if len(past) >= len(whole.get(example.history, ())):
-            whole[example.history] = past
-    with dspy.context(trace=None, disable_history=True):
-        known |= collect_write_results(program, [history for history in histories if history not in known])
-
-    failures: list[Failure] = []
-    taken = Usage()
-    store_writes = 0
-    for history in histories:
-        failures += known[history].failures
-        taken += known[history].usage
-        store_writes += known[history].store_writes
-
-    lengths: list[int] = []
-    operations: Counter[str] = Counter()
-    for history in whole.values():
-        operations.update(known[history].operations)
-        words = known[history].words
-        if words is not None:
-            lengths.append(words)
-    mean_length = sum(lengths) / len(lengths) if lengths else None
-    return _Written(tuple(failures), taken, len(whole), mean_length, dict(operations), store_writes)
+        notes = evaluator.target.notes if isinstance(evaluator.target, RecordedAnswers) else []
+        evaluator.keep_page(
+            tracker,
+            {"split": part},
+            program,
+            {"score": evaluation},
+            f"questions: {part}",
+            notes=notes,
+            changes=prompt_changes(predictor_states(program), predictor_states(program)),
+        )
+        programs = [ProgramPrompts(program)]
+        traces = run.config.execution.traces
+        log_details(tracker, benchmark, evaluation, programs, "evaluation", traces)
+    return evaluation

@@ -1,10 +1,22 @@
-"""Resolves the name of an external system to score: `module:name`, an endpoint, a file of answers, `system:NAME`.
+"""Find what the name of an external system stands for, and read answers that were made elsewhere.
 
-It is `system:NAME`, a shipped adapter of somebody's memory system, `module:thing` or a URL
-(`programs.external.target`), or a file of answers that were made elsewhere: results of a public harness
-(`exports.leaderboards`), or JSON lines:
+What can be scored beside our methods, and how users name it:
 
-    {"id": "conv-26:17", "answer": "in Lisbon", "recalled": ["I moved to Lisbon.", {"id": "D3:11", "text": "..."}]}
+| name                         | what it is                                                       |
+|------------------------------|------------------------------------------------------------------|
+| `system:NAME`                | a shipped adapter of somebody's memory system                    |
+| `module:attribute`, or a URL | the user's own store or agent (`programs.external.target`)       |
+| a file (`.jsonl`)            | recorded answers, one JSON object a line                         |
+| a file (`.json`, `.json.gz`) | results of a public harness (`exports.leaderboards` writes them) |
+
+A line of recorded answers:
+
+    {"id": "conv-26:17", "answer": "in Lisbon", "recalled": ["I moved to Lisbon."]}
+
+Example:
+    recorded = RecordedAnswers("answers.jsonl")
+    examples = recorded.attach_answers(benchmark, benchmark.test)
+    program = build_external_program(recorded, "answers.jsonl", benchmark.task)
 """
 
 from __future__ import annotations
@@ -12,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,214 +38,377 @@ from ..engines.call_context import record_usage
 from ..engines.usage import Usage
 from ..errors import DataError, UserError
 from ..programs.external.signatures import check_store
-from ..programs.external.target import URL_PREFIXES, load_target, parameters, takes_embedder, target_kind
+from ..programs.external.target import (
+    URL_PREFIXES,
+    load_target,
+    parameters,
+    takes_embedder,
+    target_kind,
+)
 from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
 from ..records import History, Query, read_json
 from ..text import one_line
 
-ANSWERS = (".jsonl", ".json", ".json.gz")
-SYSTEM = "system:"
-FIELD = "recorded"
-"""The input under which a question carries its recorded answer."""
-Count = Annotated[int, Field(ge=0, le=10**12)]
+ANSWER_FILE_ENDINGS = (".jsonl", ".json", ".json.gz")
+"""A name that ends so is a file of answers."""
+
+SYSTEM_PREFIX = "system:"
+"""A name that begins so is a shipped adapter."""
+
+ANSWER_FIELD = "recorded"
+"""The input of a question that holds its recorded answer."""
+
+_Count = Annotated[int, Field(ge=0, le=10**12)]
+
+_AMB_ID_SEPARATORS = {"locomo": "_q", "beam": "_"}
+"""What amb writes for the colons of our question ids, by benchmark."""
 
 
 class RecordedAnswer(BaseModel):
-    """One line."""
+    """The answer to one question, a line of a file."""
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
     id: str
-    """Of the question."""
+    """The id of the question."""
     answer: str | list[str] | None = None
     error: str | None = None
     """Why the question failed, in the place of an answer."""
     recalled: tuple[str | dict[str, Any], ...] | None = None
-    """What it rests on, as a search finds it (`programs.external`); None where it is not said."""
-    calls: Count = 0
-    input_tokens: Count = 0
-    output_tokens: Count = 0
+    """What the answer rests on, as a search of a store returns it; None if that is not known."""
+    calls: _Count = 0
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
     cost: NonNegativeFloat | None = None
+    """US dollars; None if not known."""
     seconds: NonNegativeFloat = 0.0
 
 
 class HarnessResult(Row):
-    """What a public harness keeps of one question."""
+    """What a public harness (amb or omnimemeval) keeps of one question."""
 
     query_id: str = ""
     query: Verbatim = Field(validation_alias=AliasChoices("query", "question"))
     answer: Words
     golden_answer: Any = None
     context: Words = ""
+    """What was recalled, as one text."""
     skip_reason: Words = ""
+    """Why the question failed; "" if it was answered."""
     search_duration_ms: NonNegativeFloat | None = None
     response_duration_ms: NonNegativeFloat | None = None
 
-    def recorded(self, id: str) -> RecordedAnswer:
-        """As the recorded answer to a question."""
-        said: Any = {"error": self.skip_reason} if self.skip_reason else {"answer": self.answer}
-        seconds = ((self.search_duration_ms or 0) + (self.response_duration_ms or 0)) / 1000
-        return RecordedAnswer(id=id, recalled=(self.context,) if self.context else None, seconds=seconds, **said)
+    def to_recorded_answer(self, question_id: str) -> RecordedAnswer:
+        """Return the result as the recorded answer to the question of this id."""
+        milliseconds = (self.search_duration_ms or 0) + (self.response_duration_ms or 0)
+        is_skipped = bool(self.skip_reason)
+        return RecordedAnswer(
+            id=question_id,
+            answer=None if is_skipped else self.answer,
+            error=self.skip_reason if is_skipped else None,
+            recalled=(self.context,) if self.context else None,
+            seconds=milliseconds / 1000,
+        )
 
 
-def harness_id(benchmark: str, example: dspy.Example) -> str:
-    """What amb calls a question."""
-    marks = {"locomo": "_q", "beam": "_"}
-    return str(example.id).rpartition("/")[2].replace(":", marks.get(benchmark, ":"))
+def amb_question_id(benchmark: str, example: dspy.Example) -> str:
+    """Return what amb calls a question of a benchmark."""
+    question_id = str(example.id).rpartition("/")[2]
+    return question_id.replace(":", _AMB_ID_SEPARATORS.get(benchmark, ":"))
 
 
-def read_results(path: Path) -> list[HarnessResult]:
-    """The results in a file of amb or omnimemeval.
+def read_harness_results(path: Path) -> list[HarnessResult]:
+    """Read the results in a file of amb or omnimemeval.
 
     Raises:
-        DataError: It is none; the message has the number of the result.
+        DataError: It is no such file; the message has the number of the result.
     """
-    raw = read_json(path)
-    listed = raw.get("results") if isinstance(raw, dict) else None
-    if isinstance(raw, dict) and not isinstance(listed, list):  # by conversation; of LongMemEval each has one question
-        listed = [each for asked in raw.values() for each in (asked if isinstance(asked, list) else [asked])]
-    if not listed:
+    values = _list_results(read_json(path))
+    if not values:
         raise DataError(f"{path}: holds no results as amb or omnimemeval write them")
-    note = raise_on_fatal(path)
-    found = [Location(note, f"result {number}").validate(HarnessResult, each) for number, each in enumerate(listed, 1)]
-    return [each for each in found if each is not None]
+
+    on_finding = raise_on_fatal(path)
+    results: list[HarnessResult] = []
+    for number, value in enumerate(values, 1):
+        result = Location(on_finding, f"result {number}").validate(HarnessResult, value)
+        if result is not None:
+            results.append(result)
+    return results
 
 
-def matched(results: Sequence[HarnessResult], benchmark: Benchmark) -> dict[str, RecordedAnswer]:
-    """The answers by our ids of the questions, which are found by their words, or by amb's ids.
+def _list_results(content: Any) -> list[Any]:
+    """Return the results in the content of a harness's file; an empty list if it has none."""
+    if not isinstance(content, dict):
+        return []
+    if isinstance(content.get("results"), list):
+        # amb keeps all results in one list.
+        return content["results"]
 
-    Of questions with the same words the one of that id is meant, or of that gold answer.
+    # omnimemeval keeps them by conversation. A conversation of LongMemEval has one question, and
+    # stands for it without a list.
+    results: list[Any] = []
+    for value in content.values():
+        if isinstance(value, list):
+            results.extend(value)
+        else:
+            results.append(value)
+    return results
+
+
+@dataclass(frozen=True)
+class _KnownQuestion:
+    """What a question of a benchmark is recognised by."""
+
+    id: str
+    amb_id: str
+    gold: str
+
+    def matching_fields(self, result: HarnessResult) -> tuple[bool, bool]:
+        """Return whether the id, and whether the gold answer, of a result are those of this one."""
+        return self.amb_id == result.query_id, self.gold == str(result.golden_answer)
+
+
+def match_answers(
+    results: Sequence[HarnessResult], benchmark: Benchmark
+) -> dict[str, RecordedAnswer]:
+    """Return the answers to questions of a benchmark, by our ids of the questions.
+
+    A question is found by its words. If several have the same words, the one is taken that has the
+    id of the result, or else its gold answer. A result with other words is found by amb's id.
+    Results of no question are left out.
     """
-    ids, asked = dict[str, str](), dict[str, list[tuple[str, str, str]]]()
+    ids_by_amb_id: dict[str, str] = {}
+    questions_by_words: dict[str, list[_KnownQuestion]] = {}
     for example in benchmark.examples:
-        id, theirs = str(example.id), harness_id(benchmark.name, example)
-        ids[theirs] = id
-        asked.setdefault(one_line(example.question), []).append((id, theirs, str(example.get("answer"))))
-    found: dict[str, RecordedAnswer] = {}
-    for each in results:
-        same = [known for known in asked.get(one_line(each.query), ()) if known[0] not in found]
-        best = max(same, key=lambda one: (one[1] == each.query_id, one[2] == str(each.golden_answer)), default=None)
-        id = best[0] if best else ids.get(each.query_id)
-        if id is not None:
-            found.setdefault(id, each.recorded(id))
-    return found
+        amb_id = amb_question_id(benchmark.name, example)
+        question = _KnownQuestion(str(example.id), amb_id, str(example.get("answer")))
+        ids_by_amb_id[amb_id] = question.id
+        questions_by_words.setdefault(one_line(example.question), []).append(question)
+
+    answers: dict[str, RecordedAnswer] = {}
+    for result in results:
+        same_words = questions_by_words.get(one_line(result.query), [])
+        unanswered = [question for question in same_words if question.id not in answers]
+        if unanswered:
+            best = max(unanswered, key=lambda question: question.matching_fields(result))
+            question_id = best.id
+        else:
+            question_id = ids_by_amb_id.get(result.query_id)
+
+        if question_id is not None and question_id not in answers:
+            answers[question_id] = result.to_recorded_answer(question_id)
+    return answers
 
 
-class Answers:
-    """A file of answers; called as whatever answers, it gives that of a question.
+class RecordedAnswers:
+    """A file of answers, which is scored like an agent: it "answers" with what it holds.
 
     Args:
-        path: The file.
+        path: A file of JSON lines, or of a public harness.
 
     Raises:
-        DataError: It is not such a file; the message has the line. Of `given`: it does not fit the benchmark.
+        DataError: It is no such file; the message has the line.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self.rows, self.notes = Path(path), dict[str, RecordedAnswer](), list[str]()
-        self.results = None if self.path.suffix == ".jsonl" else read_results(self.path)
-        lines = json_rows(self.path, RecordedAnswer, raise_on_fatal(self.path)) if self.results is None else ()
-        for number, _, row in lines:
-            if row.answer is None and row.error is None:
-                told = "has no answer; give `answer`, or `error` where the question failed"
-                raise DataError(f"{path}: line {number}: {told}")
-            if self.rows.setdefault(row.id, row) is not row:
-                raise DataError(f"{path}: line {number}: id {row.id!r} was there already; keep one")
+        self.path = Path(path)
+        self.answers: dict[str, RecordedAnswer] = {}
+        """The answers by question; those of a harness once `attach_answers` matched them."""
+        self.notes: list[str] = []
+        """What the page of the run says of the file."""
+        self._harness_results: list[HarnessResult] | None = None
+
+        if self.path.suffix == ".jsonl":
+            self.answers = _read_answers(self.path)
+        else:
+            self._harness_results = read_harness_results(self.path)
+
+        # `build_external_program` takes this attribute into the settings of the program: the
+        # answers of another file are another program's.
         self.version = {"sha256": hashlib.sha256(self.path.read_bytes()).hexdigest()}
-        """Setting of a program of these answers: those of another file are another program's."""
 
     def __call__(self, history: History, question: str, query: Query) -> Any:
-        """The recorded answer to a question, and what was recalled for it."""
-        found: RecordedAnswer | None = query.extra.get(FIELD)
-        if found is None:
-            raise ExternalError("recorded answers answer the questions of an evaluation, no other ones")
-        unpriced = found.calls if found.cost is None else 0
-        tokens = found.input_tokens, found.output_tokens
-        record_usage(Usage(found.calls, *tokens, found.cost or 0.0, unpriced, found.seconds))
-        if found.answer is None:
-            raise ExternalError(found.error or "no answer")
-        return found.answer, found.recalled
-
-    def attach_answers(self, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """The questions with their answers; every line has to be of a question of the benchmark.
-
-        Of a harness's results those are taken that are of its questions; `notes` say how many are left out.
+        """Return the recorded answer to a question, and what was recalled for it.
 
         Raises:
-            UserError: The benchmark's answers are conversations, which cannot be recorded so.
+            ExternalError: There is none, or an error was recorded.
+        """
+        recorded: RecordedAnswer | None = query.extra.get(ANSWER_FIELD)
+        if recorded is None:
+            raise ExternalError(
+                "recorded answers answer the questions of an evaluation, no other ones"
+            )
+
+        usage = Usage(
+            calls=recorded.calls,
+            input_tokens=recorded.input_tokens,
+            output_tokens=recorded.output_tokens,
+            cost=recorded.cost or 0.0,
+            unpriced=recorded.calls if recorded.cost is None else 0,
+            seconds=recorded.seconds,
+        )
+        record_usage(usage)
+        if recorded.answer is None:
+            raise ExternalError(recorded.error or "no answer")
+        return recorded.answer, recorded.recalled
+
+    def attach_answers(
+        self, benchmark: Benchmark, examples: Sequence[dspy.Example]
+    ) -> list[dspy.Example]:
+        """Return the questions with their answers as a further input.
+
+        In a file of JSON lines, every question needs a line, and every line a question of the
+        benchmark. A file of a harness may hold other questions and lack some: only those that it
+        has are returned, and `notes` say how many are left out.
+
+        Raises:
+            UserError: The benchmark is a conversation, of which no single answer can be recorded.
+            DataError: The file does not fit the benchmark.
         """
         if benchmark.interaction is not None:
-            raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
-        if self.results is not None:
-            self.rows, count = matched(self.results, benchmark), len(examples)
-            examples = [example for example in examples if str(example.id) in self.rows]
-            if not examples:
-                raise DataError(f"{self.path}: none of its {len(self.results)} answers is to a question that is asked")
-            told = f"{len(self.results) - len(self.rows)} of its {len(self.results)} answers are to no question of"
-            left = f"{count - len(examples)} of {count} questions have no answer there"
-            self.notes = [f"{self.path.name}: {told} {benchmark.name}; {left}"]
-        ids = [str(example.id) for example in examples]
-        strange = sorted(self.rows.keys() - {str(each.id) for each in benchmark.examples})
-        missing = [id for id in ids if id not in self.rows]
-        if strange:
-            wanted = f"those of the benchmark are like {ids[0]!r}"
-            raise DataError(f"{self.path}: id {strange[0]!r} is of no question ({len(strange)} such); {wanted}")
-        if missing:
-            told = f"id {missing[0]!r} is missing ({len(missing)} such)"
-            raise DataError(f"{self.path}: {told}; every question needs a line")
-        return [
-            example.copy(**{FIELD: self.rows[id]}).with_inputs(*example.inputs().keys(), FIELD)
-            for id, example in zip(ids, examples, strict=True)
+            problem = "there is nothing to record one answer of"
+            raise UserError(f"{benchmark.name} is a simulated conversation: {problem}")
+        if self._harness_results is not None:
+            examples = self._match_harness_results(self._harness_results, benchmark, examples)
+        self._check_ids(benchmark, examples)
+
+        answered: list[dspy.Example] = []
+        for example in examples:
+            answer = self.answers[str(example.id)]
+            with_answer = example.copy(**{ANSWER_FIELD: answer})
+            answered.append(with_answer.with_inputs(*example.inputs().keys(), ANSWER_FIELD))
+        return answered
+
+    def _match_harness_results(
+        self,
+        results: Sequence[HarnessResult],
+        benchmark: Benchmark,
+        examples: Sequence[dspy.Example],
+    ) -> list[dspy.Example]:
+        """Find the questions of a harness's results; return those that have an answer."""
+        self.answers = match_answers(results, benchmark)
+        answered = [example for example in examples if str(example.id) in self.answers]
+        if not answered:
+            raise DataError(
+                f"{self.path}: none of its {len(results)} answers is to a question that is asked"
+            )
+
+        unmatched = len(results) - len(self.answers)
+        unanswered = len(examples) - len(answered)
+        self.notes = [
+            f"{self.path.name}: {unmatched} of its {len(results)} answers are to no question of"
+            f" {benchmark.name}; {unanswered} of {len(examples)} questions have no answer there"
         ]
+        return answered
+
+    def _check_ids(self, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> None:
+        """Refuse answers to no question of the benchmark, and questions without an answer."""
+        ids = [str(example.id) for example in examples]
+        known_ids = {str(example.id) for example in benchmark.examples}
+
+        unknown_ids = sorted(self.answers.keys() - known_ids)
+        if unknown_ids:
+            problem = f"id {unknown_ids[0]!r} is of no question ({len(unknown_ids)} such)"
+            raise DataError(f"{self.path}: {problem}; those of the benchmark are like {ids[0]!r}")
+
+        missing_ids = [question_id for question_id in ids if question_id not in self.answers]
+        if missing_ids:
+            problem = f"id {missing_ids[0]!r} is missing ({len(missing_ids)} such)"
+            raise DataError(f"{self.path}: {problem}; every question needs a line")
+
+
+def _read_answers(path: Path) -> dict[str, RecordedAnswer]:
+    """Read a file of JSON lines; return the answers by question id.
+
+    Raises:
+        DataError: A line is no answer, or an id is there twice.
+    """
+    answers: dict[str, RecordedAnswer] = {}
+    for number, _, answer in json_rows(path, RecordedAnswer, raise_on_fatal(path)):
+        if answer.answer is None and answer.error is None:
+            problem = "has no answer; give `answer`, or `error` where the question failed"
+            raise DataError(f"{path}: line {number}: {problem}")
+        if answer.id in answers:
+            problem = f"id {answer.id!r} was there already; keep one"
+            raise DataError(f"{path}: line {number}: {problem}")
+        answers[answer.id] = answer
+    return answers
 
 
 def resolve_external(name: str) -> Any | None:
-    """What a name stands for, if that is no method of ours; of a shipped system its factory.
+    """Return what a name stands for; None for a method of Mempiler.
+
+    Returns:
+        `RecordedAnswers` for a file, a factory of stores for a shipped system, else the user's own
+        system (see `load_target`).
 
     Raises:
         UserError: There is no such system, module or file, or the system is not installed.
     """
-    if name.endswith(ANSWERS):
-        return Answers(name)
-    if not name.startswith(SYSTEM):
-        return load_target(name)
-    from ..systems.catalog import factory
+    if name.endswith(ANSWER_FILE_ENDINGS):
+        return RecordedAnswers(name)
+    if name.startswith(SYSTEM_PREFIX):
+        from ..systems.catalog import factory
 
-    return factory(name.removeprefix(SYSTEM))
+        return factory(name.removeprefix(SYSTEM_PREFIX))
+    return load_target(name)
 
 
-def in_subprocess(name: str, thing: Any) -> Any:
-    """A class or factory of stores that is named, in processes of its own, one for each history; else what it was.
+def isolate_stores(name: str, target: Any) -> Any:
+    """Let every store of a user's class or factory work in a process of its own.
 
-    One that asks for the run's embedder has it in this process only.
+    Everything else is returned as it is: shipped systems, which are in other processes already,
+    endpoints, agents, stores that exist already, and stores that ask for the run's embedder, which
+    is in this process only.
+
+    Args:
+        name: What the user named, e.g. "notes:Notes".
+        target: What the name stands for.
 
     Raises:
         UserError: The store cannot be made or called.
     """
-    made = isinstance(thing, type) or not hasattr(thing, "add")
-    if name.startswith((SYSTEM, *URL_PREFIXES)) or not made or target_kind(thing) == "answer" or takes_embedder(thing):
-        return thing
+    if name.startswith((SYSTEM_PREFIX, *URL_PREFIXES)):
+        return target
+    makes_stores = isinstance(target, type) or not hasattr(target, "add")
+    kind = target_kind(target)
+    if not makes_stores or kind == "answer" or takes_embedder(target):
+        return target
+
     from ..systems.catalog import isolated
 
-    # Here, since the process of a store shows no signatures.
-    check_store(thing, name)
-    make: Any = isolated(name, "folder" in parameters(thing))
-    make.asks = target_kind(thing) == "ask"
-    return make
+    # The store is checked here, since one in another process does not show its signatures.
+    check_store(target, name)
+    isolated_factory: Any = isolated(name, "folder" in parameters(target))
+    # `target_kind` looks for this attribute in a function that makes stores.
+    isolated_factory.asks = kind == "ask"
+    return isolated_factory
 
 
-def name_in_tables(thing: Any) -> str:
-    """The name of what is scored: `module:name`; of a file of answers without its folder, which is private."""
-    if isinstance(thing, Answers):
-        return thing.path.name
-    if isinstance(thing, MemoryProgram):
-        return thing.name
-    kind = thing if inspect.isroutine(thing) or isinstance(thing, type) else type(thing)
-    return thing if isinstance(thing, str) else f"{kind.__module__}:{kind.__qualname__}"
+def name_in_tables(target: Any) -> str:
+    """Return the name of what is scored, e.g. `module:name`.
+
+    The folder of a file of answers is left out: it is private.
+    """
+    if isinstance(target, RecordedAnswers):
+        return target.path.name
+    if isinstance(target, MemoryProgram):
+        return target.name
+    if isinstance(target, str):
+        return target
+    is_named = inspect.isroutine(target) or isinstance(target, type)
+    named = target if is_named else type(target)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
-def plannable(name: str) -> bool:
-    """Whether what something takes can be measured in advance, under another model."""
-    thing = resolve_external(name)
-    return thing is None or (target_kind(thing) == "answer" and not isinstance(thing, Answers))
+def can_be_planned(name: str) -> bool:
+    """Tell whether the calls of an evaluation can be counted in advance, under another model.
+
+    They can for methods, and for agents that answer from the whole history. What stores and
+    endpoints take is not known before, and a file of answers makes no calls.
+    """
+    target = resolve_external(name)
+    if target is None:
+        return True
+    return target_kind(target) == "answer" and not isinstance(target, RecordedAnswers)

@@ -1,8 +1,9 @@
-"""The options that compiling, evaluating and training share: keyword arguments in Python, options of the command line.
+"""The options that compiling, evaluating and training share, as arguments of Python functions.
 
-Example:
-    mempiler.evaluate("turn-rag", benchmark="locomo", data="locomo10.json", lm="openai/gpt-4.1-mini", max_usd=2)
-    mempiler evaluate turn-rag --benchmark locomo --data locomo10.json --lm openai/gpt-4.1-mini --max-usd 2
+    mempiler.evaluate("turn-rag", benchmark="locomo", data="locomo10.json", lm="offline", max_usd=2)
+    mempiler evaluate turn-rag --benchmark locomo --data locomo10.json --lm offline --max-usd 2
+
+`make_inputs` turns them into a `RunConfig`, beside which stand the objects among them.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from ..data.examples import ExampleBenchmark
 from ..engines.limits import Limits
 from ..engines.usage import Role
 from ..errors import UnknownNameError, UserError
-from .setup import RunConfig, Workers, replayed_setup
+from .config import RunConfig, Workers
+from .inputs import RunInputs
+from .repeating import with_replayed_models
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `compile`, `evaluate` and `train`; those that are left out have the defaults of the command line."""
+    """Options of `compile`, `evaluate` and `train`.
+
+    Those that are left out have the defaults of the command line.
+    """
 
     benchmark: str | Benchmark
-    """A benchmark by its name, or one that `mempiler.benchmark` returned, in the place of examples."""
+    """In the place of examples: a benchmark by its name, or one from `mempiler.benchmark`."""
     data: str | Path | None
     """The benchmark's file; the bundled sample if left out."""
     categories: str | Sequence[str | int] | None
@@ -35,7 +41,10 @@ class RunOptions(TypedDict, total=False):
     """Further options of the benchmark, e.g. {"length": "128k"}."""
 
     lm: str | dspy.BaseLM | None
-    """The model that answers: a name, or a `dspy.LM`. The model of `dspy.configure` if left out, else "offline"."""
+    """The model that answers: a name, or a `dspy.LM`.
+
+    If left out it is the model of `dspy.configure`, or else "offline".
+    """
     api_base: str | None
     """Address of an OpenAI-compatible server."""
     lm_set: Mapping[str, Any]
@@ -47,7 +56,8 @@ class RunOptions(TypedDict, total=False):
     """Judges answers, for metrics that need a judge."""
     judge_api_base: str | None
     answer_lm: str | dspy.BaseLM | None
-    """Answers from a memory that `lm` writes, in an evaluation or for the rewards of a training; `lm` if left out."""
+    """Answers from a memory that `lm` writes, in an evaluation or for the rewards of a training;
+    `lm` if left out."""
     answer_api_base: str | None
     embedder: str
     """"offline", "minilm", "e5", or the name of an embedding model."""
@@ -99,10 +109,15 @@ class RunOptions(TypedDict, total=False):
     """Whether progress is shown on standard error; True if left out."""
 
 
-_SETUP_FIELDS = {"set": "method_settings", "lm_set": "lm_settings"}
-"""Options that a setup keeps under another name."""
+_MAPPINGS = ("set", "lm_set", "benchmark_set")
+"""Options that hold settings by name."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
-_MODELS: Mapping[str, Role] = {"lm": "task", "prompt_lm": "prompt", "judge_lm": "judge", "answer_lm": "answer"}
+_MODELS: Mapping[str, Role] = {
+    "lm": "task",
+    "prompt_lm": "prompt",
+    "judge_lm": "judge",
+    "answer_lm": "answer",
+}
 """The role of each option that may hold a model."""
 
 
@@ -117,83 +132,101 @@ class Questions:
     """A function, or the name of a metric; for a benchmark too."""
 
     @property
-    def given(self) -> bool:
+    def has_examples(self) -> bool:
         """Whether there are examples."""
         return any(part is not None for part in (self.trainset, self.valset, self.testset))
 
     def benchmark(self, seed: int) -> ExampleBenchmark:
         """Make a benchmark of the examples."""
-        return ExampleBenchmark.from_examples(self.trainset or (), self.valset, self.testset, self.metric, seed)
+        return ExampleBenchmark.from_examples(
+            self.trainset or (), self.valset, self.testset, self.metric, seed
+        )
 
 
-def make_setup(
+def make_inputs(
     options: Mapping[str, Any],
     questions: Questions | None = None,
     arguments: Collection[str] = (),
-) -> RunConfig:
-    """Return the setup of a run.
+) -> RunInputs:
+    """Return what a run is started with.
 
     Args:
         options: Those of `RunOptions`.
         questions: The user's own, which then stand in the place of a benchmark.
-        arguments: What the called function takes beside these options. The message about an unknown option may
-            suggest one of them.
+        arguments: What the called function takes beside these options. The message about an unknown
+            option may suggest one of them.
 
     Raises:
-        UserError: An option is unknown or does not fit, or there are neither questions nor a benchmark, or both.
+        UserError: An option is unknown or does not fit, or there are neither questions nor a
+            benchmark, or both.
     """
     _refuse_unknown(options, arguments)
     questions = questions or Questions()
     values = {name: value for name, value in options.items() if name != "progress"}
-    limits = _take_limits(values)
-    names, models = _take_models(values)
-    benchmark, own_questions = _take_benchmark(values, questions)
 
-    benchmark_options = dict(values.pop("benchmark_set", None) or {})
-    categories = values.pop("categories", None)
-    if categories:
-        benchmark_options["categories"] = categories
-    if questions.metric is not None and own_questions is None:
+    limits = _take_limits(values)
+    names, user_models = _take_models(values)
+    benchmark, user_benchmark = _take_benchmark(values, questions)
+    if questions.metric is not None and user_benchmark is None:
         if not isinstance(questions.metric, str):
-            raise UserError("metric: a function scores examples of your own; of a benchmark, name one of its metrics")
-        benchmark_options["metric"] = questions.metric
+            raise UserError(
+                "metric: a function scores examples of your own;"
+                " of a benchmark, name one of its metrics"
+            )
+        values["metric"] = questions.metric
+    values["categories"] = _joined(values.get("categories"))
     if values.get("data") is not None:
         values["data"] = str(values["data"])
+    for name in _MAPPINGS:
+        settings = values.get(name)
+        if settings is None or isinstance(settings, Mapping):
+            values[name] = dict(settings or {})
 
-    fields = {_SETUP_FIELDS.get(name, name): value for name, value in values.items()}
-    setup = RunConfig(
-        benchmark=benchmark,
-        questions=own_questions,
-        options=benchmark_options,
-        limits=limits,
-        models=models,
-        **names,
-        **fields,
-    )
-    return replayed_setup(setup, lambda name: options.get(name) is not None)
+    config = RunConfig.from_options(benchmark=benchmark, **limits.as_dict(), **names, **values)
+    inputs = RunInputs(config, user_benchmark, user_models)
+    return with_replayed_models(inputs, lambda name: options.get(name) is not None)
+
+
+def _joined(categories: str | Sequence[str | int] | None) -> str | None:
+    """Return categories with commas between them; None for all."""
+    if not categories:
+        return None
+    if isinstance(categories, str):
+        return categories
+    return ",".join(str(category) for category in categories)
 
 
 def _refuse_unknown(options: Mapping[str, Any], arguments: Collection[str]) -> None:
+    """Refuse options that no function has."""
     for name in options:
         if name not in RunOptions.__annotations__:
             raise UnknownNameError("option", name, [*RunOptions.__annotations__, *arguments])
 
 
 def _take_limits(values: dict[str, Any]) -> Limits:
-    single = {name: values.pop(name, None) for name in _LIMITS}
+    """Take the limits out of the values: one object, or single ones, but not both."""
+    single_limits = {name: values.pop(name, None) for name in _LIMITS}
     limits = values.pop("limits", None)
     if limits is None:
-        return Limits(**single)
+        return Limits(**single_limits)
     if not isinstance(limits, Limits):
         raise UserError(f"limits = {limits!r:.100}: give mempiler.Limits(...)")
-    for name, value in single.items():
+    for name, value in single_limits.items():
         if value is not None:
-            raise UserError(f"{name} = {value}: give it in limits=Limits({name}=...), or leave limits out")
+            raise UserError(
+                f"{name} = {value}: give it in limits=Limits({name}=...), or leave limits out"
+            )
     return limits
 
 
-def _take_models(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[Role, dspy.BaseLM]]:
-    """Return the names of the models by option, and by role the objects among them."""
+def _take_models(
+    values: dict[str, Any],
+) -> tuple[dict[str, str | None], dict[Role, dspy.BaseLM]]:
+    """Take the models out of the values.
+
+    Returns:
+        The names of the models by option, and by role the objects among them.
+    """
     names: dict[str, str | None] = {}
     models: dict[Role, dspy.BaseLM] = {}
     for option, role in _MODELS.items():
@@ -206,20 +239,28 @@ def _take_models(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[Ro
         elif model is None or isinstance(model, str):
             names[option] = model
         else:
-            raise UserError(f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}")
+            raise UserError(
+                f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}"
+            )
     return names, models
 
 
 def _take_benchmark(values: dict[str, Any], questions: Questions) -> tuple[str, Benchmark | None]:
-    """Return the name of the benchmark, and the benchmark itself where it is an object."""
+    """Take the benchmark out of the values.
+
+    Returns:
+        Its name, and the benchmark itself where it is an object or made of examples.
+    """
     benchmark = values.pop("benchmark", None)
-    if benchmark is not None and questions.given:
+    if benchmark is not None and questions.has_examples:
         raise UserError("give either examples (trainset, valset, testset) or a benchmark, not both")
     if isinstance(benchmark, Benchmark):
         return benchmark.name, benchmark
     if benchmark is not None:
         return str(benchmark), None
-    if not questions.given:
-        raise UserError("nothing to ask: give examples (trainset=[dspy.Example(...)]) or benchmark='locomo'")
-    own = questions.benchmark(values.get("seed", 0))
-    return own.name, own
+    if not questions.has_examples:
+        raise UserError(
+            "nothing to ask: give examples (trainset=[dspy.Example(...)]) or benchmark='locomo'"
+        )
+    user_benchmark = questions.benchmark(values.get("seed", 0))
+    return user_benchmark.name, user_benchmark

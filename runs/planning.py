@@ -1,8 +1,8 @@
 """`--plan`: estimates LM calls, tokens, cost and minutes of a run before any paid call.
 
 The start program runs on a few questions under the offline engine, which shows how many calls a question and an item
-take, and how long their prompts are; `estimate_cost` turns an optimizer's settings into a range of program runs. Calls that a
-cache answers are part of the range; corrections, retries and judges are not.
+take, and how long their prompts are; an optimizer's `call_bounds` says how many questions it asks at least and at most.
+Corrections, retries and judges are not part of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..engines.prices import token_prices
 from ..engines.usage import Usage
 from ..errors import UserError
 from ..optimizers.compile import CompileConfig, plan_job
-from ..optimizers.cost_estimate import NOTHING, Range, estimate_cost
+from ..optimizers.call_bounds import NOTHING, Range
 from ..optimizers.logo_grpo.journal import FILE
 from ..optimizers.logo_grpo.policy import questions_by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
@@ -44,13 +44,14 @@ from ..programs.adapter import adapter as make_adapter
 from ..programs.cache import MemoryCache
 from ..programs.program import MemoryProgram
 from ..records import History, read_json
-from .experiment import Part, chosen_examples
-from .external import plannable
+from .config import RunConfig
+from .evaluate import Part, chosen_examples
+from .external import can_be_planned
 from .folder import RunFolder
+from .inputs import RunInputs
+from .program_address import program_folder
 from .results_folder import results_folder
-from .registry import program_folder
 from .run import Run
-from .setup import RunConfig
 from .split_plan import SplitPlan, plan_split
 
 SAMPLED_ITEMS = 3
@@ -112,11 +113,11 @@ def _largest(devices: Iterable[DeviceUse]) -> tuple[DeviceUse, ...]:
     return tuple(largest.values())
 
 
-def plan_evaluate(name: Any, setup: RunConfig, part: Part = "all") -> Plan:
+def plan_evaluate(name: Any, inputs: RunInputs, part: Part = "all") -> Plan:
     """The plan of an evaluation."""
-    benchmark = setup.load()
-    examples = chosen_examples(setup, benchmark, part)
-    program = start_program(name, setup, benchmark)
+    benchmark = inputs.benchmark
+    examples = chosen_examples(inputs, part)
+    program = start_program(name, inputs, benchmark)
     size = _measured(program, benchmark, examples)
     questions, writing = len(examples), _writing(program, examples, size)
     phases = {
@@ -124,99 +125,109 @@ def plan_evaluate(name: Any, setup: RunConfig, part: Part = "all") -> Plan:
         "writing memories": Range(0.8, 1.25).times(writing.calls),
     }
     tokens = Range(0.7, 1.4).times(questions * size.read_tokens + writing.tokens)
-    return _plan(phases, tokens, size, setup)
+    return _plan(phases, tokens, size, inputs.config)
 
 
-def plan_compile(method: Any, setup: RunConfig, how: CompileConfig) -> Plan:
+def plan_compile(method: Any, inputs: RunInputs, how: CompileConfig) -> Plan:
     """The plan of a compile: scoring before and after, and the optimizer between; checks the optimizer's needs, too."""
-    benchmark = setup.load(compiling=True)
-    split = setup.split(benchmark)
-    program = start_program(method, setup, benchmark)
+    config = inputs.config
+    benchmark = inputs.benchmark_for_compiling()
+    split = inputs.split()
+    program = start_program(method, inputs, benchmark)
     with dspy.context(lm=language_model()):
-        job = plan_job(program, benchmark, split.train, replace(how, seed=setup.seed, threads=setup.threads))
+        how = replace(how, seed=config.data.seed, threads=config.execution.threads)
+        job = plan_job(program, benchmark, split.train, how)
     size = _measured(program, benchmark, split.train, conversing=False)
     visible = {name for name, _ in job.student.named_predictors()}
-    done = estimate_cost(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))
+    bounds = how.make_optimizer().call_bounds(job)
+    if bounds is None:
+        raise UserError(f"{how.optimizer}: what it takes is not known before; leave --plan out, and set --max-calls")
     # Whether the optimizer may change writing prompts, so that memories are written anew.
     rewrites = bool(visible & program.writer_names()) and how.optimizer not in ("labeled", "knn")
     learned, held = [*job.train, *job.val], _writing(program, [*split.dev, *split.test], size).calls
-    written = done.writings if rewrites else Range(min(1, done.writings.low), min(1, done.writings.high))
+    written = bounds.memory_writings
+    if not rewrites:
+        written = Range(min(1, written.low), min(1, written.high))
     before = (len(split.dev) + len(split.test)) * size.read_calls
     phases = {
         "scoring before": Range(before + held * 0.8, before + held * 1.25),
         # Of the calls that a question takes, recalling takes all but the answer; of tried questions it is known then.
-        f"optimizing on {len(learned)} questions": done.runs.times(size.read_calls)
-        + Range(0, done.recalls.high).times(max(0.0, size.read_calls - 1)),
+        f"optimizing on {len(learned)} questions": bounds.answers.times(size.read_calls)
+        + Range(0, bounds.recalls.high).times(max(0.0, size.read_calls - 1)),
         "writing training memories": Range(written.low * 0.8, written.high * 1.25).times(
             _writing(program, learned, size).calls
         ),
-        "proposals": done.proposals,
+        "proposals": bounds.proposals,
         # On dev and test, whether the result is kept or refused.
         "scoring after": Range(before, before + (held * 1.25 if rewrites else 0.0)),
     }
     calls = sum(phases.values(), NOTHING)
     # Demos make prompts longer: up to four times, as measured with 16 demos.
     tokens = Range(calls.low * size.each * 0.7, calls.high * size.each * 4)
-    return replace(_plan(phases, tokens, size, setup), split=plan_split(setup))
+    return replace(_plan(phases, tokens, size, config), split=plan_split(inputs))
 
 
-def plan_train(method: Any, setup: RunConfig, config: TrainingConfig) -> Plan:
+def plan_train(method: Any, inputs: RunInputs, training: TrainingConfig) -> Plan:
     """The plan of a training: its steps and validations, and the test questions before and after.
 
     A budget of tokens says how many completions there can be, not how long they are. Hours follow from the completions
     a second of the last training of this model that is kept here, cost from the course's `usd_per_hour`.
     """
-    benchmark = setup.load()
-    split = setup.split(benchmark)
-    program, settings = start_program(method, setup, benchmark), config.training(0)
+    config = inputs.config
+    benchmark = inputs.benchmark
+    split = inputs.split()
+    program, settings = start_program(method, inputs, benchmark), training.training(0)
     size = _measured(program, benchmark, split.train)
     scored = _written(program, split.test, size)
     checked = _written(program, split.dev, size).times(1 + settings.samples)
-    steps, calls = _steps(settings, config.answer_tokens, split.train, size)
+    steps, calls = _steps(settings, training.answer_tokens, split.train, size)
     stages = len(settings.curriculum.horizons)
     checks = Range(1, steps.high // settings.validate_every + stages + 1)
     validated = Range(checked.low * checks.low, checked.high * checks.high)
     phases = {"scoring before": scored, "training": calls, "validating": validated, "scoring after": scored}
     calls = sum(phases.values(), NOTHING)
     tokens = Range(calls.low * size.each * 0.5, calls.high * size.each * 2)
-    found = replace(_plan(phases, tokens, size, setup), split=plan_split(setup), devices=_devices(setup, config, size))
-    rate = trained_rate(setup.lm)
+    found = replace(
+        _plan(phases, tokens, size, config), split=plan_split(inputs), devices=_devices(config, training, size)
+    )
+    rate = trained_rate(config.models.task.name)
     if rate is None:
         return found
     seconds = found.calls.times(1 / rate)
-    usd = found.usd if config.usd_per_hour is None else seconds.times(config.usd_per_hour / 3600)
+    usd = found.usd if training.usd_per_hour is None else seconds.times(training.usd_per_hour / 3600)
     return replace(found, minutes=seconds.times(1 / 60), usd=usd)
 
 
-def _devices(setup: RunConfig, config: TrainingConfig, size: _Size) -> tuple[DeviceUse, ...]:
+def _devices(config: RunConfig, training: TrainingConfig, size: _Size) -> tuple[DeviceUse, ...]:
     """Return the memory that a training takes on each GPU, with that of the servers which it asks."""
-    shape = model_shape(setup.lm.removeprefix(LOCAL)) if is_local(setup.lm) and setup.lm != TINY else None
+    lm = config.models.task.name
+    shape = model_shape(lm.removeprefix(LOCAL)) if is_local(lm) and lm != TINY else None
     if shape is None:
         return ()
-    trainer = Reinforcement.parse(config.trainer_settings)
+    trainer = Reinforcement.parse(training.trainer_settings)
     asks_vllm = bool(trainer.trl.get("use_vllm"))
     # As TRL has it where nothing is said.
     is_colocated = asks_vllm and trainer.trl.get("vllm_mode", "colocate") == "colocate"
-    training = TrainingMemory(
+    training_memory = TrainingMemory(
         shape,
-        gpus=config.train_gpus or started_processes(),
+        gpus=training.train_gpus or started_processes(),
         sharded=bool(trainer.trl.get("fsdp")),
         rows=trainer.micro_batch_size,
-        tokens=_longest_row(config, size),
-        lora=config.lora,
+        tokens=_longest_row(training, size),
+        lora=training.lora,
         has_reference=trainer.beta > 0,
         is_checkpointed=trainer.gradient_checkpointing,
         colocated=float(trainer.trl.get("vllm_gpu_memory_utilization", COLOCATED_SHARE)) if is_colocated else 0.0,
-        capacity=config.gpu_memory,
+        capacity=training.gpu_memory,
     )
-    devices = [training.use()]
+    devices = [training_memory.use()]
     if asks_vllm and not is_colocated:
         weights = shape.parameters * HALF_BYTES / GIGABYTE
-        devices.append(vllm_use("sampling", config.sampling_gpus or 1, weights, config.gpu_memory))
-    if config.answer_lm and config.reader_gpus:
-        weights = reader_gigabytes(config.answer_lm)
-        share = None if weights is None else weights / config.reader_gpus
-        devices.append(vllm_use("answers for rewards", config.reader_gpus, share, config.gpu_memory))
+        devices.append(vllm_use("sampling", training.sampling_gpus or 1, weights, training.gpu_memory))
+    if training.answer_lm and training.reader_gpus:
+        weights = reader_gigabytes(training.answer_lm)
+        share = None if weights is None else weights / training.reader_gpus
+        devices.append(vllm_use("answers for rewards", training.reader_gpus, share, training.gpu_memory))
     return tuple(devices)
 
 
@@ -273,7 +284,7 @@ def _written(program: MemoryProgram, examples: Sequence[dspy.Example], size: _Si
     return Range(reads + writes * 0.5, reads + writes * 1.5)
 
 
-def start_program(name: Any, setup: RunConfig, benchmark: Benchmark) -> MemoryProgram:
+def start_program(name: Any, inputs: RunInputs, benchmark: Benchmark) -> MemoryProgram:
     """A method's program or a saved one as a run begins with it.
 
     Raises:
@@ -281,11 +292,12 @@ def start_program(name: Any, setup: RunConfig, benchmark: Benchmark) -> MemoryPr
     """
     is_saved = isinstance(name, str) and program_folder(name) is not None
     if not is_saved:
-        if isinstance(name, str) and not plannable(name):
+        if isinstance(name, str) and not can_be_planned(name):
             raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
         # The offline embedder replaces a paid one: the recalled context has the same size.
-        setup = replace(setup, embedder=OFFLINE, embedder_api_base=None)
-    return Run(setup, Meter(), BudgetGuard(), RunFolder(Path())).program(name, benchmark, MemoryCache())
+        offline_config = inputs.config.with_options(embedder=OFFLINE, embedder_api_base=None)
+        inputs = replace(inputs, config=offline_config)
+    return Run(inputs, Meter(), BudgetGuard(), RunFolder(Path())).program(name, benchmark, MemoryCache())
 
 
 @dataclass(frozen=True)
@@ -350,16 +362,16 @@ def _measured(
     return replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
 
 
-def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, setup: RunConfig) -> Plan:
-    calls, prices = sum(phases.values(), NOTHING), token_prices(setup.lm)
+def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, config: RunConfig) -> Plan:
+    calls, prices = sum(phases.values(), NOTHING), token_prices(config.models.task.name)
     each = 0.0 if prices is None else prices[0] * (1 - size.output_share) + prices[1] * size.output_share
     usd = None if prices is None else tokens.times(each)
     calls = Range(int(calls.low), int(calls.high + 0.999))
     minutes = None
-    if not (is_offline(setup.lm) or is_local(setup.lm)):
+    if not (is_offline(config.models.task.name) or is_local(config.models.task.name)):
         # All threads are busy at best, and at worst one in four: calls of one memory wait for one another.
-        minutes = Range(calls.low * SECONDS.low, calls.high * SECONDS.high * min(4, setup.threads))
-        minutes = minutes.times(1 / (60 * setup.threads))
+        minutes = Range(calls.low * SECONDS.low, calls.high * SECONDS.high * min(4, config.execution.threads))
+        minutes = minutes.times(1 / (60 * config.execution.threads))
     return Plan(calls, tokens, usd, minutes, phases)
 
 

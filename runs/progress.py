@@ -1,9 +1,10 @@
-"""Show how far a run is: bars in a terminal, one updated line in a notebook, a line a minute in a log.
+"""Show how far a run is: as bars in a terminal, one updated line in a notebook, lines in a log.
 
 Example:
     with run_progress(limits) as (start_phase, meter):
-        on_progress = start_phase("dev questions")
-        on_progress(3, 20)
+        lm = language_model("openai/gpt-4.1-mini", meter=meter)
+        report_progress = start_phase("dev questions")
+        report_progress(3, 20)
 """
 
 from __future__ import annotations
@@ -12,10 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from ..engines.limits import Limits
@@ -24,26 +32,39 @@ from ..engines.usage import UsageReport
 from .console import Output, as_text
 
 PACE_SECONDS = 600.0
-"""Over how long the pace is measured: questions to a slow model end minutes apart."""
+"""Time over which the pace is measured, in seconds. Questions to a slow model end minutes apart."""
+
 NOTEBOOK_SECONDS = 0.5
-"""How often the line in a notebook is renewed at most."""
+"""Time between two updates of the line in a notebook, in seconds."""
 
 OnProgress = Callable[[int, int], None]
-"""Takes how much is done, and how much there is."""
+"""Is called with the number of things that are done, and the number of all things."""
+
 StartPhase = Callable[[str], OnProgress]
-"""Takes the name of a phase that begins, and returns what is told of its progress."""
+"""Is called with the name of a phase that begins; returns what to call with its progress."""
+
+
+class RunProgress(NamedTuple):
+    """What a run reports its progress to."""
+
+    start_phase: StartPhase
+    meter: Meter
+    """Counts the calls of the run."""
 
 
 @contextmanager
 def run_progress(
-    limits: Limits | None = None, console: Console | None = None, seconds_between_lines: float = 60.0
-) -> Iterator[tuple[StartPhase, Meter]]:
+    limits: Limits | None = None,
+    console: Console | None = None,
+    seconds_between_lines: float = 60.0,
+) -> Iterator[RunProgress]:
     """Show the progress and the spending of a run on standard error while the block runs.
 
     Args:
-        limits: Those of the run; spending is shown beside them.
-        console: Where to write.
-        seconds_between_lines: How often a line is written where the console is neither a terminal nor a notebook.
+        limits: The limits of the run, which are shown beside its spending.
+        console: Where to write; standard error by default.
+        seconds_between_lines: Time between two lines in a log, that is, if the console is neither a
+            terminal nor a notebook.
 
     Yields:
         A function that starts a phase, and the meter that counts the run's calls.
@@ -53,7 +74,7 @@ def run_progress(
     bars = _Bars(meter, limits, console)
     display: _PeriodicDisplay | None = None
     if console.is_jupyter:
-        display = _PeriodicDisplay(bars, NOTEBOOK_SECONDS, _notebook_writer())
+        display = _PeriodicDisplay(bars, NOTEBOOK_SECONDS, _NotebookLine().write)
     elif not console.is_terminal:
         display = _PeriodicDisplay(bars, seconds_between_lines, console.print)
 
@@ -61,32 +82,38 @@ def run_progress(
         try:
             if display is not None:
                 display.start()
-            yield bars.start_phase, meter
+            yield RunProgress(bars.start_phase, meter)
         finally:
             if display is not None:
                 display.stop()
 
 
 def spending_line(usage: UsageReport, limits: Limits | None) -> str:
-    """Return calls, tokens, dollars and lost answers so far, each with its limit."""
+    """Return calls, tokens, dollars and lost answers so far, each with its limit.
 
-    def with_limit(count: str, limit: float | None, form: str) -> str:
-        return count if limit is None else f"{count} of {form.format(limit)}"
-
-    max_calls = limits.max_calls if limits else None
-    max_tokens = limits.max_tokens if limits else None
-    max_usd = limits.max_usd if limits else None
+    Tokens are shown only if they are limited, dollars only if any were spent or they are limited.
+    """
+    max_calls = None
+    max_tokens = None
+    max_usd = None
+    if limits is not None:
+        max_calls = limits.max_calls
+        max_tokens = limits.max_tokens
+        max_usd = limits.max_usd
 
     calls = sum(usage.calls.values())
     unit = "call" if calls == 1 and max_calls is None else "calls"
-    parts = [f"{with_limit(f'{calls:,}', max_calls, '{:,.0f}')} {unit}"]
+    parts = [f"{_with_limit(f'{calls:,}', max_calls, '{:,.0f}')} {unit}"]
     if max_tokens is not None:
         tokens = usage.input_tokens + usage.output_tokens
-        parts.append(f"{with_limit(f'{tokens:,}', max_tokens, '{:,.0f}')} tokens")
+        parts.append(f"{_with_limit(f'{tokens:,}', max_tokens, '{:,.0f}')} tokens")
     if usage.cost or max_usd is not None:
-        parts.append(with_limit(f"${usage.cost:.4f}", max_usd, "${:g}"))
+        parts.append(_with_limit(f"${usage.cost:.4f}", max_usd, "${:g}"))
 
-    lost = sum(count for (_, outcome), count in usage.answers.items() if outcome == "lost")
+    lost = 0
+    for (_, outcome), count in usage.answers.items():
+        if outcome == "lost":
+            lost += count
     if lost:
         parts.append(f"{lost:,} lost")
     if usage.failed:
@@ -94,15 +121,24 @@ def spending_line(usage: UsageReport, limits: Limits | None) -> str:
     return ", ".join(parts)
 
 
+def _with_limit(count: str, limit: float | None, form: str) -> str:
+    """Return a count with its limit, e.g. "120 of 2,000"; the count alone if there is no limit."""
+    if limit is None:
+        return count
+    return f"{count} of {form.format(limit)}"
+
+
 class _RemainingColumn(TimeRemainingColumn):
-    """The time that is left, once there is a pace to estimate it by."""
+    """The time that is left; empty until there is a pace to estimate it by."""
 
     def render(self, task: Task) -> Text:
-        return Text() if task.time_remaining is None else super().render(task)
+        if task.time_remaining is None:
+            return Text()
+        return super().render(task)
 
 
 class _Bars(Progress):
-    """One bar for each phase, and a line of what is spent."""
+    """One bar for each phase, and below them a line with the spending."""
 
     def __init__(self, meter: Meter, limits: Limits | None, console: Console) -> None:
         self._meter = meter
@@ -126,10 +162,11 @@ class _Bars(Progress):
         yield spending_line(self._meter.read(), self._limits)
 
     def start_phase(self, name: str) -> OnProgress:
-        """Add a bar; return what moves it."""
-        for earlier in self.tasks:
-            # A phase whose end is not known is over when the next one begins.
-            self.update(earlier.id, visible=earlier.visible and earlier.total is not None)
+        """Add a bar; return the function that moves it."""
+        # A phase whose end is not known is over when the next one begins.
+        for earlier_task in self.tasks:
+            has_known_end = earlier_task.total is not None
+            self.update(earlier_task.id, visible=earlier_task.visible and has_known_end)
         task = self.add_task(name, total=None)
 
         def on_progress(done: int, total: int) -> None:
@@ -141,39 +178,42 @@ class _Bars(Progress):
 
 
 class _PeriodicDisplay:
-    """Hands what the bars show to a function, again and again, where they cannot draw themselves."""
+    """Writes what the bars would show, again and again, where they cannot draw themselves."""
 
-    def __init__(self, bars: _Bars, seconds: float, write: Callable[[RenderableType], None]) -> None:
+    def __init__(
+        self, bars: _Bars, seconds: float, write: Callable[[RenderableType], None]
+    ) -> None:
         self._bars = bars
         self._seconds = seconds
         self._write = write
-        self._ended = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self._ended.set()
+        self._stop_event.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._seconds):
+        while not self._stop_event.wait(self._seconds):
             self._write(self._bars.get_renderable())
 
 
-def _notebook_writer() -> Callable[[RenderableType], None]:
-    """Return a function that shows a text in the running cell, in the place of the text before."""
-    from IPython.display import Pretty, display  # pyright: ignore[reportMissingImports]
+class _NotebookLine:
+    """A line below the running cell of a notebook."""
 
-    handle: Any = display(Pretty("starting"), display_id=True)
-    last_shown = ""
+    def __init__(self) -> None:
+        from IPython.display import Pretty, display  # pyright: ignore[reportMissingImports]
 
-    def write(renderable: RenderableType) -> None:
-        nonlocal last_shown
+        self._pretty: Any = Pretty
+        self._handle: Any = display(Pretty("starting"), display_id=True)
+        self._last_text = ""
+
+    def write(self, renderable: RenderableType) -> None:
+        """Replace the line by another text and the time of day."""
         text = f"{as_text([renderable])}, {time.strftime('%H:%M:%S')}"
-        if text != last_shown:
-            handle.update(Pretty(text))
-            last_shown = text
-
-    return write
+        if text != self._last_text:
+            self._handle.update(self._pretty(text))
+            self._last_text = text

@@ -1,6 +1,20 @@
-"""Decides whether a compiled program replaces the original, and what budget is set aside for that.
+"""Decide whether a compiled program replaces the original one: the promotion.
 
-The difference must be "better" by `Difference.verdict`. The gate of the registry asks the same of two programs.
+A compile starts from a program, the original, and its optimizer makes a changed one, the compiled
+program. Both answer the dev questions, which the optimizer has not seen. The compiled program is
+*promoted*, that is, saved as the result of the compile, if it is better there: if the verdict of
+the paired difference (`Difference.verdict`) is "better". Otherwise the original is kept, and
+`Promotion.rejection_reason` says why. `--force` promotes without this condition. The test questions
+have no say.
+
+    promotion = decide_promotion(original_on_dev, compiled_on_dev)
+    kept = original if promotion.rejection_reason else compiled
+
+When a compiled program is registered under an alias, `publish.gate` asks the same of it and of the
+program that the alias names (`rejection_reason`).
+
+Scoring on dev and test follows the optimizer, so a part of the run's limits is reserved for it
+before the optimizer begins (`estimate_remaining_usage`).
 """
 
 from __future__ import annotations
@@ -15,39 +29,52 @@ from ..engines.usage import Usage
 from .results import Evaluation, difference
 from .statistics import MIN_N, Difference
 
-LONGER = 2.0
-"""How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""
+PROMPT_GROWTH = 2.0
+"""How many times longer the prompts of a compiled program may be than those of the original.
+
+So much is reserved for scoring it.
+"""
 
 
 @dataclass(frozen=True)
 class Promotion:
-    """What the dev questions say of a compiled program."""
+    """Whether a compiled program is promoted, and why not."""
 
     gain: Difference | None
-    """Compiled program minus start; None where nothing was compiled, or not every question was answered."""
+    """The compiled program minus the original on the dev questions; None if they were not compared.
+
+    They are compared only if both programs answered every question.
+    """
     rejection_reason: str | None
-    """Why the start is kept, in one sentence; None where the compiled program is better."""
+    """Why the original program is kept, in one sentence; None if the compiled one is promoted."""
 
 
-def promotion(
-    start: Evaluation, compiled: Evaluation | None, stopped: str | None = None, min_n: int = MIN_N
+def decide_promotion(
+    original: Evaluation,
+    compiled: Evaluation | None,
+    limit_hit: str | None = None,
+    min_n: int = MIN_N,
 ) -> Promotion:
-    """Decides by the dev questions.
+    """Decide whether a compiled program is promoted.
 
     Args:
-        start: The start on them.
-        compiled: The compiled program on them; None where it could not be scored.
-        stopped: The limit that struck, if any.
-        min_n: Below so many questions nothing is promoted.
+        original: The original program on the dev questions.
+        compiled: The compiled program on the dev questions; None if it could not be scored.
+        limit_hit: The limit of the run that was reached, for the reason; None if none was.
+        min_n: With fewer questions nothing is promoted.
     """
     if compiled is None:
-        return Promotion(None, f"Nothing was compiled and scored on dev ({stopped or 'stopped'})")
-    if not (_whole(start) and _whole(compiled)):
-        return Promotion(None, f"Not all dev questions were answered ({stopped or 'the endpoint failed on some'})")
+        reason = f"Nothing was compiled and scored on dev ({limit_hit or 'stopped'})"
+        return Promotion(None, reason)
+    if not _is_complete(original) or not _is_complete(compiled):
+        cause = limit_hit or "the endpoint failed on some"
+        return Promotion(None, f"Not all dev questions were answered ({cause})")
     if compiled.broken:
-        return Promotion(None, f"The compiled program's score is of a broken run ({compiled.breakage})")
-    found = difference(start.headline_rows, compiled.headline_rows, min_n)
-    return Promotion(found, rejection_reason(found))
+        reason = f"The compiled program's score is of a broken run ({compiled.breakage})"
+        return Promotion(None, reason)
+
+    gain = difference(original.headline_rows, compiled.headline_rows, min_n)
+    return Promotion(gain, rejection_reason(gain))
 
 
 def rejection_reason(difference: Difference, baseline: str = "") -> str | None:
@@ -63,44 +90,83 @@ def rejection_reason(difference: Difference, baseline: str = "") -> str | None:
     over = f" over {baseline}" if baseline else ""
     numbers = f"{difference}; scope: {difference.scope}"
     if difference.verdict == "too few to tell":
-        return f"Too few dev questions to tell a gain{over} ({numbers}; --min-n is {difference.min_n})"
+        min_n = difference.min_n
+        return f"Too few dev questions to tell a gain{over} ({numbers}; --min-n is {min_n})"
     return f"No significant gain{over} on dev ({numbers})"
 
 
-def _whole(found: Evaluation) -> bool:
-    """Whether every question was asked and answered: unreachable ones would count as zeros against one side."""
-    lost = any(row.failure is not None and row.failure.kind == "endpoint" for row in found.rows)
-    return not found.stopped and not lost
+def _is_complete(evaluation: Evaluation) -> bool:
+    """Tell whether every question was asked, and no endpoint failed.
 
-
-def estimate_remaining_usage(first: Evaluation, spent: Usage, split: Split, rewrites: bool) -> Usage:
-    """What is still to be scored after an optimizer will take, going by the first scoring of the run.
-
-    Answering goes by questions, writing by the memories that are still to be written.
-
-    Args:
-        first: The start on the dev questions.
-        spent: What that took of the limits.
-        split: Whose dev questions are asked once more, and whose test questions twice.
-        rewrites: Whether the result may write other memories than the start.
+    A question that an endpoint failed on counts as 0, which would be held against one program only.
     """
-    questions = (len(split.dev) + 2 * len(split.test)) / max(1, len(first.rows))
-    dev, test = _histories(split.dev), _histories(split.test)
-    memories = (test + (dev + test) * rewrites) / max(1, dev)
-    answering, writing = first.answering_usage, first.construction
-
-    def needed(limit: float, part: str, longer: float = LONGER) -> float:
-        read, write = (0.0 if each is None else float(getattr(each, part)) for each in (answering, writing))
-        share = write / (read + write) if write else 0.0
-        return limit * longer * (share * memories + (1 - share) * questions)
-
-    return Usage(
-        needed(spent.calls, "calls", longer=1.0),
-        needed(spent.tokens, "tokens"),
-        cost=needed(spent.cost, "tokens"),
-        seconds=needed(spent.seconds, "seconds"),
+    if evaluation.stopped:
+        return False
+    return not any(
+        row.failure is not None and row.failure.kind == "endpoint" for row in evaluation.rows
     )
 
 
-def _histories(part: Sequence[dspy.Example]) -> int:
-    return len({example.history.id for example in part})
+def estimate_remaining_usage(
+    original: Evaluation, spent: Usage, split: Split, writes_memories: bool
+) -> Usage:
+    """Estimate what the scorings after the optimizer will take, from the first scoring of the run.
+
+    These are: the compiled program on dev, and both programs on test. Answering grows with the
+    number of questions, writing with the number of memories. The compiled program may have longer
+    prompts, so everything but the calls is multiplied by `PROMPT_GROWTH`.
+
+    Args:
+        original: The original program on the dev questions.
+        spent: What that scoring took of the limits.
+        split: The questions.
+        writes_memories: Whether the compiled program may write other memories than the original.
+            If not, it uses those of the original.
+    """
+    question_count = len(split.dev) + 2 * len(split.test)
+    dev_memories = _count_histories(split.dev)
+    test_memories = _count_histories(split.test)
+    memory_count = test_memories
+    if writes_memories:
+        memory_count += dev_memories + test_memories
+
+    work = _RemainingWork(
+        questions=question_count / max(1, len(original.rows)),
+        memories=memory_count / max(1, dev_memories),
+    )
+    answering = original.answering_usage
+    writing = original.construction or Usage()
+    calls = work.relative_to_first(answering.calls, writing.calls)
+    tokens = work.relative_to_first(answering.tokens, writing.tokens)
+    seconds = work.relative_to_first(answering.seconds, writing.seconds)
+    return Usage(
+        calls=spent.calls * calls,
+        input_tokens=spent.tokens * PROMPT_GROWTH * tokens,
+        cost=spent.cost * PROMPT_GROWTH * tokens,
+        seconds=spent.seconds * PROMPT_GROWTH * seconds,
+    )
+
+
+@dataclass(frozen=True)
+class _RemainingWork:
+    """How much is still to be scored, for each question and memory of the first scoring."""
+
+    questions: float
+    memories: float
+
+    def relative_to_first(self, answering: float, writing: float) -> float:
+        """Return how many times as much as the first scoring this takes.
+
+        Args:
+            answering: What answering took in the first scoring, e.g. in calls.
+            writing: What writing the memories took, in the same unit.
+        """
+        writing_share = 0.0
+        if writing:
+            writing_share = writing / (answering + writing)
+        return writing_share * self.memories + (1 - writing_share) * self.questions
+
+
+def _count_histories(examples: Sequence[dspy.Example]) -> int:
+    """Return the number of histories that the questions are about; each has a memory."""
+    return len({example.history.id for example in examples})

@@ -1,10 +1,16 @@
-"""The model that MLflow serves: rows with a history and a question in, answers with evidence out.
+"""A registered program behind MLflow's endpoint.
 
-    MEMPILER_LM, MEMPILER_API_BASE                   the model, not needed with the offline engine, and its address
-    MEMPILER_EMBEDDER, MEMPILER_EMBEDDER_API_BASE    the embedder, likewise
-    MEMPILER_ALLOW_CODE                              1: a program may import its own module:Class method
+A request has rows; each has a history and a question, and gets an answer with evidence. A row
+brings its whole history: rows of one request share memories, and nothing is kept between requests.
 
-A row brings its whole past; rows of one request share memories, and between requests nothing is kept.
+The environment says which models are asked:
+
+    MEMPILER_LM, MEMPILER_API_BASE
+        the language model and its address; neither is needed with the offline engine
+    MEMPILER_EMBEDDER, MEMPILER_EMBEDDER_API_BASE
+        the embedder and its address, likewise
+    MEMPILER_ALLOW_CODE
+        1 lets a program import its own module:Class method
 """
 
 from __future__ import annotations
@@ -26,35 +32,36 @@ from ..programs.cache import MemoryCache
 from ..programs.program import MemoryProgram
 from ..programs.recording import failure_of
 from ..programs.threads import gather
-from ..records import History
+from ..records import Context, History
 from ..text import one_line
 from .artifact import open_program
 
-ENTRY = '''"""Entry of a program that `mempiler publish` made; what it does is in mempiler.runs.registered_model."""
+ENTRY = '''"""Serves a program of Mempiler; see mempiler.runs.registered_model."""
 
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 from pandas import DataFrame
-from mempiler.runs.registered_model import Served
+from mempiler.runs.registered_model import ServedProgram
 
 
 class Program(PythonModel):
     def load_context(self, context):
-        self.served = Served(context.artifacts["program"])
+        self.program = ServedProgram(context.artifacts["program"])
 
     def predict(self, context, model_input: DataFrame, params=None):
-        return self.served.predict(model_input.to_dict("records"))
+        return self.program.predict(model_input.to_dict("records"))
 
 
 set_model(Program())
 '''
+"""The code of a registered model, which MLflow imports."""
 
-PAST = ("history", "messages")
-"""Two names for what a row's question is about: a history, or chat messages; `History.parse` reads either."""
+HISTORY_FIELDS = ("history", "messages")
+"""Two names for the history of a row, which may be chat messages; `History.parse` reads either."""
 
 
-class Served:
-    """A saved program behind an endpoint.
+class ServedProgram:
+    """A saved program that answers the rows of requests.
 
     Args:
         folder: The saved program.
@@ -65,74 +72,152 @@ class Served:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        given = os.environ.get
-        chosen = {name: given(f"MEMPILER_{name.upper()}") for name in ("embedder", "embedder_api_base")}
-        opened = open_program(folder, given("MEMPILER_ALLOW_CODE") == "1", **chosen)
-        # Keeps user content out of DSPy's disk cache on the server.
-        name, api_base = opened.model(given("MEMPILER_LM")), given("MEMPILER_API_BASE")
-        self.program, self.lm = opened.program, language_model(name, api_base=api_base, cache=False)
+        environment = os.environ
+        opened = open_program(
+            folder,
+            allow_code=environment.get("MEMPILER_ALLOW_CODE") == "1",
+            embedder=environment.get("MEMPILER_EMBEDDER"),
+            embedder_api_base=environment.get("MEMPILER_EMBEDDER_API_BASE"),
+        )
+        self.program = opened.program
+        self.lm = language_model(
+            opened.model(environment.get("MEMPILER_LM")),
+            api_base=environment.get("MEMPILER_API_BASE"),
+            # DSPy's cache is on disk, where content of users must not be kept.
+            cache=False,
+        )
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Answers every row; all are checked before any model is asked.
+        """Answer every row; all are checked before any model is asked.
 
         Args:
-            rows: Each a past (`history` or `messages`) and the fields of the program's query, e.g. `question`.
+            rows: Each has a history (`history` or `messages`) and the inputs of the program's task,
+                e.g. `question`.
 
         Returns:
-            One object per row: the fields of the answer, `sources` (ids of turns), `evidence` (what was recalled), and
-            `failure`, which is None unless the model's answer to this row could not be read.
+            An object for each row: the fields of the answer, `sources` (ids of turns), `evidence`
+            (what was recalled), and `failure`, which is None unless the model's answer could not
+            be read.
 
         Raises:
-            mlflow.exceptions.MlflowException: A row is wrong (400), or the model is not there (503).
+            mlflow.exceptions.MlflowException: A row is wrong (400), or the model is not there
+                (503).
         """
-        # A table has arrays in the place of lists, and NaN in cells that are empty.
-        written = json.dumps(list(rows), default=lambda value: getattr(value, "tolist", lambda: str(value))())
-        plain = json.loads(written, parse_constant=lambda name: None)
+        plain_rows = _as_plain_json(rows)
         try:
-            asked = [_query(self.program, row, n) for n, row in enumerate(plain, 1)]
-            # A copy, so that requests share no state.
+            queries: list[dict[str, Any]] = []
+            for number, row in enumerate(plain_rows, start=1):
+                queries.append(_query_of(self.program, row, number))
+
+            # A copy with an empty cache, so that requests share no memories.
             program = copy.copy(self.program)
             program.cache = MemoryCache()
-            own = {"lm": self.lm, "adapter": program.current_adapter()}
-            with dspy.context(**own, trace=None, disable_history=True, warn_on_type_mismatch=False):
-                return gather([partial(_answer, program, query) for query in asked])
+            with dspy.context(
+                lm=self.lm,
+                adapter=program.current_adapter(),
+                trace=None,
+                disable_history=True,
+                warn_on_type_mismatch=False,
+            ):
+                return gather([partial(_answer, program, query) for query in queries])
         except MempilerError as error:
-            raise _http(error) from error
+            raise _mlflow_error(error) from error
 
 
-def _query(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """What the program is called with; columns that a table leaves empty are missing."""
-    given = {name: value for name, value in row.items() if value is not None}
-    pasts = [name for name in PAST if name in given]
-    if len(pasts) != 1:
-        raise UserError(f"row {number}: give one of history and messages, not {' and '.join(pasts) or 'neither'}")
-    query = {name: given[name] for name in program.task.inputs if name in given}
+Served = ServedProgram
+"""The name by which programs import this class that were registered before it was renamed."""
+
+
+def _as_plain_json(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a table as plain JSON values.
+
+    Tables have arrays in the place of lists, and NaN in empty cells, which becomes None.
+    """
+    text = json.dumps(list(rows), default=_to_json_value)
+    return json.loads(text, parse_constant=_none_for_constant)
+
+
+def _to_json_value(value: Any) -> Any:
+    """Return an array as a list, and any other value that JSON does not know as a text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def _none_for_constant(name: str) -> None:
+    """Return None for NaN, Infinity and -Infinity."""
+    return None
+
+
+def _query_of(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return the inputs with which a program is called for a row.
+
+    Raises:
+        UserError: The row lacks something, or is malformed; the message has its number.
+    """
+    # Columns that a table leaves empty are missing.
+    values = {name: value for name, value in row.items() if value is not None}
+    history_fields = [name for name in HISTORY_FIELDS if name in values]
+    if len(history_fields) != 1:
+        actual = " and ".join(history_fields) or "neither"
+        raise UserError(f"row {number}: give one of history and messages, not {actual}")
+
+    inputs = {name: values[name] for name in program.task.inputs if name in values}
     try:
-        history = History.parse(given[pasts[0]], id=f"row-{number}")
-        program.task.query(query, history.items, (), history.speakers)
+        history = History.parse(values[history_fields[0]], id=f"row-{number}")
+        # The query itself is not needed here; this refuses inputs that are missing or malformed.
+        program.task.query(inputs, history.items, (), history.speakers)
     except UserError as error:
         raise UserError(f"row {number}: {error}") from error
-    return {"history": history, **query}
+    return {"history": history, **inputs}
 
 
 def _answer(program: MemoryProgram, query: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to a row as JSON.
+
+    Raises:
+        EndpointError: The model could not be asked.
+    """
     try:
         prediction = program(**query)
     except (AdapterParseError, LMError) as error:
         failure = failure_of(query["history"].id, error)
         if failure.kind == "endpoint":
-            raise EndpointError(f"the model could not be asked: {one_line(error, 300)}") from error
-        return {"answer": None, "sources": [], "evidence": [], "failure": failure.model_dump(mode="json")}
-    context = prediction.get("context")
-    hits = [hit.model_dump(mode="json") for hit in context.hits] if context else []
-    fields = {name: value for name, value in prediction.toDict().items() if name not in ("context", "memory")}
-    return {**fields, "sources": list(context.sources) if context else [], "evidence": hits, "failure": None}
+            reason = one_line(error, 300)
+            raise EndpointError(f"the model could not be asked: {reason}") from error
+        return {
+            "answer": None,
+            "sources": [],
+            "evidence": [],
+            "failure": failure.model_dump(mode="json"),
+        }
+
+    context: Context | None = prediction.get("context")
+    sources: list[str] = []
+    evidence: list[dict[str, Any]] = []
+    if context:
+        sources = list(context.sources)
+        evidence = [hit.model_dump(mode="json") for hit in context.hits]
+
+    answer = prediction.toDict()
+    answer.pop("context", None)
+    answer.pop("memory", None)
+    return {**answer, "sources": sources, "evidence": evidence, "failure": None}
 
 
-def _http(error: MempilerError) -> Exception:
+def _mlflow_error(error: MempilerError) -> Exception:
+    """Return the error of MLflow for one of ours, by which it chooses the status."""
     from mlflow.exceptions import MlflowException
-    from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
+    from mlflow.protos.databricks_pb2 import (
+        INTERNAL_ERROR,
+        INVALID_PARAMETER_VALUE,
+        TEMPORARILY_UNAVAILABLE,
+    )
 
     if isinstance(error, EndpointError):
-        return MlflowException(str(error), TEMPORARILY_UNAVAILABLE)
-    return MlflowException(str(error), INVALID_PARAMETER_VALUE if isinstance(error, UserError) else INTERNAL_ERROR)
+        code = TEMPORARILY_UNAVAILABLE
+    elif isinstance(error, UserError):
+        code = INVALID_PARAMETER_VALUE
+    else:
+        code = INTERNAL_ERROR
+    return MlflowException(str(error), code)

@@ -1,20 +1,22 @@
-"""Replays a finished run: every call and every vector is taken from its store, and one that it lacks ends the run.
+"""Replay of a finished run: every answer and every vector is taken from its store.
 
     run A ── answers by request digest, vectors by text ──> run.sqlite
     run B, --replay A ── the same requests ──> the same answers; no network, no weights, no key
 
-Equal requests get the answers of then in the order in which they were made. Of a call that failed there is no answer,
-so a replay ends at it; a model that can be trained has no recorded weights.
+Equal requests get their answers in the order in which the run got them. The replay ends at the
+first request without an answer. A call that failed has none, so a replay ends there, too. A model
+that was trained cannot be replayed: its weights are not recorded.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NoReturn
 
-import numpy as np
 from dspy.clients.call_result import CallResult
 
 from ..engines.call import Call
@@ -26,105 +28,175 @@ from ..engines.vector_cache import CachedVectors
 from ..errors import UserError
 from ..records.shared_by_copies import SharedByCopies
 from .folder import RUN, RunFolder
-from .run_store import VectorTable
+from .vector_table import Prefixes, VectorTable
 
-QUOTED = 80
+_QUOTED_CHARACTERS = 80
 """Characters of a prompt that a message quotes."""
 
 
+@dataclass(frozen=True)
+class RecordedModel:
+    """The model of a role, as the record of a run has it."""
+
+    lm: str
+    """The name that the user gave."""
+    model: str
+    """The name of the model that was loaded."""
+    max_tokens: int | None
+    window: int | None
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> RecordedModel:
+        """Return the model of its part of `run.json`."""
+        return cls(
+            lm=record.get("lm", ""),
+            model=record["model"],
+            max_tokens=record.get("max_tokens"),
+            window=record.get("window"),
+        )
+
+
 class Replay(SharedByCopies):
-    """A run whose answers are given again; may be used from many threads.
+    """A run whose answers are given once more; may be used from many threads.
 
     Args:
         run: The run, as `RunFolder.open` takes it.
-        guard: Ends the replay where an answer is missing.
+        guard: Ends the replay when an answer is missing.
 
     Raises:
         UserError: There is no such run, or it was not recorded.
     """
 
     def __init__(self, run: str, guard: BudgetGuard) -> None:
-        self._folder, self._guard = RunFolder.open(run), guard
-        self._models: dict[str, dict[str, Any]] = self._folder.read().get("models", {})
-        self._asked: Counter[str] = Counter()
+        self._folder = RunFolder.open(run)
+        self._guard = guard
         self._lock = threading.Lock()
+        self._replayed_calls: Counter[str] = Counter()
+        """How often each call was replayed, by its digest."""
 
-    def model(self, role: str, name: str) -> str:
-        """The name by which the model of a role is made: the one it had."""
-        found = self._model(role)
-        if found is None or is_local(found["model"]):
-            raise UserError(f"--replay {self._folder.path.name}: ran without a {role} model that can be replayed")
-        return name if name == OFFLINE else str(found["model"])
+        models = self._folder.read().get("models", {})
+        self._models: dict[str, RecordedModel] = {
+            role: RecordedModel.from_record(record) for role, record in models.items()
+        }
 
-    def fitted(self, role: str, lm: MeteredLM) -> MeteredLM:
-        """The model, with the sizes that the one of then had."""
-        found = self._model(role) or {}
-        lm.window = found.get("window")
-        lm.kwargs |= {"max_tokens": found["max_tokens"]} if found.get("max_tokens") is not None else {}
-        return lm
+    def model_name(self, role: str, name: str) -> str:
+        """Return the name of the model that is loaded for a role: the one that the run had.
+
+        Args:
+            role: What the model is used for.
+            name: The model that the user chose for this run.
+
+        Raises:
+            UserError: The run had no model for the role, or one with weights of its own.
+        """
+        recorded = self._recorded_model(role)
+        if recorded is None or is_local(recorded.model):
+            raise UserError(
+                f"--replay {self._folder.path.name}: "
+                f"ran without a {role} model that can be replayed"
+            )
+        if name == OFFLINE:
+            return name
+        return recorded.model
+
+    def restore_sizes(self, role: str, lm: MeteredLM) -> None:
+        """Give a model the lengths of prompts and answers that the model of the run had."""
+        recorded = self._recorded_model(role)
+        if recorded is None:
+            lm.window = None
+            return
+        lm.window = recorded.window
+        if recorded.max_tokens is not None:
+            lm.kwargs["max_tokens"] = recorded.max_tokens
 
     def answer(self, call: Call) -> CallResult:
-        """The answer to a call; a call that the run lacks ends the replay."""
+        """Return the answer to a call.
+
+        Raises:
+            UserError: The run has no answer to it; the replay ends.
+        """
         key = call.key
         with self._lock:
-            number = self._asked[key]
-            self._asked[key] += 1
-        found = self._folder.store.answers.all(key)
-        if number >= len(found):
-            about = "was not asked so often" if found else "was not asked"
-            raise self._missing(f"{call.lm.role} model {about}: {_beginning(call)!r}")
-        made = CallResult.load(found[number])
-        # It is counted as the call that it was.
-        made.cache_hit, made.usage = False, dict(found[number].get("usage") or {})
-        return made
+            number = self._replayed_calls[key]
+            self._replayed_calls[key] += 1
+
+        records = self._folder.store.answers.all(key)
+        if number >= len(records):
+            difference = "was not asked so often" if records else "was not asked"
+            self._stop(f"{call.lm.role} model {difference}: {_beginning_of_prompt(call)!r}")
+
+        record = records[number]
+        result = CallResult.load(record)
+        # It counts as the call that it was, not as an answer from a cache.
+        result.cache_hit = False
+        result.usage = dict(record.get("usage") or {})
+        return result
 
     def embedder(self, name: str) -> TextEmbedder:
-        """The embedder of then, with the vectors that it made."""
+        """Return an embedder of the run, which has the vectors that it made then.
+
+        Raises:
+            UserError: The run did not use it.
+        """
         table = VectorTable(self._folder.store, name)
-        about = table.about
-        if about is None:
+        prefixes = table.read_prefixes()
+        if prefixes is None:
             raise UserError(f"--replay {self._folder.path.name}: holds no vectors of {name}")
-
-        def missing(texts: Sequence[str]) -> np.ndarray:
-            raise self._missing(f"no vector of {name} was made for {texts[0][:QUOTED]!r}")
-
-        cached_vectors = CachedVectors(None, table)
         return TextEmbedder(
             name,
-            missing,
-            cached_vectors=cached_vectors,
-            query_prefix=about["query"],
-            passage_prefix=about["passage"],
+            partial(self._refuse_to_embed, name),
+            cached_vectors=CachedVectors(None, table),
+            query_prefix=prefixes.query,
+            passage_prefix=prefixes.passage,
         )
 
-    def _model(self, role: str) -> dict[str, Any] | None:
-        return self._models.get(role) or (self._models.get("task") if role == "prompt" else None)
+    def _refuse_to_embed(self, embedder: str, texts: Sequence[str]) -> NoReturn:
+        """End the replay, because the run has no vector of a text."""
+        self._stop(f"no vector of {embedder} was made for {texts[0][:_QUOTED_CHARACTERS]!r}")
 
-    def _missing(self, what: str) -> UserError:
+    def _recorded_model(self, role: str) -> RecordedModel | None:
+        """Return the model that the run had for a role; None if it had none."""
+        recorded = self._models.get(role)
+        if recorded is None and role == "prompt":
+            return self._models.get("task")
+        return recorded
+
+    def _stop(self, reason: str) -> NoReturn:
+        """End the replay with an error."""
         name = self._folder.path.name
-        error = UserError(f"--replay {name}: {what}; data, options, prompts or earlier answers differ from that run's")
+        cause = "data, options, prompts or earlier answers differ from that run's"
+        error = UserError(f"--replay {name}: {reason}; {cause}")
         self._guard.stop(error)
-        return error
+        raise error
 
 
-def note_model(folder: RunFolder, role: str, asked: str, lm: MeteredLM) -> None:
-    """Writes down which model a role had, for a replay."""
+def record_model(folder: RunFolder, role: str, name: str, lm: MeteredLM) -> None:
+    """Write the model of a role into the record of a run, for its replay.
+
+    Args:
+        folder: The run.
+        role: What the model is used for.
+        name: The name that the user gave.
+        lm: The model.
+    """
     models = folder.read().get("models", {})
-    sizes = {"max_tokens": lm.kwargs.get("max_tokens"), "window": lm.window}
-    found = {"lm": asked, "model": lm.model, **sizes}
-    if models.get(role) != found:
-        folder.update(models={**models, role: found})
+    recorded = RecordedModel(name, lm.model, lm.kwargs.get("max_tokens"), lm.window)
+    record = asdict(recorded)
+    if models.get(role) != record:
+        folder.update(models={**models, role: record})
 
 
 def recording_embedder(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
-    """An embedder whose vectors the run keeps; the offline one, and any where there is no run, as it is.
+    """Return an embedder whose vectors are kept in a run.
 
-    A text that the run knows already, e.g. of before it was killed, is not embedded again.
+    A text whose vector the run has, for example from before it was killed, is not embedded again.
+    The offline embedder is returned as it is, and so is any embedder if there is no run.
     """
     if embedder.name == OFFLINE or not (folder.path / RUN).is_file():
         return embedder
+
     table = VectorTable(folder.store, embedder.name)
-    table.describe({"query": embedder.query_prefix, "passage": embedder.passage_prefix})
+    table.write_prefixes(Prefixes(embedder.query_prefix, embedder.passage_prefix))
     recording = TextEmbedder(
         embedder.name,
         embedder.embed_prefixed,
@@ -137,9 +209,18 @@ def recording_embedder(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedde
     return recording
 
 
-def _beginning(call: Call) -> str:
-    messages = call.request["messages"]
-    text = messages[-1].get("content")
-    if isinstance(text, list):
-        text = next((part.get("text") for part in text if isinstance(part, dict) and part.get("text")), "")
-    return " ".join(str(text or "").split())[:QUOTED]
+def _beginning_of_prompt(call: Call) -> str:
+    """Return the first characters of the last message of a call."""
+    content = call.request["messages"][-1].get("content")
+    if isinstance(content, list):
+        content = _first_text(content)
+    words = str(content or "").split()
+    return " ".join(words)[:_QUOTED_CHARACTERS]
+
+
+def _first_text(parts: Sequence[Any]) -> str:
+    """Return the first text among the parts of a message; "" if there is none."""
+    for part in parts:
+        if isinstance(part, dict) and part.get("text"):
+            return part["text"]
+    return ""

@@ -14,7 +14,8 @@ from ..data.confusion import Confusion
 from ..engines.usage import Usage
 from ..errors import BrokenRunError
 from ..records import Failure
-from .console import spanned
+from .config import MAX_FAILURE_RATE
+from .console import format_estimate
 from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference, bootstrap_interval, compare_paired_scores
 from .tables import ResultTable
@@ -27,8 +28,6 @@ OUTCOMES = ("ok", "repaired", "retried", "lost")
 
 ELSEWHERE = "elsewhere"
 """What tables call calls that this run did not make: those of an endpoint, or of recorded answers."""
-MAX_LOST = 0.1
-"""The share of failed questions, or of lost calls, above which a run is broken, unless it says otherwise."""
 
 ROW_COLUMNS = {
     "id",
@@ -104,7 +103,7 @@ class Evaluation(BaseModel, frozen=True):
     """Predictor calls by predictor and how they ended: ok, repaired, retried, lost."""
     faults: dict[str, dict[str, int]] = {}
     """What was wrong with answers, by predictor and kind; see `reading.repairs` and `programs.recording`."""
-    max_failure_rate: float = MAX_LOST
+    max_failure_rate: float = MAX_FAILURE_RATE
     """The share of failed questions, lost calls or failed writes above which the score is that of a broken run."""
     aggregate: dict[str, int | float] = {}
     """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""
@@ -296,10 +295,10 @@ class Evaluation(BaseModel, frozen=True):
         rows: list[list[str]] = []
         for category in self.by_category().values():
             name = category["name"] if category["in_score"] else f"{category['name']} (not in score)"
-            cells = [name, str(category["n"]), spanned(category["score"])]
-            rows.append([*cells, *(spanned(category.get(metric)) for metric in metrics)])
+            cells = [name, str(category["n"]), format_estimate(category["score"])]
+            rows.append([*cells, *(format_estimate(category.get(metric)) for metric in metrics)])
         whole = bootstrap_interval([row.score for row in self.headline_rows], [row.group for row in self.headline_rows])
-        rows.append(["score", str(self.n), spanned(self.score, whole), *map(spanned, metrics.values())])
+        rows.append(["score", str(self.n), format_estimate(self.score, whole), *map(format_estimate, metrics.values())])
 
         notes = [f"{self.failures} questions failed"] if self.failures else []
         if self.write_failures:

@@ -2,12 +2,12 @@
 
 The life of an evaluation, from the command to the result:
 
-    run = Run.start(setup, "evaluate", "turn-rag", {"part": "test"})
+    run = Run.start(inputs, "evaluate", "turn-rag", {"part": "test"})
     with run.folder.recording():
         program, benchmark = run.load_target("turn-rag")
         with run.context(program), run.tracked("evaluate", "turn-rag-locomo", logged) as tracker:
             evaluation = Evaluator(run, benchmark, progress, "turn-rag")(program, examples, "test")
-            tracker.evaluation("evaluation", evaluation)
+            tracker.log_evaluation("evaluation", evaluation)
     run.folder.update(status="finished", result=evaluation.to_dict())
 
 `start` checks the models, then makes the folder of the run or opens the one that is resumed. While
@@ -54,13 +54,16 @@ from ..programs.single_flight import SingleFlight
 from ..programs.tasks.settings import TASK_PREFIX, split_config
 from .artifact import load, versions
 from .artifact_embedder import choose_embedder
-from .external import in_subprocess, name_in_tables, resolve_external
+from .config import RunConfig
+from .external import isolate_stores, name_in_tables, resolve_external
 from .folder import RunFolder
+from .inputs import RunInputs
 from .manifest import read_manifest
-from .registry import program_folder
-from .replay import Replay, note_model, recording_embedder
-from .setup import RunConfig
-from .tracking import Tracker
+from .program_address import program_folder
+from .repeating import resume_key
+from .replay import Replay, record_model, recording_embedder
+from .role_models import check_models, default_adapter, role_models
+from .tracking.tracker import Tracker
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Parent:
 class Run:
     """The folder, models and limits of one run."""
 
-    setup: RunConfig
+    inputs: RunInputs
     meter: Meter
     """Counts the calls of all its models."""
     guard: BudgetGuard
@@ -95,10 +98,15 @@ class Run:
     parent: Parent | None = None
     """The larger run that it is a part of."""
 
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return self.inputs.config
+
     @classmethod
     def start(
         cls,
-        setup: RunConfig,
+        inputs: RunInputs,
         command: str,
         program: str,
         settings: Mapping[str, Any],
@@ -108,7 +116,7 @@ class Run:
         """Make the run's folder, or open the one that is resumed.
 
         Args:
-            setup: What the run rests on.
+            inputs: What the run rests on.
             command: "compile", "evaluate" or "train".
             program: The method or saved program.
             settings: Everything else that decides the result.
@@ -122,19 +130,20 @@ class Run:
         """
         meter = meter or Meter()
         if parent is not None:
-            return cls(setup, meter, parent.guard, parent.folder, parent=parent)
-        if setup.replay is None:
-            setup.check_models()
+            return cls(inputs, meter, parent.guard, parent.folder, parent=parent)
+        config = inputs.config
+        if config.execution.replay is None:
+            check_models(inputs)
 
-        decisive = {"command": command, "program": program, **setup.resume_key, **settings}
-        if setup.resume is not None:
-            folder = RunFolder.resume(setup.resume, decisive)
+        decisive = {"command": command, "program": program, **resume_key(inputs), **settings}
+        if config.execution.resume is not None:
+            folder = RunFolder.resume(config.execution.resume, decisive)
         else:
-            folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", decisive)
+            folder = RunFolder.create(f"{command}-{program}-{config.data.benchmark}", decisive)
 
-        guard = BudgetGuard(setup.limits, in_flight=max(IN_FLIGHT, setup.threads))
-        replay = Replay(setup.replay, guard) if setup.replay else None
-        return cls(setup, meter, guard, folder, replay=replay)
+        guard = BudgetGuard(config.limits, in_flight=max(IN_FLIGHT, config.execution.threads))
+        replay = Replay(config.execution.replay, guard) if config.execution.replay else None
+        return cls(inputs, meter, guard, folder, replay=replay)
 
     @contextmanager
     def tracked(self, command: str, name: str, parameters: dict[str, Any]) -> Iterator[Tracker]:
@@ -147,18 +156,18 @@ class Run:
         mark = self.folder.path.name.rpartition("-")[2]
         with Tracker(f"{command}-{name}-{mark}", {"command": command, **tags}) as tracker:
             self.folder.update(run_id=tracker.run_id, parameters=parameters, versions=versions())
-            tracker.params(parameters)
+            tracker.log_params(parameters)
             yield tracker
 
     @contextmanager
     def context(self, program: MemoryProgram) -> Iterator[None]:
-        """Set DSPy's settings for the run: its task model, and the adapter of setup or program.
+        """Set DSPy's settings for the run: its task model, and its adapter, or the program's.
 
         Raises:
             EndpointError: The endpoint is unreachable; the message says how to resume.
             UserError: It refuses the key; likewise.
         """
-        adapter = self.adapter(self.setup.adapter or program.adapter)
+        adapter = self.adapter(self.config.method.adapter or program.adapter)
         # The program may have an embedder that the user made, whose requests nobody counts yet.
         accounting = Accounting(self.meter, self.guard)
         try:
@@ -169,7 +178,7 @@ class Run:
                 yield
         except MempilerError as error:
             endpoint_failed = self.guard.fatal_error is not None or isinstance(error, EndpointError)
-            if self.setup.replay or not endpoint_failed:
+            if self.config.execution.replay or not endpoint_failed:
                 raise
             self.folder.update(status="stopped")
             advice = f"--resume {self.folder.resumable.name} goes on from here"
@@ -198,7 +207,7 @@ class Run:
         def make() -> dspy.Adapter:
             adapter = make_adapter(name)
             if isinstance(adapter, AutoAdapter):
-                replayed = self.setup.replay
+                replayed = self.config.execution.replay
                 folder = self.folder if replayed is None else RunFolder.open(replayed)
                 parameters = folder.read().get("parameters") or {}
                 adapter.add_output_modes(parameters.get("schemas") or {})
@@ -212,13 +221,13 @@ class Run:
         Raises:
             UserError: The role is the judge, and no model is named for it.
         """
-        setup = self.setup
+        config = self.config
         # Without a model of its own, the task model writes proposals and reflections.
-        source: Role = "task" if role == "prompt" and not setup.prompt_lm else role
-        model = setup.roles[source]
+        source: Role = "task" if role == "prompt" and not config.models.prompt.name else role
+        model = role_models(config)[source]
         if role == "judge" and not model.name:
             raise UserError(self._judge_advice())
-        settings = setup.lm_settings if role == "task" else {}
+        settings = config.models.task.settings if role == "task" else {}
         user_lm = self.user_model(source, model.name)
         if user_lm is not None:
             return self.meter_user_model(user_lm, role, **settings)
@@ -230,16 +239,16 @@ class Run:
         Parts of a larger run may have a model of another name, e.g. one that was trained before. A
         replay asks no model.
         """
-        user_lm = self.setup.models.get(role)
+        user_lm = self.inputs.user_models.get(role)
         if self.replay is not None or user_lm is None or user_lm.model != name:
             return None
         return user_lm
 
     def _judge_advice(self) -> str:
         """Say how to name a judge, or which metric of the benchmark needs none."""
-        benchmark = self.setup.benchmark
+        benchmark = self.config.data.benchmark
         advice = f"{benchmark} is scored by a judge; name its model with --judge-lm"
-        judge_free_metrics = self.setup.load().judge_free_metrics
+        judge_free_metrics = self.inputs.benchmark.judge_free_metrics
         if judge_free_metrics:
             metric = judge_free_metrics[0]
             advice += f", or take --benchmark-set metric={metric}, which needs none"
@@ -262,21 +271,21 @@ class Run:
             guard=self.guard,
             answers=self.folder.store.answers,
         )
-        note_model(self.folder, role, user_lm.model, lm)
+        record_model(self.folder, role, user_lm.model, lm)
         return lm
 
     def _model_config(self, name: str, role: Role) -> ModelConfig:
         """Return how the run asks a model, wherever it is."""
-        setup = self.setup
+        config = self.config
         # Judges and proposals are the same in all repetitions.
-        repeat = setup.repeat if role in ("task", "answer") else 0
+        repeat = config.execution.repeat if role in ("task", "answer") else 0
         return ModelConfig(
-            timeout=setup.timeout,
-            retries=setup.retries,
-            deadline=setup.lm_deadline,
+            timeout=config.execution.timeout,
+            retries=config.execution.retries,
+            deadline=config.execution.lm_deadline,
             repeat=repeat,
-            slots=setup.threads,
-            prices=needed_prices(name, setup.limits.max_usd),
+            slots=config.execution.threads,
+            prices=needed_prices(name, config.limits.max_usd),
         )
 
     def load_model(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
@@ -288,20 +297,20 @@ class Run:
             api_base: Address of an OpenAI-compatible server; None takes the provider's own.
             **settings: Of every request, e.g. `temperature`.
         """
-        config = self._model_config(name, role)
-        config = replace(config, api_base=api_base, settings=settings)
+        model_config = self._model_config(name, role)
+        model_config = replace(model_config, api_base=api_base, settings=settings)
 
         loaded_name = name
         if self.replay is not None:
-            loaded_name = self.replay.model(role, name)
+            loaded_name = self.replay.model_name(role, name)
         if loaded_name == "local:tiny":
             from ..optimizers.demonstrations import tiny_folder
 
-            loaded_name = f"local:{tiny_folder(self.setup.seed)}"
+            loaded_name = f"local:{tiny_folder(self.config.data.seed)}"
 
         lm = language_model(
             loaded_name,
-            config,
+            model_config,
             meter=self.meter,
             role=role,
             guard=self.guard,
@@ -310,8 +319,8 @@ class Run:
             loaded=self.loaded,
         )
         if self.replay is not None:
-            lm = self.replay.fitted(role, lm)
-        note_model(self.folder, role, name, lm)
+            self.replay.restore_sizes(role, lm)
+        record_model(self.folder, role, name, lm)
         return lm
 
     def with_judges(self, benchmark: Benchmark) -> Benchmark:
@@ -319,7 +328,7 @@ class Run:
         if not benchmark.scorer.required_judges:
             return benchmark
         lm = self.model("judge")
-        adapter = self.adapter(self.setup.adapter or "chat")
+        adapter = self.adapter(self.config.method.adapter or "chat")
 
         def make_judge(judge_class: type[AnyJudge]) -> AnyJudge:
             return judge_class(lm, adapter)
@@ -338,9 +347,9 @@ class Run:
         Raises:
             UserError: The program's task asks no model that `answer_lm` could stand for.
         """
-        benchmark = self.with_judges(self.setup.load())
+        benchmark = self.with_judges(self.inputs.benchmark)
         program = self.program(target, benchmark)
-        if self.setup.answer_lm:
+        if self.config.models.answer.name:
             if not program.task.predictors():
                 raise UserError(
                     f"{program.name} answers without a prompt of ours:"
@@ -349,7 +358,7 @@ class Run:
             program.task.set_lm(self.model("answer"))
         if benchmark.interaction is not None:
             rival = self._rival(benchmark.interaction.against, program, benchmark)
-            adapter = self.adapter(self.setup.adapter or "chat")
+            adapter = self.adapter(self.config.method.adapter or "chat")
             benchmark = benchmark.with_simulated_user(self.model("prompt"), adapter, rival)
         return program, benchmark
 
@@ -360,7 +369,8 @@ class Run:
         settings: dict[str, Any] = {}
         if not program_folder(name):
             settings[f"{TASK_PREFIX}dates"] = program.task.settings.dates
-        rival_run = replace(self, setup=replace(self.setup, method_settings=settings))
+        rival_config = self.config.with_options(set=settings)
+        rival_run = replace(self, inputs=replace(self.inputs, config=rival_config))
         return rival_run.program(name, benchmark, program.cache)
 
     def program(
@@ -381,7 +391,7 @@ class Run:
         if cache is None and self.parent is not None:
             cache = self.parent.cache
         if cache is None:
-            cache = MemoryCache(self.folder.store.nodes)
+            cache = MemoryCache(self.folder.store.memories)
 
         if isinstance(target, MemoryProgram):
             return self._copy_program(target, benchmark, cache)
@@ -397,7 +407,7 @@ class Run:
         self, program: MemoryProgram, benchmark: Benchmark, cache: MemoryCache
     ) -> MemoryProgram:
         """Return a copy of a program that the user made, with its memories in this run's cache."""
-        if self.setup.method_settings:
+        if self.config.method.settings:
             raise UserError(
                 f"{program.name}: a program keeps its settings;"
                 " build it with others instead of `set`"
@@ -411,8 +421,8 @@ class Run:
         self, name: str, folder: Path, benchmark: Benchmark, cache: MemoryCache
     ) -> MemoryProgram:
         """Return a saved program, with its embedder, for the task of the benchmark."""
-        setup = self.setup
-        if setup.method_settings:
+        method = self.config.method
+        if method.settings:
             raise UserError(
                 f"{name}: a saved program keeps its settings; compile a new one with --set instead"
             )
@@ -422,11 +432,11 @@ class Run:
             embedder = self._make_embedder(embedder_name)
         else:
             embedder = choose_embedder(
-                folder, setup.embedder, setup.embedder_api_base, setup.reranker
+                folder, method.embedder, method.embedder_api_base, method.reranker
             )
             if embedder is not None:
                 embedder = self._connect_embedder(embedder)
-        program = load(folder, setup.allow_code, embedder)
+        program = load(folder, method.allow_code, embedder)
 
         _check_task(program, name, benchmark)
         # A task that calls no model was not tuned: the writers were trained, for any reader.
@@ -439,20 +449,22 @@ class Run:
         self, name: Any, system: Any, benchmark: Benchmark, cache: MemoryCache
     ) -> MemoryProgram:
         """Return a program around an external system, which is isolated if it was named."""
-        settings = {**_default_task_settings(benchmark), **self.setup.method_settings}
+        settings = {**_default_task_settings(benchmark), **self.config.method.settings}
         is_named = isinstance(name, str)
         is_isolated = settings.pop("isolated", is_named)
         if is_isolated and is_named:
-            system = in_subprocess(name, system)
+            system = isolate_stores(name, system)
 
-        embedder = self._make_embedder(self.setup.embedder) if takes_embedder(system) else None
+        embedder = None
+        if takes_embedder(system):
+            embedder = self._make_embedder(self.config.method.embedder)
         return build_external_program(
             system,
             name_in_tables(name),
             benchmark.task,
             embedder,
             cache,
-            self.setup.default_adapter,
+            default_adapter(self.inputs),
             self.folder.path / "systems",
             settings,
         )
@@ -461,26 +473,27 @@ class Run:
         self, method: str, benchmark: Benchmark, cache: MemoryCache
     ) -> MemoryProgram:
         """Return a new program of a method, with the settings that suit the benchmark."""
-        setup = self.setup
-        embedder = self._make_embedder(setup.embedder) if needs_embedder(method) else None
+        config = self.config
+        embedder = self._make_embedder(config.method.embedder) if needs_embedder(method) else None
         settings = {
             **preset(method, benchmark.name),
             **_default_task_settings(benchmark),
-            **setup.method_settings,
+            **config.method.settings,
         }
-        return build(method, benchmark.task, embedder, cache, setup.default_adapter, **settings)
+        adapter = default_adapter(self.inputs)
+        return build(method, benchmark.task, embedder, cache, adapter, **settings)
 
     def _make_embedder(self, name: str) -> TextEmbedder:
         """Return an embedder by its name, or the one of the run that is replayed."""
-        setup = self.setup
+        config = self.config
         if self.replay is None or name == OFFLINE_EMBEDDER:
-            embedder = make_embedder(name, setup.embedder_api_base, setup.reranker)
+            embedder = make_embedder(name, config.method.embedder_api_base, config.method.reranker)
             return self._connect_embedder(embedder)
 
         embedder = self.replay.embedder(name)
-        if name in IN_PROCESS and setup.reranker != NO_RERANKER:
+        if name in IN_PROCESS and config.method.reranker != NO_RERANKER:
             # It compares tokens, which no run keeps; those of its weights are the same.
-            embedder.reranker = make_embedder(name, None, setup.reranker).reranker
+            embedder.reranker = make_embedder(name, None, config.method.reranker).reranker
         return self._connect_embedder(embedder)
 
     def _connect_embedder(self, embedder: TextEmbedder) -> TextEmbedder:
@@ -488,8 +501,10 @@ class Run:
         if self.replay is None:
             self._check_embedder(embedder)
         if embedder.account is not None:
-            setup = self.setup
-            embedder.account.waits = Waits(setup.timeout, setup.retries, setup.lm_deadline)
+            execution = self.config.execution
+            embedder.account.waits = Waits(
+                execution.timeout, execution.retries, execution.lm_deadline
+            )
             embedder.account.open(self.meter, self.guard)
         return recording_embedder(embedder, self.folder)
 
@@ -499,7 +514,7 @@ class Run:
             embedder.check()
         except EndpointError:
             # What a resumed run still needs may be in its store.
-            if self.setup.resume is None:
+            if self.config.execution.resume is None:
                 raise
 
 

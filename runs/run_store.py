@@ -1,63 +1,54 @@
-"""The store of a run: LM answers, written memories and answered questions, in one SQLite file of its folder.
+"""The store of a run: one SQLite file in its folder, with all that the run has paid for.
 
-Resume is replay: the same command runs again from its seed, and calls that the file holds are not repeated. Every
-row is committed at once (write-ahead log), so a killed process loses only calls that were in flight.
+    answers    digest of a call (model, messages, settings, rollout id) and its number
+                                                  -> the provider's answer
+    nodes      writer key and history prefix      -> memory, and the calls that wrote it
+    rows       phase and question id              -> the scored row
+    vectors    embedder and digest of a text      -> the vector of the text
 
-    answers    digest of a call (model, messages, settings, rollout id) and its number -> the provider's answer
-    nodes      writer key and history prefix                            -> memory and the steps that wrote it
-    rows       phase and question id                                    -> the scored row
-    vectors    embedder and digest of a text                            -> what it made of it
+A run is resumed by replay: the same command runs again from its seed, and calls that the file holds
+are not repeated. Every row is committed at once (write-ahead log), so a killed process loses only
+calls that were in flight.
 
-A node holds what changed since the node before it, which it names: where that was written again with another result,
-it is not used.
+Each table has a class of its own: `AnswerTable`, `MemoryTable`, `RowTable`, `VectorTable`.
 """
 
 from __future__ import annotations
 
-import base64
 import copy
 import json
 import sqlite3
 import threading
 import zlib
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import dspy
-
-from ..engines.usage import Usage
 from ..errors import DataError, UserError
-from ..memory.changes import apply_changes, diff
-from ..memory.memory import Memory
-from ..programs.writer import Writer
-from ..programs.cache import CachedMemory, WriteCall
-from ..programs.field_values import dump_values, load_values
-from ..programs.state import signature_of
-from ..programs.single_flight import SingleFlight
-from ..records import Item
-from ..records.shared_by_copies import SharedByCopies
-from .rows import Row
+from .answer_table import AnswerTable
+from .memory_table import MemoryTable
+from .row_table import RowTable
 
-_TABLES = "CREATE TABLE IF NOT EXISTS {name} (scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"
-_LONG = 1000
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS {name} "
+    "(scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"
+)
+_COMPRESSED_LENGTH = 1000
 """Characters from which on a value is compressed."""
-_AT_ONCE = 500
-"""Ids that are looked up with one statement."""
+_IDS_PER_STATEMENT = 500
 
 
 class RunStore:
-    """The four tables of a run; its methods raise as it does, where the file is damaged or cannot be used any more.
+    """The four tables of a run.
+
+    All methods raise these errors, too, when the file is damaged or cannot be used any more.
 
     Args:
-        path: The SQLite file; created if it is not there.
+        path: The SQLite file, which is created if it is not there.
 
     Raises:
-        UserError: It cannot be opened or written.
-        DataError: It is no such file.
+        UserError: The file cannot be opened or written.
+        DataError: It is not the file of a run.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,206 +65,91 @@ class RunStore:
         except sqlite3.DatabaseError as error:
             raise DataError(f"{path}: is no file of a run: {error}") from error
         self.answers = AnswerTable(self)
-        self.nodes = NodeTable(self)
+        self.memories = MemoryTable(self)
         self.rows = RowTable(self)
 
     def part(self, name: str) -> RunStore:
-        """The same file for a part of the run: rows of its own, memories and equal answers are those of all parts."""
-        found = copy.copy(self)
-        found.answers, found.rows = AnswerTable(self, f"{name}:"), RowTable(self, f"{name}:")
-        return found
+        """Return this file for a part of the run.
 
-    def get(self, table: str, scope: str, id: str) -> Any | None:
-        """The JSON value of a row, or None."""
-        found = self._execute("read", f"SELECT value FROM {table} WHERE scope=? AND id=?", (scope, id))
-        if not found:
+        A part has rows of its own. Memories and equal answers are shared by all parts.
+        """
+        part = copy.copy(self)
+        part.answers = AnswerTable(self, f"{name}:")
+        part.rows = RowTable(self, f"{name}:")
+        return part
+
+    def get(self, table: str, scope: str, row_id: str) -> Any | None:
+        """Return the value of a row, or None."""
+        statement = f"SELECT value FROM {table} WHERE scope=? AND id=?"
+        result = self._execute("read", statement, (scope, row_id))
+        if not result:
             return None
-        value = found[0][0]
+        value = result[0][0]
         try:
-            return json.loads(zlib.decompress(value) if isinstance(value, bytes) else value)
+            text = zlib.decompress(value) if isinstance(value, bytes) else value
+            return json.loads(text)
         except (zlib.error, ValueError) as error:
-            raise DataError(f"{self.path}: is damaged: {error}; delete it, or start a new run") from error
+            raise self._damage(error) from error
 
-    def put(self, table: str, scope: str, id: str, value: Any) -> None:
-        """Writes and commits a row."""
+    def put(self, table: str, scope: str, row_id: str, value: Any) -> None:
+        """Write and commit a row."""
         text = json.dumps(value, ensure_ascii=False)
         # Steps repeat what was said before them, and prompts repeat it again.
-        kept = text if len(text) < _LONG else zlib.compress(text.encode(), 1)
-        self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, kept))
+        content = text if len(text) < _COMPRESSED_LENGTH else zlib.compress(text.encode(), 1)
+        statement = f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)"
+        self._execute("written", statement, (scope, row_id, content))
 
     def all(self, table: str, scope: str) -> list[Any]:
-        """The JSON values of all rows of a scope, in the order of the numbers that end their ids."""
-        found = self._execute("read", f"SELECT id FROM {table} WHERE scope=?", (scope,))
-        parted = sorted((part, int(number), id) for (id,) in found for part, _, number in [id.rpartition(":")])
-        return [self.get(table, scope, id) for _, _, id in parted]
+        """Return the values of all rows of a scope, in the order of the numbers in their ids.
+
+        An id is a number, or a part of the run and a number: "3", "variant:3".
+        """
+        result = self._execute("read", f"SELECT id FROM {table} WHERE scope=?", (scope,))
+        row_ids = [row_id for (row_id,) in result]
+        row_ids.sort(key=_part_and_number)
+        return [self.get(table, scope, row_id) for row_id in row_ids]
 
     def ids(self, table: str, scope: str, ids: Sequence[str]) -> set[str]:
-        """Those of some ids that have a row."""
-        found: set[str] = set()
-        for at in range(0, len(ids), _AT_ONCE):
-            some = ids[at : at + _AT_ONCE]
-            marks = ",".join("?" * len(some))
-            statement = f"SELECT id FROM {table} WHERE scope=? AND id IN ({marks})"
-            found |= {id for (id,) in self._execute("read", statement, (scope, *some))}
-        return found
+        """Return those of some ids that have a row."""
+        stored_ids: set[str] = set()
+        for start in range(0, len(ids), _IDS_PER_STATEMENT):
+            batch = ids[start : start + _IDS_PER_STATEMENT]
+            placeholders = ",".join("?" * len(batch))
+            statement = f"SELECT id FROM {table} WHERE scope=? AND id IN ({placeholders})"
+            result = self._execute("read", statement, (scope, *batch))
+            stored_ids.update(row_id for (row_id,) in result)
+        return stored_ids
 
-    def _execute(self, what: str, statement: str, values: tuple[str | bytes, ...]) -> list[Any]:
+    def _execute(
+        self, action: str, statement: str, values: tuple[str | bytes, ...]
+    ) -> list[tuple[Any, ...]]:
+        """Execute a statement; return its rows.
+
+        Args:
+            action: What the file is used for, for messages: "read" or "written".
+            statement: The SQL.
+            values: The values of its placeholders.
+        """
         try:
             with self._lock:
                 return self._database.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
-            raise UserError(f"{self.path}: cannot be {what}: {error}; put that right and resume the run") from error
+            advice = "put that right and resume the run"
+            raise UserError(f"{self.path}: cannot be {action}: {error}; {advice}") from error
         except sqlite3.DatabaseError as error:
-            raise DataError(f"{self.path}: is damaged: {error}; delete it, or start a new run") from error
+            raise self._damage(error) from error
+
+    def _damage(self, error: Exception) -> DataError:
+        """Return the error that says that the file is damaged."""
+        return DataError(f"{self.path}: is damaged: {error}; delete it, or start a new run")
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         with self._lock:
             self._database.close()
 
 
-@dataclass(eq=False)
-class AnswerTable(SharedByCopies):
-    """Answers of LM calls.
-
-    Where DSPy's own LM cache is on, equal calls are one call, here as there. Where it is off, the second of two equal
-    calls has an answer of its own, filed under its number: merging them would rob sampling of its variety. Numbers are
-    counted within a part of the run: one that is done is not there to count when the run is resumed.
-    """
-
-    store: RunStore
-    part: str = ""
-    _flight: SingleFlight = field(default_factory=lambda: SingleFlight(capacity=10_000))
-    _lock: Any = field(default_factory=threading.Lock)
-    _made: Counter[str] = field(default_factory=Counter[str])
-
-    def get_or_compute(
-        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
-    ) -> tuple[dict[str, Any], bool]:
-        """The record of a call, by its digest, and whether it was there before; equal calls may share one answer."""
-        number = "0"
-        if not merged:
-            with self._lock:
-                number = f"{self.part}{self._made[key]}"
-                self._made[key] += 1
-        made = False
-
-        def make() -> dict[str, Any]:
-            nonlocal made
-            record = self.store.get("answers", key, number)
-            if record is None:
-                made, record = True, compute()
-                self.store.put("answers", key, number, record)
-            return record
-
-        # A call that has a number of its own is nobody else's.
-        return self._flight.get_or_compute((key, number), make) if merged else make(), not made
-
-    def all(self, key: str) -> list[dict[str, Any]]:
-        """The records of all calls of a digest, in the order in which they were made."""
-        return self.store.all("answers", key)
-
-
-@dataclass(eq=False)
-class NodeTable:
-    """Nodes of the memory cache."""
-
-    store: RunStore
-
-    def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
-        """How many of a history's prefixes there are up to the last one that has a node."""
-        found = self.store.ids("nodes", key, prefixes)
-        return max((n for n, prefix in enumerate(prefixes, 1) if prefix in found), default=0)
-
-    def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: CachedMemory) -> CachedMemory | None:
-        """Reads a node; None if it is not there, or was written by code that has changed since."""
-        found = self.store.get("nodes", *key)
-        if found is None:
-            return None
-        predictors = writer.predictors_below()
-        try:
-            memory = _read(found, writer, parent)
-            steps = tuple(_load_step(predictors, step) for step in found["steps"])
-        except (ValueError, TypeError, KeyError, IndexError, UserError):
-            return None
-        taken = Usage(**found.get("taken", {}))
-        return memory and CachedMemory(memory, item, steps, (), parent, found.get("version", ""), taken)
-
-    def put(self, key: tuple[str, str], writer: Writer, node: CachedMemory) -> CachedMemory:
-        """Writes a node that has no failure: the whole memory only where the one before cannot be made again."""
-        predictors, parent = writer.predictors_below(), node.parent
-        steps, version = [_dump_step(predictors, step) for step in node.write_calls], uuid4().hex
-        if parent is not None and parent.version:
-            held: dict[str, Any] = {"base": parent.version, "changes": diff(parent.memory, node.memory)}
-        else:
-            held = {"memory": node.memory.model_dump(mode="json")}
-        self.store.put("nodes", *key, {"version": version, **held, "steps": steps, "taken": asdict(node.usage)})
-        return replace(node, version=version)
-
-
-@dataclass(eq=False)
-class RowTable:
-    """The journal: rows of questions that were answered in a phase of the run, or of a part of it."""
-
-    store: RunStore
-    part: str = ""
-
-    def known(self, phase: str, ids: Sequence[str]) -> dict[str, Row]:
-        """The rows of those questions that were answered, by their ids."""
-        scope = self.part + phase
-        found = ((id, self.store.get("rows", scope, id)) for id in self.store.ids("rows", scope, ids))
-        return {id: Row.model_validate(row) for id, row in found if row is not None}
-
-    def put(self, phase: str, row: Row) -> None:
-        """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
-        if row.failure is None:
-            self.store.put("rows", self.part + phase, row.id, row.model_dump(mode="json"))
-
-
-@dataclass(eq=False)
-class VectorTable:
-    """What an embedder made of texts, as an `engines.call_context.VectorCache`, and what there is to know of it."""
-
-    store: RunStore
-    embedder: str
-
-    @property
-    def about(self) -> dict[str, Any] | None:
-        """What was written down of the embedder; None for one that the run did not use."""
-        return self.store.get("vectors", self.embedder, "")
-
-    def describe(self, about: dict[str, Any]) -> None:
-        """Writes down what there is to know of the embedder."""
-        self.store.put("vectors", self.embedder, "", about)
-
-    def read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The vectors that are there, by key."""
-        known = self.store.ids("vectors", self.embedder, [key.hex() for key in keys])
-        found = {bytes.fromhex(id): self.store.get("vectors", self.embedder, id) for id in known}
-        return {key: base64.b64decode(str(value)) for key, value in found.items()}
-
-    def write(self, vectors: Mapping[bytes, bytes]) -> None:
-        """Writes vectors by key."""
-        for key, content in vectors.items():
-            self.store.put("vectors", self.embedder, key.hex(), base64.b64encode(content).decode())
-
-
-def _read(found: dict[str, Any], writer: Writer, parent: CachedMemory) -> Memory | None:
-    if "changes" not in found:
-        return writer.Memory.model_validate(found["memory"])
-    return apply_changes(parent.memory, found["changes"]) if found["base"] == parent.version else None
-
-
-def _dump_step(predictors: Mapping[str, dspy.Predict], step: WriteCall) -> dict[str, Any]:
-    signature = signature_of(predictors[step.predictor])
-    values = {**step.inputs, **step.prediction.toDict()}
-    return {"predictor": step.predictor, "values": dump_values(signature, values)}
-
-
-def _load_step(predictors: Mapping[str, dspy.Predict], step: dict[str, Any]) -> WriteCall:
-    name = step["predictor"]
-    signature = signature_of(predictors[name])
-    values = dict(load_values(signature, step["values"], name))
-    inputs = {key: value for key, value in values.items() if key in signature.input_fields}
-    outputs = {key: value for key, value in values.items() if key in signature.output_fields}
-    return WriteCall(name, inputs, dspy.Prediction(**outputs))
+def _part_and_number(row_id: str) -> tuple[str, int]:
+    """Return the part of the run and the number in the id of an answer."""
+    part, _, number = row_id.rpartition(":")
+    return part, int(number)

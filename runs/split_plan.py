@@ -4,9 +4,11 @@ A verdict needs `--min-n` questions that count for the score. `SplitPlan` says h
 dev and test are large enough, what a verdict would speak of, and which `--dev` or `--test` would be large enough.
 
 Example:
-    >>> from mempiler.runs.setup import RunConfig
+    >>> from mempiler.runs.config import RunConfig
+    >>> from mempiler.runs.inputs import RunInputs
     >>> from mempiler.runs.split_plan import plan_split
-    >>> for line in plan_split(RunConfig("locomo", dev=4, test=30)).lines():
+    >>> config = RunConfig.from_options(benchmark="locomo", dev=4, test=30)
+    >>> for line in plan_split(RunInputs(config)).lines():
     ...     print(line)
     split: 80 train questions of 4 conversations or users, 4 dev of 2, 30 test of 2
     dev: too small for a verdict: 4 questions count for the score, 20 are needed; --dev 25 is enough
@@ -22,7 +24,7 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from .setup import RunConfig
+from .inputs import RunInputs
 from .statistics import MIN_GROUPS, Scope, scope_of
 
 
@@ -114,25 +116,25 @@ class SplitPlan:
         return {**parts, "notes": self.shortages()}
 
 
-def plan_split(setup: RunConfig, benchmark: Benchmark | None = None) -> SplitPlan:
-    """Return what the split of a setup allows.
+def plan_split(inputs: RunInputs) -> SplitPlan:
+    """Return what the split of a run's questions allows.
 
     Args:
-        setup: The sizes, the seed, and how many questions a verdict needs.
-        benchmark: What is split; the setup's own if None.
+        inputs: The questions, the sizes, the seed, and how many questions a verdict needs.
 
     Raises:
         DataError: A part would be empty.
     """
-    benchmark = benchmark or setup.load()
-    split = setup.split(benchmark)
-    train = _part_size("train", setup.train, split.train, benchmark)
-    dev = _part_size("dev", setup.dev, split.dev, benchmark)
-    test = _part_size("test", setup.test, split.test, benchmark)
+    config = inputs.config
+    benchmark = inputs.benchmark
+    split = inputs.split()
+    train = _part_size("train", config.data.train, split.train, benchmark)
+    dev = _part_size("dev", config.data.dev, split.dev, benchmark)
+    test = _part_size("test", config.data.test, split.test, benchmark)
     return SplitPlan(
         train,
-        _verdict_plan(dev, split.dev, benchmark.candidates_for_dev(setup.seed), benchmark, setup.min_n),
-        _verdict_plan(test, split.test, benchmark.candidates_for_test(setup.seed), benchmark, setup.min_n),
+        _verdict_plan(dev, split.dev, benchmark.candidates_for_dev(config.data.seed), benchmark, config.execution.min_n),
+        _verdict_plan(test, split.test, benchmark.candidates_for_test(config.data.seed), benchmark, config.execution.min_n),
     )
 
 

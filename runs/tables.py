@@ -15,8 +15,7 @@ class ResultTable:
     """Scores of one or several evaluations."""
 
     title: str
-    heads: Sequence[str]
-    """The heads of the columns."""
+    column_names: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
     """Lines below the table: the verdict, warnings, cost."""
@@ -25,14 +24,18 @@ class ResultTable:
 
     def text(self) -> str:
         """Return the table as plain text."""
-        lines = [self.title, table(self.heads, self.rows), *self.notes]
+        lines = [self.title, table(self.column_names, self.rows), *self.notes]
         if self.report is not None:
             lines.append(f"page: {self.report}")
         return as_text(lines)
 
     def html(self) -> str:
         """Return the table as HTML, in which every text is escaped."""
-        lines = ["<table>", f"<caption>{escape(self.title)}</caption>", _html_row("th", self.heads)]
+        lines = [
+            "<table>",
+            f"<caption>{escape(self.title)}</caption>",
+            _html_row("th", self.column_names),
+        ]
         lines.extend(_html_row("td", row) for row in self.rows)
         lines.append("</table>")
         lines.extend(f"<p>{escape(note)}</p>" for note in self.notes)

@@ -29,16 +29,20 @@ from ..optimizers.metric_views import MetricViews
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
-from .experiment import Evaluator, ProgressFactory, no_progress
+from .config import RunConfig
+from .evaluate import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
+from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
+from .pages.facts import Fact, difference_line
 from .pages.html import HTML
-from .pages.page import difference_line, open_page
+from .pages.page import open_page
 from .pages.text import page_table
 from .results import Evaluation, difference
 from .run import Parent, Run
-from .setup import RoleModel, RunConfig, data_of, parameters
+from .role_models import RoleModel, check_model, role_model
+from .run_description import describe_data, parameters
 from .statistics import Difference, Verdict
 from .tables import ResultTable
 
@@ -114,8 +118,8 @@ class TrainResult:
 
 def run_train(
     method: Any,
-    setup: RunConfig,
-    config: TrainingConfig | None = None,
+    inputs: RunInputs,
+    training: TrainingConfig | None = None,
     out: str | Path | None = None,
     progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
@@ -125,8 +129,8 @@ def run_train(
 
     Args:
         method: A method name, `module:Class`, or the folder of a saved program.
-        setup: Data, models and the method's settings; its seed is that of the training, too.
-        config: How to train.
+        inputs: Data, models and the method's settings; their seed is that of the training, too.
+        training: How to train.
         out: Folder for the program; one in the run's folder if None.
         progress: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
@@ -135,59 +139,64 @@ def run_train(
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
-    config = config or TrainingConfig()
-    if setup.lm_settings.get("temperature") is not None:
-        config = config.changed({"temperature": setup.lm_settings["temperature"]})
-    config = replace(config, settings=config.training(setup.seed))
-    if "task" in setup.models:
+    config = inputs.config
+    training = training or TrainingConfig()
+    if config.models.task.settings.get("temperature") is not None:
+        training = training.changed({"temperature": config.models.task.settings["temperature"]})
+    training = replace(training, settings=training.training(config.data.seed))
+    if "task" in inputs.user_models:
         raise UserError(
-            f"lm: {setup.lm} is an object; a model that is trained here is named, as in lm='local:NAME'"
+            f"lm: {config.models.task.name} is an object; a model that is trained here is named, as in lm='local:NAME'"
         )
-    if not is_local(setup.lm):
+    if not is_local(config.models.task.name):
         raise UserError(
-            f"{setup.lm} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
+            f"{config.models.task.name} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
             "trains elsewhere (docs/training.md)"
         )
-    if setup.lm == TINY and setup.adapter is None:
-        setup = replace(setup, adapter="compact")
-    benchmark = setup.load()
+    if config.models.task.name == TINY and config.method.adapter is None:
+        config = config.with_options(adapter="compact")
+        inputs = replace(inputs, config=config)
+    benchmark = inputs.benchmark
     if benchmark.scorer.required_judges:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     # What decides the result: a resumed run is compared with what its folder holds.
-    decisive = {name: value for name, value in to_jsonable_python(config).items() if name not in FREE_ON_RESUME}
+    decisive = {name: value for name, value in to_jsonable_python(training).items() if name not in FREE_ON_RESUME}
     del decisive["settings"]["threads"]
-    check_reader(setup, reward_reader(setup, config))
-    check_processes(config)
-    run = Run.start(setup, "train", name_in_tables(method), decisive, meter, parent)
+    check_reader(inputs, reward_reader(config, training))
+    check_processes(training)
+    run = Run.start(inputs, "train", name_in_tables(method), decisive, meter, parent)
     with run.folder.recording():
         program = run.program(method, benchmark)
         folder = Path(out) if out else run.folder.program
         check_writable(folder)
         # A training may begin from a model whose answers cannot be read.
-        asking = replace(
-            run, setup=replace(setup, max_failure_rate=1.0, threads=config.settings.threads, workers=1)
-        )
-        job = _Job(run, Evaluator(asking, benchmark, progress, method), program, setup.split(benchmark), config)
+        threads = training.settings.threads
+        scoring_config = config.with_options(max_failure_rate=1.0, threads=threads, workers=1)
+        asking = replace(run, inputs=replace(inputs, config=scoring_config))
+        job = _Job(run, Evaluator(asking, benchmark, progress, method), program, inputs.split(), training)
         outcome = job.tracked(folder)
     run.folder.update(status="finished", result=outcome.to_dict())
     return outcome
 
 
-def reward_reader(setup: RunConfig, config: TrainingConfig) -> RoleModel:
+def reward_reader(config: RunConfig, training: TrainingConfig) -> RoleModel:
     """Return the model that answers the questions that rewards come from, where it is not the trained one."""
-    return setup.role_model(config.answer_lm, config.answer_api_base, "--train-set answer_api_base=URL")
+    return role_model(
+        config, training.answer_lm, training.answer_api_base, "--train-set answer_api_base=URL"
+    )
 
 
-def check_reader(setup: RunConfig, reader: RoleModel) -> None:
+def check_reader(inputs: RunInputs, reader: RoleModel) -> None:
     """Refuse an answering model that could not be asked; an object of the user's is checked by `check_models`.
 
     Raises:
-        UserError: As `RunConfig.check_model`.
-        EndpointError: As `RunConfig.check_model`.
+        UserError: As `check_model`.
+        EndpointError: As `check_model`.
     """
-    user_lm = setup.models.get("answer")
+    user_lm = inputs.user_models.get("answer")
     if user_lm is None or user_lm.model != reader.name:
-        setup.check_model("judge", reader)
+        is_resumed = inputs.config.execution.resume is not None
+        check_model("judge", reader, is_resumed)
 
 
 def check_processes(config: TrainingConfig) -> None:
@@ -211,7 +220,7 @@ class _Job:
 
     def tracked(self, folder: Path) -> TrainResult:
         run, course, benchmark = self.run, self.course, self.scoring.benchmark
-        logged = parameters(self.program, run.setup, benchmark)
+        logged = parameters(self.program, run.config, benchmark)
         logged |= {f"train.{name}": value for name, value in asdict(course).items()}
         title = f"{self.program.name}-{benchmark.name}-{course.objective}"
         with run.tracked("train", title, logged) as tracker:
@@ -224,22 +233,22 @@ class _Job:
                 program=self.program,
                 before=before.model_copy(update={"run_id": tracker.run_id}),
                 after=after.model_copy(update={"run_id": tracker.run_id}),
-                difference=difference(before.headline_rows, after.headline_rows, run.setup.min_n),
+                difference=difference(before.headline_rows, after.headline_rows, run.config.execution.min_n),
                 training=training,
                 model=name,
                 folder=folder,
                 run=run.folder.path,
                 run_id=tracker.run_id,
             )
-            optimizer = {"name": course.objective, "seed": run.setup.seed, "settings": to_jsonable_python(course)}
+            optimizer = {"name": course.objective, "seed": run.config.data.seed, "settings": to_jsonable_python(course)}
             scores = {key: outcome.to_dict()[key] for key in ("before", "after", "difference")}
-            made = {"benchmark": data_of(benchmark, self.split), "optimizer": optimizer, "scores": scores}
+            made = {"benchmark": describe_data(benchmark, self.split), "optimizer": optimizer, "scores": scores}
             save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
-            tracker.steps("training", progress.rows)
-            tracker.evaluation("before", before)
-            tracker.evaluation("after", after)
-            tracker.difference(outcome.difference)
-            tracker.data("outcome.json", outcome.to_dict())
+            tracker.log_steps("training", progress.rows)
+            tracker.log_evaluation("before", before)
+            tracker.log_evaluation("after", after)
+            tracker.log_difference(outcome.difference)
+            tracker.log_json("outcome.json", outcome.to_dict())
             told = ((key.replace("_", " "), value) for key, value in training.items() if key != "notes")
             self.scoring.keep_page(
                 tracker,
@@ -247,19 +256,19 @@ class _Job:
                 self.program,
                 {"before": before, "after": after},
                 "test questions",
-                [("Program", folder.name), ("Training", ", ".join(f"{key} {value}" for key, value in told))],
+                [Fact("Program", folder.name), Fact("Training", ", ".join(f"{key} {value}" for key, value in told))],
                 notes=training["notes"],
                 verdict=difference_line(outcome.difference),
             )
-            tracker.files(folder, "program")
-            tracker.files(model / "model", "model")
+            tracker.log_folder(folder, "program")
+            tracker.log_folder(model / "model", "model")
         return outcome
 
     def _lm(self) -> Any:
         from ..engines.local.model import LocalModel
 
-        setup, course, start = self.run.setup, self.course, self.run.setup.lm.removeprefix(LOCAL)
-        if setup.lm == TINY:
+        config, course, start = self.run.config, self.course, self.run.config.models.task.name.removeprefix(LOCAL)
+        if config.models.task.name == TINY:
             from ..optimizers.demonstrations import tiny_folder
 
             method = self.program.method
@@ -267,16 +276,16 @@ class _Job:
                 known = "local:tiny knows nothing but memory-r2 on memory-env"
                 raise UserError(f"{known}; take these, or a model that has read something: --lm local:NAME")
             self.scoring.progress("warm-up")
-            start = str(tiny_folder(setup.seed, method))
+            start = str(tiny_folder(config.data.seed, method))
         lora = {"r": course.lora} if course.lora else None
-        loaded = LocalModel.load(start, lora=lora, seed=setup.seed, dtype=course.dtype)
+        loaded = LocalModel.load(start, lora=lora, seed=config.data.seed, dtype=course.dtype)
         self.run.loaded.local[f"{LOCAL}{start}"] = loaded
         return self.run.load_model(
-            f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed
+            f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=config.data.seed
         )
 
     def _reader(self) -> Any:
-        model = reward_reader(self.run.setup, self.course)
+        model = reward_reader(self.run.config, self.course)
         if model.name is None:
             return None
         user_lm = self.run.user_model("answer", model.name)
@@ -324,5 +333,5 @@ class _Job:
                 return self.scoring(program, self.split.test, _FILED[phase], f"test questions, {phase}")
 
     def _context(self) -> dict[str, Any]:
-        adapter = self.run.adapter(self.run.setup.adapter or self.program.adapter)
+        adapter = self.run.adapter(self.run.config.method.adapter or self.program.adapter)
         return {"adapter": adapter, "warn_on_type_mismatch": False}

@@ -36,14 +36,15 @@ from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
 from ..text import one_line
-from .evaluate import WriteResult, answer_questions, collect_write_results
+from .config import Workers
+from .scoring import WriteResult, answer_questions, collect_write_results
 from .folder import RunFolder
+from .inputs import RunInputs
 from .ledger import Ledger, LedgerEntry
-from .registry import program_folder
+from .program_address import program_folder
 from .reservations import RecordingGuard, Reservations
 from .rows import Row
 from .run import Run
-from .setup import RunConfig, Workers
 
 LEDGER_WAIT = 30.0
 """Seconds for the ledger to say what a worker has spent."""
@@ -58,7 +59,7 @@ Writes = Mapping[str, WriteResult]
 class Shard:
     """What a worker needs, to ask some of a run's questions."""
 
-    setup: RunConfig
+    inputs: RunInputs
     name: str
     states: Mapping[str, PredictorState]
     """Of the program's predictors, by name."""
@@ -97,11 +98,11 @@ def evaluate_remotely(
     keep: Callable[[Row], None],
 ) -> Writes:
     """Gives the questions of a run to workers, as far as they come: `evaluate.RemoteEvaluator` for a run and a name."""
-    setup, meter, guard = run.setup, run.meter, run.guard
-    workers = setup.workers
+    config, meter, guard = run.config, run.meter, run.guard
+    workers = config.execution.workers
     # Of a cluster, as many as it has CPUs.
     most = workers if isinstance(workers, int) else int(_connected(workers).cluster_resources().get("CPU", 1))
-    parts = split_shards(benchmark, examples, min(max(1, most), setup.threads))
+    parts = split_shards(benchmark, examples, min(max(1, most), config.execution.threads))
     if len(parts) < 2:
         return {}
     limits = [guard.remaining(len(part) / len(examples)) for part in parts]
@@ -144,20 +145,22 @@ def _make_shards(
     ledger: Any,
 ) -> list[Shard]:
     """Return what each worker needs: its questions, and its part of limits, threads and calls in flight."""
-    setup, folder = run.setup, program_folder(name)
-    data = setup.data and str(Path(setup.data).absolute())
-    threads = max(1, setup.threads // len(parts))
-    shared_folder = run.folder.path.absolute() if isinstance(setup.workers, int) else None
+    config, folder = run.config, program_folder(name)
+    data = config.data.file and str(Path(config.data.file).absolute())
+    threads = max(1, config.execution.threads // len(parts))
+    # What one process may have in flight, all workers may together; see `Run.start`.
+    in_flight = max(IN_FLIGHT, config.execution.threads)
+    shared_folder = run.folder.path.absolute() if isinstance(config.execution.workers, int) else None
     states = {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()}
     return [
         Shard(
-            setup=replace(setup, data=data, threads=threads),
+            inputs=RunInputs(config.with_options(data=data, threads=threads)),
             name=name if folder is None else str(folder.absolute()),
             states=states,
             identity=program_digest(program),
             questions=tuple(str(example.id) for example in part),
             limits=limits[number],
-            in_flight=max(1, IN_FLIGHT // len(parts)),
+            in_flight=max(1, in_flight // len(parts)),
             folder=shared_folder,
             number=number,
             ledger=ledger,
@@ -214,7 +217,7 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
     meter = Meter()
     guard = _guard_of(shard, meter)
     with _folder(shard) as folder:
-        run = Run(shard.setup, meter, guard, folder)
+        run = Run(shard.inputs, meter, guard, folder)
         program, benchmark = run.load_target(shard.name)
         for name, predictor in program.all_predictors().items():
             parse_predictor(predictor, shard.states[name], name).assign_to(predictor)
@@ -222,10 +225,10 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
             raise ProgramError(f"{shard.name}: is another program here than where the run was started")
         asked = set(shard.questions)
         examples = [example for example in benchmark.examples if str(example.id) in asked]
-        adapter = run.adapter(shard.setup.adapter or program.adapter)
+        adapter = run.adapter(shard.inputs.config.method.adapter or program.adapter)
         with dspy.context(lm=run.model(), adapter=adapter, warn_on_type_mismatch=False):
             with closing(
-                answer_questions(program, benchmark, benchmark.interleave(examples), shard.setup.threads)
+                answer_questions(program, benchmark, benchmark.interleave(examples), shard.inputs.config.execution.threads)
             ) as rows:
                 for row in rows:
                     if isinstance(row, Row):

@@ -20,8 +20,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from ..engines.cache_folder import cache_folder
 from ..errors import EndpointError, UserError
 
@@ -68,6 +66,9 @@ class Environment:
             EndpointError: A package could not be fetched.
             UserError: The folder cannot be written.
         """
+        # It imports asyncio, which takes as long as all else that `mempiler list` needs.
+        from filelock import FileLock
+
         try:
             folder().mkdir(parents=True, exist_ok=True)
             with FileLock(folder() / f".{self.name}.lock"):

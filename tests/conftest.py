@@ -65,11 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Makes every tracking store of this process a copy of one, and frees the collector of what all tests import."""
-    if tracking := sys.modules.get("mempiler.runs.tracking"):
+    if tracking := sys.modules.get("mempiler.runs.tracking.store"):
         _STORE.parent.mkdir(exist_ok=True)
         with warnings.catch_warnings(action="ignore"):
-            tracking.make_database(f"sqlite:///{_STORE}")
-        tracking._tables = lambda path: shutil.copy(_STORE, path)
+            tracking.create_database(f"sqlite:///{_STORE}")
+        tracking._create_tables = lambda path: shutil.copy(_STORE, path)
     gc.freeze()
     # A tenth of all the time is the collector's otherwise.
     gc.set_threshold(50_000, 20, 50)
@@ -321,7 +321,7 @@ IMPORTED = (
     "mlflow.store.tracking.sqlalchemy_store",
     "nltk.stem",
     "sklearn.metrics",
-    "mempiler.runs.experiment",
+    "mempiler.runs.evaluate",
 )
 """What takes seconds, and is done once: commands are forked off a process that has it."""
 

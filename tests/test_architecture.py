@@ -162,7 +162,7 @@ RULES = (wrong_rooms, absolute_imports, unsafe_code, global_settings, private_wa
 BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (absolute_imports, "runs/compare", "from mempiler.errors import UserError"),
     (unsafe_code, "runs/artifact", "import pickle"),
-    (global_settings, "runs/evaluate", "dspy.configure(lm=None)"),
+    (global_settings, "runs/scoring", "dspy.configure(lm=None)"),
     (private_ways, "engines/metered_lm", "from dspy.clients.execution import execute"),
     (private_ways, "programs/replay", "from dspy.dsp.utils.settings import main_thread_config"),
     (not_alone, "systems/inside/mem0", "from ...records import Item"),

@@ -85,7 +85,7 @@ def rank_rows(
             continue
 
         candidate = Candidate(row, entry, score)
-        if repeat_filter is not None and not repeat_filter.register(entry):
+        if repeat_filter is not None and not repeat_filter.register_utterance(entry.utterance):
             repeats.append(candidate)
             continue
 

@@ -58,6 +58,14 @@ class _Statement(NamedTuple):
     """None where the day does not matter."""
 
 
+class Utterance(NamedTuple):
+    """What a turn says, as it is compared with the query and with other turns."""
+
+    statement: _Statement
+    question_words: frozenset[str] | None
+    """The words of a turn that only asks; None if it says something else."""
+
+
 class RepeatFilter:
     """Goes through the turns of a ranking, best first, and recognizes repeats.
 
@@ -77,24 +85,34 @@ class RepeatFilter:
         A turn of a dialogue says nothing new if it only repeats the query or an earlier hit. Hits
         that are no turns always count as new.
         """
-        if not _is_compared(turn):
-            return True
+        return self.register_utterance(utterance_of(turn))
 
-        text = _spoken_text(turn)
-        is_asking = is_question(text)
-        statement = _statement_of(turn, text, is_asking)
-        if statement in self._statements:
+    def register_utterance(self, utterance: Utterance | None) -> bool:
+        """Do what `register` does, for what a turn says; None counts as new."""
+        if utterance is None:
+            return True
+        if utterance.statement in self._statements:
             return False
 
-        self._statements.add(statement)
-        if not is_asking:
+        self._statements.add(utterance.statement)
+        if utterance.question_words is None:
             return True
 
         # A question is new if it has a word that neither the query nor an earlier question has.
-        words = set(tokens(text))
-        is_new = not words <= self._asked_words
-        self._asked_words |= words
+        is_new = not utterance.question_words <= self._asked_words
+        self._asked_words |= utterance.question_words
         return is_new
+
+
+def utterance_of(turn: TurnLike) -> Utterance | None:
+    """Return what a turn says, as it is compared with others; None if it cannot be a repeat."""
+    if not _is_compared(turn):
+        return None
+
+    text = _spoken_text(turn)
+    is_asking = is_question(text)
+    question_words = frozenset(tokens(text)) if is_asking else None
+    return Utterance(_statement_of(turn, text, is_asking), question_words)
 
 
 def query_words(query: str) -> frozenset[str]:

@@ -25,16 +25,18 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.cache import MemoryCache
-from mempiler.runs.evaluate import score_questions
 from mempiler.runs.run_store import RunStore
+from mempiler.runs.scoring import score_questions
 from mempiler.serving.memories import Memories
 from mempiler.serving.writers import write_all_queued
 from mempiler.signatures.answering import AnswerFromContext
 
-from measures.scripted import ScriptedEngine, asking, cpu_ms, scripted, timed
+from measures.scripted import ScriptedEngine, asking, cpu_ms, guard_of_a_run, scripted, timed
 
 Found = dict[str, float]
-LATENCY, ROUNDS = 0.2, 3
+LATENCY = 0.2
+"""Seconds of a call where many are made."""
+ROUNDS = 3
 
 
 @cache
@@ -57,22 +59,38 @@ def remembered() -> Found:
 
 @cache
 def evaluation(threads: int, questions: int, latency: float) -> Found:
-    """Questions of turn RAG about five memories that are there, with the run's store; beside `dspy.Evaluate`."""
+    """Measure questions to turn RAG about five memories that are there, with the run's store.
+
+    Args:
+        threads: How many questions are asked at the same time.
+        questions: How many there are.
+        latency: Seconds of a call.
+
+    Returns:
+        The CPU of a question in milliseconds, and the share of the ideal wall, in which nothing but the calls takes
+        time; both beside `dspy.Evaluate`. "cpu" and "ideal" are seconds of all questions.
+    """
+    ours: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        _evaluated(Path(folder), 4, 100, 0.0)  # what is imported and compiled when it is first needed
+        # What is imported and compiled when it is first needed.
+        _evaluated(Path(folder), 4, 100, 0.0)
         _by_dspy(4, 8, 0.0)
-        both = [
-            (_evaluated(Path(folder), threads, questions, latency), _by_dspy(threads, questions, latency))
-            for _ in range(ROUNDS)
-        ]
-    ours, theirs = ([median(each) for each in zip(*side, strict=True)] for side in zip(*both, strict=True))
+        for _ in range(ROUNDS):
+            ours.append(_evaluated(Path(folder), threads, questions, latency))
+            theirs.append(_by_dspy(threads, questions, latency))
+
+    our_wall = median(wall for wall, _ in ours)
+    our_cpu = median(cpu for _, cpu in ours)
+    their_wall = median(wall for wall, _ in theirs)
+    their_cpu = median(cpu for _, cpu in theirs)
     ideal = latency * math.ceil(questions / threads)
     return {
-        "CPU ms": 1000 * ours[1] / questions,
-        "dspy.Evaluate, CPU ms": 1000 * theirs[1] / questions,
-        "share": ideal / ours[0],
-        "dspy.Evaluate": ideal / theirs[0],
-        "cpu": ours[1],
+        "CPU ms": 1000 * our_cpu / questions,
+        "dspy.Evaluate, CPU ms": 1000 * their_cpu / questions,
+        "share": ideal / our_wall,
+        "dspy.Evaluate": ideal / their_wall,
+        "cpu": our_cpu,
         "ideal": ideal,
     }
 
@@ -130,8 +148,9 @@ def _evaluated(folder: Path, threads: int, questions: int, latency: float) -> tu
     loaded = Locomo(examples, source.source)
     with tempfile.TemporaryDirectory(dir=folder) as own:
         store = RunStore(Path(own) / "run.sqlite")
-        with asking(scripted(ScriptedEngine(latency), answers=store.answers)) as lm:
-            program = build("turn-rag", embedder=embedder(), cache=MemoryCache(store.nodes))
+        model = scripted(ScriptedEngine(latency), answers=store.answers, guard=guard_of_a_run(threads))
+        with asking(model) as lm:
+            program = build("turn-rag", embedder=embedder(), cache=MemoryCache(store.memories))
             for history in dict.fromkeys(example.history for example in loaded.examples):
                 program.method.reader.search(program.remember(history).memory, ["anything"])
             # A full collection takes 150 ms here, and falls into one run of three: into none, then.
@@ -192,7 +211,7 @@ def _kept(method: str, pasts: Sequence[History], path: Path | None) -> float:
     def remember() -> None:
         store = RunStore(path) if path else None
         with asking(scripted(ScriptedEngine())):
-            program = build(method, cache=MemoryCache(store.nodes if store else None))
+            program = build(method, cache=MemoryCache(store.memories if store else None))
             for past in pasts:
                 program.remember(past)
         if store:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import json
 import multiprocessing
 import re
@@ -18,7 +17,7 @@ from typing import Any
 import dspy
 from mempiler.engines.lm import language_model
 
-from measures.scripted import asking, timed
+from measures.scripted import asking, guard_of_a_run, timed
 
 LATENCY, EACH, ROUNDS = 0.1, 10, 3
 SAID = {"message": {"role": "assistant", "content": "[[ ## answer ## ]]\nyes"}, "index": 0, "finish_reason": "stop"}
@@ -28,19 +27,36 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 
 
 @cache
-def calls(side_by_side: int, gathered: bool = False) -> dict[str, float]:
-    """CPU milliseconds of a call in so many threads or coroutines and the share of the ideal wall, ours and DSPy's."""
-    found = dict[str, list[tuple[float, float]]]()
-    with _server() as address:
+def calls(side_by_side: int, gathered: bool = False, latency: float = LATENCY) -> dict[str, float]:
+    """Measure calls over HTTP, ours and those of `dspy.LM`.
+
+    Args:
+        side_by_side: Calls in flight.
+        gathered: Whether coroutines make them instead of threads.
+        latency: Seconds that the server takes for a call.
+
+    Returns:
+        CPU milliseconds of a call by "ours" and "dspy.LM", and the shares of the ideal wall, in which nothing but the
+        server takes time, as "share" and "their_share".
+    """
+    our_times: list[tuple[float, float]] = []
+    their_times: list[tuple[float, float]] = []
+    with _server(latency) as address:
         about: dict[str, Any] = {"api_base": address, "cache": False, "temperature": 0.0}
-        lms = {"ours": language_model("openai/stub", **about), "dspy.LM": dspy.LM("openai/stub", api_key="x", **about)}
-        for n, (name, lm) in itertools.product(range(ROUNDS + 1), lms.items()):
-            took = timed(partial(_asked, lm, side_by_side, gathered))
-            found.setdefault(name, []).extend([took] if n else [])  # the first imports and connects
-    taken = {name: [median(each) for each in zip(*times, strict=True)] for name, times in found.items()}
-    share, their_share = (EACH * LATENCY / wall for wall, _ in taken.values())
-    cpu = {name: 1000 * cpu / (EACH * side_by_side) for name, (_, cpu) in taken.items()}
-    return {**cpu, "share": share, "their_share": their_share}
+        ours = language_model("openai/stub", guard=guard_of_a_run(side_by_side), **about)
+        theirs = dspy.LM("openai/stub", api_key="x", **about)
+        for _ in range(ROUNDS + 1):
+            our_times.append(timed(partial(_asked, ours, side_by_side, gathered)))
+            their_times.append(timed(partial(_asked, theirs, side_by_side, gathered)))
+
+    found: dict[str, float] = {}
+    names = (("ours", "share", our_times), ("dspy.LM", "their_share", their_times))
+    for cpu_name, share_name, times in names:
+        # The first round imports and connects.
+        counted = times[1:]
+        found[cpu_name] = 1000 * median(cpu for _, cpu in counted) / (EACH * side_by_side)
+        found[share_name] = EACH * latency / median(wall for wall, _ in counted)
+    return found
 
 
 def _asked(lm: Any, many: int, gathered: bool) -> None:
@@ -63,9 +79,9 @@ def _asked(lm: Any, many: int, gathered: bool) -> None:
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def _server(latency: float) -> Iterator[str]:
     ours, its = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(its.send,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(its.send, latency), daemon=True)
     process.start()
     try:
         yield f"http://127.0.0.1:{ours.recv()}/v1"
@@ -73,16 +89,16 @@ def _server() -> Iterator[str]:
         process.kill()
 
 
-def _serve(tell: Callable[[int], None]) -> None:
+def _serve(tell: Callable[[int], None], latency: float) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while length := re.search(rb"(?i)content-length: (\d+)", await reader.readuntil(b"\r\n\r\n")):
                 await reader.readexactly(int(length[1]))
-                await asyncio.sleep(LATENCY)
+                await asyncio.sleep(latency)
                 writer.write(HEAD + BODY)
 
     async def listen() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=2048)
         tell(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 

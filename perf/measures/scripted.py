@@ -61,13 +61,26 @@ class ScriptedEngine:
         return self
 
 
-def scripted(engine: ScriptedEngine, answers: Any = None) -> Any:
-    """The engine as a metered model."""
+def scripted(engine: ScriptedEngine, **metering: Any) -> Any:
+    """Return a metered model that asks the engine.
+
+    Args:
+        engine: What gives the replies.
+        **metering: Arguments of `Metering`, e.g. the answers and the guard of a run.
+    """
     from mempiler.engines.metered_lm import MeteredLM, Metering
 
     return MeteredLM(
-        "scripted/free", Metering(answers=answers), engine=engine, cache=False, temperature=0.0
+        "scripted/free", Metering(**metering), engine=engine, cache=False, temperature=0.0
     )
+
+
+def guard_of_a_run(threads: int) -> Any:
+    """Return a guard without limits that lets as many calls be in flight as that of a run does."""
+    from mempiler.engines.fair_semaphore import IN_FLIGHT
+    from mempiler.engines.limits import BudgetGuard
+
+    return BudgetGuard(in_flight=max(IN_FLIGHT, threads))
 
 
 @contextmanager

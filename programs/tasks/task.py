@@ -40,7 +40,9 @@ from ...records import Context, Item, Query
 from ...records.query import About, Modality
 from ...signatures.answering import NOT_MENTIONED
 from ...signatures.chinese import has_chinese, in_language
+from .._context import current_program_context
 from .._relative_dates import resolve_item_dates, resolve_line_dates
+from ..call_recorder import ShownContext
 from ..predictor import predictor
 from ..state import signature_of
 from ..streaming import stream_predictor
@@ -198,7 +200,12 @@ class Task(dspy.Module):
         """Return the inputs of the prompt, with dates beside words such as "yesterday" if set."""
         shown_items = tuple(self.items_as_shown(query.shown_items))
         shown_query = query.model_copy(update={"shown_items": shown_items})
-        return self.build_inputs(self.context_as_shown(context), shown_query)
+        shown_context = self.context_as_shown(context)
+
+        recorder = current_program_context().recorder
+        if recorder is not None:
+            recorder.shown_context = ShownContext(context, shown_context)
+        return self.build_inputs(shown_context, shown_query)
 
     def context_as_shown(self, context: Context) -> Context:
         """Return the context with the date beside each relative date, if that is set."""

@@ -1,1 +1,1 @@
-"""A benchmark and a method as an environment for trainers that run elsewhere: the folder, and its `verifiers` part."""
+"""What a run is exported to: environments for other trainers, and files of public harnesses."""

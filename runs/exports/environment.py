@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,37 @@ from ...programs.identity import program_digest
 from ...programs.program import MemoryProgram
 from ...records import History, read_json
 from ...validation import validation_message
-from ..experiment import Part
+from ..config import CONFIG_FIELDS, RunConfig
+from ..evaluate import Part
 from ..folder import RunFolder
 from ..results_folder import create_folder
+from ..inputs import RunInputs
 from ..run import Run
-from ..setup import RunConfig
 
-_SETUP = "benchmark data options method_settings allow_code lm api_base lm_settings embedder embedder_api_base reranker"
-_SETUP = (*_SETUP.split(), "adapter", "train", "dev", "test", "seed", "timeout", "retries", "lm_deadline")
-"""Fields of a setup that an export keeps."""
+_KEPT_OPTIONS = (
+    "benchmark",
+    "data",
+    "metric",
+    "categories",
+    "benchmark_set",
+    "train",
+    "dev",
+    "test",
+    "seed",
+    "lm",
+    "api_base",
+    "lm_set",
+    "set",
+    "embedder",
+    "embedder_api_base",
+    "reranker",
+    "adapter",
+    "allow_code",
+    "timeout",
+    "retries",
+    "lm_deadline",
+)
+"""Options of a run that an export keeps."""
 
 
 class Export(BaseModel):
@@ -55,26 +76,30 @@ class Export(BaseModel):
     sessions: int | None = None
     """Sessions of a history that are written; all of them if None."""
     reward: dict[str, Any] = {}
-    setup: dict[str, Any]
+    options: dict[str, Any]
+    """Options of a run, as `RunConfig.from_options` takes them."""
     benchmark_sha256: str = ""
     program: str = ""
     """Digest of the method's prompts and settings."""
 
     @classmethod
-    def of(cls, method: str, setup: RunConfig, **more: Any) -> Export:
-        """An export of a method under a setup, of which it keeps what a trainer elsewhere needs.
+    def of(cls, method: str, inputs: RunInputs, **more: Any) -> Export:
+        """An export of a method, which keeps of a run's configuration what a trainer elsewhere needs.
 
         Raises:
             UserError: The adapter asks its endpoint what it can, which is not the trainer's; or the model is an
                 object, which no file can hold.
         """
-        if setup.models:
-            raise UserError(f"lm: {setup.lm} is an object; an export holds the names of models, as in lm='openai/NAME'")
-        if setup.adapter == "auto":
+        config = inputs.config
+        if inputs.user_models:
+            name = config.models.task.name
+            raise UserError(f"lm: {name} is an object; an export holds the names of models, as in lm='openai/NAME'")
+        if config.method.adapter == "auto":
             raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
-        data = str(Path(setup.data).absolute()) if setup.data else None
-        kept = {name: value for name, value in asdict(replace(setup, data=data)).items() if name in _SETUP}
-        return cls(method=method, setup=kept, **more)
+        data = str(Path(config.data.file).absolute()) if config.data.file else None
+        options = config.with_options(data=data).options()
+        kept_options = {name: options[name] for name in _KEPT_OPTIONS}
+        return cls(method=method, options=kept_options, **more)
 
 
 class Environment:
@@ -90,20 +115,21 @@ class Environment:
 
     def __init__(self, export: Export, folder: Path) -> None:
         self.export = export
-        self.setup = RunConfig(**export.setup)
-        self.benchmark = benchmark = self.setup.load(compiling=True)
+        inputs = RunInputs(RunConfig.from_options(**export.options))
+        self.config = inputs.config
+        self.benchmark = benchmark = inputs.benchmark_for_compiling()
         if benchmark.scorer.required_judges:
             raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-        run = Run(self.setup, Meter(), BudgetGuard(), RunFolder(folder))
+        run = Run(inputs, Meter(), BudgetGuard(), RunFolder(folder))
         made = run.program(export.method, benchmark, MemoryCache())
-        adapter = self.setup.adapter or made.adapter
+        adapter = self.config.method.adapter or made.adapter
         adapter = "chat" if adapter == "auto" else adapter
         self.program = MemoryProgram(made.method, made.task, made.cache, adapter, made.name)
         if not self.program.method.writer.predictors_below():
             raise UserError(f"{export.method} writes without a language model, so there is nothing to train")
         self.digests = {"benchmark_sha256": benchmark.source.sha256, "program": program_digest(self.program)}
         """What identifies data and method."""
-        split = self.setup.split(benchmark)
+        split = inputs.split()
         self._asked = questions_by_history(benchmark.examples if export.part == "all" else getattr(split, export.part))
         self.histories = {history.id: history for history in self._asked if len(history)}
         """The histories of the exported part, whole, by their ids."""
@@ -113,7 +139,7 @@ class Environment:
             raise UserError(f"--reward-set: {validation_message(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
         metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).score
         reader = self._reader() if self.program.task.predictors() else None
-        self.rewarded = ReplayScorer(self.program, metric, self._questions, reader, reward, self.setup.seed)
+        self.rewarded = ReplayScorer(self.program, metric, self._questions, reader, reward, self.config.data.seed)
 
     @classmethod
     def open(cls, path: str | Path) -> Environment:
@@ -131,7 +157,7 @@ class Environment:
             export = Export.model_validate(read_json(path))
         except ValidationError as error:
             raise ProgramError(f"{path}: is no export: {validation_message(error)}; export anew") from error
-        unknown_settings = export.setup.keys() - {field.name for field in fields(RunConfig)}
+        unknown_settings = export.options.keys() - CONFIG_FIELDS.keys()
         if unknown_settings:
             names = ", ".join(sorted(unknown_settings))
             raise ProgramError(f"{path}: was exported by another version: unknown settings {names}; export anew")
@@ -152,16 +178,17 @@ class Environment:
         return self.rewarded.score(self.rewarded.replay(self.history(id), said), self.histories[id])
 
     def _reader(self) -> MeteredLM:
-        setup = self.setup
-        config = ModelConfig(
-            api_base=setup.api_base,
-            timeout=setup.timeout,
-            retries=setup.retries,
-            deadline=setup.lm_deadline,
+        task = self.config.models.task
+        execution = self.config.execution
+        model_config = ModelConfig(
+            api_base=task.api_base,
+            timeout=execution.timeout,
+            retries=execution.retries,
+            deadline=execution.lm_deadline,
             cache=False,
-            settings={"temperature": 0.0, **setup.lm_settings},
+            settings={"temperature": 0.0, **task.settings},
         )
-        return language_model(setup.lm, config)
+        return language_model(task.name, model_config)
 
     def _questions(self, history: History, sessions: int) -> Sequence[dspy.Example]:
         found = self.benchmark.questions_after(history, sessions, self._asked[history])

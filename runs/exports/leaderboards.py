@@ -1,10 +1,15 @@
-"""Writes what a run answered as two public harnesses keep it, so that their tables and pages can show it.
+"""Write the answers of a run as two public harnesses keep them, so that their pages can show them.
 
     amb           vectorize-io/agent-memory-benchmark: outputs/DATASET/RUN/rag/SPLIT.json
-    omnimemeval   MemTensor/OmniMemEval: results/BENCHMARK/LIB-VERSION/LIB_BENCHMARK_responses.json and _judged.json
+    omnimemeval   MemTensor/OmniMemEval: results/BENCHMARK/LIB-VERSION/LIB_BENCHMARK_responses.json
+                  and LIB_BENCHMARK_judged.json
 
-Questions outside the headline score are left out, so that an accuracy is the run's score; neither harness asks LoCoMo's
-category 5. What a run does not know is null or empty. `runs.external` reads both as recorded answers.
+Questions outside the headline score are left out, so that an accuracy there is the run's score;
+neither harness asks LoCoMo's category 5. What a run does not know is null or empty.
+`runs.external` reads both kinds of files as recorded answers.
+
+Example:
+    write_harness_results(load_run("last"), "amb", Path("results.json"))
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,169 +29,349 @@ from ...data.catalog import benchmark as load_benchmark
 from ...errors import DataError, UserError
 from ...records.atomic_file import atomic_write
 from ..compare import FinishedRun
-from ..external import harness_id
-from ..pages.page import heading
+from ..external import amb_question_id
+from ..pages.facts import describe_evaluation
 from ..results import mean
 from ..rows import QuestionTrace, Row
 
-_AMB = {
-    "locomo": ("sample_id", "category"),
-    "longmemeval": ("user_id", "question_type"),
-    "personamem": ("persona_id", "question_type"),
-    "beam": ("conversation_id", "question_category"),
+
+@dataclass(frozen=True)
+class _AmbFields:
+    """What amb calls two properties of a question of a benchmark."""
+
+    group: str
+    """The conversation or user that the question is about."""
+    category: str
+
+
+_AMB_BENCHMARKS = {
+    "locomo": _AmbFields("sample_id", "category"),
+    "longmemeval": _AmbFields("user_id", "question_type"),
+    "personamem": _AmbFields("persona_id", "question_type"),
+    "beam": _AmbFields("conversation_id", "question_category"),
 }
-"""Its benchmarks, and what it calls the conversation or user of a question, and its type."""
-_LOCOMO = {"1": "single-hop", "2": "temporal", "3": "multi-hop", "4": "open-domain"}
-"""amb's names of LoCoMo's categories."""
-_OMNIMEMEVAL = {
+
+_AMB_LOCOMO_CATEGORIES = {
+    "1": "single-hop",
+    "2": "temporal",
+    "3": "multi-hop",
+    "4": "open-domain",
+}
+
+_OMNIMEMEVAL_BENCHMARKS = {
     "locomo": "locomo_exp_user_{}",
     "longmemeval": "lme_exper_user_mempiler_{}",
     "beam": "beam_exp_user_mempiler_{}",
 }
-"""Its benchmarks, and what it calls the conversations of a file, which it counts from 0; BEAM's have a number."""
-_NARROWING = ("metric", "categories", "evidenced", "limit")
-"""Options of benchmarks that leave questions out, or change how they are scored."""
+"""What omnimemeval calls the conversations of a benchmark.
 
-_Asked = Sequence[tuple[Row, dspy.Example]]
+It counts them from 0 in the order of the file; BEAM's have a number of their own.
+"""
+
+_NARROWING_OPTIONS = ("metric", "categories", "evidenced", "limit")
+"""Options that leave questions out, or change their scores: the file is read without them."""
 
 
-def write_results(run: FinishedRun, form: str, path: Path, overwrite: bool = False) -> list[Path]:
-    """Writes the questions of a run in the form of a harness; returns the files.
+@dataclass(frozen=True)
+class _AnsweredQuestion:
+    """A question of the benchmark with the row of the run."""
+
+    row: Row
+    example: dspy.Example
+
+
+def write_harness_results(
+    run: FinishedRun, harness: str, path: Path, overwrite: bool = False
+) -> list[Path]:
+    """Write the questions of a run in the form of a harness.
 
     Args:
-        run: Whose.
-        form: "amb" or "omnimemeval".
-        path: The file; beside omnimemeval's answers their verdicts are written, if a judge said right or wrong.
-        overwrite: Whether files that are there are replaced.
+        run: The run.
+        harness: "amb" or "omnimemeval".
+        path: The file. If a judge said right or wrong, omnimemeval's verdicts are written beside
+            it, into a file that ends in "_judged.json".
+        overwrite: Whether files that are there already are replaced.
+
+    Returns:
+        The files.
 
     Raises:
-        UserError: The harness has not the run's benchmark, or a file is there already.
+        UserError: The harness does not have the benchmark, or a file is there already.
         DataError: The benchmark's file does not hold the questions any more.
     """
-    found, known = run.evaluation, _AMB if form == "amb" else _OMNIMEMEVAL
-    if found.benchmark not in known:
-        raise UserError(f"{form} has no benchmark {found.benchmark}; it has {', '.join(known)}")
-    options = {name: value for name, value in (run.settings.get("options") or {}).items() if name not in _NARROWING}
-    benchmark = load_benchmark(found.benchmark, run.settings.get("data"), **options)
-    rows = {(row.id, row.question): row for row in found.headline_rows}
-    keys = [(str(each.id), str(each.question)) for each in benchmark.examples]
-    asked = [(rows[key], each) for key, each in zip(keys, benchmark.examples, strict=True) if key in rows]
-    if len(asked) < len(rows):
-        raise DataError(f"{len(rows) - len(asked)} questions of {run.name} are not in {benchmark.source.path} any more")
-    if found.benchmark == "beam" and len({row.group.partition("/")[0] for row in rows.values()}) > 1:
-        raise UserError(
-            f"{form} keeps one size of {found.benchmark} in a file; choose it with --benchmark-set size=..."
-        )
-    binary = all(row.score in (0, 1) for row in rows.values())
-    if form == "amb":
-        files: dict[Path, Any] = {path: _amb(run, benchmark, asked, binary, options)}
+    name = run.evaluation.benchmark
+    known = _AMB_BENCHMARKS if harness == "amb" else _OMNIMEMEVAL_BENCHMARKS
+    if name not in known:
+        raise UserError(f"{harness} has no benchmark {name}; it has {', '.join(known)}")
+
+    options: dict[str, Any] = {}
+    for option, value in (run.settings.get("options") or {}).items():
+        if option not in _NARROWING_OPTIONS:
+            options[option] = value
+    benchmark = load_benchmark(name, run.settings.get("data"), **options)
+    questions = _answered_questions(run, benchmark)
+    if name == "beam":
+        _refuse_several_sizes(questions, harness)
+
+    if harness == "amb":
+        files: dict[Path, Any] = {path: _amb_results(run, benchmark, questions, options)}
     else:
-        files = {path: _omnimemeval(benchmark, asked)}
-        if found.judge and binary and benchmark.name != "beam":
-            twin = path.with_name(f"{path.stem.removesuffix('_responses')}_judged.json")
-            files[twin] = _omnimemeval(benchmark, [each for each in asked if each[0].failure is None], judged=True)
-    for each in files:
-        if os.path.lexists(each) and not (overwrite and each.is_file()):
-            raise UserError(f"{each}: is there already; choose another name, or give --force to replace a file")
-    for each, content in files.items():
-        with atomic_write(each) as file:
+        files = _omnimemeval_files(run, benchmark, questions, path)
+
+    for file_path in files:
+        is_replaceable = overwrite and file_path.is_file()
+        if os.path.lexists(file_path) and not is_replaceable:
+            advice = "choose another name, or give --force to replace a file"
+            raise UserError(f"{file_path}: is there already; {advice}")
+    for file_path, content in files.items():
+        with atomic_write(file_path) as file:
             json.dump(content, file, indent=2, ensure_ascii=False)
     return list(files)
 
 
-def _amb(
-    run: FinishedRun, benchmark: Benchmark, asked: _Asked, binary: bool, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    found, source, (unit, kind) = run.evaluation, benchmark.source, _AMB[benchmark.name]
-    results = []
-    for row, example in asked:
-        seen = row.trace or QuestionTrace()
-        name = _LOCOMO[row.category] if benchmark.name == "locomo" else row.category
-        results.append(
-            {
-                "query_id": harness_id(benchmark.name, example),
-                "query": row.question,
-                "answer": row.answer,
-                "reasoning": "",
-                "context": "\n".join(entry.line for entry in seen.entries),
-                "context_tokens": row.context_tokens,
-                "retrieve_time_ms": row.search,
-                "gold_answers": [gold] if (gold := _gold(example)) else [],
-                "correct": row.right,
-                "judge_reason": row.failure.message if row.failure else seen.feedback,
-                "score": None if binary else row.score,
-                "meta": {unit: row.group.rpartition("/")[2], kind: name, **_rubric(example)},
-                "category_axes": {"Question Type": [name]},
-                **dict.fromkeys(("raw_response", "trajectory", "git_history")),
-            }
+def _answered_questions(run: FinishedRun, benchmark: Benchmark) -> list[_AnsweredQuestion]:
+    """Return the headline questions of a run, in the order of the benchmark.
+
+    Raises:
+        DataError: The benchmark does not hold one of them.
+    """
+    rows = {(row.id, row.question): row for row in run.evaluation.headline_rows}
+    questions: list[_AnsweredQuestion] = []
+    for example in benchmark.examples:
+        row = rows.get((str(example.id), str(example.question)))
+        if row is not None:
+            questions.append(_AnsweredQuestion(row, example))
+
+    missing = len(rows) - len(questions)
+    if missing > 0:
+        raise DataError(
+            f"{missing} questions of {run.name} are not in {benchmark.source.path} any more"
         )
-    times, tokens = mean([row.search for row, _ in asked]), mean([row.context_tokens for row, _ in asked])
-    lms = run.basis.get("answer_lm") or found.lm, run.basis.get("judge_lm")
-    answer_llm, judge_llm = (name and str(name).replace("/", ":", 1) for name in lms)
-    file = re.sub("^(longmemeval|questions)_|_cleaned$", "", Path(source.path).stem)
+    return questions
+
+
+def _refuse_several_sizes(questions: Sequence[_AnsweredQuestion], harness: str) -> None:
+    """Refuse a run on several sizes of BEAM, which stand before the slash of a row's group."""
+    sizes = {question.row.group.partition("/")[0] for question in questions}
+    if len(sizes) > 1:
+        advice = "choose it with --benchmark-set size=..."
+        raise UserError(f"{harness} keeps one size of beam in a file; {advice}")
+
+
+def _has_binary_scores(questions: Sequence[_AnsweredQuestion]) -> bool:
+    """Tell whether every score is right or wrong, nothing between."""
+    return all(question.row.score in (0, 1) for question in questions)
+
+
+def _gold_answer(example: dspy.Example) -> str:
+    """Return the gold answer; "" for BEAM, whose rubric stands in its place."""
+    rubric = example.get("rubric") or ()
+    if example.answer == "\n".join(rubric):
+        return ""
+    return str(example.answer)
+
+
+def _rubric_field(example: dspy.Example) -> dict[str, list[str]]:
+    """Return the field with the rubric of a question, if it has one."""
+    if "rubric" not in example:
+        return {}
+    return {"rubric": list(example.rubric)}
+
+
+def _amb_results(
+    run: FinishedRun,
+    benchmark: Benchmark,
+    questions: Sequence[_AnsweredQuestion],
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the content of amb's file."""
+    evaluation = run.evaluation
+    has_binary_scores = _has_binary_scores(questions)
+    results = [_amb_result(benchmark.name, question, has_binary_scores) for question in questions]
+
+    rows = [question.row for question in questions]
+    search_ms = mean([row.search for row in rows])
+    context_tokens = mean([row.context_tokens for row in rows])
+    writing_ms = None
+    if evaluation.construction is not None:
+        writing_ms = 1000 * evaluation.construction.seconds
+    histories = {question.example.history for question in questions}
+    metric = run.basis.get("metric") or benchmark.metric_name
+
     return {
         "dataset": benchmark.name,
-        "split": "sample" if source.sample else options.get("length") or options.get("size", file).lower(),
+        "split": _amb_split(benchmark, options),
         "category": None,
-        "memory_provider": found.program,
+        "memory_provider": evaluation.program,
         "run_name": run.name,
         "mode": "rag",
         "oracle": False,
         "total_queries": len(results),
-        "correct": sum(row.right for row, _ in asked),
-        "accuracy": found.score,
-        "ingestion_time_ms": 1000 * found.construction.seconds if found.construction else None,
-        "ingested_docs": sum(map(len, {example.history for _, example in asked})),
-        "description": f"Mempiler: {heading(found)}; metric {run.basis.get('metric') or benchmark.metric_name}",
-        "answer_llm": answer_llm,
-        "judge_llm": judge_llm,
+        "correct": sum(row.right for row in rows),
+        "accuracy": evaluation.score,
+        "ingestion_time_ms": writing_ms,
+        "ingested_docs": sum(len(history) for history in histories),
+        "description": f"Mempiler: {describe_evaluation(evaluation)}; metric {metric}",
+        "answer_llm": _amb_model(run.basis.get("answer_lm") or evaluation.lm),
+        "judge_llm": _amb_model(run.basis.get("judge_lm")),
         "results": results,
-        "avg_retrieve_time_ms": times and round(times, 1),
-        "avg_context_tokens": tokens and round(tokens, 1),
+        "avg_retrieve_time_ms": None if search_ms is None else round(search_ms, 1),
+        "avg_context_tokens": None if context_tokens is None else round(context_tokens, 1),
     }
 
 
-def _rubric(example: dspy.Example) -> dict[str, list[str]]:
-    return {"rubric": list(example.rubric)} if "rubric" in example else {}
+def _amb_split(benchmark: Benchmark, options: Mapping[str, Any]) -> str:
+    """Return the part of the benchmark as amb names it, e.g. by the length of its histories."""
+    source = benchmark.source
+    if source.sample:
+        return "sample"
+    if options.get("length"):
+        return options["length"]
+    file_name = re.sub("^(longmemeval|questions)_|_cleaned$", "", Path(source.path).stem)
+    return options.get("size", file_name).lower()
 
 
-def _gold(example: dspy.Example) -> str:
-    """The gold answer; none where the reader put BEAM's rubric in its place."""
-    return "" if example.answer == "\n".join(example.get("rubric") or ()) else str(example.answer)
+def _amb_model(name: Any) -> str | None:
+    """Return the name of a language model as amb writes it, e.g. "openai:gpt-4.1-mini"."""
+    if not name:
+        return name
+    return str(name).replace("/", ":", 1)
 
 
-def _omnimemeval(benchmark: Benchmark, asked: _Asked, judged: bool = False) -> dict[str, Any]:
-    groups: dict[str, list[str]] = {}
-    for each in benchmark.examples:
-        groups.setdefault(benchmark.group(each), []).append(str(each.id))
-    numbers = {group: n for n, group in enumerate(groups)}
-    found: dict[str, Any] = {}
-    for row, example in asked:
-        search, (size, _, number) = row.search or 0.0, row.group.rpartition("/")
-        key = _OMNIMEMEVAL[benchmark.name].format(number if benchmark.name == "beam" else numbers[row.group])
-        record: dict[str, Any] = {
-            "question": row.question,
-            "answer": row.answer,
-            "category": int(row.category) if row.category.isdecimal() else row.category,
-            "golden_answer": _gold(example),
-            "response_duration_ms": max(0.0, 1000 * row.answering - search),
-            "search_duration_ms": search,
-            "status": "success",
-        }
-        if row.failure:
-            error = {"stage": "answer", "type": row.failure.kind, "message": row.failure.message}
-            record |= {"status": "skipped", "skip_reason": "answer_failed", "error": error}
+def _amb_result(
+    benchmark: str, question: _AnsweredQuestion, has_binary_scores: bool
+) -> dict[str, Any]:
+    """Return what amb keeps of a question."""
+    row = question.row
+    example = question.example
+    trace = row.trace or QuestionTrace()
+    fields = _AMB_BENCHMARKS[benchmark]
+
+    category = row.category
+    if benchmark == "locomo":
+        category = _AMB_LOCOMO_CATEGORIES[row.category]
+    gold_answer = _gold_answer(example)
+    judge_reason = trace.feedback
+    if row.failure:
+        judge_reason = row.failure.message
+
+    return {
+        "query_id": amb_question_id(benchmark, example),
+        "query": row.question,
+        "answer": row.answer,
+        "reasoning": "",
+        "context": "\n".join(entry.line for entry in trace.entries),
+        "context_tokens": row.context_tokens,
+        "retrieve_time_ms": row.search,
+        "gold_answers": [gold_answer] if gold_answer else [],
+        "correct": row.right,
+        "judge_reason": judge_reason,
+        "score": None if has_binary_scores else row.score,
+        "meta": {
+            fields.group: row.group.rpartition("/")[2],
+            fields.category: category,
+            **_rubric_field(example),
+        },
+        "category_axes": {"Question Type": [category]},
+        "raw_response": None,
+        "trajectory": None,
+        "git_history": None,
+    }
+
+
+def _omnimemeval_files(
+    run: FinishedRun, benchmark: Benchmark, questions: Sequence[_AnsweredQuestion], path: Path
+) -> dict[Path, Any]:
+    """Return the contents of omnimemeval's files: the answers, and the verdicts of a judge."""
+    files: dict[Path, Any] = {path: _omnimemeval_results(benchmark, questions, judged=False)}
+    has_verdicts = run.evaluation.judge and _has_binary_scores(questions)
+    if has_verdicts and benchmark.name != "beam":
+        judged_path = path.with_name(f"{path.stem.removesuffix('_responses')}_judged.json")
+        answered = [question for question in questions if question.row.failure is None]
+        files[judged_path] = _omnimemeval_results(benchmark, answered, judged=True)
+    return files
+
+
+def _omnimemeval_results(
+    benchmark: Benchmark, questions: Sequence[_AnsweredQuestion], judged: bool
+) -> dict[str, Any]:
+    """Return the content of a file of omnimemeval: questions by conversation.
+
+    Args:
+        benchmark: The benchmark.
+        questions: The questions of the file.
+        judged: Whether it is the file with the verdicts.
+    """
+    ids_by_group: dict[str, list[str]] = {}
+    for example in benchmark.examples:
+        ids_by_group.setdefault(benchmark.group(example), []).append(str(example.id))
+    group_numbers = {group: number for number, group in enumerate(ids_by_group)}
+
+    results: dict[str, Any] = {}
+    for question in questions:
+        row = question.row
+        example = question.example
+        size, _, beam_number = row.group.rpartition("/")
+        number = beam_number if benchmark.name == "beam" else group_numbers[row.group]
+        conversation = _OMNIMEMEVAL_BENCHMARKS[benchmark.name].format(number)
+
+        record = _omnimemeval_record(question)
         if judged:
-            record |= {"llm_judgments": {"judgment_1": row.right}, "nlp_metrics": {}}
-            record["total_duration_ms"] = record["response_duration_ms"] + search
+            record["llm_judgments"] = {"judgment_1": row.right}
+            record["nlp_metrics"] = {}
+            record["total_duration_ms"] = (
+                record["response_duration_ms"] + record["search_duration_ms"]
+            )
+
         if benchmark.name == "longmemeval":
-            turns = (example.history.turns[id][0] for id in example.evidence)
-            evidence = [f"{turn.speaker} : {turn.text}" for turn in turns]
-            found[key] = record | {"user_id": key, "question_date": example.date, "answer_evidences": evidence}
+            # Each conversation has one question, which stands there without a list.
+            record["user_id"] = conversation
+            record["question_date"] = example.date
+            record["answer_evidences"] = _evidence_texts(example)
+            results[conversation] = record
             continue
+
         if benchmark.name == "beam":
-            at = groups[row.group].index(row.id)
-            record |= {"key": f"{key}__q{at}", "conv_id": number, "question_idx": at, **_rubric(example)}
-            record |= {"dimension": record.pop("category"), "scale": size, "difficulty": None}
-        found.setdefault(key, []).append(record)
-    return found
+            position = ids_by_group[row.group].index(row.id)
+            record["key"] = f"{conversation}__q{position}"
+            record["conv_id"] = beam_number
+            record["question_idx"] = position
+            record.update(_rubric_field(example))
+            record["dimension"] = record.pop("category")
+            record["scale"] = size
+            record["difficulty"] = None
+        results.setdefault(conversation, []).append(record)
+    return results
+
+
+def _omnimemeval_record(question: _AnsweredQuestion) -> dict[str, Any]:
+    """Return what omnimemeval keeps of a question of any benchmark."""
+    row = question.row
+    search_ms = row.search or 0.0
+    record: dict[str, Any] = {
+        "question": row.question,
+        "answer": row.answer,
+        "category": int(row.category) if row.category.isdecimal() else row.category,
+        "golden_answer": _gold_answer(question.example),
+        "response_duration_ms": max(0.0, 1000 * row.answering - search_ms),
+        "search_duration_ms": search_ms,
+        "status": "success",
+    }
+    if row.failure:
+        record["status"] = "skipped"
+        record["skip_reason"] = "answer_failed"
+        record["error"] = {
+            "stage": "answer",
+            "type": row.failure.kind,
+            "message": row.failure.message,
+        }
+    return record
+
+
+def _evidence_texts(example: dspy.Example) -> list[str]:
+    """Return the turns of the gold evidence as omnimemeval writes them."""
+    texts: list[str] = []
+    for turn_id in example.evidence:
+        turn, _ = example.history.turns[turn_id]
+        texts.append(f"{turn.speaker} : {turn.text}")
+    return texts

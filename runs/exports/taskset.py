@@ -108,10 +108,10 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
             mcp_urls: dict[str, str],
             data: vf.TaskData,
         ) -> vf.ProgramResult:
-            environment, setup = self.environment, self.environment.setup
+            environment, config = self.environment, self.environment.config
             # The framework sets what is sampled, and repeats rollouts that failed.
             name = f"openai/{ctx.model}"
-            engine = Engine(name, endpoint, secret, setup.timeout, setup.lm_deadline, 0)
+            engine = Engine(name, endpoint, secret, config.execution.timeout, config.execution.lm_deadline, 0)
             lm = MeteredLM(name, cache=False, **engines(engine))
             past = environment.history(data.model_dump()["history"])
 

@@ -1,11 +1,16 @@
-"""The page of a run as one HTML file: styles, scripts and data are written into it, escaped.
+"""The page of a run as one HTML file, which needs nothing but a browser.
 
-Its policy lets only the scripts and styles of this folder run, known by their digests, and no request leaves. Text goes
-through the template's escaping or, as data, through JSON whose characters can end no script.
+The template `report.html` draws the tables. The questions are JSON in a script element of the page
+(`json_for_script`); its script, `report.js`, lists them and shows the one that a reader chooses.
+Styles and scripts stand in the file itself. What models and users wrote cannot run as code:
+
+- the content security policy names the digests of our own style and script, and allows no other
+  ones and no request;
+- the template escapes every text, and the JSON holds no character that could end its element.
 
 Example:
-    >>> from mempiler.runs.pages.html import embedded
-    >>> "<" in embedded({"said": "</script>"})
+    >>> from mempiler.runs.pages.html import json_for_script
+    >>> "<" in json_for_script({"answer": "</script>"})
     False
 """
 
@@ -17,111 +22,179 @@ import hashlib
 import json
 import logging
 import math
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ...records.atomic_file import atomic_write
 from ...text import one_line
 from ..rows import REASONS
-from .page import DOCUMENT, Page
+from .page import PAGE_DATA, Page
+from .questions import NumberedLines
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HTML = "report.html"
-FOLDER = Path(__file__).parent
+"""The file with the HTML of a page, in the folder of a run."""
+
 GENERATOR = '<meta name="generator" content="Mempiler'
-"""What every page has in its head."""
-_ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029\x7f"}
+"""A text in the head of every page, by which files of ours are recognised."""
+
+_TEMPLATE_FOLDER = Path(__file__).parent
+
+_COMPRESSION_LEVEL = 3
+"""Of gzip, from 0 to 9: pages are written once and are large."""
+
+_SCRIPT_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029\x7f"}
+"""Characters that could end a script element or a line of a script, and how JSON spells them."""
 
 
-def keep_page(folder: Path, page: Page) -> Path | None:
-    """Writes the page of a finished run into its folder; returns the HTML file.
+def save_page(folder: Path, page: Page) -> Path | None:
+    """Write the page of a finished run into its folder, as data and as HTML.
 
-    HTML that cannot be made or written is one line in the log `mempiler`: what was measured stands without it.
+    The numbers of a run do not depend on its HTML. If that cannot be made or written, a warning in
+    the log `mempiler` says so.
+
+    Returns:
+        The HTML file; None if there is none.
+
+    Raises:
+        UserError: The data cannot be written.
     """
-    dumped = json.dumps(page.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
-    with atomic_write(folder / DOCUMENT) as file:
-        file.buffer.write(gzip.compress(replace_surrogates(dumped).encode(), 3))
+    values = page.model_dump(mode="json", exclude_defaults=True)
+    data = replace_surrogates(json.dumps(values, ensure_ascii=False)).encode()
+    with atomic_write(folder / PAGE_DATA) as file:
+        file.buffer.write(gzip.compress(data, _COMPRESSION_LEVEL))
+
     try:
         with atomic_write(folder / HTML) as file:
-            file.write(as_html(page))
-    except Exception as error:  # whatever a model said, and wherever it broke a page
-        logging.getLogger("mempiler").warning("no page of %s: %s", folder.name, one_line(error, 300))
+            file.write(render_page(page))
+    except Exception as error:
+        # Answers of models are hostile input: whatever they break here, the run goes on.
+        reason = one_line(error, 300)
+        logging.getLogger("mempiler").warning("no page of %s: %s", folder.name, reason)
         return None
     return folder / HTML
 
 
-def as_html(page: Page) -> str:
-    """The page as one HTML file."""
+def render_page(page: Page) -> str:
+    """Return the page as one HTML file."""
     from markupsafe import Markup
 
-    asked = any(each.rows for each in page.phases.values())
-    style = _file("report.css")
-    scripts = [_file("report.js")] if asked else []
-    sources = " ".join(map(_digest, scripts)) or "'none'"
-    policy = (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {sources}; base-uri 'none'; form-action 'none'"
+    # `Markup` says that a text is not to be escaped: the style and the script are our own files, in
+    # which nothing ends an element, and `json_for_script` escapes by itself.
+    style = Markup(_read_file("report.css"))
+    scripts: list[Markup] = []
+    data: Markup | None = None
+    has_questions = any(evaluation.rows for evaluation in page.phases.values())
+    if has_questions:
+        scripts.append(Markup(_read_file("report.js")))
+        data = Markup(json_for_script(_script_data(page)))
+
+    template = _template_environment().get_template("report.html")
+    html = template.render(
+        title=f"{page.title} · {page.name}",
+        policy=_content_security_policy(style, scripts),
+        style=style,
+        scripts=scripts,
+        data=data,
+        version=__version__,
+        page=page,
+        reason_titles=REASONS,
     )
-    return replace_surrogates(
-        _environment()
-        .get_template("report.html")
-        .render(
-            title=f"{page.title} · {page.name}",
-            policy=policy,
-            # Files of this folder, which hold no end of an element; what users and models wrote is escaped.
-            style=Markup(style),
-            scripts=map(Markup, scripts),
-            data=Markup(embedded(_browsed(page))) if asked else None,
-            version=__version__,
-            page=page,
-            words=REASONS,
-        )
-    )
+    return replace_surrogates(html)
 
 
-def _browsed(page: Page) -> dict[str, Any]:
-    """What the script of the page reads: lines that recur in entries and prompts are there once, named by number."""
-    numbers = defaultdict[str, int](lambda: len(numbers))
-    questions = [
-        each.plain(lambda text: [numbers[line] for line in text.split("\n")], numbers.__getitem__)
-        for each in page.questions
-    ]
-    return {"phases": list(page.phases), "names": page.names, "questions": questions, "lines": list(numbers)}
-
-
-def embedded(value: Any) -> str:
-    """JSON that may stand in a script element."""
-    return replace_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).translate(_ESCAPED)
+def json_for_script(value: Any) -> str:
+    """Return a value as JSON that may stand in a script element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return replace_surrogates(text).translate(_SCRIPT_ESCAPES)
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with a mark in the place of each half of a character, which no file can hold."""
+    """Return the text with "?" for every half of a character, which no UTF-8 file can hold."""
     return text.encode("utf-8", "replace").decode()
 
 
+def _script_data(page: Page) -> dict[str, Any]:
+    """Return what `report.js` reads: the questions, and the lines of all their prompts once."""
+    lines = NumberedLines()
+    questions = [question.to_dict(lines) for question in page.questions]
+    return {
+        "phases": list(page.phases),
+        "names": page.category_names,
+        "questions": questions,
+        "lines": lines.lines,
+    }
+
+
 @cache
-def _file(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
+def _read_file(name: str) -> str:
+    """Return the text of a file beside this one."""
+    return (_TEMPLATE_FOLDER / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _content_security_policy(style: str, scripts: Sequence[str]) -> str:
+    """Return a policy that allows this style and these scripts, and nothing else."""
+    script_sources = " ".join(_source_digest(script) for script in scripts) or "'none'"
+    rules = [
+        "default-src 'none'",
+        f"style-src {_source_digest(style)}",
+        f"script-src {script_sources}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return "; ".join(rules)
+
+
+def _source_digest(text: str) -> str:
+    """Return how a content security policy names a style or a script."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache
-def _environment() -> Any:
+def _template_environment() -> Environment:
+    """Return the environment of the template, with the filters that write its numbers."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    found = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
-    found.trim_blocks = found.lstrip_blocks = True
-    # A place on an axis from 0 to 1, as SVG takes it.
-    found.filters["percent"] = lambda value: f"{min(1.0, max(0.0, value)) * 100:.2f}%"
-    numbers = {"score": "{:.3f}", "signed": "{:+.3f}", "count": "{:,.0f}"}
-    found.filters |= {name: _number(form) for name, form in numbers.items()}
-    return found
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATE_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = _axis_position
+    environment.filters["score"] = _score_text
+    environment.filters["signed"] = _signed_score_text
+    environment.filters["count"] = _count_text
+    return environment
 
 
-def _number(form: str) -> Callable[[float | None], str]:
-    return lambda value: "–" if value is None or math.isnan(value) else form.format(value).replace("-", "−")
+def _axis_position(score: float) -> str:
+    """Return the place of a score on an axis from 0 to 1, as SVG takes it."""
+    clipped = min(1.0, max(0.0, score))
+    return f"{clipped * 100:.2f}%"
+
+
+def _score_text(score: float | None) -> str:
+    return _number_text(score, "{:.3f}")
+
+
+def _signed_score_text(score: float | None) -> str:
+    return _number_text(score, "{:+.3f}")
+
+
+def _count_text(count: float | None) -> str:
+    return _number_text(count, "{:,.0f}")
+
+
+def _number_text(number: float | None, form: str) -> str:
+    """Return a number with a true minus sign; a dash if there is none."""
+    if number is None or math.isnan(number):
+        return "–"
+    return form.format(number).replace("-", "−")

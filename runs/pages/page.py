@@ -1,8 +1,19 @@
-"""The page of a run: its evaluations with the trace of every answer, and the tables that a reader sees of them.
+"""The page of a run: everything that people are shown of a finished run.
 
-    evaluations, parameters, prompts ── run_page ──> Page ── report.json.gz ──> report.html, `show`, `compare`
+A page holds the evaluations of the run, one for each *phase*: "score" of an `evaluate`, "before"
+and "after" of a `compile`, "A", "B", ... of a comparison. Beside them stand the facts that the
+scores rest on, notes that a reader must know, the verdict in words, the prompts with what a compile
+changed in them, and the candidates of the optimizer. Tables such as the scores by category are not
+stored: the page computes them from the rows of the evaluations.
 
-A bundled sample or the offline engine is a "smoke test, not comparable".
+    evaluations ── run_page ──> Page ── html.save_page ──> report.json.gz   the page as data
+                                                      └──> report.html     the page for browsers
+    report.json.gz ── open_page ──> Page ──> mempiler show, mempiler compare, print(result)
+
+Example:
+    page = run_page("evaluate", "my-run", {"score": evaluation})
+    save_page(folder, page)
+    open_page(RunFolder(folder)).total.difference
 """
 
 from __future__ import annotations
@@ -11,10 +22,10 @@ import difflib
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -26,50 +37,47 @@ from ...programs.prompts_text import prompts_text
 from ...programs.state import PredictorState, dump_predictor
 from ...records import Frozen
 from ..folder import RunFolder
-from ..results import Evaluation, cached_share, difference, mean
-from ..rows import ANSWER, REASONS, SHOWN, QuestionTrace, Row, shortened
+from ..results import Evaluation, difference, mean
+from ..rows import REASONS, SHOWN, Row, shortened
 from ..statistics import MIN_N, Difference, bootstrap_interval
+from .facts import SMOKE_TEST, Fact, usage_facts
+from .questions import Question
 
-DOCUMENT = "report.json.gz"
-SMOKE_TEST = "smoke test, not comparable"
-_LINE = 1_200
-"""Longest line of a prompt, in characters."""
-_FACTS = {
-    "task": "Task",
-    "metric": "Metric",
-    "lm": "Language model",
-    "prompt_lm": "Prompt model",
-    "judge_lm": "Judge",
-    "answer_lm": "Answering model",
-    "embedder": "Embedder",
-    "adapter": "Adapter",
-    "seed": "Seed",
-}
-"""Parameters of a run that its page shows, as they are."""
+PAGE_DATA = "report.json.gz"
+"""The file with the data of a page, in the folder of a run."""
+
+_MAX_PROMPT_LINE = 1_200
+"""Longest line of a prompt that is shown, in characters."""
 
 
 @dataclass(frozen=True)
 class ScoreEstimate:
-    """A mean, how sure it is, and over how many."""
+    """A mean score and its confidence interval."""
 
     value: float | None
+    """None without questions."""
     n: int
+    """Number of questions."""
     low: float | None = None
+    """None if there are too few questions for an interval."""
     high: float | None = None
     unit: str = ""
-    """What the interval resamples."""
+    """What was resampled for the interval, "group" or "question"; "" without one."""
 
 
 @dataclass(frozen=True)
-class Category:
-    """The scores of one category, or of the headline, phase by phase."""
+class CategoryScores:
+    """The scores of one category, or of all headline questions, in every phase."""
 
     key: str
+    """What the rows call the category; "" for all headline questions."""
     name: str
     in_headline: bool
+    """Whether these questions count in the headline score."""
     scores: tuple[ScoreEstimate, ...]
+    """One for each phase."""
     differences: tuple[Difference, ...]
-    """Each further phase minus the first, paired; the first minus itself where it is the only one."""
+    """Each further phase minus the first, paired; with one phase, that phase minus itself."""
 
     @property
     def difference(self) -> Difference:
@@ -77,162 +85,151 @@ class Category:
         return self.differences[-1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        about = {name: value for name, value in asdict(self).items() if name != "differences"}
-        return {**about, "difference": self.difference.to_dict()}
+        """Return the scores and the last difference as JSON data."""
+        return {
+            "key": self.key,
+            "name": self.name,
+            "in_headline": self.in_headline,
+            "scores": [asdict(score) for score in self.scores],
+            "difference": self.difference.to_dict(),
+        }
 
 
-class Change(BaseModel, frozen=True):
+class RecallFigures(NamedTuple):
+    """A figure of evidence recall, such as recall@5, in every phase."""
+
+    name: str
+    values: list[float | None]
+    """Means from 0 to 1; None for a phase without this figure."""
+
+
+class PromptChange(BaseModel, frozen=True):
     """The prompt of a predictor, and what was changed in it."""
 
     predictor: str
     diff: tuple[str, ...] = ()
-    """The lines of a unified diff of the whole prompt; the prompt itself where nothing changed in it."""
+    """The lines of a unified diff; all lines, each after a blank, if the text did not change."""
     changed: bool = True
-
-
-class Question(BaseModel, frozen=True):
-    """One question with its row in every phase; None where it was not asked."""
-
-    rows: tuple[Row | None, ...]
-
-    @property
-    def last(self) -> Row:
-        """Its row in the last phase that asked it."""
-        return next(row for row in reversed(self.rows) if row is not None)
-
-    def plain(self, text: Callable[[str], Any] = str, line: Callable[[str], Any] = str) -> dict[str, Any]:
-        """Plain JSON; `text` stands for a prompt or an answer to it, `line` for a recalled entry or a turn."""
-        row = self.last
-        evidence = next((each.trace.evidence for each in self.rows if each and each.trace), {})
-        first, last = self.rows[0], self.rows[-1]
-        change = ""
-        if len(self.rows) > 1 and first is not None and last is not None:
-            gain = last.score - first.score
-            change = "same" if abs(gain) < 1e-9 else "better" if gain > 0 else "worse"
-        return {
-            "id": shortened(row.id, ANSWER),
-            "group": shortened(row.group, ANSWER),
-            "category": row.category,
-            "counts": row.in_headline,
-            "question": shortened(row.question, ANSWER),
-            "gold": shortened(row.gold, ANSWER),
-            "evidence": {turn: line(said) for turn, said in evidence.items()},
-            "change": change,
-            "shown": [None if each is None else _answered(each, text, line) for each in self.rows],
-        }
-
-
-def _answered(row: Row, text: Callable[[str], Any], line: Callable[[str], Any]) -> dict[str, Any]:
-    seen = row.trace or QuestionTrace()
-    return {
-        "answer": shortened(row.answer, ANSWER),
-        "score": round(row.score, 4),
-        "right": row.right,
-        "why": row.reason,
-        "hit": row.hit,
-        "parts": {name: round(value, 4) for name, value in row.parts.items()},
-        "recall": {name: round(value, 4) for name, value in row.recall.items()},
-        "found": seen.found,
-        "in_prompts": None if seen.in_prompts is None else list(seen.in_prompts),
-        "entries": [
-            {"line": line(each.line), "kind": each.kind, "gold": seen.is_gold(each), "fallback": each.fallback}
-            for each in seen.entries
-        ],
-        "calls": [
-            {
-                "predictor": call.predictor,
-                "outcome": call.outcome,
-                "messages": [{"role": role, "content": text(said)} for role, said in call.messages],
-                "answer": text(call.answer),
-                "error": call.error,
-            }
-            for call in seen.calls
-        ],
-        "feedback": seen.feedback,
-        "failure": None if row.failure is None else f"{row.failure.kind}: {shortened(row.failure.message, ANSWER)}",
-        "left_out": seen.left_out,
-        "kept": row.trace is not None,
-    }
+    """Whether the state of the predictor differs."""
 
 
 class Page(Frozen):
     """Everything that is shown of a run."""
 
     command: str
+    """The command of the run, e.g. "compile"."""
     name: str
+    """The name of the run's folder."""
     title: str
     warning: str = ""
     notes: tuple[str, ...] = ()
-    """What a reader has to know beside the scores."""
+    """What a reader must know beside the scores, e.g. that the run was stopped."""
     verdict: str = ""
     """The difference in words."""
     phases: dict[str, Evaluation] = Field(default_factory=dict)
-    """Evaluations by what the page calls them, the one that others are compared with first."""
-    facts: tuple[tuple[str, str], ...] = ()
-    """What the scores rest on."""
+    """The evaluations by the names of their phases; the others are compared with the first one."""
+    facts: tuple[Fact, ...] = ()
+    """What the scores rest on: command, data, models, settings, cost."""
     history: tuple[Candidate, ...] = ()
-    """Of an optimizer."""
+    """The candidates that the optimizer scored."""
     unreadable: tuple[UnreadableAnswer, ...] = ()
     """The first answers of the prompt LM that could not be read."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PromptChange, ...] = ()
     """The prompts, and what was changed in them."""
     min_n: int = MIN_N
-    """With fewer questions nothing is told of a difference."""
+    """With fewer questions a difference has no verdict."""
 
     @cached_property
-    def names(self) -> dict[str, str]:
-        """Categories by their keys."""
-        found = self.phases.values()
-        keys = {row.category for each in found for row in each.rows} | {key for each in found for key in each.expected}
-        named = {key: name for each in found for key, name in each.names.items()}
-        return {key: named.get(key, key) for key in sorted(keys)}
+    def category_names(self) -> dict[str, str]:
+        """The names of all categories by their keys."""
+        keys: set[str] = set()
+        names: dict[str, str] = {}
+        for evaluation in self.phases.values():
+            keys.update(row.category for row in evaluation.rows)
+            keys.update(evaluation.expected)
+            names.update(evaluation.names)
+        return {key: names.get(key, key) for key in sorted(keys)}
 
     @cached_property
-    def total(self) -> Category | None:
-        """The headline score."""
-        found = list(self.phases.values())
-        return _category("", "score", [each.headline_rows for each in found], self.min_n) if found else None
+    def total(self) -> CategoryScores | None:
+        """The headline scores; None for a page without evaluations."""
+        if not self.phases:
+            return None
+        rows_by_phase = [evaluation.headline_rows for evaluation in self.phases.values()]
+        return _category_scores("", "score", rows_by_phase, self.min_n)
 
     @cached_property
-    def categories(self) -> list[Category]:
-        """Scores by category, those outside the headline score too."""
-        found = list(self.phases.values())
-        sides = {key: [[row for row in each.rows if row.category == key] for each in found] for key in self.names}
-        return [_category(key, self.names[key], rows, self.min_n) for key, rows in sides.items()]
+    def categories(self) -> list[CategoryScores]:
+        """The scores by category; categories that are not in the headline score are among them."""
+        categories: list[CategoryScores] = []
+        for key, name in self.category_names.items():
+            rows_by_phase: list[list[Row]] = []
+            for evaluation in self.phases.values():
+                rows_by_phase.append([row for row in evaluation.rows if row.category == key])
+            categories.append(_category_scores(key, name, rows_by_phase, self.min_n))
+        return categories
 
     @cached_property
-    def retrieval(self) -> list[tuple[str, list[float | None]]]:
-        """Evidence recall, phase by phase."""
-        sides = [each.retrieval() for each in self.phases.values()]
-        names = dict.fromkeys(name for side in sides for name in side)
-        words = {SHOWN: "evidence recall in context"}
-        return [(words.get(name, name), [side.get(name) for side in sides]) for name in names]
+    def retrieval(self) -> list[RecallFigures]:
+        """The figures of evidence recall."""
+        recall_by_phase = [evaluation.retrieval() for evaluation in self.phases.values()]
+        names: dict[str, None] = {}
+        for recall in recall_by_phase:
+            names.update(dict.fromkeys(recall))
+
+        figures: list[RecallFigures] = []
+        for name in names:
+            title = "evidence recall in context" if name == SHOWN else name
+            figures.append(RecallFigures(title, [recall.get(name) for recall in recall_by_phase]))
+        return figures
 
     @cached_property
     def questions(self) -> list[Question]:
-        """All that were asked, in the order of the phases."""
-        sides = [{row.id: row for row in each.rows} for each in self.phases.values()]
-        ids = dict.fromkeys(id for side in sides for id in side)
-        return [Question(rows=tuple(side.get(id) for side in sides)) for id in ids]
+        """All questions, in the order in which the phases asked them."""
+        rows_by_phase: list[dict[str, Row]] = []
+        ids: dict[str, None] = {}
+        for evaluation in self.phases.values():
+            rows = {row.id: row for row in evaluation.rows}
+            rows_by_phase.append(rows)
+            ids.update(dict.fromkeys(rows))
+
+        questions: list[Question] = []
+        for question_id in ids:
+            question_rows = tuple(rows.get(question_id) for rows in rows_by_phase)
+            questions.append(Question(rows=question_rows))
+        return questions
 
     @cached_property
     def reasons(self) -> dict[str, list[int]]:
-        """How many questions there are of each of the `REASONS`, phase by phase; without those that have none."""
-        counts = [Counter(row.reason for row in each.rows) for each in self.phases.values()]
-        return {key: [each[key] for each in counts] for key in REASONS if any(each[key] for each in counts)}
+        """How many questions of each phase have each of the `REASONS`, those of none left out."""
+        counts_by_phase: list[Counter[str]] = []
+        for evaluation in self.phases.values():
+            counts_by_phase.append(Counter(row.reason for row in evaluation.rows))
+
+        reasons: dict[str, list[int]] = {}
+        for reason in REASONS:
+            counts = [phase_counts[reason] for phase_counts in counts_by_phase]
+            if any(counts):
+                reasons[reason] = counts
+        return reasons
 
     def summary(self) -> dict[str, Any]:
-        """The object that `show --json` prints: all but the questions."""
-        total = self.total
+        """Return the object that `show --json` prints: the whole page without its questions."""
+        total = None if self.total is None else self.total.to_dict()
+        calls: dict[str, dict[str, dict[str, int]]] = {}
+        faults: dict[str, dict[str, dict[str, int]]] = {}
+        for phase, evaluation in self.phases.items():
+            calls[phase] = evaluation.call_outcomes
+            faults[phase] = evaluation.faults
+
         return {
             **self.model_dump(mode="json", exclude={"phases"}),
             "phases": list(self.phases),
-            "total": total and total.to_dict(),
-            "categories": [each.to_dict() for each in self.categories],
+            "total": total,
+            "categories": [category.to_dict() for category in self.categories],
             "retrieval": self.retrieval,
-            "calls": {phase: each.call_outcomes for phase, each in self.phases.items()},
-            "faults": {phase: each.faults for phase, each in self.phases.items()},
+            "calls": calls,
+            "faults": faults,
         }
 
 
@@ -240,134 +237,146 @@ def run_page(
     command: str,
     name: str,
     phases: Mapping[str, Evaluation],
-    facts: Sequence[tuple[str, str]] = (),
+    facts: Sequence[Fact] = (),
     notes: Sequence[str] = (),
     verdict: str = "",
-    changes: Sequence[Change] = (),
+    changes: Sequence[PromptChange] = (),
     candidates: Sequence[Candidate] = (),
     min_n: int = MIN_N,
     unreadable: Sequence[UnreadableAnswer] = (),
 ) -> Page:
-    """The page of evaluations that asked the same questions; arguments are the fields of `Page`."""
-    found, notes = list(phases.values()), list(notes)
-    for phase, each in phases.items():
-        what = "This" if len(phases) == 1 else phase
-        notes += [f"{what} is a broken run: {each.breakage}."] if each.broken else []
-        notes += [f"{what} was stopped before all questions were asked: {each.stopped}."] if each.stopped else []
-        if each.repeated_ids:
-            notes.append(f"{phase}: {each.repeated_ids}.")
+    """Make the page of evaluations that asked the same questions.
+
+    To what the caller says, it adds the cost of every phase, and notes on phases that broke, that
+    were stopped, or whose differences vary from conversation to conversation.
+
+    Args:
+        command: The command of the run, e.g. "compile".
+        name: The name of the run's folder.
+        phases: One evaluation or more.
+        facts: Facts that stand before the cost.
+        notes: Notes that stand before the others.
+        verdict: The difference in words.
+        changes: The prompts.
+        candidates: The candidates that the optimizer scored.
+        min_n: With fewer questions a difference has no verdict.
+        unreadable: Answers of the prompt LM that could not be read.
+    """
+    last = list(phases.values())[-1]
     page = Page(
         command=command,
         name=name,
-        title=f"{found[-1].program} on {found[-1].benchmark}",
-        warning="" if found[-1].comparable else SMOKE_TEST,
+        title=f"{last.program} on {last.benchmark}",
+        warning="" if last.comparable else SMOKE_TEST,
         verdict=verdict,
         phases=dict(phases),
-        facts=(*facts, *spent_facts(phases)),
+        facts=(*facts, *usage_facts(phases)),
         history=tuple(candidates),
         unreadable=tuple(unreadable),
         changes=tuple(changes),
         min_n=min_n,
     )
-    if page.total is not None and len(phases) > 1:
-        # Each further phase has a difference to the first one.
-        for phase, difference in zip(list(phases)[1:], page.total.differences, strict=True):
-            if difference.warning:
-                notes.append(f"{phase}: {difference.warning}")
-    return page.model_copy(update={"notes": tuple(notes)})
+    all_notes = (*notes, *_phase_notes(phases), *_difference_notes(page))
+    return page.model_copy(update={"notes": all_notes})
 
 
-def states(program: MemoryProgram) -> dict[str, PredictorState]:
-    """What an optimizer can change in a program, by predictor."""
-    return {name: dump_predictor(predictor) for name, predictor in program.all_predictors().items()}
+def _phase_notes(phases: Mapping[str, Evaluation]) -> list[str]:
+    """Return a note for everything that went wrong in an evaluation."""
+    notes: list[str] = []
+    for phase, evaluation in phases.items():
+        subject = "This" if len(phases) == 1 else phase
+        if evaluation.broken:
+            notes.append(f"{subject} is a broken run: {evaluation.breakage}.")
+        if evaluation.stopped:
+            reason = evaluation.stopped
+            notes.append(f"{subject} was stopped before all questions were asked: {reason}.")
+        if evaluation.repeated_ids:
+            notes.append(f"{phase}: {evaluation.repeated_ids}.")
+    return notes
 
 
-def program_changes(before: Mapping[str, PredictorState], after: Mapping[str, PredictorState]) -> tuple[Change, ...]:
-    """Each predictor's prompt, and what was changed in it."""
-    found = []
+def _difference_notes(page: Page) -> list[str]:
+    """Return the warnings of the differences between the first phase and the others."""
+    if page.total is None or len(page.phases) < 2:
+        return []
+
+    notes: list[str] = []
+    further_phases = list(page.phases)[1:]
+    for phase, phase_difference in zip(further_phases, page.total.differences, strict=True):
+        if phase_difference.warning:
+            notes.append(f"{phase}: {phase_difference.warning}")
+    return notes
+
+
+def predictor_states(program: MemoryProgram) -> dict[str, PredictorState]:
+    """Return what an optimizer can change in a program, by the name of the predictor."""
+    predictors = program.all_predictors()
+    return {name: dump_predictor(predictor) for name, predictor in predictors.items()}
+
+
+def prompt_changes(
+    before: Mapping[str, PredictorState], after: Mapping[str, PredictorState]
+) -> tuple[PromptChange, ...]:
+    """Return the prompt of every predictor, with what was changed in it."""
+    changes: list[PromptChange] = []
     for name, state in after.items():
-        old = before.get(name, state)
-        a, b = ([shortened(line, _LINE) for line in prompts_text({name: each}).splitlines()] for each in (old, state))
-        # Without the names of the sides.
-        diff = [*difflib.unified_diff(a, b, lineterm="")][2:]
-        found.append(Change(predictor=name, diff=tuple(diff or [f" {line}" for line in b]), changed=old != state))
-    return tuple(found)
+        old_state = before.get(name, state)
+        old_lines = _prompt_lines(name, old_state)
+        lines = _prompt_lines(name, state)
+        # The first two lines of a unified diff name its two files: there are none.
+        diff = list(difflib.unified_diff(old_lines, lines, lineterm=""))[2:]
+        if not diff:
+            diff = [f" {line}" for line in lines]
+        is_changed = old_state != state
+        changes.append(PromptChange(predictor=name, diff=tuple(diff), changed=is_changed))
+    return tuple(changes)
 
 
-def heading(evaluation: Evaluation) -> str:
-    """One line on how reliable the numbers are."""
-    warning = "" if evaluation.comparable else f" ({SMOKE_TEST})"
-    judge = f", judge {evaluation.judge}" if evaluation.judge else ""
-    models = f"LM {evaluation.lm}" + (f", embedder {evaluation.embedder}" if evaluation.embedder else "")
-    return f"{evaluation.program} on {evaluation.benchmark}, {models}{judge}{warning}"
-
-
-def difference_line(difference: Difference, questions: str = "test questions") -> str:
-    """Return the paired difference on some questions with its verdict and scope, on one line."""
-    return f"{questions}, after minus before: {difference.statement}"
-
-
-def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:
-    """What a run's `parameters` say of the settings, and the program's digest, but no path and no address."""
-    found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
-    for words, prefix in (("Settings", "method."), ("LM settings", "lm."), ("Optimizer", "optimizer.")):
-        own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
-        told = ", ".join(f"{key} = {value}" for key, value in own.items() if value not in (None, {}, ""))
-        found += [(words, told)] if told else []
-    digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
-    return found + [(words, str(value)[:16]) for words, value in digests if value]
-
-
-def spent_facts(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
-    """Calls, tokens, cost and time of evaluations, and what searching takes, a name and a value each."""
-    facts = []
-    for phase, found in phases.items():
-        of = f", {phase}" if len(phases) > 1 else ""
-        facts.append((f"LM calls{of}", f"{spent_line(found.metered_usage)}; {found.seconds:.1f} s"))
-        if any(row.search is not None for row in found.rows):
-            facts.append(
-                (f"Retrieval{of}", "p50 {p50:.1f} ms, p95 {p95:.1f} ms, CPU {cpu:.1f} ms".format(**found.search_ms()))
-            )
-    return facts
-
-
-def spent_line(usage: Mapping[str, Any]) -> str:
-    """Calls, tokens and cost, as `results.counts_of` gives them, on one line."""
-    calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count or role == "task")
-    share = cached_share(usage.get("prompt_cache") or {})
-    reused = "" if share is None else f" ({share:.0%} of the prompts from the server's cache)"
-    tokens, cost = usage["tokens"], "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
-    guessed = tokens.get("estimated_calls", 0)
-    estimated = f" (estimated for {guessed:,} calls: the endpoint reports none, or too few)" if guessed else ""
-    taken = f"{tokens.get('input', 0):,} prompt + {tokens.get('output', 0):,} answer tokens"
-    return f"{calls}; {taken}{estimated}{reused}; {cost}"
+def _prompt_lines(name: str, state: PredictorState) -> list[str]:
+    """Return the lines of a predictor's prompt, long ones shortened."""
+    lines = prompts_text({name: state}).splitlines()
+    return [shortened(line, _MAX_PROMPT_LINE) for line in lines]
 
 
 def open_page(folder: RunFolder) -> Page:
-    """The page of a run.
+    """Read the page of a run.
 
     Raises:
-        UserError: It has no result yet.
-        DataError: Its page is not what a run writes.
+        UserError: The run has no result yet.
+        DataError: The file is not the page of a run.
     """
-    path = folder.path / DOCUMENT
+    path = folder.path / PAGE_DATA
     if not path.is_file():
         state = f"has no result yet (status {folder.read().get('status')})"
-        raise UserError(f"run {folder.path.name} {state}; finish it with its own command and --resume")
+        raise UserError(
+            f"run {folder.path.name} {state}; finish it with its own command and --resume"
+        )
     try:
         return Page.model_validate_json(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, zlib.error, ValidationError) as error:
         raise DataError(f"{path}: is not the page of a run; evaluate again") from error
 
 
-def _category(key: str, name: str, rows: Sequence[Sequence[Row]], min_n: int) -> Category:
-    counts = all(row.in_headline for some in rows for row in some)
-    gaps = tuple(difference(rows[0], each, min_n) for each in rows[1:] or rows)
-    return Category(key, name, counts, tuple(map(_measured, rows)), gaps)
+def _category_scores(
+    key: str, name: str, rows_by_phase: Sequence[Sequence[Row]], min_n: int
+) -> CategoryScores:
+    """Return the scores of a category and the differences to the first phase."""
+    first = rows_by_phase[0]
+    compared = rows_by_phase[1:] or rows_by_phase
+    in_headline = all(row.in_headline for rows in rows_by_phase for row in rows)
+    return CategoryScores(
+        key=key,
+        name=name,
+        in_headline=in_headline,
+        scores=tuple(_estimate_score(rows) for rows in rows_by_phase),
+        differences=tuple(difference(first, rows, min_n) for rows in compared),
+    )
 
 
-def _measured(rows: Sequence[Row]) -> ScoreEstimate:
-    values = [row.score for row in rows]
-    span = bootstrap_interval(values, [row.group for row in rows])
-    ends = {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
-    return ScoreEstimate(mean(values), len(values), **ends)
+def _estimate_score(rows: Sequence[Row]) -> ScoreEstimate:
+    """Return the mean score of some rows with its interval."""
+    scores = [row.score for row in rows]
+    interval = bootstrap_interval(scores, [row.group for row in rows])
+    if interval is None:
+        return ScoreEstimate(mean(scores), len(scores))
+    return ScoreEstimate(mean(scores), len(scores), interval.low, interval.high, interval.unit)

@@ -6,93 +6,181 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..console import WideTable, spanned, table
+from ..console import WideTable, format_estimate, table
+from ..results import Evaluation
 from ..rows import REASONS
 from ..statistics import Difference
 from ..tables import ResultTable
-from .page import Category, Page
+from .page import CategoryScores, Page
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 def page_lines(page: Page) -> Iterator[RenderableType]:
-    """Facts, scores by category, the verdict, retrieval, and what became of questions and calls."""
-    yield f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}"
-    yield from (*page.notes, *(f"{name}: {value}" for name, value in page.facts))
+    """Yield facts, scores, the verdict, retrieval, and what became of questions and calls."""
+    warning = f" ({page.warning})" if page.warning else ""
+    yield f"{page.name}: {page.title}{warning}"
+    yield from page.notes
+    for fact in page.facts:
+        yield f"{fact.name}: {fact.value}"
+
     if page.total is not None:
-        yield _scores(page, page.total)
-        units = {each.unit for each in page.total.scores if each.unit}
-        yield f"95 % intervals, resampled by {units.pop()}" if units else "too few questions for an interval"
-    for phase, found in page.phases.items():
-        if found.aggregate:
-            title = f"{phase}, over all answers" if len(page.phases) > 1 else "over all answers"
-            yield table((title, ""), [(name, spanned(value)) for name, value in found.aggregate.items()])
+        yield _score_table(page, page.total)
+        yield _interval_line(page.total)
+    yield from _aggregate_tables(page)
     if page.verdict:
         yield page.verdict
+
     if page.questions:
-        yield _context(page)
-        rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
-        yield table(("questions", *page.phases), rows)
-    for phase, found in page.phases.items():
-        for predictor, ended in found.call_outcomes.items():
-            lost, again = ended.get("lost", 0), ended.get("retried", 0)
-            cut = found.faults.get(predictor, {}).get("cut", 0)
-            if lost or again or cut:
-                cut_note = f", {cut} answers cut off at the token limit" if cut else ""
-                yield f"{predictor}, {phase}: {lost} lost, {again} retried{cut_note}"
-    if any(found.failures or found.write_failures for found in page.phases.values()):
-        told = (
-            f"{phase}: {found.failures} questions and {found.write_failures} writes failed"
-            for phase, found in page.phases.items()
-        )
-        yield f"{'; '.join(told)}; mempiler show {page.name} --failed"
-    wrong = sum(not each.last.right for each in page.questions)
-    if wrong and page.command != "compare":
-        yield f"mempiler show {page.name} --wrong: the wrong answers ({wrong})"
+        yield _context_table(page)
+        yield _reason_table(page)
+    yield from _call_lines(page)
+    yield from _failure_lines(page)
 
-
-def _scores(page: Page, total: Category) -> WideTable:
-    """Scores with their intervals; of a single evaluation its metrics too, of several the difference."""
-    if len(page.phases) > 1:
-        rows = [(*_scored(each), _gap(each.difference)) for each in (*page.categories, total)]
-        return table(("category", "n", *page.phases, "difference"), rows, section=len(rows) - 1)
-    (found,) = page.phases.values()
-    summary = found.to_dict()
-    metrics, by = summary["metrics"], summary["by"]
-    rows = [
-        (*_scored(each), *(spanned(by[each.key].get(name)) for name in metrics), str(by[each.key]["failures"]))
-        for each in page.categories
-    ]
-    rows += [(*_scored(total), *map(spanned, metrics.values()), str(found.failures))]
-    return table(("category", "n", *page.phases, *metrics, "failures"), rows, section=len(rows) - 1)
-
-
-def _scored(found: Category) -> tuple[str, ...]:
-    name = found.name if found.in_headline else f"{found.name} (not in score)"
-    return name, str(found.scores[-1].n), *(spanned(each.value, each) for each in found.scores)
-
-
-def _context(page: Page) -> WideTable:
-    """How much of a question's evidence was recalled, and how long its context and its prompts are."""
-    sizes = [(found.context(), found.prompt_tokens) for found in page.phases.values()]
-    rows = [(name, *map(spanned, found)) for name, found in page.retrieval]
-    rows += [("entries of the context", *(f"{context['hits']:.1f}" for context, _ in sizes))]
-    rows += [("tokens of the context", *(f"{context['tokens']:,.0f}" for context, _ in sizes))]
-    rows += [("tokens of all prompts", *("-" if prompt is None else f"{prompt:,.0f}" for _, prompt in sizes))]
-    return table(("per question, mean", *page.phases), rows)
-
-
-def _gap(found: Difference) -> str:
-    return spanned(found.mean if found.n else None, found.interval, "{:+.3f}")
+    wrong_count = sum(not question.last.right for question in page.questions)
+    if wrong_count and page.command != "compare":
+        yield f"mempiler show {page.name} --wrong: the wrong answers ({wrong_count})"
 
 
 def page_table(page: Page, report: Path | None = None) -> ResultTable:
-    """Return the scores by category, the differences, and the verdict of a page that compares evaluations."""
+    """Return the scores by category, the differences and the verdict, for a page with two phases.
+
+    Args:
+        page: The page of a compile, a training or a comparison.
+        report: Its HTML file, to which a notebook links.
+    """
+    categories = list(page.categories)
+    if page.total is not None:
+        categories.append(page.total)
     rows: list[list[str]] = []
-    for category in (*page.categories, page.total):
-        if category is not None:
-            rows.append([*_scored(category), _gap(category.difference)])
+    for category in categories:
+        rows.append([*_score_cells(category), _difference_cell(category.difference)])
+
+    notes = list(page.notes)
+    if page.verdict:
+        notes.append(page.verdict)
     warning = f" ({page.warning})" if page.warning else ""
-    notes = [*page.notes, page.verdict] if page.verdict else list(page.notes)
-    return ResultTable(f"{page.title}{warning}", ["category", "n", *page.phases, "difference"], rows, notes, report)
+    column_names = ["category", "n", *page.phases, "difference"]
+    return ResultTable(f"{page.title}{warning}", column_names, rows, notes, report)
+
+
+def _score_table(page: Page, total: CategoryScores) -> WideTable:
+    """Return scores with intervals, and the differences, or the metrics of the only evaluation."""
+    if len(page.phases) == 1:
+        [evaluation] = page.phases.values()
+        return _metric_table(page, total, evaluation)
+
+    rows: list[tuple[str, ...]] = []
+    for category in (*page.categories, total):
+        rows.append((*_score_cells(category), _difference_cell(category.difference)))
+    column_names = ("category", "n", *page.phases, "difference")
+    return table(column_names, rows, section=len(rows) - 1)
+
+
+def _metric_table(page: Page, total: CategoryScores, evaluation: Evaluation) -> WideTable:
+    """Return the scores, metrics and failures of the only evaluation of a page."""
+    metrics = evaluation.metrics()
+    metrics_by_category = evaluation.by_category()
+
+    rows: list[tuple[str, ...]] = []
+    for category in page.categories:
+        values = metrics_by_category[category.key]
+        metric_cells = [format_estimate(values.get(name)) for name in metrics]
+        rows.append((*_score_cells(category), *metric_cells, str(values["failures"])))
+    metric_cells = [format_estimate(value) for value in metrics.values()]
+    rows.append((*_score_cells(total), *metric_cells, str(evaluation.failures)))
+
+    column_names = ("category", "n", *page.phases, *metrics, "failures")
+    return table(column_names, rows, section=len(rows) - 1)
+
+
+def _score_cells(category: CategoryScores) -> list[str]:
+    """Return the cells of a category: name, number of questions, and the score of every phase."""
+    name = category.name if category.in_headline else f"{category.name} (not in score)"
+    question_count = str(category.scores[-1].n)
+    scores = [format_estimate(score.value, score) for score in category.scores]
+    return [name, question_count, *scores]
+
+
+def _difference_cell(difference: Difference) -> str:
+    """Return a difference with its interval; a dash without questions."""
+    mean = difference.mean if difference.n else None
+    return format_estimate(mean, difference.interval, "{:+.3f}")
+
+
+def _interval_line(total: CategoryScores) -> str:
+    """Say what the intervals of the scores resample."""
+    units = {score.unit for score in total.scores if score.unit}
+    if not units:
+        return "too few questions for an interval"
+    return f"95 % intervals, resampled by {units.pop()}"
+
+
+def _aggregate_tables(page: Page) -> Iterator[WideTable]:
+    """Yield the metrics of each evaluation that are no mean over questions."""
+    for phase, evaluation in page.phases.items():
+        if not evaluation.aggregate:
+            continue
+        title = "over all answers"
+        if len(page.phases) > 1:
+            title = f"{phase}, {title}"
+        rows = [(name, format_estimate(value)) for name, value in evaluation.aggregate.items()]
+        yield table((title, ""), rows)
+
+
+def _context_table(page: Page) -> WideTable:
+    """Return the evidence recalled for a question, and the length of context and prompts."""
+    rows: list[tuple[str, ...]] = []
+    for figures in page.retrieval:
+        rows.append((figures.name, *(format_estimate(value) for value in figures.values)))
+
+    entry_cells: list[str] = []
+    context_cells: list[str] = []
+    prompt_cells: list[str] = []
+    for evaluation in page.phases.values():
+        context = evaluation.context()
+        entry_cells.append(f"{context['hits']:.1f}")
+        context_cells.append(f"{context['tokens']:,.0f}")
+        prompt_tokens = evaluation.prompt_tokens
+        prompt_cells.append("-" if prompt_tokens is None else f"{prompt_tokens:,.0f}")
+    rows.append(("entries of the context", *entry_cells))
+    rows.append(("tokens of the context", *context_cells))
+    rows.append(("tokens of all prompts", *prompt_cells))
+    return table(("per question, mean", *page.phases), rows)
+
+
+def _reason_table(page: Page) -> WideTable:
+    """Return how many questions were right, and why the others were not."""
+    rows: list[tuple[str, ...]] = []
+    for reason, counts in page.reasons.items():
+        rows.append((REASONS[reason], *(str(count) for count in counts)))
+    return table(("questions", *page.phases), rows)
+
+
+def _call_lines(page: Page) -> Iterator[str]:
+    """Yield a line for every predictor some of whose answers were lost, asked again or cut off."""
+    for phase, evaluation in page.phases.items():
+        for predictor, outcomes in evaluation.call_outcomes.items():
+            lost = outcomes.get("lost", 0)
+            retried = outcomes.get("retried", 0)
+            cut = evaluation.faults.get(predictor, {}).get("cut", 0)
+            if not lost and not retried and not cut:
+                continue
+            line = f"{predictor}, {phase}: {lost} lost, {retried} retried"
+            if cut:
+                line += f", {cut} answers cut off at the token limit"
+            yield line
+
+
+def _failure_lines(page: Page) -> Iterator[str]:
+    """Yield one line on failed questions and writes, if there are any."""
+    has_failures = False
+    counts: list[str] = []
+    for phase, evaluation in page.phases.items():
+        questions = evaluation.failures
+        writes = evaluation.write_failures
+        counts.append(f"{phase}: {questions} questions and {writes} writes failed")
+        has_failures = has_failures or questions > 0 or writes > 0
+    if has_failures:
+        yield f"{'; '.join(counts)}; mempiler show {page.name} --failed"

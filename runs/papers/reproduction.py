@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,21 @@ from ...programs.cache import MemoryCache
 from ...programs.identity import digest, jsonable
 from ...records.atomic_file import atomic_write
 from ...text import one_line
-from ..compare import Preferences, load_run, preferences
+from ..compare import WinRate, judge_win_rate, load_run
 from ..compile import run_compile
-from ..experiment import ProgressFactory, no_progress, run_evaluate
+from ..config import RunConfig
+from ..evaluate import ProgressFactory, no_progress, run_evaluate
 from ..folder import RunFolder, file_name_of
+from ..inputs import RunInputs
 from ..manifest import read_manifest
-from ..pages.page import heading
+from ..pages.facts import describe_evaluation
+from ..repeating import resume_key
 from ..results import Evaluation
+from ..role_models import RoleModel, check_model, check_models
 from ..run import Parent, Run
-from ..setup import RoleModel, RunConfig
 from ..statistics import Difference
-from ..tracking import Tracker
-from ..train import check_processes, check_reader, reward_reader, run_train
+from ..tracking.tracker import Tracker
+from ..train import check_processes, reward_reader, run_train
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, NotRun, Paper, Section, Tuning
 from .paper import Cell as PrintedCell
@@ -54,7 +57,7 @@ class SectionResult:
     rows: tuple[VariantResult, ...]
     failed: Mapping[str, str]
     """Variants that ended in an error, with its words."""
-    win_rates: Mapping[str, Preferences]
+    win_rates: Mapping[str, WinRate]
     """By the label of the comparison."""
 
     def cells(self, row: VariantResult) -> list[Cell]:
@@ -162,7 +165,7 @@ class Reproduced:
 
 def reproduce(
     paper: Paper,
-    setup: RunConfig,
+    config: RunConfig,
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
@@ -174,9 +177,9 @@ def reproduce(
 
     Args:
         paper: What to run.
-        setup: Models, sizes and limits; where it names a run to resume, what is finished there is read.
+        config: Models, sizes and limits; where it names a run to resume, what is finished there is read.
         names: Of the sections; all if empty.
-        files: By benchmark; the setup's own is that of the only benchmark.
+        files: By benchmark; the configuration's own is that of the only benchmark.
         seeds: Repetitions; those of the paper if None.
         progress: Called with the name of each variant.
         meter: Counts the calls; a new one if None.
@@ -187,30 +190,31 @@ def reproduce(
         UserError: A name, a file or a setting fits nothing, or the run to resume was started with other settings.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    choices = (choices or TrainingChoices()).rewarded_by(setup)
-    resolved, notes = resolve_sections(paper, replace(setup, resume=None), names, files, seeds, choices)
+    choices = (choices or TrainingChoices()).rewarded_by(config)
+    resolved, notes = resolve_sections(paper, config.with_options(resume=None), names, files, seeds, choices)
     for each in resolved:
-        replace(each.setup, resume=setup.resume).check_models()
-        for one in (each.setup, *each.learning_setups.values()):
-            one.load()
-        _check_trainings(paper, each, setup, choices)
-    asked = _asked(paper, resolved, setup, files or {}, choices)
+        check_models(RunInputs(each.config.with_options(resume=config.execution.resume)))
+        for one in (each.config, *each.learning_configs.values()):
+            # What is wrong with a file is found before anything is paid for.
+            _ = RunInputs(one).benchmark
+        _check_trainings(paper, each, config, choices)
+    asked = _asked(paper, resolved, config, files or {}, choices)
     title = f"reproduce-{paper.name}"
-    resumed = setup.resume and RunFolder.resume(setup.resume, asked)
+    resumed = config.execution.resume and RunFolder.resume(config.execution.resume, asked)
     folder = resumed or RunFolder.create(title, asked)
     with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
-        tracker.params(asked)
+        tracker.log_params(asked)
         folder.update(run_id=tracker.run_id)
-        cache = MemoryCache(folder.store.nodes)
+        cache = MemoryCache(folder.store.memories)
         work = _Work(
-            paper, folder, tracker.run_id, meter or Meter(), BudgetGuard(setup.limits), progress, cache, choices
+            paper, folder, tracker.run_id, meter or Meter(), BudgetGuard(config.limits), progress, cache, choices
         )
         done = tuple(map(work.section, resolved))
         result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.limit_hit)
         for each in done:
-            tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
+            tracker.log_metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
         summary = result.summary()
-        tracker.data("reproduced.json", summary)
+        tracker.log_json("reproduced.json", summary)
         with atomic_write(folder.path / "reproduced.json") as file:
             json.dump(summary, file, indent=1, ensure_ascii=False)
         folder.update(status="stopped" if result.stopped else "finished")
@@ -232,7 +236,7 @@ class _Work:
     def section(self, resolved: ResolvedSection) -> SectionResult:
         """Evaluates the variants of a section; after a limit, those that are finished are read."""
         section, found, failed = resolved.section, dict[str, VariantResult](), dict[str, str]()
-        aggregate = resolved.setup.load().scorer.aggregate
+        aggregate = RunInputs(resolved.config).benchmark.scorer.aggregate
         for label in resolved.labels:
             try:
                 result = self._variant(label, resolved, aggregate)
@@ -249,29 +253,28 @@ class _Work:
             if result is not None and not any(each.stopped for each in result.evaluations):
                 found[label] = result
         rows = tuple(found.values())
-        first = heading(rows[0].evaluation).partition(" on ")[2] if rows else ""
+        first = describe_evaluation(rows[0].evaluation).partition(" on ")[2] if rows else ""
         if first and section.needs == "answers":
-            first = f"{first}; answers by {resolved.setup.answer_lm}"
+            first = f"{first}; answers by {resolved.config.models.answer.name}"
         return SectionResult(self.paper, section, first, rows, failed, self._win_rates(resolved, found))
 
     def _variant(self, label: str, resolved: ResolvedSection, aggregate: Aggregate) -> VariantResult | None:
         variant, found, runs = self.paper.variants[label], list[Evaluation](), list[Path]()
-        for setup in repeated(variant, resolved):
-            program, setup = variant.program, replace(setup, method_settings=settings_of(variant, setup))
-            settings = _settings("evaluate", program, setup, part=resolved.part)
+        for config in repeated(variant, resolved):
+            program, config = variant.program, config.with_options(set=settings_of(variant, config))
+            settings = _settings("evaluate", program, config, part=resolved.part)
             if variant.tuned is not None:
                 tuned = self._tuned(label, resolved)
                 if tuned is None:
                     return None
                 settings |= {"tuned": tuned.path.name}
                 program = str(tuned.program)
-                # A saved program has its settings.
-                setup = replace(setup, method_settings={}, lm=read_manifest(program).lms.get("task", setup.lm))
+                config = _config_of_saved_program(config, program)
             folder = self._part(variant.program, settings)
             if folder is None:
                 return None
             if not folder.is_finished:
-                run_evaluate(program, setup, resolved.part, *self._shared(label, resolved, folder, self.cache))
+                run_evaluate(program, RunInputs(config), resolved.part, *self._shared(label, resolved, folder, self.cache))
             found.append(load_run(str(folder.path)).evaluation)
             runs.append(folder.path)
         return VariantResult(label, tuple(found), tuple(runs), aggregate)
@@ -279,28 +282,28 @@ class _Work:
     def _tuned(self, label: str, resolved: ResolvedSection) -> RunFolder | None:
         variant = self.paper.variants[label]
         how, program = variant.tuned or Tuning(optimizer=""), variant.program
-        setup = resolved.learning(variant)
-        setup = setup if how.train is None else replace(setup, train=how.train)
+        config = resolved.learning(variant)
+        config = config if how.train is None else config.with_options(train=how.train)
         command = "train" if how.optimizer == LOGO else "compile"
         chosen = {"training": self.choices.decisive} if command == "train" and self.choices.decisive else {}
-        settings = _settings(command, program, setup, tuned=how.model_dump(exclude={"on"}), **chosen)
+        settings = _settings(command, program, config, tuned=how.model_dump(exclude={"on"}), **chosen)
         if how.start:
             begun = self._tuned(how.start, resolved)
             if begun is None:
                 return None
             settings |= {"begun": begun.path.name}
             program = str(begun.program)
-            setup = replace(setup, method_settings={}, lm=read_manifest(program).lms.get("task", setup.lm))
+            config = _config_of_saved_program(config, program)
         folder = self._part(f"{how.optimizer}-{variant.program}", settings)
         if folder is None or folder.is_finished:
             return folder
         shared = self._shared(label, resolved, folder)
         if command == "train":
-            run_train(program, setup, self.choices.config(how, setup.lm), None, *shared)
+            run_train(program, RunInputs(config), self.choices.config(how, config.models.task.name), None, *shared)
             release_memory()
         else:
             compilation = CompileConfig(how.optimizer, how.stage, settings=dict(how.settings))
-            run_compile(program, setup, compilation, None, False, *shared)
+            run_compile(program, RunInputs(config), compilation, None, False, *shared)
         if folder.is_finished or self.guard.limit_hit is not None:
             return folder if folder.is_finished else None
         raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
@@ -320,55 +323,61 @@ class _Work:
             return None
         return self.folder.child(name, settings)
 
-    def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
-        setup, rates = resolved.setup, dict[str, Preferences]()
+    def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, WinRate]:
+        config, rates = resolved.config, dict[str, WinRate]()
         pairs = [pair for pair in resolved.section.comparisons if {pair.one, pair.other} <= found.keys()]
-        if not setup.judge_lm or not pairs or self.guard.limit_hit is not None:
+        if not config.models.judge.name or not pairs or self.guard.limit_hit is not None:
             return rates
-        model = Run(setup, self.meter, self.guard, self.folder).model("judge")
-        judge = PreferenceJudge(model, make_adapter(setup.adapter or "chat"))
+        model = Run(RunInputs(config), self.meter, self.guard, self.folder).model("judge")
+        judge = PreferenceJudge(model, make_adapter(config.method.adapter or "chat"))
         for pair in pairs:
             ends = [load_run(str(found[label].runs[0])) for label in (pair.other, pair.one)]
             try:
                 with endpoint_errors():
-                    rates[pair.label] = preferences(ends[0], ends[1], judge, setup.threads)
+                    rates[pair.label] = judge_win_rate(ends[0], ends[1], judge, config.execution.threads)
             except BudgetError:
                 break
         return rates
 
 
-def _settings(command: str, program: str, setup: RunConfig, **values: Any) -> dict[str, Any]:
+def _config_of_saved_program(config: RunConfig, folder: str) -> RunConfig:
+    """Return the configuration for a saved program, which has its settings, and perhaps a model."""
+    lm = read_manifest(folder).lms.get("task", config.models.task.name)
+    return config.with_options(set={}, lm=lm)
+
+
+def _settings(command: str, program: str, config: RunConfig, **values: Any) -> dict[str, Any]:
     """What decides a part, as its folder keeps it: tuples are lists then."""
-    asked = {"command": command, "part_of": "reproduce", "program": program, **setup.resume_key, **values}
+    asked = {"command": command, "part_of": "reproduce", "program": program, **resume_key(RunInputs(config)), **values}
     return json.loads(json.dumps(asked, default=jsonable))
 
 
-def _check_trainings(paper: Paper, resolved: ResolvedSection, setup: RunConfig, choices: TrainingChoices) -> None:
+def _check_trainings(paper: Paper, resolved: ResolvedSection, config: RunConfig, choices: TrainingChoices) -> None:
     """Refuse, before anything is paid for, what a training would refuse: its reader, and the number of processes."""
     readers: list[RoleModel] = []
     for label in resolved.labels:
         tuning = paper.variants[label].tuned
         if tuning is None or tuning.optimizer != LOGO:
             continue
-        course = choices.config(tuning, resolved.setup.lm)
+        course = choices.config(tuning, resolved.config.models.task.name)
         check_processes(course)
-        reader = reward_reader(resolved.setup, course)
+        reader = reward_reader(resolved.config, course)
         if reader not in readers:
             readers.append(reader)
 
     for reader in readers:
-        check_reader(replace(resolved.setup, resume=setup.resume), reader)
+        check_model("judge", reader, is_resumed=config.execution.resume is not None)
 
 
 def _asked(
     paper: Paper,
     resolved: Sequence[ResolvedSection],
-    setup: RunConfig,
+    config: RunConfig,
     files: Mapping[str, str],
     choices: TrainingChoices,
 ) -> dict[str, Any]:
     """Return what decides the run, as its folder keeps it: one that is resumed has the same."""
-    asked = _settings("reproduce", paper.name, setup, sections=[each.section.name for each in resolved])
+    asked = _settings("reproduce", paper.name, config, sections=[each.section.name for each in resolved])
     asked |= {"seeds": [each.seeds for each in resolved]}
     if choices.decisive:
         asked["training"] = choices.decisive

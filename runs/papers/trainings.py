@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...optimizers.logo_grpo.training_config import TrainingConfig
-from ..setup import RunConfig
+from ..config import RunConfig
 from ..train import FREE_ON_RESUME
 from .paper import Tuning
 
@@ -19,11 +19,11 @@ class TrainingChoices:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """As `train --train-set` takes them."""
 
-    def rewarded_by(self, setup: RunConfig) -> TrainingChoices:
+    def rewarded_by(self, config: RunConfig) -> TrainingChoices:
         """Return the choices with the run's answering model as what gives rewards, where they name no other."""
-        if not setup.answer_lm or "answer_lm" in self.settings:
+        if not config.models.answer.name or "answer_lm" in self.settings:
             return self
-        reader = {"answer_lm": setup.answer_lm, "answer_api_base": setup.answer_api_base}
+        reader = {"answer_lm": config.models.answer.name, "answer_api_base": config.models.answer.api_base}
         return replace(self, settings={**reader, **self.settings})
 
     def config(self, tuning: Tuning, lm: str) -> TrainingConfig:

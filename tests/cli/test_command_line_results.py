@@ -18,14 +18,15 @@ from mempiler.engines.usage import UsageReport
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.announce import announce
 from mempiler.runs.compile import run_compile
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
+from mempiler.runs.inputs import RunInputs
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.progress import spending_line
-from mempiler.runs.setup import RunConfig
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 from rich.console import Console
 
 from ..conftest import chat_fields, within
+from ..run_inputs import run_inputs
 
 EVALUATION = {"program", "benchmark", "lm", "n", "score", "interval", "metrics", "by", "retrieval", "calls", "run_id"}
 COMPILATION = {"before", "after", "difference", "promoted", "program", "run_id"}
@@ -108,7 +109,7 @@ def test_the_first_line_prefers_an_embedder_that_knows_the_language_of_the_quest
     words = ["--benchmark", "jsonl", "--data", tmp_path / "own.jsonl", "--embedder", "minilm"]
     code, _, err = cli("evaluate", "turn-rag", *words)
     assert (code, "the weights of minilm are not in" in err) == (2, True)
-    announce(RunConfig("jsonl", data=str(tmp_path / "own.jsonl"), embedder="minilm"), part="all")
+    announce(run_inputs("jsonl", data=str(tmp_path / "own.jsonl"), embedder="minilm"), part="all")
     assert said in " ".join(capsys.readouterr().err.split())
 
 
@@ -275,7 +276,7 @@ def test_a_file_has_a_line_a_phase_now_and_then() -> None:
     assert lines[:2] == [["test", "questions", "1/40"], ["0", "calls"]]
 
 
-def heard(setup: RunConfig, run: Any) -> dict[str, list[tuple[int, int]]]:
+def heard(inputs: RunInputs, run: Any) -> dict[str, list[tuple[int, int]]]:
     """What a run tells, by phase."""
     told: dict[str, list[tuple[int, int]]] = {}
     run(lambda phase: lambda done, total: told.setdefault(phase, []).append((done, total)))
@@ -283,20 +284,20 @@ def heard(setup: RunConfig, run: Any) -> dict[str, list[tuple[int, int]]]:
 
 
 def test_sessions_are_counted_while_memories_are_written() -> None:
-    setup = RunConfig(benchmark="locomo", test=6, embedder="offline", threads=2)
-    told = heard(setup, lambda note: run_evaluate("memory-r2", setup, progress=note))
+    inputs = run_inputs(benchmark="locomo", test=6, embedder="offline", threads=2)
+    told = heard(inputs, lambda note: run_evaluate("memory-r2", inputs, progress=note))
     sessions = told["evaluating, sessions remembered"]
     total = sessions[0][1]
     assert sessions[0] == (0, total)
     assert sorted(sessions) == [(n, total) for n in range(total + 1)]
-    histories = {example.history for example in setup.split(setup.load()).test}
+    histories = {example.history for example in inputs.split().test}
     assert total == sum(len(history.items) for history in histories)
     assert sorted(told["evaluating"])[-1] == (6, 6)
 
 
 def test_an_optimizer_says_how_many_questions_it_has_asked() -> None:
-    setup = RunConfig(benchmark="locomo", train=8, dev=2, test=2, embedder="offline", threads=1)
-    told = heard(setup, lambda note: run_compile("turn-rag", setup, CompileConfig("bootstrap"), progress=note))
+    inputs = run_inputs(benchmark="locomo", train=8, dev=2, test=2, embedder="offline", threads=1)
+    told = heard(inputs, lambda note: run_compile("turn-rag", inputs, CompileConfig("bootstrap"), progress=note))
     asked = told["compiling with bootstrap"]
     assert [done for done, _ in asked] == sorted(done for done, _ in asked)
     assert 0 < asked[-1][0] <= asked[-1][1]

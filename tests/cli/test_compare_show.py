@@ -9,7 +9,7 @@ import pytest
 from mempiler import build, save
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.pages.html import keep_page
+from mempiler.runs.pages.html import save_page
 from mempiler.runs.pages.page import run_page
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import Entry, QuestionTrace
@@ -48,7 +48,7 @@ def evaluation(scores: Sequence[float | None], prefix: str = "q", writes: int = 
 def evaluated(*args: Any, lm: str = "openai/x", **options: Any) -> str:
     """The name of a finished evaluation in the results folder."""
     folder, found = RunFolder.create("evaluate-x", {"command": "evaluate"}), evaluation(*args, **options)
-    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
+    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
     folder.update(status="finished", parameters={"lm": lm})
     return folder.path.name
 
@@ -56,7 +56,7 @@ def evaluated(*args: Any, lm: str = "openai/x", **options: Any) -> str:
 def compiled(start: Evaluation, result: Evaluation) -> str:
     folder = RunFolder.create("compile-x", {"command": "compile"})
     phases = {"before": start, "after": result} if start != result else {"before": start}
-    keep_page(folder.path, run_page("compile", folder.path.name, phases))
+    save_page(folder.path, run_page("compile", folder.path.name, phases))
     return folder.path.name
 
 
@@ -176,7 +176,7 @@ def run(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
     missed = seen_row(1, "What \x1b[31mcolour?", 0.0, category="2", recall={"shown": 0.0}, answer="red", gold="blue")
     scores = {"score": seen_evaluation(seen_row(), missed, seen_row(2))}
-    keep_page(folder.path, run_page("evaluate", folder.path.name, scores))
+    save_page(folder.path, run_page("evaluate", folder.path.name, scores))
     return folder.path.name
 
 
@@ -218,7 +218,7 @@ def test_of_a_program_that_reports_no_recall_only_its_prompts_are_told(
     evidence = {"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."}
     seen = QuestionTrace(evidence=evidence, in_prompts=("D1:1",))
     row = seen_row(1, score=0.0, recall={"shown": 0.0}, sources=(), trace=seen)
-    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(row)}))
+    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(row)}))
     assert "wrong; the program does not report which evidence it recalled" in call("show", "last", "--wrong")[1]
     out = call("show", "last", "--question", "q1")[1]
     assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in out
@@ -233,7 +233,7 @@ def test_entries_that_were_not_found_are_marked(call: Call, tmp_path: Path, monk
     assert found.trace is not None
     newest = Entry(line="[D9:9] Ann: Good night.", kind="turn", sources=(), fallback=True)
     missed = found.model_copy(update={"trace": found.trace.model_copy(update={"entries": (newest,)})})
-    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(seen_row(), missed)}))
+    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(seen_row(), missed)}))
     out = call("show", folder.path.name, "--question", "q1")[1]
     assert "recalled, 1 entries (* gold evidence, ~ shown because nothing was found):\n~ [D9:9] Ann: Good night." in out
     assert "~" not in call("show", folder.path.name, "--question", "q0")[1]

@@ -18,7 +18,8 @@ import psutil
 import pytest
 from mempiler.cli import stop_line
 from mempiler.errors import RunInterrupted
-from mempiler.runs.tracking import Tracker, client
+from mempiler.runs.tracking.store import client
+from mempiler.runs.tracking.tracker import Tracker
 
 from ..conftest import within
 
@@ -82,7 +83,7 @@ def test_an_interrupt_that_python_loses_is_sent_again() -> None:
     lost = """
 import os, signal, time
 from mempiler import cli
-cli.AGAIN = 0.2
+cli.REPEAT_INTERRUPT_AFTER = 0.2
 cli.end_by_signal()
 class Cleaned:
     def __del__(self):
@@ -100,7 +101,7 @@ time.sleep(20)
 
 
 COMMAND = [sys.executable, "-m", "mempiler"]
-HEAVY = ("pydantic", "dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "rich")
+HEAVY = ("pydantic", "dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "asyncio", "rich")
 
 
 def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:

@@ -194,7 +194,7 @@ def test_the_program_names_the_model_and_is_asked(result: dict[str, Any], tmp_pa
 def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
     from mempiler.runs.folder import RunFolder
     from mempiler.runs.pages.page import open_page
-    from mempiler.runs.tracking import client
+    from mempiler.runs.tracking.store import client
 
     store, run_id = client(), result["run_id"]
     metrics = store.get_run(run_id).data.metrics

@@ -9,7 +9,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.personamem import SKILLS, PersonaMem
 from mempiler.data.personamem_v2 import PersonaMemV2
-from mempiler.runs.evaluate import score_questions
+from mempiler.runs.scoring import score_questions
 
 from .conftest import fixed_levels
 from .forms import FORMS, encoded, load, write

@@ -6,6 +6,8 @@ from typing import Any
 
 import dspy
 import pytest
+from gepa.strategies.proposal_sampling import PxNSampling
+from gepa.utils.stop_condition import NoImprovementStopper
 from mempiler import UserError, build, load
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
@@ -137,8 +139,13 @@ def gepa(**settings: Any) -> dict[str, Any]:
         ({"settings": {"max_rounds": True}}, "max_rounds = True: Input should be"),
         (gepa(auto="huge"), "auto = 'huge': Input should be 'light'"),
         (gepa(use_merge="no"), "use_merge = 'no'"),
-        (gepa(sampling_strategy="Sampling(2)"), "proposal_sampling has: .*PxNSampling"),
-        (gepa(stop_callbacks="[open('x')]"), "stop_condition has"),
+        (gepa(sampling_strategy="PxNSampling(2, 3)"), r"it takes an object in Python, .*Gepa\(extra="),
+        (gepa(stop_callbacks=["NoImprovementStopper(5)"]), r"it takes an object in Python, .*Gepa\(extra="),
+        (gepa(acceptance_criterion="any"), "or 'strict_improvement', or 'improvement_or_equal'"),
+        (gepa(max_metric_calls="many"), "max_metric_calls = 'many': Input should be a valid integer"),
+        (gepa(max_metric_calls=0), "max_metric_calls = 0: it is 1 or more"),
+        (gepa(max_metric_calls=9, auto="light"), "takes one of auto, max_metric_calls"),
+        ({"optimizer": "better-together", "settings": {"strategy": "knn -> nothing"}}, "nothing"),
         (gepa(use_wandb=True), "no setting 'use_wandb'"),
         ({"optimizer": "finetune"}, "cannot fine-tune"),
         ({"optimizer": "better-together", "settings": {"strategy": "knn -> better-together"}}, "cannot hold itself"),
@@ -161,8 +168,8 @@ def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing
         raise UserError("heard")
 
     monkeypatch.setattr(library, "optimize", optimize)
-    given = {"reflection_minibatch_size": 2, "use_merge": False, "sampling_strategy": "PxNSampling(2, n=3)"}
-    given |= {"stop_callbacks": "[NoImprovementStopper(5)]", "acceptance_criterion": "improvement_or_equal"}
+    given = {"reflection_minibatch_size": 2, "use_merge": False, "sampling_strategy": PxNSampling(2, n=3)}
+    given |= {"stop_callbacks": [NoImprovementStopper(5)], "acceptance_criterion": "improvement_or_equal"}
     with pytest.raises(UserError, match="heard"):
         compiled(scripted(knowing), program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**given))
     assert (heard["reflection_minibatch_size"], heard["use_merge"], heard["max_metric_calls"]) == (2, False, 10)

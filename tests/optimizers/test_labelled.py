@@ -13,7 +13,7 @@ from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.optimizers.compile import CompileConfig, compile_program
 from mempiler.optimizers.history import CandidateHistory
-from mempiler.optimizers.labelled import shortened
+from mempiler.optimizers.shortened_context import shorten_context
 from mempiler.records import estimate_tokens
 
 from ..runs.evaluations import locomo
@@ -219,4 +219,4 @@ def hits(*lengths: int, **kinds: str) -> tuple[Hit, ...]:
     ids=["nearest in rank", "two of them", "too long itself", "what fits", "no labels", "short enough"],
 )
 def test_a_context_is_shortened_around_its_evidence(context, evidence, kept):
-    assert " ".join(hit.id for hit in shortened(context, evidence, 100).hits) == kept
+    assert " ".join(hit.id for hit in shorten_context(context, evidence, 100).hits) == kept

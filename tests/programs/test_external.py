@@ -18,7 +18,7 @@ from mempiler.programs.external._answers import hits_of
 from mempiler.programs.external._endpoint import Endpoint
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.external.target import load_target
-from mempiler.runs.evaluate import score_questions
+from mempiler.runs.scoring import score_questions
 from mempiler.runs.results import Evaluation
 
 from ..runs.evaluations import asked, locomo

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mempiler import Session, Turn
+from mempiler import Hit, Session, Turn
 from mempiler.programs._date_rules import parse_date
 from mempiler.programs._relative_dates import (
     MAX_DATES_OF_A_RULE,
     resolve_item_dates,
+    resolve_line_dates,
     resolve_text_dates,
 )
 
@@ -338,6 +339,16 @@ def test_part_of_words_is_not_read_where_the_whole_has_no_date() -> None:
 def test_day_that_no_month_has_is_not_written() -> None:
     words = "the day before 30 February"
     assert resolve_text_dates(words, MONDAY) == words
+
+
+@pytest.mark.parametrize("words", ["laſt week", "thıs week"])
+def test_letter_that_only_looks_like_another_is_no_error(words: str) -> None:
+    assert resolve_text_dates(f"I ran {words}.", MONDAY) == f"I ran {words}."
+
+
+def test_hit_without_relative_dates_is_returned_itself() -> None:
+    hit = Hit(id="D1:1", text="I ran.", time=datetime(2023, 1, 30))
+    assert resolve_line_dates(hit) is hit
 
 
 def test_dates_stand_beside_the_words_and_leave_the_time_of_a_turn_as_it_is() -> None:

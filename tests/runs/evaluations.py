@@ -14,8 +14,8 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import MempilerError
-from mempiler.optimizers import runners
-from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
+from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.optimizers.optimizer import Optimizer
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import Row
 
@@ -96,8 +96,17 @@ def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
 
 def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     """Lets the catalog have an optimizer `broken`, which is run like this."""
-    monkeypatch.setitem(OPTIMIZERS, "broken", Optimizer("broken", {}, "nothing", "nothing"))
-    monkeypatch.setitem(runners.RUNNERS, "broken", run)
+
+
+    class Broken(Optimizer):
+        name = "broken"
+        changes_in_program = "nothing"
+        cost_description = "nothing"
+
+        def run(self, job: Any) -> Any:
+            return run(job)
+
+    monkeypatch.setitem(OPTIMIZERS, "broken", Broken)
 
 
 class Listening(OfflineEngine):
@@ -122,5 +131,5 @@ def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
         return MeteredLM("scripted/test", Metering(meter or Meter(), role, guard or BudgetGuard(), answers), **settings)
 
-    for room in ("setup", "run"):
+    for room in ("role_models", "run"):
         monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

@@ -12,6 +12,7 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
+from gepa.utils.stop_condition import NoImprovementStopper
 from mempiler.engines.lm import language_model
 from mempiler.errors import DataError, UnknownNameError, UserError
 
@@ -295,7 +296,7 @@ def test_a_benchmark_gives_its_parts_and_its_metric() -> None:
 @pytest.mark.parametrize(
     "optimizer",
     [
-        mempiler.optimizers.Gepa(max_metric_calls=24),
+        mempiler.optimizers.Gepa(max_metric_calls=24, extra={"stop_callbacks": [NoImprovementStopper(5)]}),
         mempiler.optimizers.Mipro(num_candidates=2, num_trials=2, max_bootstrapped_demos=1, max_labeled_demos=0),
     ],
     ids=["gepa", "mipro"],

@@ -23,8 +23,8 @@ from mempiler.programs.state import signature_of
 from mempiler.programs.tasks import catalog as tasks
 from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.runs.manifest import MANIFEST, STATE, digest_of, read_manifest, sha256_of
+from mempiler.runs.program_address import pin_address
 from mempiler.runs.publish import push
-from mempiler.runs.registry import pinned
 from mempiler.signatures.memory_r2 import ExtractFactsInContext
 from pydantic import BaseModel
 
@@ -343,7 +343,7 @@ def test_what_is_published_is_loaded_and_asked_by_its_name(hub: Hub, saved: Path
     ((commit, files),) = hub.repos["ada/memory"].items()
     assert (address, set(files)) == (f"{ADDRESS}@{commit}", {MANIFEST, STATE})
     assert mempiler.load(ADDRESS).name == "turn-rag"
-    assert pinned(ADDRESS) == address
+    assert pin_address(ADDRESS) == address
     asked = len(hub.asked)
     chat = saved.parent / "chat.json"
     chat.write_text(json.dumps([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]))

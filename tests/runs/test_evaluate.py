@@ -1,437 +1,262 @@
-"""Evaluations: exact calls, typed failures, stores in processes of their own, and the same prompts on every path."""
+"""The main jobs end to end: what was planned, what is kept and on disk, what MLflow knows, also when it ends badly."""
 
-import asyncio
 import json
-import re
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dspy
-import httpx
 import pytest
-from dspy.lm15 import ContextLengthError, ServerError
-from mempiler import EntryReader, ProgramError, Store, UserError, UserMemory, build, load, save
-from mempiler.data.catalog import benchmark
-from mempiler.engines.embedders import embedder
-from mempiler.engines.limits import Limits
-from mempiler.engines.lm import language_model
+from dspy.lm15 import ServerError
+from mempiler import EndpointError, UserError, build, load, save
+from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.meter import Meter
-from mempiler.engines.metered_lm import MeteredLM
-from mempiler.optimizers.logo_grpo.reward import score_answers
-from mempiler.programs.external.program import build_external_program
-from mempiler.programs.names import METHODS
-from mempiler.runs.evaluate import score_questions
-from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.external import Answers, resolve_external
+from mempiler.optimizers.compile import CompileConfig
+from mempiler.optimizers.call_bounds import Range
+from mempiler.runs.compile import run_compile
+from mempiler.runs.evaluate import compiled_on, run_evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.planning import plan_evaluate
-from mempiler.runs.setup import RunConfig
-from mempiler.serving.app import make_app
-from mempiler.serving.bodies import Question
-from mempiler.serving.service import Service
-from mempiler.serving.settings import Settings
+from mempiler.runs.manifest import read_manifest
+from mempiler.runs.pages.html import HTML
+from mempiler.runs.pages.page import open_page
+from mempiler.runs.planning import plan_compile, plan_evaluate, start_program
+from mempiler.runs.repeating import command_line
+from mempiler.runs.run import Run
+from mempiler.runs.inputs import RunInputs
+from mempiler.runs.tracking.store import client
 
-from .evaluations import Listening, asked, locomo, refusal, row
-from .evaluations import evaluation as made
+from .evaluations import break_optimizer, own_questions, script_models
+from ..run_inputs import run_inputs, with_options
 
-
-def questions(history: Any, count: int) -> list[dspy.Example]:
-    """`count` questions with the gold answers "marker 0", "marker 1", ...; turn D1:3 is the evidence of each."""
-    evidence = {"evidence_ids": ("D1:3",), "evidence": ("D1:3",)}
-    return asked(history, count, "Who saw Oslo with question{n}?", answer="marker {n}", **evidence)
+LABELED = CompileConfig("labeled")
 
 
-def run(lm: Any, examples: Sequence[dspy.Example], method: str = "turn-rag", threads: int = 8, **options: Any) -> Any:
-    program = build(method, embedder=embedder())
-    with dspy.context(lm=lm):
-        return score_questions(program, locomo(examples), examples, lm.meter, threads, **options)
+def learning(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Knows the gold answers, but gives them only in the form that a demo shows."""
+    asked = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0]
+    return {"answer": f"marker {asked.split()[-1]}" if text.count("[[ ## question ## ]]") > 1 else "no idea"}
 
 
-def number(text: str) -> int:
-    return int(text.rsplit("question", 1)[1].split("?")[0])
-
-
-def right(kind: str, text: str, n: int) -> dict[str, Any]:
-    return {"answer": f"marker {number(text)}"}
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "words"),
-    [
-        (None, "parse", "answer"),
-        (ServerError("is down"), "endpoint", "is down"),
-        (ContextLengthError("too long"), "too-long", "too long"),
-    ],
-)
-def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error, kind, words):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        if number(text) != 1:
-            return right(kind, text, n)
-        if error is not None:
-            raise error
-        return "no field at all"
-
-    found = run(scripted(reply), questions(make_history(1), 4))
-    failed = found.rows[1]
-    assert (failed.failure.kind, failed.failure.where, failed.score) == (kind, failed.id, 0.0)
-    assert words in failed.failure.message
-    assert "\n" not in failed.failure.message
-    assert [row.failure for row in found.rows if row is not failed] == [None] * 3
-    assert (found.failures, found.n, found.score) == (1, 4, 0.75)
-    assert found.by_category()["4"]["failures"] == 1
-
-
-def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripted, make_history):
-    history = make_history(3)
-    examples = questions(history, 2)
-    stray = examples[1].copy(evidence_ids=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?")
-    found = run(scripted(right), [examples[0], stray.with_inputs("history", "question", "evidence_ids")])
-    assert found.rows[0].recall == {"shown": 1.0, "recall@5": 1.0, "recall@20": 1.0}
-    assert found.rows[1].recall["recall@5"] == 0.5
-    assert found.retrieval()["recall@5"] == 0.75
-    assert found.rows[0].sources[0].startswith("D1:")
-
-
-@pytest.mark.parametrize(
-    ("breaks", "failures", "recall"),
-    [("recall", 1, {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}), ("update", 2, {"shown": 0.0, "recall@5": 0.0})],
-)
-def test_a_question_without_a_context_counts_as_nothing_recalled(
-    scripted, make_history, monkeypatch, breaks, failures, recall
-):
-    """Turn RAG that fails to recall for one question, or to write for all."""
-    examples, lm, program = questions(make_history(1), 2), scripted(right), build("turn-rag")
-    part = program.method.reader if breaks == "recall" else program.method.writer
-    real = getattr(part, breaks)
-
-    def broken(memory: Any, what: Any, *rest: Any) -> Any:
-        if breaks == "update" or "question0" in what.text:
-            raise RuntimeError("cannot go on")
-        return real(memory, what, *rest)
-
-    monkeypatch.setattr(part, breaks, broken)
-    with dspy.context(lm=lm):
-        found = score_questions(program, locomo(examples), examples, lm.meter)
-    assert found.failures == failures
-    assert found.retrieval().items() >= recall.items()
-
-
-def test_one_search_serves_the_answer_and_its_evidence(scripted, make_history, monkeypatch):
-    depths, search = [], EntryReader.search
-
-    def counted(self, memory, queries, k=10, min_score=None):
-        depths.append(k)
-        return search(self, memory, queries, k, min_score)
-
-    monkeypatch.setattr(EntryReader, "search", counted)
-    (found,) = run(scripted(right), questions(make_history(), 1)).rows
-    assert (len(found.sources), found.recall["recall@5"], depths) == (10, 1, [20])
-
-
-def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
-    lm = scripted(lambda kind, text, n: {kind: "Ann saw Oslo."})
-    found = run(lm, questions(make_history(1), 1), "recursive-summary").retrieval()
-    assert ("shown" in found, found["recall@5"]) == (False, 1.0)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_is_shown_for_want_of_a_hit_counts_in_no_recall_and_is_marked(scripted, make_history, fails):
-    history = make_history(1)
-    newest = tuple(history.turns)[-1]
-    (question,) = asked(history, 1, "Zebra?", answer="none", evidence_ids=(newest,), evidence=(newest,))
-    lm = scripted(lambda kind, text, n: "no field at all" if fails else {"answer": "none"})
-    (found,) = run(lm, [question]).rows
-    assert (found.failure is not None) is fails
-    assert found.recall == {"shown": 0.0, "recall@5": 0.0, "recall@20": 0.0}
-    assert newest in found.sources
-    assert found.recall_counts["fallback"] == found.hits == len(found.trace.entries)
-    assert {entry.fallback for entry in found.trace.entries} == {True}
-    assert found.trace.found == []
-    assert not any(found.trace.is_gold(entry) for entry in found.trace.entries)
-
-
-def test_turns_that_could_not_be_written_and_were_not_found_count_in_no_recall(scripted, make_history):
-    history = make_history(1)
-    newest = tuple(history.turns)[-1]
-    lost, found = (
-        asked(history, 1, question, answer="none", evidence_ids=(newest,), evidence=(newest,))[0]
-        for question in ("Zebra?", history.turns[newest][0].text)
-    )
-    lm = scripted(lambda kind, text, n: {"answer": "none"} if kind == "answer" else "no field at all")
-    rows = run(
-        lm, [lost, found.copy(id="found").with_inputs("history", "question", "evidence_ids")], "condition-mem"
-    ).rows
-    assert [row.recall["shown"] for row in rows] == [0.0, 1.0]
-    assert [{entry.fallback for entry in row.trace.entries} for row in rows] == [{True}, {False}]
-
-
-def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        # Of the last part of a session, which no other part is shown as what was before it.
-        return "garbled" if kind == "operations" and "D1:6" in text else fact_replies(kind, text, n)
-
-    found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
-    # Once as it came, and the half that holds the turn once more.
-    assert (found.write_failures, found.failures) == (2, 0)
-    assert [each.where.split(", ")[1] for each in found.failed_writes] == ["item D1", "item D2"]
-    assert [each["kind"] for each in found.to_dict()["failed_writes"]] == ["parse", "parse"]
-
-
-def test_the_size_of_memories_and_their_operations_are_counted(scripted, fact_replies, make_history):
-    """Two sessions of six facts; the third part of the first one asks for an entry that is not there."""
-
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        if kind == "operations" and "D1:5" in text.rpartition("new_facts")[2]:
-            return {"operations": [{"op": "DELETE", "memory_id": "m99", "speaker": "", "content": "", "turn_id": ""}]}
-        return fact_replies(kind, text, n)
-
-    found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
-    assert found.operations["refused"] == 1
-    assert set(found.operations) <= {"inserted", "merged", "refused"}
-    # Of one memory; every fact has six words: "I saw Oslo with 2 friends".
-    assert found.memory_words == 6 * found.operations["inserted"]
-
-
-def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
-    """Four questions: read as it came, bare JSON, read the second time, never read."""
-
-    def spoiled(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        n = number(text)
-        said = '{"answer": "marker 1"}' if n == 1 else {"answer": f"marker {n}"}
-        return "no field at all" if n == 3 or (n == 2 and "could not be read" not in text) else said
-
-    found = run(scripted(spoiled), questions(make_history(1), 4), threads=1)
-    assert found.outcomes == {"ok": 1, "repaired": 1, "retried": 1, "lost": 1}
-    assert found.faults == {"task.answer": {"layout": 1, "parse": 3}}
-    summary = found.to_dict()
-    assert (summary["call_outcomes"], summary["failure_rate"], summary["broken"]) == (
-        {"task.answer": found.outcomes},
-        0.25,
-        True,
-    )
-    assert not run(scripted(spoiled), questions(make_history(1), 4), max_failure_rate=0.25).broken
-
-
-@pytest.mark.parametrize(
-    ("rows", "shown"),
-    [
-        ([({"shown": 1.0}, 3), ({"recall@5": 1.0}, 3)], 0.5),
-        ([({"recall@5": 1.0}, 3), ({"recall@5": 1.0}, 3)], None),
-        ([({"shown": 0.0}, 0), ({"recall@5": 1.0}, 3)], None),
-        ([({"shown": 0.0}, 0), ({"shown": 1.0}, 3), ({}, 3)], 0.5),
-    ],
-)
-def test_recall_of_what_was_shown_is_over_every_question(rows, shown):
-    found = made(row(f"q{n}", recall=recall, hits=hits, sources=("D1:1",)) for n, (recall, hits) in enumerate(rows))
-    assert found.retrieval().get("shown") == shown
-
-
-MODULE = """
-import os, dspy
-
-class Fine:
-    def __init__(self):
-        self.lines = []
-    def add(self, session):
-        self.lines += session.lines()
-    def search(self, query, k):
-        return [{"text": line, "score": 1} for line in self.lines[-k:]]
-    def __len__(self):
-        return len(self.lines)
-
-class Asking(Fine):
-    def add(self, session):
-        self.lines.append(dspy.Predict("text -> fact")(text=session.lines()[0]).fact)
-
-class Exit(Fine):
-    def add(self, session):
-        os._exit(7)
-"""
+def stubborn(kind: str, text: str, n: int) -> dict[str, Any]:
+    return {"answer": "no idea"}
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A user's module `mine_to_score`."""
-    (tmp_path / "mine_to_score.py").write_text(MODULE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("mine_to_score", None)
+def scene(tmp_path, monkeypatch, scripted) -> Any:
+    """`scene(reply)` makes every model of a run a scripted one, and returns the inputs."""
+
+    def make(reply: Any, **options: Any) -> RunInputs:
+        script_models(monkeypatch, scripted(reply).engine)
+        data = own_questions(tmp_path)
+        return run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
+
+    return make
 
 
-def test_a_store_that_ends_its_process_is_failed_rows(module):
-    found = run_evaluate("mine_to_score:Exit", RunConfig("locomo", test=3))
-    assert all(row.failure is not None and "status 7" in row.failure.message for row in found.rows)
+def last_run() -> Any:
+    experiment = client().get_experiment_by_name("mempiler")
+    return client().search_runs([experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1)[0]
 
 
-def test_a_run_that_was_stopped_asks_no_model_again(module):
-    def evaluation(**more: Any) -> Any:
-        setup = RunConfig("locomo", test=6, threads=1, **more)
-        return run_evaluate("mine_to_score:Asking", replace(setup, method_settings={"isolated": False}))
+def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
+    inputs = scene(learning)
+    outcome = run_compile("turn-rag", inputs, LABELED, out=tmp_path / "out")
+    summary = outcome.to_dict()
+    assert outcome.promoted
+    assert (summary["before"]["score"], summary["after"]["score"]) == (0.0, 1.0)
+    assert (summary["difference"]["mean"], summary["difference"]["interval"]) == (1.0, [1.0, 1.0])
+    assert summary["dev"] == {"before": 0.0, "after": 1.0}
+    assert len(load(tmp_path / "out").task.answer.demos) == 8
+    manifest = read_manifest(tmp_path / "out")
+    assert (manifest.optimizer["name"], manifest.scores["after"]["score"]) == ("labeled", 1.0)
+    assert manifest.benchmark["sizes"] == {"train": 32, "dev": 8, "test": 8}
+    assert compiled_on(tmp_path / "out", inputs.benchmark)
 
-    whole, first = evaluation(), evaluation(limits=Limits(max_calls=4))
-    assert first.stopped
-    run = RunFolder.open(str(first.run_id))
-    second = evaluation(resume=str(run.path))
-    assert [row.answer for row in second.rows] == [row.answer for row in whole.rows]
-    assert second.construction.calls == whole.construction.calls
-    assert first.calls["task"] + second.calls["task"] == whole.calls["task"]
-    assert run.is_finished
+    run = client().get_run(outcome.run_id)
+    assert run.info.status == "FINISHED"
+    assert (run.data.params["program"], run.data.params["optimizer.stage"]) == ("turn-rag", "all")
+    assert (run.data.metrics["before.score"], run.data.metrics["after.score"]) == (0.0, 1.0)
+    # What the gain costs: eight demos with their contexts in every prompt.
+    sizes = [summary[part]["prompt_tokens"] for part in ("before", "after")]
+    assert 0 < 2 * sizes[0] < sizes[1]
+    assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("before", "after")] == sizes
+    searching = summary["after"]["search_ms"]
+    assert 0 < searching["p50"] <= searching["p95"] == run.data.metrics["after.search_ms_p95"]
+    assert run.data.metrics["after.search_ms_cpu"] == searching["cpu"] > 0
+    listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
+    assert {"before_rows.jsonl", "after_rows.jsonl", "outcome.json", "program", HTML} <= listed
+    inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
+    assert inside == {"program/manifest.json", "program/state.json"}
 
-
-def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():
-    setup = RunConfig("omnibehavior", test=40)
-    plan, found = plan_evaluate("recursive-summary", setup), run_evaluate("recursive-summary", setup)
-    assert plan.calls.low <= found.calls["task"] <= plan.calls.high
-    assert found.construction.calls == found.calls["task"] - 40
-    # One user's records up to the first asked one are 17 items; each later question has written more.
-    assert found.construction.calls > 17 * found.histories
-    assert found.histories == len({row.group for row in found.rows})
-
-
-def test_practice_is_planned_once_a_user_and_not_once_an_item():
-    setup = RunConfig("omnibehavior", test=8)
-    plan, found = plan_evaluate("pramem", setup), run_evaluate("pramem", setup)
-    assert found.calls["task"] <= plan.calls.high <= 2 * found.calls["task"]
-
-
-def test_what_another_system_takes_is_not_planned(module):
-    with pytest.raises(UserError, match="leave --plan out"):
-        plan_evaluate("mine_to_score:Fine", RunConfig("locomo"))
-
-
-def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch, make_history):
-    from mine_to_score import Fine
-
-    factories = {"fine": lambda folder, embedder=None: Fine()}
-    monkeypatch.setattr("mempiler.systems.catalog.factory", factories.get)
-    program = build_external_program(
-        resolve_external("system:fine"), "system:fine", "question-answering", config={"k": 3}
+    # The page shows the questions, and what was changed.
+    page, kept = open_page(RunFolder(outcome.run)), (outcome.run / HTML).read_text()
+    assert (list(page.phases), [each.changed for each in page.changes]) == (["before", "after"], [True])
+    assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
+    facts = dict(page.facts)
+    assert facts["Command"].startswith(
+        "mempiler compile turn-rag --benchmark jsonl --data questions.jsonl --lm scripted/test"
     )
-    save(program, module / "program")
-    with pytest.raises(ProgramError, match="--allow-code"):
-        load(module / "program")
-    loaded = load(module / "program", allow_code=True)
-    with dspy.context(lm=language_model()):
-        assert len(loaded(history=make_history(1), question="Who?").context.hits) == 3
-    loaded.method.close()
+    assert facts["Command"].endswith("--min-n 8 --optimizer labeled --stage all")
+    assert facts["MLflow run"].endswith(f"/runs/{outcome.run_id}")
+    assert f'<a href="{facts["MLflow run"]}">' in kept
+    assert page.total is not None
+    assert [each.value for each in page.total.scores] == [outcome.before.score, outcome.after.score]
+    assert [question.last.id for question in page.questions] == [row.id for row in outcome.after.rows]
+    shown = page.questions[0].last.trace
+    assert shown is not None
+    assert shown.entries[0].line in "\n".join(text for _, text in shown.calls[-1].messages)
+    assert str(outcome.run.parent) not in kept
+    assert "trace" not in json.loads((outcome.run / "after_rows.jsonl").read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
+    outcome = run_compile("turn-rag", scene(stubborn), LABELED, out=tmp_path / "out", force=force)
+    assert outcome.promoted is force
+    assert len(load(tmp_path / "out").task.answer.demos) == (8 if force else 0)
+    assert bool(read_manifest(tmp_path / "out").optimizer) is force
+
+
+def raising(error: BaseException) -> Any:
+    def raises(*given: Any) -> Any:
+        raise error
+
+    return raises
 
 
 @pytest.mark.parametrize(
-    ("rows", "problem"),
+    ("optimizer", "reply", "error", "status"),
     [
-        ([{"id": "a:4:0", "answer": "x"}, {"id": "a:4:0", "answer": "y"}], "line 2: id 'a:4:0' was there already"),
-        ([{"id": "a:4:0", "answer": "x"}], r"id 'a:4:1' is missing \(1 such\); every question needs a line"),
-        ([{"id": "zz", "answer": "x"}], r"id 'zz' is of no question \(1 such\); those .* are like 'a:4:0'"),
-        ([{"answer": "x"}], "line 1, field 'id': is missing"),
-        ([{"id": "a:4:0"}], "line 1: has no answer; give `answer`, or `error`"),
-        ([{"id": "a:4:0", "answer": "x", "cost": -1}], "line 1, field 'cost'"),
+        (raising(KeyboardInterrupt()), learning, KeyboardInterrupt, "KILLED"),
+        (raising(RuntimeError("it\nbroke")), learning, RuntimeError, "FAILED"),
+        (learning, raising(ServerError("is down")), EndpointError, "FAILED"),
     ],
 )
-def test_recorded_answers_that_do_not_fit_are_one_line(rows, problem, make_history, tmp_path) -> None:
-    path, benchmark = tmp_path / "answers.jsonl", locomo(asked(make_history(1, id="a"), 2))
-    path.write_text("\n".join(map(json.dumps, rows)))
-    assert re.search(problem, refusal(lambda: Answers(path).attach_answers(benchmark, benchmark.examples)))
+def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypatch, optimizer, reply, error, status):
+    break_optimizer(monkeypatch, optimizer)
+    with pytest.raises(error):
+        run_compile("turn-rag", scene(reply), CompileConfig("broken"), out=tmp_path / "out")
+    assert load(tmp_path / "out").task.answer.demos == []
+    run = last_run()
+    told = run.data.tags["error"]
+    assert (run.info.status, told == "", "\n" in told) == (status, status == "KILLED", False)
 
 
-def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_path: Path) -> None:
-    rows = [
-        {"id": "a:4:0", "answer": "Bob", "recalled": [{"id": "D1:1", "text": "x"}], "calls": 2, "input_tokens": 9},
-        {"id": "a:4:1", "error": "timed out"},
-        {"id": "a:4:2", "answer": "Ann", "seconds": 100, "calls": 1, "cost": 0.5},
-    ]
-    path = tmp_path / "answers.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), Answers(path), Meter()
-    program = build_external_program(thing, path.name, "question-answering")
-    with dspy.context(lm=language_model(meter=meter)):
-        found = score_questions(program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2)
-    assert program.method.config["sha256"]
-    assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
-    assert found.failures == 1
-    assert "timed out" in found.rows[1].failure.message
-    assert found.retrieval() == {"shown": pytest.approx(1 / 3)}
-    assert (found.answering_usage.calls, found.answering_usage.input_tokens) == (3, 9)
-    assert found.rows[2].cost == 0.5
-    assert found.answering_usage.seconds > 100
+@pytest.mark.parametrize(
+    ("how", "out", "words"),
+    [
+        (CompileConfig("labeled", settings={"k": 1}), "out", "has no setting 'k'"),
+        (LABELED, "questions.jsonl", "exists and is no saved program"),
+    ],
+)
+def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, how, out, words):
+    run_evaluate("no-memory", scene(stubborn, test=1))
+    before = last_run().info.run_id
+    with pytest.raises(UserError, match=words):
+        run_compile("turn-rag", scene(raising(AssertionError("a call was made"))), how, out=tmp_path / out)
+    assert last_run().info.run_id == before
+    assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
-CASES = [
-    *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),
-    ("pramem", "movielens"),
-    pytest.param("h2memory", "palbench.restate", marks=pytest.mark.slow),
-    ("logs+session-rag", "palbench.select"),
-    ("pgr+turn-rag", "locomo"),
-]
-
-SMALLER = {"pramem": {"rounds": 2}}
-"""Settings that save time; the paths get the same ones."""
+@pytest.mark.parametrize(("part", "options", "asked"), [("all", {}, 48), ("dev", {}, 8), ("all", {"test": 3}, 3)])
+def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
+    found = run_evaluate("turn-rag", scene(learning, **options), part)
+    assert len(found.rows) == asked
+    run = client().get_run(found.run_id)
+    assert (run.info.status, run.data.params["part"]) == ("FINISHED", part)
+    assert run.data.metrics["evaluation.calls_task"] == asked
 
 
-def evaluated(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    score_questions(program, questions, [example], dspy.settings.lm.meter)
+@pytest.mark.parametrize(("options", "abstains"), [({}, True), ({"categories": "1,2,3,4"}, False)])
+def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(options, abstains):
+    inputs = run_inputs(benchmark="locomo", benchmark_set=options)
+    program = start_program("turn-rag", inputs, inputs.benchmark)
+    assert program.config.get("task.abstain", False) is abstains
 
 
-def compiled(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    if program.named_predictors():
-        teleprompter = dspy.BootstrapFewShot(max_bootstrapped_demos=1, max_labeled_demos=0, max_rounds=1)
-        teleprompter.compile(program.staged("read"), trainset=[example])
+def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene):
+    inputs = scene(learning)
+    outcome = run_compile("turn-rag", with_options(inputs, set={"k": 2}), LABELED, out=tmp_path / "out")
+    found = run_evaluate(str(tmp_path / "out"), inputs, "test")
+    assert found.score == outcome.after.score == 1.0
+    again = run_compile(str(tmp_path / "out"), inputs, LABELED, out=tmp_path / "again")
+    assert (again.before.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
+    with pytest.raises(UserError, match="keeps its settings"):
+        run_evaluate(str(tmp_path / "out"), with_options(inputs, set={"k": 3}))
 
 
-def rewarded(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    memory = program.remember(example.history).memory
-    score_answers(program, example.history, memory, [example], lambda example, prediction: 0.0)
+def test_another_model_answers_than_the_one_that_writes(stub) -> None:
+    server = stub()
+    inputs = run_inputs(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
+    found = run_evaluate("memory-r2", inputs, "test")
+    assert (found.calls["answer"], len(server.texts), found.calls["task"] > 3) == (3, 3, True)
+    assert all("first_speaker_memories" in text for text in server.texts)
+    assert client().get_run(found.run_id).data.params["answer_lm"] == server.model
+    inputs = run_inputs(benchmark="memory-env", benchmark_set={"users": 10}, test=2, answer_lm="offline")
+    with pytest.raises(UserError, match="answers without a prompt of ours: --answer-lm does not reach it"):
+        run_evaluate("memory-r2", inputs, "test")
 
 
-def from_python(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    stored(program, example, store, "python").ask(**fields_of(example))
+def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> None:
+    options = {"zeta": 1, "alpha": 2, "metric": "f1", "mu": 3, "beta": 4, "omega": 5, "eta": 6}
+    inputs = run_inputs(benchmark="locomo", benchmark_set=options)
+    command = command_line(inputs, "evaluate", "turn-rag", {})
+    asked = command.split(" --benchmark locomo ")[1]
+    named = [f"--benchmark-set {name}={value}" for name, value in options.items() if name != "metric"]
+    assert asked == " ".join(["--metric f1", *named])
 
 
-def over_http(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    user = stored(program, example, store, "http").owner.user
-    service = Service(program, store, dspy.settings.lm, settings=Settings(writers=0))
-
-    async def post() -> httpx.Response:
-        app = httpx.ASGITransport(make_app(service))
-        async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
-            return await client.post(f"/v1/users/{user}/ask", json=fields_of(example))
-
-    answered = asyncio.run(post())
-    assert answered.status_code == 200, answered.text
-
-
-def stored(program: Any, example: dspy.Example, store: Store, user: str) -> UserMemory:
-    """The memory of a user whose sessions are the example's history."""
-    memory = program.memory(store, user=user)
-    for item in example.history:
-        memory.add(item, remember=False)
-    memory.remember()
-    return memory
+def test_a_conversation_is_evaluated_against_a_rival() -> None:
+    inputs = run_inputs(
+        benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "no-memory"}, test=2, threads=1
+    )
+    assert plan_evaluate("turn-rag", inputs).calls.high == pytest.approx(2 * 24)
+    found = run_evaluate("turn-rag", inputs)
+    assert [row.failure for row in found.rows] == [None, None]
+    assert all(row.answer.startswith("user: ") and row.answer.count("\n") >= 9 for row in found.rows)
+    assert sum(value for name, value in found.aggregate.items() if name.startswith("requirement")) == 2
+    replies = sum(row.answer.count("assistant: ") for row in found.rows)
+    assert (found.calls["task"], found.calls["prompt"], found.calls["judge"]) == (2 * replies, 2 * replies, 2 * 12)
 
 
-def fields_of(example: dspy.Example) -> dict[str, Any]:
-    return {key: value for key, value in example.inputs().items() if key not in ("history", "evidence_ids")}
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("config", [{}, {"task.dates": False}])
+def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any], saved: bool, tmp_path: Path) -> None:
+    folder = str(tmp_path / "program")
+    save(build("turn-rag", "dialogue-reply", **config), folder)
+    inputs = run_inputs(benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "turn-rag"})
+    inputs = inputs if saved else with_options(inputs, set=config)
+    run = Run(inputs, Meter(), BudgetGuard(inputs.config.limits), RunFolder.create("rival", {}))
+    program, benchmark = run.load_target(folder if saved else "turn-rag")
+    assert benchmark.interaction is not None
+    rival: Any = benchmark.interaction.rival
+    assert program.task.settings.dates is rival.task.settings.dates is (config == {})
 
 
-@pytest.mark.parametrize(("method", "name"), CASES)
-def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, tmp_path) -> None:
-    questions = benchmark(name)
-    example = next(each for each in questions.examples if questions.in_headline(each))
-    # Asked at a date: a service would say the present one.
-    dated = dspy.Example({"date": "2 June 2031, Monday", **example})
-    example = dated.with_inputs("date", *example.inputs().keys())
-    heard: dict[str, list[str]] = {}
-    ways = [evaluated, compiled, rewarded, from_python]
-    ways += [over_http] if fields_of(example).keys() <= Question.model_fields.keys() else []
-    with Store(tmp_path / "memories.sqlite") as store:
-        for way in ways:
-            engine = Listening()
-            lm = MeteredLM("offline/test", engine=engine, cache=False, temperature=0.0)
-            with dspy.context(lm=lm, trace=None, disable_history=True):
-                way(build(method, questions.task, embedder(), **SMALLER.get(method, {})), questions, example, store)
-            heard[way.__name__] = sorted(engine.prompts)
-    first = heard.pop("evaluated")
-    assert first
-    assert {way: prompts == first for way, prompts in heard.items()} == dict.fromkeys(heard, True)
+SMALL = run_inputs(benchmark="locomo", train=30, dev=10, test=10, threads=4)
+
+
+@pytest.mark.parametrize(
+    ("method", "how"),
+    [
+        ("turn-rag", CompileConfig("bootstrap", threads=4)),
+        *(
+            pytest.param(method, CompileConfig(*how, threads=4), marks=pytest.mark.slow)
+            for method, *how in (("turn-rag", "mipro"), ("turn-rag", "gepa"), ("memory-r2", "bootstrap", "read"))
+        ),
+    ],
+)
+def test_the_calls_of_a_compile_lie_in_the_planned_range(method, how):
+    plan = plan_compile(method, SMALL, how)
+    calls = run_compile(method, SMALL, how).usage["calls"]
+    assert plan.calls.low <= sum(calls.values()) - calls["cached"] <= plan.calls.high
+    assert plan.calls.high / plan.calls.low <= 4
+
+
+def test_the_plan_of_an_evaluation_is_close_and_has_minutes_where_an_endpoint_is_asked():
+    plan = plan_evaluate("turn-rag", SMALL)
+    assert plan.calls == Range(10, 10)
+    found = run_evaluate("turn-rag", SMALL)
+    assert found.calls["task"] == 10
+    assert plan.tokens.low <= sum(found.tokens.values()) <= plan.tokens.high
+    assert plan.minutes is None
+    minutes = plan_evaluate("turn-rag", with_options(SMALL, lm="openai/gpt-4.1-mini")).minutes
+    assert 0 < minutes.low < 1 < minutes.high * 10

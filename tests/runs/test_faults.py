@@ -18,12 +18,13 @@ from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.prices import TokenPrices, litellm_module
 from mempiler.programs.names import METHODS
-from mempiler.runs.evaluate import score_questions
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.scoring import score_questions
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.manifest import is_intact
-from mempiler.runs.pages.page import spent_line
+from mempiler.runs.pages.facts import usage_line
 from mempiler.runs.results import Evaluation
-from mempiler.runs.setup import RunConfig
+
+from ..run_inputs import run_inputs
 
 OWN = """
 from mempiler import Entry, EntryReader, Memory, Method, Turn, Update, Writer
@@ -254,12 +255,12 @@ def test_a_limit_is_overrun_by_one_call_at_most_where_the_endpoint_tells_no_usag
     assert found.stopped == f"budget reached: {name.replace('_', '-')} {limit:g}"
     assert limit <= spent(found)[name] <= limit + largest(found)[name]
     if usage:
-        assert "estimated" not in spent_line(found.metered_usage)
+        assert "estimated" not in usage_line(found.metered_usage)
         return
     calls, asked = found.calls["task"], sum(map(len, server.texts)) / 4
     assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
     assert asked <= found.tokens["input"] <= 1.3 * asked
-    assert f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)" in spent_line(
+    assert f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)" in usage_line(
         found.metered_usage
     )
 
@@ -269,7 +270,7 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
 
     def embedded(server: Any, **limits: Any) -> Evaluation:
         about = {"embedder": server.model, "embedder_api_base": server.url}
-        return run_evaluate("turn-rag", RunConfig("locomo", test=4, threads=1, limits=Limits(**limits), **about))
+        return run_evaluate("turn-rag", run_inputs("locomo", test=4, threads=1, **limits, **about))
 
     with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
         embedded(server, max_usd=1)
@@ -283,7 +284,7 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     assert found.calls["embedding"] == len(requests)
     assert sent == sum(sum(map(len, texts)) // 4 for texts in requests)
     assert found.cost == pytest.approx(sent * 1e-6)
-    assert f"{found.calls['embedding']} embedding; " in spent_line(found.metered_usage)
+    assert f"{found.calls['embedding']} embedding; " in usage_line(found.metered_usage)
 
 
 def test_embedder_of_a_users_program_is_counted_and_keeps_to_the_limits_of_the_run(
@@ -293,11 +294,11 @@ def test_embedder_of_a_users_program_is_counted_and_keeps_to_the_limits_of_the_r
     remote = embedder(server.model, server.url)
     program = build("turn-rag", embedder=remote)
 
-    limited = RunConfig("locomo", test=4, threads=1, limits=Limits(max_calls=1))
+    limited = run_inputs("locomo", test=4, threads=1, max_calls=1)
     stopped = run_evaluate(program, limited)
     assert (stopped.stopped, len(server.requests)) == ("budget reached: max-calls 1", 1)
 
-    whole = run_evaluate(program, RunConfig("locomo", test=4, threads=1))
+    whole = run_evaluate(program, run_inputs("locomo", test=4, threads=1))
     assert whole.calls["embedding"] == len(server.requests) - 1 > 0
 
     # The limits were those of the runs: afterwards, nobody counts what the user embeds.

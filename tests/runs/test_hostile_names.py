@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import HTML
-from mempiler.runs.setup import RunConfig
-from mempiler.runs.tracking import client
+from mempiler.runs.tracking.store import client
+
+from ..run_inputs import run_inputs
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = [
@@ -35,7 +36,7 @@ def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, category
     rows = [{**row, "id": f"{category}-{number}", "user": f"{category}-{number}"} for number in range(2)]
     data = folder / file
     data.write_text("\n".join(map(json.dumps, rows)))
-    return run_evaluate("turn-rag", RunConfig(benchmark="jsonl", data=str(data), lm="offline"))
+    return run_evaluate("turn-rag", run_inputs(benchmark="jsonl", data=str(data), lm="offline"))
 
 
 def files_outside(folder: Path, file: str) -> set[str]:

@@ -12,9 +12,9 @@ from mempiler.engines.meter import Meter
 from mempiler.programs.external.program import build_external_program
 from mempiler.records import Failure
 from mempiler.runs.compare import FinishedRun
-from mempiler.runs.evaluate import score_questions
-from mempiler.runs.exports.leaderboards import write_results
-from mempiler.runs.external import Answers
+from mempiler.runs.scoring import score_questions
+from mempiler.runs.exports.leaderboards import write_harness_results
+from mempiler.runs.external import RecordedAnswers
 
 from .evaluations import evaluation, refusal, row
 
@@ -43,10 +43,10 @@ def run(name: str, **options: Any) -> tuple[Any, FinishedRun]:
 )
 def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options, left, tmp_path):
     asked, ran = run(name, **options)
-    (path,) = write_results(ran, form, tmp_path / "results.json")
+    (path,) = write_harness_results(ran, form, tmp_path / "results.json")
     packed = tmp_path / "results.json.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    thing, meter = Answers(packed), Meter()
+    thing, meter = RecordedAnswers(packed), Meter()
     examples = thing.attach_answers(asked, asked.examples)
     with dspy.context(lm=language_model(meter=meter)):
         found = score_questions(build_external_program(thing, packed.name, asked.task), asked, examples, meter)
@@ -59,7 +59,7 @@ def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options
 
 def test_what_amb_keeps_of_a_run(tmp_path):
     asked, ran = run("locomo")
-    found = json.loads(write_results(ran, "amb", tmp_path / "amb.json")[0].read_text())
+    found = json.loads(write_harness_results(ran, "amb", tmp_path / "amb.json")[0].read_text())
     assert (found["accuracy"], found["total_queries"]) == (ran.evaluation.score, ran.evaluation.n)
     assert (found["split"], found["avg_retrieve_time_ms"], found["judge_llm"]) == ("sample", 2.0, None)
     one = found["results"][0]
@@ -72,7 +72,7 @@ def test_what_amb_keeps_of_a_run(tmp_path):
 def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
     rows = [each.model_copy(update={"score": float(each.right)}) for each in run("locomo")[1].evaluation.rows]
     judged = FinishedRun("a-run", evaluation(rows, benchmark="locomo", judge="openai/x"), {}, {})
-    files = write_results(judged, "omnimemeval", tmp_path / "x_responses.json")
+    files = write_harness_results(judged, "omnimemeval", tmp_path / "x_responses.json")
     assert [file.name for file in files] == ["x_responses.json", "x_judged.json"]
     said, verdicts = (json.loads(file.read_text())["locomo_exp_user_0"] for file in files)
     assert [each["status"] for each in said[:3]] == ["success", "success", "skipped"]
@@ -92,14 +92,14 @@ def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
 def test_a_file_that_is_no_such_results_is_one_line(content, words, tmp_path):
     path, asked = tmp_path / "r.json", load_benchmark("locomo")
     path.write_text(json.dumps(content))
-    assert words in refusal(lambda: Answers(path).attach_answers(asked, asked.examples))
+    assert words in refusal(lambda: RecordedAnswers(path).attach_answers(asked, asked.examples))
 
 
 def test_what_cannot_be_written_is_one_line(tmp_path):
     (there := tmp_path / "there").write_text("mine")
     ran, strange = run("locomo")[1], FinishedRun("a-run", evaluation([row("q1")]), {}, {})
-    assert "there already; choose another name, or give --force" in refusal(write_results, ran, "amb", there)
-    assert "1 questions of a-run are not in" in refusal(write_results, strange, "amb", there)
-    assert "omnimemeval has no benchmark msc" in refusal(write_results, run("msc")[1], "omnimemeval", there)
+    assert "there already; choose another name, or give --force" in refusal(write_harness_results, ran, "amb", there)
+    assert "1 questions of a-run are not in" in refusal(write_harness_results, strange, "amb", there)
+    assert "omnimemeval has no benchmark msc" in refusal(write_harness_results, run("msc")[1], "omnimemeval", there)
     assert there.read_text() == "mine"
-    assert write_results(ran, "amb", there, overwrite=True) == [there]
+    assert write_harness_results(ran, "amb", there, overwrite=True) == [there]

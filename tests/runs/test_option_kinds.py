@@ -11,8 +11,6 @@ from mempiler.errors import UserError
 from .evaluations import asked
 
 
-# `RunConfig` does not check the kinds of all its fields yet.
-@pytest.mark.xfail(reason="RunConfig checks no kinds before it is a pydantic model", strict=False)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -10,10 +10,10 @@ from mempiler.runs.compile import CompileResult, run_compile
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
-from mempiler.runs.setup import RunConfig
-from mempiler.runs.tracking import client
+from mempiler.runs.tracking.store import client
 
 from .evaluations import break_optimizer, own_questions, script_models
+from ..run_inputs import run_inputs
 
 LABELED = CompileConfig("labeled")
 SCOPE = "other questions about these conversations"
@@ -47,8 +47,8 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any)
         **sizes: Any,
     ) -> CompileResult:
         script_models(monkeypatch, scripted(model).engine)
-        setup = RunConfig(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
-        return run_compile(method, setup, how, out=out, force=force)
+        inputs = run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
+        return run_compile(method, inputs, how, out=out, force=force)
 
     return run
 

@@ -14,16 +14,18 @@ import numpy as np
 import pytest
 from mempiler import __version__, build, load, save
 from mempiler.runs.compile import CompileResult, run_compile
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
+from mempiler.runs.gate import gate
 from mempiler.runs.manifest import Manifest
-from mempiler.runs.publish import Registered, gate, register
-from mempiler.runs.registered_model import Served
-from mempiler.runs.registry import pinned, resolve, version_of
-from mempiler.runs.setup import RunConfig
-from mempiler.runs.tracking import client, use_tracking_store
+from mempiler.runs.model_registry import find_version
+from mempiler.runs.program_address import fetch_program, pin_address
+from mempiler.runs.publish import RegisteredProgram, register
+from mempiler.runs.registered_model import ServedProgram
+from mempiler.runs.tracking.store import client, use_tracking_store
 from mlflow.exceptions import MlflowException
 
 from .evaluations import refusal
+from ..run_inputs import run_inputs
 
 DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
 
@@ -61,7 +63,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+def registered(tmp_path_factory: pytest.TempPathFactory) -> RegisteredProgram:
     """One version of `shared@prod`, for tests that change nothing; one a process, whose store all tests share."""
     folder = tmp_path_factory.mktemp("registered") / "program"
     save(build("turn-rag", k=3), folder, manifest_of())
@@ -82,14 +84,14 @@ def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program,
     assert done.gate.startswith(f"dev 0.600 (n = 20, offline), models:/{name}@prod has 0.500 (offline): +0.100 [")
     assert done.gate.endswith(f", n = 20: better (scope: {scope})")
     assert done.scope == done.summary()["scope"] == scope
-    assert version_of(done.address).tags["mempiler.scope"] == scope
+    assert find_version(done.address).tags["mempiler.scope"] == scope
     told = refusal(register, program(0.4, "Worse."), name, "prod")
     assert told.startswith(f"No significant gain over models:/{name}@prod on dev (-0.200 [-0.200, -0.200] (design")
     assert f"; scope: {scope})" in told
     assert words_of(load(done.address)) == "New."
     assert len(client().search_model_versions(f"name = '{name}'")) == 2
     assert words_of(load(register(program(0.4, "Worse."), name, "prod", force=True).address)) == "Worse."
-    assert version_of(done.address).tags["mempiler.gate"].startswith("forced: No significant gain over")
+    assert find_version(done.address).tags["mempiler.gate"].startswith("forced: No significant gain over")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_a_least_number_of_questions_of_0_is_not_replaced_by_that_of_the_compile
 )
 @pytest.mark.usefixtures("registered")
 def test_an_address_that_leads_nowhere_is_one_line(address, told):
-    for call in (resolve, load, pinned):
+    for call in (fetch_program, load, pin_address):
         found = refusal(call, address)
         assert address in found
         assert told in found
@@ -168,23 +170,23 @@ def test_a_name_or_an_alias_that_cannot_stand_in_an_address_registers_nothing(pr
 def test_a_model_that_mempiler_did_not_make_is_refused(name):
     client().create_registered_model(name)
     client().create_model_version(name, "runs:/none/model")
-    assert "was not made by `mempiler publish`" in refusal(resolve, f"models:/{name}/1")
+    assert "was not made by `mempiler publish`" in refusal(fetch_program, f"models:/{name}/1")
 
 
 def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path, monkeypatch):
     done = register(program(words="Mine."), name, "prod")
-    store = Path(str(version_of(done.address).source).removeprefix("file://")) / "artifacts" / "program"
+    store = Path(str(find_version(done.address).source).removeprefix("file://")) / "artifacts" / "program"
     for path in program(words="Theirs.").iterdir():
         shutil.copyfile(path, store / path.name)
-    monkeypatch.setattr("mempiler.runs.registry.home", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("mempiler.runs.model_registry.results_folder", lambda: tmp_path / "elsewhere")
     assert "was altered after it was registered" in refusal(load, done.address)
     assert list((tmp_path / "elsewhere" / "registry").iterdir()) == []
 
 
 def test_a_broken_local_copy_is_fetched_anew(program, name):
     done = register(program(words="Whole."), name, "prod")
-    copy = resolve(done.address)
-    assert resolve(done.address) == copy
+    copy = fetch_program(done.address)
+    assert fetch_program(done.address) == copy
     (copy / "state.json").write_text("{}")
     assert words_of(load(done.address)) == "Whole."
     assert list(copy.parent.glob(".fetch-*")) == []
@@ -197,10 +199,10 @@ def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
 
 
 def test_evaluate_and_compile_take_an_address(registered, tmp_path):
-    setup = RunConfig(benchmark="locomo", train=4, dev=2, test=2)
-    found = run_evaluate(registered.address, setup, "test")
+    inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
+    found = run_evaluate(registered.address, inputs, "test")
     assert (found.program, len(found.rows)) == ("turn-rag", 2)
-    outcome = run_compile(registered.address, setup, out=tmp_path / "out", force=True)
+    outcome = run_compile(registered.address, inputs, out=tmp_path / "out", force=True)
     assert isinstance(outcome, CompileResult)
     assert load(tmp_path / "out").method.config["k"] == 3
     settings = json.loads((outcome.run / "run.json").read_text())["settings"]
@@ -209,7 +211,7 @@ def test_evaluate_and_compile_take_an_address(registered, tmp_path):
 
 def test_the_model_holds_text_only(registered):
     """Models from code: what was registered can be read, and holds no pickle."""
-    model = Path(str(version_of(registered.address).source).removeprefix("file://"))
+    model = Path(str(find_version(registered.address).source).removeprefix("file://"))
     files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
     assert {"MLmodel", "program.py", "artifacts/program/manifest.json", "artifacts/program/state.json"} <= files
     assert {Path(name).suffix for name in files} <= {"", ".json", ".py", ".txt", ".yaml"}
@@ -220,8 +222,8 @@ def test_the_model_holds_text_only(registered):
 def test_the_same_program_makes_no_second_version(program, name):
     folder = program()
     first, second = register(folder, name), register(folder, name, "prod")
-    assert (first.version, first.new, second.version, second.new) == ("1", True, "1", False)
-    assert pinned(second.address) == f"models:/{name}/1"
+    assert (first.version, first.is_new, second.version, second.is_new) == ("1", True, "1", False)
+    assert pin_address(second.address) == f"models:/{name}/1"
 
 
 SAID = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
@@ -236,8 +238,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(folder: Path) -> Served:
-    return Served(folder)
+def served(folder: Path) -> ServedProgram:
+    return ServedProgram(folder)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ def test_the_environment_names_the_model_and_an_unreadable_answer_fails_its_row_
     server = stub(answer=lambda body: good if "did Ada" in str(body["messages"]) else "")
     monkeypatch.setenv("MEMPILER_LM", server.model)
     monkeypatch.setenv("MEMPILER_API_BASE", server.url)
-    served = Served(folder)
+    served = ServedProgram(folder)
     assert [served.predict([ROW])[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
     assert len(server.texts) == 2, "an answer came from DSPy's cache, where what users say must not lie"
     first, second = served.predict([ROW, ROW | {"question": "Where did Bob go?"}])

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.programs.names import METHODS
-from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.setup import RunConfig
+from mempiler.runs.evaluate import run_evaluate
 
 from ..optimizers.test_compile import OPTIMIZERS as COMPILES
 from ..recordings import make
 from .evaluations import table
+from ..run_inputs import run_inputs
 
 KILLED_AFTER = 11
 """Answers after which a run is killed: in the middle of every optimizer's work."""
@@ -233,10 +233,10 @@ def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
         "mempiler.runs.run.make_embedder", lambda name, *_: TextEmbedder(name, compute, query_prefix="q: ")
     )
     sizes = {"train": 4, "dev": 4, "test": 4}
-    made = run_evaluate("turn-rag", RunConfig("locomo", embedder="openai/e", **sizes))
+    made = run_evaluate("turn-rag", run_inputs("locomo", embedder="openai/e", **sizes))
     assert asked
     asked.clear()
-    played = run_evaluate("turn-rag", RunConfig("locomo", embedder="openai/e", replay=made.run_id, **sizes))
+    played = run_evaluate("turn-rag", run_inputs("locomo", embedder="openai/e", replay=made.run_id, **sizes))
     assert asked == []
     same = {"id", "answer", "score", "sources"}
     assert [row.model_dump(include=same) for row in played.rows] == [row.model_dump(include=same) for row in made.rows]

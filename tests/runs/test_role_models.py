@@ -14,9 +14,12 @@ from mempiler.engines.meter import Meter
 from mempiler.runs.api import make_training
 from mempiler.runs.exports.environment import Export
 from mempiler.runs.folder import RunFolder
+from mempiler.runs.inputs import RunInputs
+from mempiler.runs.role_models import RoleModel, check_models, role_models
 from mempiler.runs.run import Run
-from mempiler.runs.setup import RoleModel, RunConfig
 from mempiler.runs.train import _Job, check_reader, reward_reader
+
+from ..run_inputs import run_config, with_options
 
 DEAD = "http://127.0.0.1:9/v1"
 """An address at which nothing listens."""
@@ -49,10 +52,10 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
 def test_the_address_of_the_run_is_that_of_every_role_that_can_be_asked_there(lm, name, address, role):
-    setup = RunConfig("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name})
-    assert (setup.roles["task"].address, setup.roles[role].address) == (HERE, address)
-    own = RunConfig("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
-    assert own.roles[role] == RoleModel(name, DEAD)
+    roles = role_models(run_config("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name}))
+    assert [roles["task"].address, roles[role].address] == [HERE, address]
+    own = run_config("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
+    assert role_models(own)[role] == RoleModel(name, DEAD)
 
 
 def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any) -> None:
@@ -99,10 +102,11 @@ def test_every_role_takes_an_object(stub: Any) -> None:
 
 def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_object(tmp_path: Path) -> None:
     lm = dspy.LM("openai/mine", api_key="k")
-    setup = RunConfig("locomo", lm="openai/mine", models={"task": lm})
-    run = Run(setup, Meter(), BudgetGuard(), RunFolder(tmp_path))
+    inputs = RunInputs(run_config("locomo", lm="openai/mine"), user_models={"task": lm})
+    run = Run(inputs, Meter(), BudgetGuard(), RunFolder(tmp_path))
     assert run.user_model("task", "openai/mine") is lm
-    assert replace(run, setup=replace(setup, lm="local:trained")).user_model("task", "local:trained") is None
+    part = replace(run, inputs=with_options(inputs, lm="local:trained"))
+    assert part.user_model("task", "local:trained") is None
 
 
 def test_a_model_that_is_trained_is_named(tmp_path: Path) -> None:
@@ -122,22 +126,25 @@ def test_a_model_that_is_trained_is_named(tmp_path: Path) -> None:
 def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
-    setup = RunConfig("memory-env", lm="local:tiny", answer_lm=lm.model, models={"answer": lm})
-    course = make_training(setup, "logo-grpo")
+    inputs = RunInputs(
+        run_config("memory-env", lm="local:tiny", answer_lm=lm.model), user_models={"answer": lm}
+    )
+    course = make_training(inputs.config, "logo-grpo")
     assert course.answer_lm == lm.model
     folder = RunFolder(tmp_path)
     folder.write({"settings": {}})
-    run = Run(setup, Meter(), BudgetGuard(), folder)
-    check_reader(setup, reward_reader(setup, course))
+    run = Run(inputs, Meter(), BudgetGuard(), folder)
+    check_reader(inputs, reward_reader(inputs.config, course))
     reader = _Job(run, cast(Any, None), cast(Any, None), cast(Any, None), course)._reader()
     reader("Where?")
     assert (run.meter.read().calls["judge"], reader.kwargs["temperature"]) == (1, 0.0)
 
 
 def test_an_export_takes_no_object() -> None:
-    setup = RunConfig("memory-env", lm="openai/x", models={"task": dspy.LM("openai/x", api_key="k")})
+    user_lm = dspy.LM("openai/x", api_key="k")
+    inputs = RunInputs(run_config("memory-env", lm="openai/x"), user_models={"task": user_lm})
     with pytest.raises(UserError, match="an export holds the names of models"):
-        Export.of("memory-r2", setup)
+        Export.of("memory-r2", inputs)
 
 
 REFUSED: dict[str, tuple[list[str], int, str]] = {
@@ -177,10 +184,10 @@ def test_a_model_that_cannot_be_asked_is_one_line_before_anything_is_paid(mempil
 
 def test_a_model_that_the_user_made_is_checked_as_a_named_one_is() -> None:
     lm = dspy.LM("openai/x", api_base=DEAD, api_key="none")
-    setup = RunConfig("locomo", lm="openai/x", models={"task": lm})
+    inputs = RunInputs(run_config("locomo", lm="openai/x"), user_models={"task": lm})
     with pytest.raises(EndpointError, match="'openai/x': its server cannot be reached"):
-        setup.check_models()
-    replace(setup, resume="a run whose store may hold all that is needed").check_models()
+        check_models(inputs)
+    check_models(with_options(inputs, resume="a run whose store may hold all that is needed"))
 
 
 def test_an_embedder_and_a_reranker_are_looked_for_before_anything_is_paid(mempiler_cli, stub, monkeypatch):

@@ -23,7 +23,7 @@ from .evaluations import row
 
 def program_of(folder):
     store = RunStore(folder / "run.sqlite")
-    return build("memory-r2", embedder=embedder(), cache=MemoryCache(store.nodes), chunk_turns=3)
+    return build("memory-r2", embedder=embedder(), cache=MemoryCache(store.memories), chunk_turns=3)
 
 
 def test_a_later_process_reads_memories_and_their_steps_without_a_call(scripted, fact_replies, make_history, tmp_path):
@@ -70,7 +70,7 @@ def numbered(scripted):
 
 def remembered(path, writer, history):
     with closing(RunStore(path)) as store:
-        return MemoryCache(store.nodes).get_or_write(writer, history)
+        return MemoryCache(store.memories).get_or_write(writer, history)
 
 
 def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(scripted, make_history, tmp_path):
@@ -162,9 +162,9 @@ def test_only_rows_of_the_same_phase_that_have_an_answer_are_known(tmp_path):
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
         store.rows.put("before", row())
         store.rows.put("before", failed)
-        assert list(store.rows.known("before", ["q0", "failed"])) == ["q0"]
-        assert store.rows.known("after", ["q0", "failed"]) == {}
-        assert store.part("variant").rows.known("before", ["q0"]) == {}
+        assert list(store.rows.answered_rows("before", ["q0", "failed"])) == ["q0"]
+        assert store.rows.answered_rows("after", ["q0", "failed"]) == {}
+        assert store.part("variant").rows.answered_rows("before", ["q0"]) == {}
 
 
 def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_by_one_process():

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.runs.setup import RunConfig
 from mempiler.runs.split_plan import plan_split
 
 from .evaluations import own_questions
+from ..run_inputs import run_inputs
 
 FEW = "other questions about these conversations"
 
@@ -26,7 +26,7 @@ def ninety_questions(folder: Path) -> str:
 
 
 def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_path: Path) -> None:
-    plan = plan_split(RunConfig("jsonl", data=ninety_questions(tmp_path)))
+    plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path)))
     assert plan.lines() == [
         "split: 36 train questions of 4 conversations or users, 27 dev of 3, 27 test of 3",
         f"dev: large enough for a verdict (27 questions); scope: {FEW}",
@@ -73,20 +73,20 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
     ],
 )
 def test_what_is_too_small_is_said_with_what_would_do(tmp_path: Path, sizes: dict[str, int], line: str) -> None:
-    plan = plan_split(RunConfig("jsonl", data=ninety_questions(tmp_path), **sizes))
+    plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path), **sizes))
     assert line in plan.lines()
 
 
 def test_a_size_that_is_said_to_be_enough_is_enough(tmp_path: Path) -> None:
     """Of LoCoMo's questions those of category 5 do not count, so more than twenty are needed."""
-    small = plan_split(RunConfig("locomo", dev=4, test=4))
+    small = plan_split(run_inputs("locomo", dev=4, test=4))
     assert small.dev.size_for_verdict is not None
     assert small.test.size_for_verdict is not None
     enough = {"dev": small.dev.size_for_verdict, "test": small.test.size_for_verdict}
     assert min(enough.values()) > 20
-    larger = plan_split(RunConfig("locomo", **enough))
+    larger = plan_split(run_inputs("locomo", **enough))
     assert (larger.dev.counted, larger.test.counted) == (20, 20)
-    one_less = plan_split(RunConfig("locomo", dev=enough["dev"] - 1, test=enough["test"] - 1))
+    one_less = plan_split(run_inputs("locomo", dev=enough["dev"] - 1, test=enough["test"] - 1))
     assert (one_less.dev.allows_verdict, one_less.test.allows_verdict) == (False, False)
 
 
@@ -95,7 +95,7 @@ COMPILE = ("compile", "turn-rag", "--benchmark", "jsonl", "--optimizer", "labele
 
 def test_check_and_plan_say_how_the_questions_are_split(cli: Any, tmp_path: Path) -> None:
     data = ("--data", ninety_questions(tmp_path))
-    lines = plan_split(RunConfig("jsonl", data=data[1], dev=8)).lines()
+    lines = plan_split(run_inputs("jsonl", data=data[1], dev=8)).lines()
     for command in (("evaluate", "turn-rag", "--benchmark", "jsonl", "--check"), (*COMPILE, "--plan")):
         code, out, _ = cli(*command, *data, "--dev", "8")
         assert (code, [line for line in lines if line not in out.splitlines()]) == (0, [])

@@ -20,14 +20,22 @@ from mempiler.engines.lm import language_model
 from mempiler.engines.usage import Usage
 from mempiler.programs.adapter import adapter
 from mempiler.records import Failure
-from mempiler.runs.compare import BASIS, FinishedRun, compare, load_run, preferences, rejection_reason
+from mempiler.runs.compare import (
+    BASIS,
+    ComparedRun,
+    FinishedRun,
+    compare_runs,
+    judge_win_rate,
+    load_run,
+)
 from mempiler.runs.compile import CompileResult, OptimizerProblems
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest
-from mempiler.runs.pages.html import keep_page
-from mempiler.runs.pages.page import DOCUMENT, difference_line, run_page
-from mempiler.runs.promotion import LONGER, estimate_remaining_usage, promotion
-from mempiler.runs.publish import gate
+from mempiler.runs.gate import gate
+from mempiler.runs.pages.facts import difference_line
+from mempiler.runs.pages.html import save_page
+from mempiler.runs.pages.page import PAGE_DATA, run_page
+from mempiler.runs.promotion import PROMPT_GROWTH, decide_promotion, estimate_remaining_usage
 from mempiler.runs.results import Evaluation, difference
 from mempiler.runs.rows import Row
 from mempiler.runs.statistics import (
@@ -142,7 +150,7 @@ def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
     half = evaluation([(f"q{n}", float(group == "ann"), group) for n, group in enumerate(groups)])
     all_of_it = evaluation([(f"q{n}", 1.0, group) for n, group in enumerate(groups)])
     runs = [FinishedRun(name, found, {}) for name, found in (("a", start), ("b", half), ("c", all_of_it))]
-    (note,) = compare(runs).notes
+    (note,) = compare_runs(runs).notes
     assert note.startswith("B: The difference varies from conversation to conversation (design effect 12.0): ")
 
 
@@ -288,7 +296,7 @@ def evaluation(scores: list[tuple[str, float, str]]) -> Evaluation:
 def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int) -> Manifest:
     """What a compile keeps for the gate of the registry."""
     decided, gap = (
-        promotion(start, compiled, min_n=min_n),
+        decide_promotion(start, compiled, min_n=min_n),
         difference(start.headline_rows, compiled.headline_rows, min_n),
     )
     program: Any = None  # no program is looked at
@@ -330,14 +338,14 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     compiled = evaluation([(f"q{n}", after, f"user {group}") for n, (_, after, group) in enumerate(rows)])
     verdict = difference(start.headline_rows, compiled.headline_rows, min_n).verdict
 
-    assert (promotion(start, compiled, min_n=min_n).rejection_reason is None) is (verdict == "better")
+    assert (decide_promotion(start, compiled, min_n=min_n).rejection_reason is None) is (verdict == "better")
 
     shuffled = evaluation([(row.id, row.score, row.group) for row in random.sample(compiled.rows, len(compiled.rows))])
     runs = [FinishedRun("a", start, {}), FinishedRun("b", shuffled, {})]
-    page = compare(runs, min_n)
+    page = compare_runs(runs, min_n)
     assert page.total is not None
     assert page.total.difference.verdict == page.categories[0].difference.verdict == verdict
-    assert rejection_reason(runs[1], page.total.difference) == (
+    assert ComparedRun(runs[1], page.total.difference).gate_refusal == (
         verdict if verdict in ("worse", "too few to tell") else None
     )
     scope = page.total.difference.scope
@@ -365,7 +373,7 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
 )
 def test_a_gain_of_a_broken_or_unfinished_run_is_none(changed: dict[str, Any], refused: str | None) -> None:
     start, compiled = (evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0))
-    found = promotion(start, compiled.model_copy(update=changed)).rejection_reason
+    found = decide_promotion(start, compiled.model_copy(update=changed)).rejection_reason
     assert found is None if refused is None else (found or "").startswith(refused)
 
 
@@ -405,9 +413,9 @@ def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None
     dev, test = (questions(*part) for part in split)
     kept = estimate_remaining_usage(answered(4, writing), SPENT, Split((), dev, test), rewrites)
     assert kept.calls == pytest.approx(calls)
-    assert kept.tokens == pytest.approx(10 * LONGER * calls)
-    assert kept.cost == pytest.approx(0.1 * LONGER * calls)
-    assert kept.minutes == pytest.approx(0.5 * LONGER * calls)
+    assert kept.tokens == pytest.approx(10 * PROMPT_GROWTH * calls)
+    assert kept.cost == pytest.approx(0.1 * PROMPT_GROWTH * calls)
+    assert kept.minutes == pytest.approx(0.5 * PROMPT_GROWTH * calls)
 
 
 MEMORYQUEST = {"benchmark": "memoryquest", "options": {"metric": "evidence"}}
@@ -420,9 +428,9 @@ def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = N
 @pytest.mark.parametrize("key", BASIS)
 def test_what_makes_a_difference_beside_the_programs_is_warned_of(key):
     rows = [row("q1", 1.0)]
-    (note,) = compare([run(rows, basis={key: "one"}), run(rows, basis={key: "other"})]).notes
+    (note,) = compare_runs([run(rows, basis={key: "one"}), run(rows, basis={key: "other"})]).notes
     assert f"{BASIS[key]} does, too: one and other" in note
-    assert compare([run(rows, basis={key: "one"})] * 2).notes == ()
+    assert compare_runs([run(rows, basis={key: "one"})] * 2).notes == ()
 
 
 @pytest.fixture
@@ -436,7 +444,7 @@ def kept(tmp_path, monkeypatch) -> RunFolder:
         write_failures=1,
         failed_writes=(Failure(kind="parse", where="ann, item D1, extract", message="garbled"),),
     )
-    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
+    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
     folder.update(status="finished", result=found.to_dict(), parameters={"lm": "openai/x", "judge_hash": "ab"})
     return folder
 
@@ -459,7 +467,7 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     ],
 )
 def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
-    harm(kept.path / DOCUMENT)
+    harm(kept.path / PAGE_DATA)
     assert words in refused(load_run, str(kept.path))
 
 
@@ -487,7 +495,7 @@ def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tie
 
     server = stub(answer=answer)
     judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
-    found = preferences(first, second, judge)
+    found = judge_win_rate(first, second, judge)
     assert (found.n, found.rate, found.tied) == (4, rate, tied)
     assert (found.wins, found.ties, found.losses) == counts
 
@@ -502,5 +510,5 @@ def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
     )
     server = stub(lambda n, text: "400" if examples[1].question in text else None)
     judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
-    found = preferences(first, second, judge)
+    found = judge_win_rate(first, second, judge)
     assert (found.n, found.unreadable, found.wins + found.ties + found.losses) == (2, 1, 2)

@@ -18,15 +18,16 @@ from unittest.mock import Mock
 import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
-from mempiler.runs import tracking
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
-from mempiler.runs.setup import RunConfig
-from mempiler.runs.tracking import Tracker, artifact_location, client, tracking_uri
+from mempiler.runs.tracking import store
+from mempiler.runs.tracking.store import artifact_location, client, tracking_uri
+from mempiler.runs.tracking.tracker import Tracker
 
 from ..conftest import run_cli, within
 from .evaluations import evaluation, refusal, row
+from ..run_inputs import run_inputs
 
 
 def evaluation_of(*categories: str) -> Evaluation:
@@ -45,8 +46,8 @@ def artifact(run_id: str, name: str, folder: Path) -> Path:
 
 def test_an_evaluation_is_logged_with_every_row(tmp_path):
     with Tracker("test-evaluation", {"command": "evaluate"}) as tracker:
-        tracker.params({"lm": "offline", "long": "x" * 9000, "nothing": None})
-        tracker.evaluation("evaluation", evaluation_of("single hop", "single hop", "multi"))
+        tracker.log_params({"lm": "offline", "long": "x" * 9000, "nothing": None})
+        tracker.log_evaluation("evaluation", evaluation_of("single hop", "single hop", "multi"))
     run = client().get_run(tracker.run_id)
     tags = run.data.tags
     assert (tags["command"], tags["mlflow.source.name"], bool(tags["mlflow.user"])) == ("evaluate", "mempiler", True)
@@ -84,10 +85,10 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
         gone = Mock(side_effect=OSError(f"connection to the store lost\nin {call}"))
         for name in (call, "set_terminated"):
             monkeypatch.setattr(f"mlflow.MlflowClient.{name}", gone)
-        tracker.params({"lm": "offline"})
-        tracker.evaluation("after", evaluation_of("single hop"))
-        tracker.files(tmp_path / "file.txt")
-        tracker.files(tmp_path, "program")
+        tracker.log_params({"lm": "offline"})
+        tracker.log_evaluation("after", evaluation_of("single hop"))
+        tracker.log_file(tmp_path / "file.txt")
+        tracker.log_folder(tmp_path, "program")
     assert gone.call_count == 1
     lines = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(lines) == 1
@@ -127,13 +128,13 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         time.sleep(0.2)
         new.write_text("whole")
 
-    monkeypatch.setattr(tracking, "_tables", tables)
+    monkeypatch.setattr(store, "_create_tables", tables)
     return tmp_path / "mlflow.db"
 
 
 def made(path: Path) -> Any:
     """A process that makes the database."""
-    process = FORK.Process(target=tracking.make_database, args=(f"sqlite:///{path}",))
+    process = FORK.Process(target=store.create_database, args=(f"sqlite:///{path}",))
     process.start()
     return process
 
@@ -145,13 +146,13 @@ def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.
         time.sleep(60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tracking, "_tables", slow)
+        patch.setattr(store, "_create_tables", slow)
         process = made(path)
     assert within(20, lambda: list(path.parent.glob(".mlflow-*/begun")))
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert not path.exists()
-    tracking.make_database(f"sqlite:///{path}")
+    store.create_database(f"sqlite:///{path}")
     assert path.read_text() == "whole"
     assert list(path.parent.glob(".mlflow-*")) == []
 
@@ -165,9 +166,9 @@ def test_of_three_first_runs_one_makes_the_file(path: Path) -> None:
 
 
 def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(store, "_create_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
-        tracking.make_database(f"sqlite:///{path}")
+        store.create_database(f"sqlite:///{path}")
 
 
 EVALUATE = (
@@ -303,7 +304,7 @@ def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkey
     monkeypatch.setattr(f"mlflow.MlflowClient.{call}", refuse)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"without-{call}")
     with caplog.at_level(logging.WARNING, "mempiler"):
-        found = run_evaluate("turn-rag", RunConfig(benchmark="locomo", train=6, dev=4, test=3), "test")
+        found = run_evaluate("turn-rag", run_inputs(benchmark="locomo", train=6, dev=4, test=3), "test")
     told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(told) == 1
     assert told[0].startswith(f"mempiler: MLflow store {tracking_uri()}: {call} is not supported here; ")
@@ -319,8 +320,8 @@ def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(st
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.chdir(tmp_path)
     server = stub()
-    setup = RunConfig(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
-    run = client().get_run(str(run_evaluate("turn-rag", setup, "test").run_id))
+    inputs = run_inputs(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
+    run = client().get_run(str(run_evaluate("turn-rag", inputs, "test").run_id))
     assert run.inputs.dataset_inputs
     assert len(client().search_traces([run.info.experiment_id])) == 3
     assert "MLFLOW_TRACKING_URI" not in os.environ

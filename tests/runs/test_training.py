@@ -61,11 +61,11 @@ def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:
 def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None:
     (exported,) = export(tmp_path / "out").glob("*/export.json")
     told = json.loads(exported.read_text())
-    other = {**told, "setup": {**told["setup"], "method_settings": {"chunk_turns": 2}}}
+    other = {**told, "options": {**told["options"], "set": {"chunk_turns": 2}}}
     for changed, said in (
         (other, "other prompts or settings than were exported"),
         ({**told, "more": 1}, "is no export"),
-        ({**told, "setup": {**told["setup"], "course": 1}}, "unknown settings course; export anew"),
+        ({**told, "options": {**told["options"], "course": 1}}, "unknown settings course; export anew"),
     ):
         (tmp_path / "export.json").write_text(json.dumps(changed))
         with pytest.raises(mempiler.ProgramError, match=said):
@@ -142,7 +142,8 @@ def test_the_configurations_of_the_manual_are_taken():
     configurations = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)]
     assert len(configurations) >= 2
     for configuration in configurations:
-        settings = {**configuration["train-set"], "trainer": configuration["trainer"]}
+        training = configuration["training"]
+        settings = {**training["settings"], "trainer": training["trainer"]}
         given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).trainer_settings)
         assert given.trl == settings["trl"]
 

@@ -14,10 +14,10 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameError, UserError
-from mempiler.runs.setup import RunConfig
 from mempiler.runs.workers import run_parallel, split_shards
 
 from .evaluations import table
+from ..run_inputs import run_inputs
 
 EVALUATE = ["evaluate", "turn-rag", "--split", "train", "--adapter", "chat"]
 
@@ -76,7 +76,7 @@ def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said:
 )
 def test_what_does_not_go_with_workers_is_refused(about: dict[str, Any], said: str, ray: Any) -> None:
     with pytest.raises(UserError, match=said):
-        RunConfig(**{"benchmark": "locomo", "workers": 2, **about})
+        run_inputs(**{"benchmark": "locomo", "workers": 2, **about})
 
 
 def test_a_model_that_no_other_process_can_have_is_one_line(ray: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_model_that_no_other_process_can_have_is_one_line(ray: Any) -> None:
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"^ray is not installed; run: pip install '\.\[ray\]'$"):
-        RunConfig("locomo", workers=2)
+        run_inputs("locomo", workers=2)
 
 
 def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:

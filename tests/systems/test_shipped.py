@@ -21,10 +21,9 @@ from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.errors import BudgetError, EndpointError, UserError
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
-from mempiler.runs.setup import RunConfig
 from mempiler.systems import catalog, environment
 from mempiler.systems.catalog import SYSTEMS, factory
 from mempiler.systems.environment import STAMP, Environment
@@ -32,6 +31,7 @@ from mempiler.systems.process import LOG, System, SystemFailedError
 from mempiler.systems.proxy import Proxy
 
 from ..conftest import within
+from ..run_inputs import run_inputs
 from .conftest import ITEM, Start, script
 
 NOISY = """
@@ -150,7 +150,7 @@ def scored(place: Path, patch: pytest.MonkeyPatch, add: str = "", **more: Any) -
     """What a system scores on the sample, whose `add` does this."""
     file = script(place / "theirs", add and f"def add(self, session): {add}")
     patch.setattr(catalog, "factory", lambda name: partial(System, name, Path(sys.executable), file, {}))
-    return run_evaluate("system:scripted", RunConfig("locomo", test=6, threads=1, **more), split="test")
+    return run_evaluate("system:scripted", run_inputs("locomo", test=6, threads=1, **more), split="test")
 
 
 def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_hostile_one_is_failed_rows_with_a_reason(tmp_path, monkeypatch, hostile, config, reason) -> None:
-    found = scored(tmp_path, monkeypatch, hostile, method_settings=config)
+    found = scored(tmp_path, monkeypatch, hostile, set=config)
     assert all(row.failure is not None and reason in row.failure.message for row in found.rows)
     assert found.score == 0
 
@@ -186,7 +186,7 @@ def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_aga
         (tmp_path / name).mkdir()
         return scored(tmp_path / name, monkeypatch, ASKING.replace("{}", ASKED), **more)
 
-    whole, broken = run("whole"), run("broken", limits=Limits(max_calls=2))
+    whole, broken = run("whole"), run("broken", max_calls=2)
     assert broken.stopped
     resumed = run("resumed", resume=str(RunFolder.open(str(broken.run_id)).path))
     assert [(row.answer, row.hits) for row in resumed.rows] == [(row.answer, row.hits) for row in whole.rows]

@@ -16,9 +16,10 @@ from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.compile import run_compile
 from mempiler.runs.manifest import read_manifest
-from mempiler.runs.setup import RunConfig
 
 from tests.engines.local.groups import sample
+
+from ...run_inputs import run_inputs
 
 
 def fit(model, examples, **settings):
@@ -184,14 +185,14 @@ def folder(questions, tmp_path_factory):
 
 
 @pytest.fixture
-def setup(questions, folder):
-    return RunConfig("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2)
+def inputs(questions, folder):
+    return run_inputs("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2)
 
 
-def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_path, capsys):
+def test_a_fine_tuned_model_is_saved_named_and_asked_again(inputs, folder, tmp_path, capsys):
     before = LocalModel.load(folder).fingerprint
     outcome = run_compile(
-        "turn-rag", setup, CompileConfig("finetune", settings=SETTINGS), tmp_path / "program", force=True
+        "turn-rag", inputs, CompileConfig("finetune", settings=SETTINGS), tmp_path / "program", force=True
     )
     assert outcome.model == f"local:{outcome.run / 'model'}" == outcome.to_dict()["model"]
     tuned = LocalModel.load(outcome.run / "model")
@@ -210,6 +211,6 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_pa
     assert json.loads(capsys.readouterr().out)["lm"] == outcome.model
 
 
-def test_wrong_training_settings_are_refused_before_anything_runs(setup):
-    with pytest.raises(UserError, match="training setting epochs = 'many' does not fit"):
-        run_compile("turn-rag", setup, CompileConfig("finetune", settings={"epochs": "many"}))
+def test_wrong_training_settings_are_refused_before_anything_runs(inputs):
+    with pytest.raises(UserError, match="epochs = 'many': Input should be a valid integer"):
+        run_compile("turn-rag", inputs, CompileConfig("finetune", settings={"epochs": "many"}))

@@ -26,10 +26,11 @@ from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.call_recorder import PredictorCall
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import recording
-from mempiler.runs.setup import RunConfig
 from mempiler.runs.train import _Job, run_train
 
 from tests.optimizers.logo_grpo.conftest import fields, names_the_colour, person
+
+from ...run_inputs import run_inputs
 
 
 def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history: Any) -> None:
@@ -130,9 +131,9 @@ def empty_handed(kind: str, text: str, rng: random.Random) -> str:
 def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lm = world(empty_handed).lm
     monkeypatch.setattr(_Job, "_lm", lambda self: lm)
-    setup, found = RunConfig(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
-    outcome = run_train("memory-r2", setup, TrainingConfig("logo-grpo", settings=SETTINGS), out=tmp_path / "out")
-    parts = setup.split(found)
+    inputs, found = run_inputs(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
+    outcome = run_train("memory-r2", inputs, TrainingConfig("logo-grpo", settings=SETTINGS), out=tmp_path / "out")
+    parts = inputs.split()
     assert any(not found.in_headline(example) for example in (*parts.train, *parts.dev, *parts.test))
     steps = json.loads((outcome.run / "training" / "train.json").read_text())["rows"]
     assert {step["horizon"]: step["reward"] for step in steps if "reward" in step} == {1: 0.0, 2: 0.0}

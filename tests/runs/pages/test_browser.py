@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from mempiler.optimizers.history import Candidate
-from mempiler.runs.pages.html import as_html
-from mempiler.runs.pages.page import Change, Page, run_page
+from mempiler.runs.pages.html import render_page
+from mempiler.runs.pages.page import Page, PromptChange, run_page
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.runs.pages.test_document import HOSTILE, UNREPORTED, evaluation, row
@@ -30,7 +30,7 @@ def compiled() -> Page:
     rows = [row(n, f"Question {n}?", score=0.0, category=str(n % 2)) for n in range(4)]
     after = [*rows[:2], rows[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}}), rows[3]]
     phases = {"before": evaluation(*rows), "after": evaluation(*after)}
-    change = Change(predictor="p", diff=("-Short.", "+Long."))
+    change = PromptChange(predictor="p", diff=("-Short.", "+Long."))
     found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
     points = tuple(Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
     return found.model_copy(update={"history": points, "warning": "smoke test"})
@@ -38,7 +38,7 @@ def compiled() -> Page:
 
 @pytest.fixture
 def opened(browser: Browser, compiled: Page, tmp_path: Path) -> Browser:
-    (tmp_path / "report.html").write_text(as_html(compiled), encoding="utf-8")
+    (tmp_path / "report.html").write_text(render_page(compiled), encoding="utf-8")
     browser.open(tmp_path / "report.html")
     return browser
 
@@ -75,7 +75,7 @@ def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser
 def test_of_a_program_that_reports_no_recall_its_prompts_are_told(browser: Browser, tmp_path: Path) -> None:
     unreported = row(score=0.0, trace=UNREPORTED)
     page = run_page("evaluate", "a-run", {"score": evaluation(unreported)})
-    (tmp_path / "report.html").write_text(as_html(page), encoding="utf-8")
+    (tmp_path / "report.html").write_text(render_page(page), encoding="utf-8")
     browser.open(tmp_path / "report.html")
     browser.evaluate("document.querySelector('#list button').click()")
     (shown,) = text(browser, "#detail")
@@ -112,7 +112,7 @@ def test_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None
 def test_no_text_does_anything(browser: Browser, tmp_path: Path) -> None:
     rows = [row(n, text=said, answer=said, id=f"{n} {said}") for n, said in enumerate(HOSTILE.values())]
     page = run_page("evaluate", "a-run", {"score": evaluation(*rows)})
-    (tmp_path / "report.html").write_text(as_html(page), encoding="utf-8")
+    (tmp_path / "report.html").write_text(render_page(page), encoding="utf-8")
     browser.open(tmp_path / "report.html")
     assert browser.evaluate("document.title") == "turn-rag on locomo · a-run"
     assert browser.evaluate("document.images.length") == 0

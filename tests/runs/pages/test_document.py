@@ -15,8 +15,9 @@ from mempiler.programs.call_recorder import Completion, PredictorCall
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.pages.html import as_html, embedded, keep_page
-from mempiler.runs.pages.page import SMOKE_TEST, Page, open_page, program_changes, run_page, spent_facts
+from mempiler.runs.pages.facts import SMOKE_TEST, usage_facts
+from mempiler.runs.pages.html import json_for_script, render_page, save_page
+from mempiler.runs.pages.page import Page, open_page, prompt_changes, run_page
 from mempiler.runs.pages.text import page_lines
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import PROMPT, Clock, Entry, LMCall, QuestionTrace, Row, make_question_trace
@@ -83,7 +84,7 @@ def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, 
 
 
 def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
-    html = as_html(run_page("evaluate", "run", {"score": evaluation(row(), row(1))}))
+    html = render_page(run_page("evaluate", "run", {"score": evaluation(row(), row(1))}))
     data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
     (first,), (second,) = (each["shown"] for each in data["questions"])
     lines, said = data["lines"], first["calls"][0]["messages"][0]["content"]
@@ -100,7 +101,7 @@ def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
 def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
     a = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
     b = PredictorState(instructions="Answer.\nLong.", fields=[], demos=[], config={"temperature": 0.5})
-    changed, same = program_changes({"p": a, "q": a}, {"p": b, "q": a})
+    changed, same = prompt_changes({"p": a, "q": a}, {"p": b, "q": a})
     assert [line for line in changed.diff if line[:1] in "+-"] == [
         *("-Short.", "+Long."),
         *("+", "+Settings: temperature = 0.5"),
@@ -113,7 +114,7 @@ def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
 def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
     whole = evaluation(row(text=text, answer=text, category=text[:80].encode("utf-8", "replace").decode()))
     page = run_page("evaluate", "run", {"score": whole}, facts=[("Said", text[:200])], notes=[text[:200]])
-    html = keep_page(tmp_path, page).read_text(encoding="utf-8")
+    html = save_page(tmp_path, page).read_text(encoding="utf-8")
     assert html.count("<script") == 2
     assert html.count("</script>") == 2
     assert "onerror=alert(1)>" not in html
@@ -123,7 +124,7 @@ def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
 def test_embedded_text_comes_back_whole_or_mended(text: str) -> None:
-    found = embedded({"said": text})
+    found = json_for_script({"said": text})
     assert not set("<>&\u2028\u2029") & set(found)
     assert json.loads(found)["said"] == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") or any(
         "\ud800" <= char <= "\udfff" for char in text
@@ -131,7 +132,7 @@ def test_embedded_text_comes_back_whole_or_mended(text: str) -> None:
 
 
 def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
-    html = as_html(run_page("evaluate", "run", {"score": evaluation(row())}))
+    html = render_page(run_page("evaluate", "run", {"score": evaluation(row())}))
     policy = html.split('Content-Security-Policy" content="')[1].split('"')[0].replace("&#39;", "'")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
@@ -160,8 +161,8 @@ def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list
 
 
 def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(tmp_path, caplog, monkeypatch) -> None:
-    monkeypatch.setattr("mempiler.runs.pages.html.as_html", Mock(side_effect=ValueError("half of\na page")))
-    assert keep_page(tmp_path, Page(command="evaluate", name="run", title="x")) is None
+    monkeypatch.setattr("mempiler.runs.pages.html.render_page", Mock(side_effect=ValueError("half of\na page")))
+    assert save_page(tmp_path, Page(command="evaluate", name="run", title="x")) is None
     assert [record.message for record in caplog.records] == [f"no page of {tmp_path.name}: half of a page"]
     assert [path.name for path in tmp_path.iterdir()] == ["report.json.gz"]
     assert open_page(RunFolder(tmp_path)).name == "run"
@@ -215,7 +216,7 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
     ],
 )
 def test_usage_is_one_line(changes, cached, cost):
-    found = spent_facts({"score": scored({"1": [0.5]}, **changes)})
+    found = usage_facts({"score": scored({"1": [0.5]}, **changes)})
     assert found == [("LM calls", f"12 task, 2 judge; 1,234 prompt + 56 answer tokens{cached}; {cost}; 1.2 s")]
 
 
@@ -228,7 +229,7 @@ def test_calls_that_were_made_elsewhere_are_told_as_such():
     assert here.metered_usage["calls"]["task"] == 1
     away = here.model_copy(update={"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}})
     assert away.metered_usage["calls"] == {"elsewhere": 4}
-    calls, retrieval = spent_facts({"score": away})
+    calls, retrieval = usage_facts({"score": away})
     assert calls[1].startswith("4 elsewhere; 690 prompt + 10 answer tokens; $1.2500")
     assert retrieval == ("Retrieval", "p50 2.0 ms, p95 2.0 ms, CPU 1.5 ms")
 

@@ -3,12 +3,10 @@
 import contextlib
 import json
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.engines.limits import Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.usage import Usage
 from mempiler.runs.compare import load_run
@@ -16,14 +14,14 @@ from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column, NotRun, Printed, Variant
 from mempiler.runs.papers.reproduction import Reproduced, SectionResult, reproduce
 from mempiler.runs.papers.sections import plan_paper
-from mempiler.runs.setup import RunConfig
 
 from ..evaluations import evaluation
 from ..evaluations import row as a_row
 from .conftest import TURNS
+from ...run_inputs import run_config, run_inputs
 
-SETUP = RunConfig(benchmark="", test=6, threads=2)
-SPLIT = RunConfig(benchmark="", train=8, dev=4, test=4, threads=1)
+SETUP = run_config(benchmark="", test=6, threads=2)
+SPLIT = run_config(benchmark="", train=8, dev=4, test=4, threads=1)
 PLAIN = {"program": "turn-rag"}
 LABELED = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
 TUNED = {
@@ -92,14 +90,14 @@ def test_what_learned_on_another_benchmark_is_asked_all_of_this_one(make_paper):
     (section,) = make_paper({"demos": here}, "demos").sections
     abroad = {"name": "msc", "benchmark": "msc", "variants": ("three turns", "abroad"), "baseline": "abroad"}
     paper = make_paper(variants=variants, sections=[section, section.model_copy(update=abroad)])
-    setup = RunConfig(benchmark="", train=8, dev=4, threads=1)
-    plan, _ = plan_paper(paper, setup)
-    made = reproduce(paper, setup)
+    config = run_config(benchmark="", train=8, dev=4, threads=1)
+    plan, _ = plan_paper(paper, config)
+    made = reproduce(paper, config)
     assert not made.failed
     ran = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/*/run.json")]
     assert [(each["benchmark"], each["train"]) for each in ran if each["command"] == "compile"] == [("locomo", 8)]
     (rows,) = ([len(row.evaluation.rows) for row in each.rows] for each in made.sections if each.section.name == "msc")
-    assert rows == [len(RunConfig(benchmark="msc").load().examples)] * 2
+    assert rows == [len(run_inputs(benchmark="msc").benchmark.examples)] * 2
     assert plan.calls.high >= sum(row.evaluation.usage.calls for each in made.sections for row in each.rows)
 
 
@@ -108,8 +106,8 @@ def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_pa
     paper = make_paper(TUNED, "three turns")
     meters = [Meter() for _ in range(3)]
     whole = reproduce(paper, SPLIT, meter=meters[0])
-    broken = reproduce(paper, replace(SPLIT, limits=Limits(max_calls=calls)), meter=meters[1])
-    resumed = reproduce(paper, replace(SPLIT, resume=str(broken.run)), meter=meters[2])
+    broken = reproduce(paper, SPLIT.with_options(max_calls=calls), meter=meters[1])
+    resumed = reproduce(paper, SPLIT.with_options(resume=str(broken.run)), meter=meters[2])
     assert (len(broken.sections[0].rows) < 3, resumed.stopped) == (True, None)
     paid = [sum(meter.read().calls.values()) for meter in meters]
     assert paid[1] + paid[2] == paid[0]

@@ -1,7 +1,6 @@
 """The papers' files, what they run on, and their plans; what a paper does not have is one line before."""
 
 import json
-from dataclasses import replace
 
 import dspy
 import pytest
@@ -15,12 +14,15 @@ from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
 from mempiler.runs.papers.paper import LOGO, PAPERS, Column, read_paper
 from mempiler.runs.papers.reproduction import reproduce
+from mempiler.runs.inputs import RunInputs
 from mempiler.runs.papers.sections import plan_paper, repeated, resolve_sections, settings_of
 from mempiler.runs.planning import start_program
-from mempiler.runs.setup import RunConfig
+from mempiler.runs.repeating import resume_key
 from mempiler.systems.catalog import SYSTEMS
 
-SETUP = RunConfig(benchmark="", test=8, threads=2)
+from ...run_inputs import run_config
+
+SETUP = run_config(benchmark="", test=8, threads=2)
 
 
 def test_what_a_run_takes_lies_in_its_plan(make_paper):
@@ -35,7 +37,7 @@ def test_what_a_run_takes_lies_in_its_plan(make_paper):
 def test_seeds_multiply_what_samples_alone(make_paper):
     once, thrice = (plan_paper(make_paper(), SETUP, seeds=seeds)[0] for seeds in (1, 3))
     assert once == thrice
-    named = RunConfig(benchmark="", test=8, lm="openai/gpt-4.1-mini")
+    named = run_config(benchmark="", test=8, lm="openai/gpt-4.1-mini")
     asked = [plan_paper(make_paper(), named, seeds=seeds)[0] for seeds in (1, 3)]
     assert asked[1].calls.high == pytest.approx(3 * asked[0].calls.high)
     assert asked[0].usd is not None
@@ -43,8 +45,8 @@ def test_seeds_multiply_what_samples_alone(make_paper):
 
 
 def test_compiles_and_trainings_are_planned():
-    setup = RunConfig(benchmark="", test=4, dev=2, train=4)
-    plan, notes = plan_paper(read_paper("memory-r2"), setup, ["ladder-tiny"])
+    config = run_config(benchmark="", test=4, dev=2, train=4)
+    plan, notes = plan_paper(read_paper("memory-r2"), config, ["ladder-tiny"])
     assert plan.calls.high > 1000
     assert not any("LoGo-GRPO" in note for note in notes)
     assert any(note.startswith("not counted: the tuning of SFT, tiny: the provider of") for note in notes)
@@ -88,10 +90,10 @@ def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, cli):
 
 
 def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_known():
-    setup = RunConfig(benchmark="", options={"language": "zh"})
-    resolved, _ = resolve_sections(read_paper("h2memory"), setup, ["table2", "table4"], {"palbench": "input.json"})
-    assert [each.setup.data for each in resolved] == ["input.json"] * 3 + [None]
-    assert ["language" in each.setup.options for each in resolved] == [True] * 3 + [False]
+    config = run_config(benchmark="", benchmark_set={"language": "zh"})
+    resolved, _ = resolve_sections(read_paper("h2memory"), config, ["table2", "table4"], {"palbench": "input.json"})
+    assert [each.config.data.file for each in resolved] == ["input.json"] * 3 + [None]
+    assert ["language" in each.config.data.settings for each in resolved] == [True] * 3 + [False]
 
 
 @pytest.mark.parametrize(
@@ -99,22 +101,22 @@ def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_k
 )
 def test_a_metric_without_a_judge_stands_in(judge, options):
     (found,), _ = resolve_sections(
-        read_paper("rgmem"), RunConfig(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"]
+        read_paper("rgmem"), run_config(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"]
     )
-    assert found.setup.options == options
+    assert found.config.data.settings == options
 
 
 def test_another_model_reads_the_memories_of_its_own_section_alone():
-    paper, setup = read_paper("pramem"), RunConfig(benchmark="", lm="openai/x")
-    without, notes = resolve_sections(paper, setup, ["table1"])
+    paper, config = read_paper("pramem"), run_config(benchmark="", lm="openai/x")
+    without, notes = resolve_sections(paper, config, ["table1"])
     assert [each.section.name for each in without] == ["table1"]
     assert "section table1-transfer reads what openai/x wrote by another model; name it with --answer-lm" in notes
-    found, notes = resolve_sections(paper, replace(setup, answer_lm="openai/y"), ["table1"])
-    models = {each.section.name: (each.setup.lm, each.setup.answer_lm) for each in found}
+    found, notes = resolve_sections(paper, config.with_options(answer_lm="openai/y"), ["table1"])
+    models = {each.section.name: (each.config.models.task.name, each.config.models.answer.name) for each in found}
     assert models == {"table1": ("openai/x", None), "table1-transfer": ("openai/x", "openai/y")}
     assert "section table1 is answered by openai/x, as in the paper, and not by --answer-lm" in notes
-    offline, _ = resolve_sections(paper, RunConfig(benchmark=""), ["table1-transfer"])
-    assert offline[0].setup.answer_lm == "offline"
+    offline, _ = resolve_sections(paper, run_config(benchmark=""), ["table1-transfer"])
+    assert offline[0].config.models.answer.name == "offline"
 
 
 def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
@@ -130,11 +132,11 @@ def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
 
 
 def test_what_cannot_be_run_is_said_and_the_rest_is_run():
-    resolved, notes = resolve_sections(read_paper("h2memory"), RunConfig(benchmark="", lm="openai/x"))
+    resolved, notes = resolve_sections(read_paper("h2memory"), run_config(benchmark="", lm="openai/x"))
     assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
-    offline, told = resolve_sections(read_paper("h2memory"), RunConfig(benchmark=""), ["table3"])
-    assert (offline[0].setup.judge_lm, offline[0].setup.test) == ("offline", 4)
+    offline, told = resolve_sections(read_paper("h2memory"), run_config(benchmark=""), ["table3"])
+    assert (offline[0].config.models.judge.name, offline[0].config.data.test) == ("offline", 4)
     assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
 
 
@@ -159,13 +161,14 @@ def test_every_variant_of_every_section_can_be_built(name):
     for section in paper.sections:
         assert section.benchmark in BENCHMARKS
         options = {**section.options, **paper.unjudged.get(section.benchmark, {})}
-        benchmark = (setup := RunConfig(benchmark=section.benchmark, options=options)).load()
+        config = run_config(benchmark=section.benchmark, benchmark_set=options)
+        benchmark = RunInputs(config).benchmark
         for label in section.variants:
             variant = paper.variants[label]
             if variant.program.startswith("system:"):
                 assert variant.program.removeprefix("system:") in SYSTEMS
             else:
-                start_program(variant.program, replace(setup, method_settings=variant.config), benchmark)
+                start_program(variant.program, RunInputs(config.with_options(set=variant.config)), benchmark)
             if variant.tuned is not None:
                 assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
 
@@ -180,9 +183,9 @@ class Acknowledges:
 @pytest.mark.parametrize("name", ["memoryquest", "implexconv", "personamem-v2"])
 def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(name):
     (resolved,), _ = resolve_sections(
-        read_paper("pgr"), RunConfig(benchmark="", lm="openai/x", judge_lm="openai/x"), [name]
+        read_paper("pgr"), run_config(benchmark="", lm="openai/x", judge_lm="openai/x"), [name]
     )
-    benchmark = resolved.setup.load()
+    benchmark = RunInputs(resolved.config).benchmark
     example = next(each for each in benchmark.examples if benchmark.in_headline(each))
     hit = Hit(id="f1", text="something", sources=tuple(example.history.turns))
     prediction = dspy.Prediction(answer="Rest.", context=Context(hits=(hit,)))
@@ -193,8 +196,8 @@ def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(name):
 
 
 def test_pgr_asks_the_opposed_questions_of_implexconv():
-    (resolved,), _ = resolve_sections(read_paper("pgr"), RunConfig(benchmark="", lm="openai/x"), ["implexconv"])
-    assert {example.category for example in resolved.setup.load().examples} == {"opposed"}
+    (resolved,), _ = resolve_sections(read_paper("pgr"), run_config(benchmark="", lm="openai/x"), ["implexconv"])
+    assert {example.category for example in RunInputs(resolved.config).benchmark.examples} == {"opposed"}
 
 
 @pytest.mark.parametrize(
@@ -214,13 +217,13 @@ def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(section, rates):
 @pytest.mark.parametrize("name", PAPERS)
 def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
     paper = read_paper(name)
-    resolved, _ = resolve_sections(paper, RunConfig(benchmark="", lm="local:tiny"))
+    resolved, _ = resolve_sections(paper, run_config(benchmark="", lm="local:tiny"))
     for section in resolved:
         for label in section.labels:
             variant = paper.variants[label]
-            setups = [replace(each, method_settings=settings_of(variant, each)) for each in repeated(variant, section)]
-            for setup in (*setups, section.learning(variant)):
-                assert setup.method_settings["task.dates"] is False, (section.section.name, label)
+            configs = [each.with_options(set=settings_of(variant, each)) for each in repeated(variant, section)]
+            for config in (*configs, section.learning(variant)):
+                assert config.method.settings["task.dates"] is False, (section.section.name, label)
 
 
 @pytest.mark.parametrize(
@@ -291,8 +294,8 @@ def test_every_number_of_memory_r2_says_where_it_was_read():
 
 def test_a_row_of_certain_weights_is_run_with_no_others():
     paper = read_paper("memory-r2")
-    setup = RunConfig(benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b")
-    resolved, notes = resolve_sections(paper, setup, ["sizes", "agents"])
+    config = run_config(benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b")
+    resolved, notes = resolve_sections(paper, config, ["sizes", "agents"])
     assert [each.labels for each in resolved] == [
         ("Qwen2.5-3B", "Qwen2.5-3B, trained"),
         ("start, gpt-oss-120b answers", "32 sessions, gpt-oss-120b answers"),
@@ -301,11 +304,11 @@ def test_a_row_of_certain_weights_is_run_with_no_others():
     left_out = "start, Qwen2.5-7B answers is left out: it is a row of answers by Qwen2.5-7B-Instruct"
     assert f"{left_out}; name that with --answer-lm" in notes
     with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
-        resolve_sections(paper, replace(setup, lm="local:tiny"), ["sizes"])
+        resolve_sections(paper, config.with_options(lm="local:tiny"), ["sizes"])
 
 
 def test_of_a_section_the_rows_that_need_no_training_are_run_with_a_model_elsewhere():
-    (found,), notes = resolve_sections(read_paper("memory-r2"), RunConfig(benchmark="", lm="openai/x"), ["main"])
+    (found,), notes = resolve_sections(read_paper("memory-r2"), run_config(benchmark="", lm="openai/x"), ["main"])
     assert {"start", "RAG"} <= set(found.labels)
     assert "32 sessions" not in found.labels
     # Those that nothing learned from, as beside a trained row.
@@ -316,16 +319,18 @@ def test_of_a_section_the_rows_that_need_no_training_are_run_with_a_model_elsewh
 
 def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_them():
     """Rewards are of a metric without a judge."""
-    setup = RunConfig(benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b")
+    config = run_config(benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b")
     paper = read_paper("memory-r2")
-    resolved, _ = resolve_sections(paper, setup, ["main", "agents", "transfer-msc"])
+    resolved, _ = resolve_sections(paper, config, ["main", "agents", "transfer-msc"])
     trained = {
         "main": "32 sessions",
         "agents": "32 sessions, gpt-oss-120b answers",
         "transfer-msc": "32 sessions of LoCoMo",
     }
     learning = [each.learning(paper.variants[trained[each.section.name]]) for each in resolved]
-    assert learning[0].resume_key == learning[1].resume_key == learning[2].resume_key
-    assert (learning[0].benchmark, learning[0].options["metric"], learning[0].judge_lm) == ("locomo", "f1", None)
-    assert resolved[0].setup.options["metric"] == "judge"
-    assert {each.load().scorer.required_judges == {} for each in learning} == {True}
+    keys = [resume_key(RunInputs(each)) for each in learning]
+    assert keys[0] == keys[1] == keys[2]
+    first = learning[0]
+    assert (first.data.benchmark, first.data.settings["metric"], first.models.judge.name) == ("locomo", "f1", None)
+    assert resolved[0].config.data.settings["metric"] == "judge"
+    assert {RunInputs(each).benchmark.scorer.required_judges == {} for each in learning} == {True}

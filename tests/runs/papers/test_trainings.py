@@ -10,7 +10,8 @@ from mempiler.errors import UserError
 from mempiler.runs.papers.paper import read_paper
 from mempiler.runs.papers.sections import plan_paper, resolve_sections
 from mempiler.runs.papers.trainings import TrainingChoices
-from mempiler.runs.setup import RunConfig
+
+from ...run_inputs import run_config
 
 SEVEN = "local:Qwen/Qwen2.5-7B-Instruct"
 READER = "openai/openai/gpt-oss-120b"
@@ -19,9 +20,9 @@ TRAINING_PAGE = Path(mempiler.__file__).parent / "docs" / "training.md"
 
 
 def test_what_a_row_is_about_is_kept_and_said():
-    setup = RunConfig(benchmark="", lm="local:x")
+    config = run_config(benchmark="", lm="local:x")
     choices = TrainingChoices({"horizons": [4], "lora": 8})
-    _, notes = resolve_sections(PAPER, setup, ["curriculum"], choices=choices)
+    _, notes = resolve_sections(PAPER, config, ["curriculum"], choices=choices)
     at_once = PAPER.variants["32 sessions at once"].tuned
     whole = PAPER.variants["32 sessions"].tuned
     assert choices.config(at_once, "local:x").settings.curriculum.horizons == (32,)
@@ -32,14 +33,14 @@ def test_what_a_row_is_about_is_kept_and_said():
 
 
 def test_the_model_that_answers_gives_the_rewards_unless_another_one_is_named():
-    setup = RunConfig(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
+    config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
     tuning = PAPER.variants["32 sessions"].tuned
-    course = TrainingChoices().rewarded_by(setup).config(tuning, SEVEN)
+    course = TrainingChoices().rewarded_by(config).config(tuning, SEVEN)
     assert (course.answer_lm, course.answer_api_base) == (READER, "http://reader/v1")
     # The address of the one is not taken for the other.
-    named = TrainingChoices({"answer_lm": "openai/other"}).rewarded_by(setup).config(tuning, SEVEN)
+    named = TrainingChoices({"answer_lm": "openai/other"}).rewarded_by(config).config(tuning, SEVEN)
     assert (named.answer_lm, named.answer_api_base) == ("openai/other", None)
-    assert TrainingChoices().rewarded_by(RunConfig(benchmark="")).config(tuning, SEVEN).answer_lm is None
+    assert TrainingChoices().rewarded_by(run_config(benchmark="")).config(tuning, SEVEN).answer_lm is None
 
 
 def test_what_only_plans_need_and_addresses_may_change_when_a_run_is_resumed():
@@ -66,7 +67,7 @@ def test_a_training_that_could_not_begin_is_one_line_before_anything_is_made(wor
 
 
 def test_a_model_whose_shape_is_not_known_is_planned_without_memory():
-    plan, _ = plan_paper(PAPER, RunConfig(benchmark="", lm="local:nobody/x"), ["main"])
+    plan, _ = plan_paper(PAPER, run_config(benchmark="", lm="local:nobody/x"), ["main"])
     assert plan.devices == ()
     assert "devices" not in plan.summary()
 
@@ -114,4 +115,4 @@ def test_a_recipe_that_does_not_fit_says_so(tmp_path, monkeypatch, cli):
 def test_a_setting_of_no_fitting_value_is_refused_where_the_rows_are_resolved():
     shrinking = TrainingChoices({"horizons": [9, 3]})
     with pytest.raises(UserError, match="horizons"):
-        resolve_sections(PAPER, RunConfig(benchmark="", lm="local:x"), ["main"], choices=shrinking)
+        resolve_sections(PAPER, run_config(benchmark="", lm="local:x"), ["main"], choices=shrinking)

@@ -1,22 +1,24 @@
-"""The example in the docstring of `optimizers/job.py` is an optimizer."""
+"""The example in the docstring of `optimizers/optimizer.py` is an optimizer."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
 from mempiler.data.catalog import benchmark
 from mempiler.engines.lm import language_model
-from mempiler.optimizers import job as job_module
+from mempiler.optimizers import optimizer as optimizer_module
 from mempiler.optimizers.job import OptimizerJob
 from mempiler.optimizers.metric_views import MetricViews
 from mempiler.programs.catalog import build
 
 
 def test_the_example_of_an_optimizer_compiles_the_student() -> None:
-    function = re.search(r"^    def .*?(?=^\S)", job_module.__doc__ or "", re.MULTILINE | re.DOTALL)
-    assert function is not None
-    names: dict[str, Any] = dict(vars(job_module))
-    exec(re.sub("^    ", "", function[0], flags=re.MULTILINE), names)
+    docstring = optimizer_module.__doc__ or ""
+    example = re.search(r"^    @dataclass.*?(?=^\S)", docstring, re.MULTILINE | re.DOTALL)
+    assert example is not None
+    names: dict[str, Any] = dict(vars(optimizer_module), dataclass=dataclass)
+    exec(re.sub("^    ", "", example[0], flags=re.MULTILINE), names)
     lm = language_model()
     job = OptimizerJob(
         student=build("turn-rag"),
@@ -27,7 +29,7 @@ def test_the_example_of_an_optimizer_compiles_the_student() -> None:
         prompt_lm=lm,
     )
 
-    compiled = names["run_longest_answers"](job)
+    compiled = names["LongestAnswers"](num_demos=3).run(job)
 
     demos = [predictor.demos for _, predictor in compiled.named_predictors()]
-    assert [[len(demo.answer) for demo in each] for each in demos] == [[5, 4, 3, 2]]
+    assert [[len(demo.answer) for demo in each] for each in demos] == [[5, 4, 3]]

@@ -1,0 +1,154 @@
+"""The optimizer `better-together`: several optimizers, one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import dspy
+from dspy.teleprompt import Teleprompter
+
+from ..errors import UnknownNameError, UserError
+from ..programs.program import MemoryProgram
+from .bootstrap import Bootstrap
+from .bootstrap_random import BootstrapRandom
+from .call_bounds import CallBounds, Range
+from .copro import Copro
+from .extra_settings import ExtraSettings
+from .finetune import Finetune, trained_lm
+from .gepa import Gepa
+from .infer_rules import InferRules
+from .job import MAX_ERRORS, OptimizerJob
+from .knn import Knn
+from .labeled import Labeled
+from .mipro import Mipro
+from .optimizer import Optimizer
+from .simba import Simba
+
+STEP_OPTIMIZERS: tuple[type[Optimizer], ...] = (
+    Labeled,
+    Knn,
+    Bootstrap,
+    BootstrapRandom,
+    Mipro,
+    Copro,
+    Simba,
+    Gepa,
+    InferRules,
+    Finetune,
+)
+"""The optimizers that a strategy may name: all but `better-together`, which cannot hold itself."""
+
+_COMPILE_SETTINGS = ExtraSettings(dspy.BetterTogether.compile, ("shuffle_trainset_between_steps",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetterTogether(Optimizer):
+    """Run several optimizers one after another."""
+
+    name: ClassVar[str] = "better-together"
+    changes_in_program: ClassVar[str] = (
+        "what the optimizers of its strategy change, one after another"
+    )
+    cost_description: ClassVar[str] = "the sum of its steps"
+    needs_valset: ClassVar[bool] = True
+    extra_settings: ClassVar = (_COMPILE_SETTINGS,)
+
+    strategy: str = "bootstrap -> gepa"
+    """Names of optimizers with arrows between them; each has its default settings."""
+
+    def steps(self) -> list[Optimizer]:
+        """Return the optimizers that the strategy names, in order.
+
+        Raises:
+            UserError: The strategy names `better-together` itself.
+            UnknownNameError: There is no optimizer of a name.
+        """
+        classes_by_name = {step_class.name: step_class for step_class in STEP_OPTIMIZERS}
+        steps: list[Optimizer] = []
+        for part in self.strategy.split("->"):
+            step_name = part.strip()
+            if step_name == self.name:
+                raise UserError(
+                    "better-together cannot hold itself; name other optimizers in its strategy"
+                )
+            if step_name not in classes_by_name:
+                raise UnknownNameError("optimizer", step_name, classes_by_name)
+            steps.append(classes_by_name[step_name]())
+        return steps
+
+    def check_requirements(self, job: OptimizerJob) -> None:
+        for step in self.steps():
+            step.check_requirements(job)
+
+    def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds: the start and the result of each step are scored on the valset."""
+        valset = len(job.val)
+        most_answers: float = valset
+        most_recalls: float = 0
+        most_writings: float = 0
+        most_proposals: float = 0
+        for step in self.steps():
+            bounds = step.call_bounds(job)
+            if bounds is not None:
+                most_answers += bounds.answers.high + valset
+                most_recalls += bounds.recalls.high
+                most_writings += bounds.memory_writings.high
+                most_proposals += bounds.proposals.high
+        return CallBounds(
+            # At least: the steps ask only what scoring the start has asked.
+            answers=Range(valset, most_answers),
+            recalls=Range(0, most_recalls),
+            memory_writings=Range(1, max(1, most_writings)),
+            proposals=Range(0, most_proposals),
+        )
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        teleprompters: dict[str, Any] = {}
+        for number, step in enumerate(self.steps()):
+            teleprompters[f"s{number}"] = _StepTeleprompter(job, step)
+
+        job.student.set_lm(job.task_lm)
+        teleprompter = dspy.BetterTogether(metric=job.metric_views.score, **teleprompters)
+        compiled: Any = teleprompter.compile(
+            job.student,
+            trainset=list(job.train),
+            valset=list(job.val),
+            num_threads=job.threads,
+            max_errors=MAX_ERRORS,
+            seed=job.seed,
+            strategy=" -> ".join(teleprompters),
+            **_COMPILE_SETTINGS.select(self.extra),
+        )
+        return compiled
+
+
+class _StepTeleprompter(Teleprompter):
+    """One step of the strategy, as the teleprompter that BetterTogether expects."""
+
+    def __init__(self, job: OptimizerJob, optimizer: Optimizer) -> None:
+        super().__init__()
+        self._job = job
+        self._optimizer = optimizer
+
+    def compile(
+        self,
+        student: Any,
+        *,
+        trainset: list[Any],
+        teacher: Any = None,
+        valset: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        # An earlier step may have trained the weights.
+        lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
+        job = replace(self._job, student=student.deepcopy(), train=trainset, task_lm=lm)
+        try:
+            compiled = self._optimizer.run(job)
+        except Exception as error:
+            # BetterTogether goes on with the results of the steps before, and says nothing.
+            self._job.on_failure(error)
+            raise
+        # Optimizers that reset predictors lose the LM, which BetterTogether needs between steps.
+        compiled.set_lm(trained_lm(compiled, lm) or lm)
+        return compiled

@@ -1,0 +1,78 @@
+"""The optimizer `bootstrap`: calls of the program behind good answers as demos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import dspy
+
+from ..programs.program import MemoryProgram
+from .bootstrapping import (
+    BootstrapSettings,
+    bounds_of_recalls,
+    bounds_of_tries,
+    prepare_bootstrapping,
+)
+from .call_bounds import CallBounds, Range
+from .job import MAX_ERRORS, OptimizerJob
+from .optimizer import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bootstrap(BootstrapSettings, Optimizer):
+    """Show calls of the program's own that led to a good answer, and labelled demos."""
+
+    name: ClassVar[str] = "bootstrap"
+    changes_in_program: ClassVar[str] = (
+        "demos: calls of the program's own that led to a good answer, for every predictor, "
+        "and labelled ones"
+    )
+    cost_description: ClassVar[str] = "one question per try, 4 to 30 tries"
+    smallest_values: ClassVar = {"max_tries": 1}
+
+    max_rounds: int = 1
+    """How often a question is tried until its answer is good."""
+
+    def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        tries = bounds_of_tries(job, self, self.max_rounds)
+        recalls = bounds_of_recalls(job, self)
+        # The memories of questions that nobody asks are not written.
+        asked_share = min(1.0, (tries.low + recalls.low) / len(job.train))
+        return CallBounds(
+            answers=tries,
+            recalls=recalls,
+            memory_writings=Range(asked_share, max(1, self.max_rounds)),
+        )
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        inputs = prepare_bootstrapping(job, self, job.metric_views.passed)
+        teleprompter = dspy.BootstrapFewShot(
+            metric=inputs.metric,
+            max_errors=MAX_ERRORS,
+            max_bootstrapped_demos=self.max_bootstrapped_demos,
+            max_labeled_demos=inputs.max_labeled_demos,
+            max_rounds=self.max_rounds,
+        )
+        compiled = teleprompter.compile(job.student, trainset=inputs.trainset)
+
+        if not _has_bootstrapped_demos(compiled) and not _was_stopped_by_limit(job):
+            threshold = job.metric_views.threshold
+            job.on_note(
+                f"no bootstrapped demos: of {len(inputs.trainset)} training questions none scored "
+                f"{threshold:g} or more"
+            )
+        return compiled
+
+
+def _has_bootstrapped_demos(program: Any) -> bool:
+    for predictor in program.predictors():
+        # DSPy marks the demos that it bootstrapped as "augmented".
+        if any(demo.get("augmented") for demo in predictor.demos):
+            return True
+    return False
+
+
+def _was_stopped_by_limit(job: OptimizerJob) -> bool:
+    guard = getattr(job.task_lm, "guard", None)
+    return guard is not None and guard.limit_hit is not None

@@ -1,0 +1,91 @@
+"""The optimizer `bootstrap-random`: the best of several bootstrapped sets of demos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import dspy
+
+from ..errors import UserError
+from ..programs.program import MemoryProgram
+from .bootstrapping import (
+    BootstrapSettings,
+    bounds_of_recalls,
+    bounds_of_tries,
+    prepare_bootstrapping,
+)
+from .call_bounds import CallBounds, Range
+from .extra_settings import ExtraSettings
+from .job import MAX_ERRORS, OptimizerJob
+from .optimizer import Optimizer
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(dspy.BootstrapRS, ("max_rounds", "stop_at_score"))
+_COMPILE_SETTINGS = ExtraSettings(dspy.BootstrapRS.compile, ("labeled_sample",))
+
+_SETS_WITHOUT_SEED = 3
+"""DSPy scores three more programs: without demos, with labelled ones, with the first demos."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BootstrapRandom(BootstrapSettings, Optimizer):
+    """Bootstrap several sets of demos, and keep the best."""
+
+    name: ClassVar[str] = "bootstrap-random"
+    changes_in_program: ClassVar[str] = (
+        "demos: the best of several bootstrapped sets, by the valset"
+    )
+    cost_description: ClassVar[str] = "9 valsets, and 4 or more tries for each of 7 sets"
+    needs_valset: ClassVar[bool] = True
+    extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS, _COMPILE_SETTINGS)
+    smallest_values: ClassVar = {"max_tries": 1}
+
+    num_candidate_programs: int = 6
+    """Sets that are bootstrapped from shuffled questions."""
+
+    def check_requirements(self, job: OptimizerJob) -> None:
+        require_bootstrapped_demos(self)
+
+    def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        sets = self.num_candidate_programs
+        tries = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
+        valset = len(job.val)
+        # At least: all sets are equal, so that each question is asked once.
+        fewest_answers = valset + tries.low
+        most_answers = (sets + _SETS_WITHOUT_SEED) * valset + (sets + 1) * tries.high
+        return CallBounds(
+            answers=Range(fewest_answers, most_answers),
+            recalls=bounds_of_recalls(job, self),
+            memory_writings=Range(1, sets + 2),
+        )
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        inputs = prepare_bootstrapping(job, self, job.metric_views.score)
+        teleprompter = dspy.BootstrapRS(
+            metric=inputs.metric,
+            metric_threshold=job.metric_views.threshold,
+            num_threads=job.threads,
+            max_errors=MAX_ERRORS,
+            max_bootstrapped_demos=self.max_bootstrapped_demos,
+            max_labeled_demos=inputs.max_labeled_demos,
+            num_candidate_programs=self.num_candidate_programs,
+            **_CONSTRUCTOR_SETTINGS.select(self.extra),
+        )
+        return teleprompter.compile(
+            job.student,
+            trainset=inputs.trainset,
+            valset=list(job.val),
+            **_COMPILE_SETTINGS.select(self.extra),
+        )
+
+
+def require_bootstrapped_demos(settings: BootstrapSettings) -> None:
+    """Raise a UserError if no demos are to be bootstrapped.
+
+    DSPy draws how many bootstrapped demos a set has, and begins at one.
+    """
+    if not settings.max_bootstrapped_demos:
+        raise UserError(
+            "max_bootstrapped_demos = 0: each set of demos has 1 or more; "
+            "for none choose --optimizer labeled"
+        )

@@ -1,0 +1,68 @@
+"""The optimizer `copro`: instructions, improved for one predictor after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import dspy
+
+from ..programs.program import MemoryProgram
+from .call_bounds import CallBounds, Range
+from .extra_settings import ExtraSettings
+from .job import OptimizerJob
+from .optimizer import Optimizer
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(dspy.COPRO, ("init_temperature",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copro(Optimizer):
+    """Improve instructions one predictor after another."""
+
+    name: ClassVar[str] = "copro"
+    changes_in_program: ClassVar[str] = (
+        "instructions and the prefix of the last field, by coordinate ascent"
+    )
+    cost_description: ClassVar[str] = "breadth x depth training sets for every predictor"
+    extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)
+    smallest_values: ClassVar = {"breadth": 2}
+
+    breadth: int = 4
+    """Instructions that are proposed in each round."""
+    depth: int = 2
+    """Rounds."""
+
+    def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        predictors = job.predictor_count
+        requests = self.depth * predictors
+        candidates = self.breadth * requests
+        scored = candidates
+        if predictors > 1:
+            # Each round scores the candidates of all rounds before again, since the other
+            # predictors have new instructions: 1 + 2 + ... + depth times `breadth` of them.
+            scored = self.breadth * predictors * self.depth * (self.depth + 1) // 2
+        questions = len(job.train)
+        return CallBounds(
+            # At least: all candidates are equal to the start.
+            answers=Range(min(1, self.depth) * questions, scored * questions),
+            memory_writings=Range(1, scored),
+            proposals=Range(requests, candidates),
+        )
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        teleprompter: Any = dspy.COPRO(
+            metric=job.metric_views.score,
+            prompt_model=job.prompt_lm,
+            breadth=self.breadth,
+            depth=self.depth,
+            **_CONSTRUCTOR_SETTINGS.select(self.extra),
+        )
+        evaluation_settings = {
+            "num_threads": job.threads,
+            "display_progress": False,
+            "display_table": 0,
+        }
+        return teleprompter.compile(
+            job.student, trainset=list(job.train), eval_kwargs=evaluation_settings
+        )

@@ -1,0 +1,182 @@
+"""The optimizer `gepa`: instructions, improved by reflection on what went wrong.
+
+The gepa package has strategies and stopping rules that are Python objects. They go into `extra`:
+
+    from gepa.utils.stop_condition import NoImprovementStopper
+
+    Gepa(extra={"stop_callbacks": [NoImprovementStopper(5)]})
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import dspy
+import gepa.api
+from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
+
+from ..errors import UserError
+from ..programs.program import MemoryProgram
+from .call_bounds import CallBounds, Range
+from .extra_settings import ExtraSettings
+from .job import OptimizerJob
+from .optimizer import Optimizer, few_proposals_line
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(
+    dspy.GEPA,
+    (
+        "auto",
+        "max_full_evals",
+        "reflection_minibatch_size",
+        "candidate_selection_strategy",
+        "skip_perfect_score",
+        "add_format_failure_as_feedback",
+        "component_selector",
+        "use_merge",
+        "max_merge_invocations",
+        "failure_score",
+        "perfect_score",
+        "warn_on_score_mismatch",
+    ),
+)
+_OPTIMIZE_SETTINGS = ExtraSettings(
+    gepa.api.optimize,
+    (
+        "frontier_type",
+        "batch_sampler",
+        "merge_val_overlap_floor",
+        "stop_callbacks",
+        "cache_evaluation",
+        "val_evaluation_policy",
+        "acceptance_criterion",
+        "sampling_strategy",
+        "selection_strategy",
+    ),
+)
+"""What DSPy hands on to the gepa package."""
+_BUDGET_SETTINGS = ("auto", "max_full_evals", "max_metric_calls")
+"""Of these a job has one at most."""
+_DEFAULT_MINIBATCH = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gepa(Optimizer):
+    """Improve instructions by reflection on what went wrong."""
+
+    name: ClassVar[str] = "gepa"
+    changes_in_program: ClassVar[str] = "instructions, by reflection on what went wrong where"
+    cost_description: ClassVar[str] = (
+        "max_metric_calls questions (3 valsets and the training set if not set), "
+        "a proposal for about 6 of them"
+    )
+    needs_description: ClassVar[str] = "the gepa package (a dependency of dspy)"
+    needs_valset: ClassVar[bool] = True
+    extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS, _OPTIMIZE_SETTINGS)
+    smallest_values: ClassVar = {
+        "max_metric_calls": 1,
+        "max_full_evals": 1,
+        "reflection_minibatch_size": 1,
+        "merge_val_overlap_floor": 1,
+    }
+    object_settings: ClassVar = {
+        "candidate_selection_strategy": ("pareto", "current_best"),
+        "component_selector": ("round_robin", "all"),
+        "batch_sampler": ("epoch_shuffled",),
+        "stop_callbacks": (),
+        "val_evaluation_policy": ("full_eval",),
+        "acceptance_criterion": ("strict_improvement", "improvement_or_equal"),
+        "sampling_strategy": (),
+        "selection_strategy": (),
+    }
+
+    max_metric_calls: int | None = None
+    """Questions that are asked in all.
+
+    None: three times those it chooses by, and each training question once.
+    """
+
+    def check_requirements(self, job: OptimizerJob) -> None:
+        settings = self.settings()
+        budgets = [name for name in _BUDGET_SETTINGS if settings.get(name)]
+        if len(budgets) > 1:
+            raise UserError(f"gepa takes one of {', '.join(budgets)}; leave out the others")
+
+    def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        budget = self._budget(job)
+        valset = len(job.val)
+        answers_per_proposal = self._answers_per_proposal()
+        rounds = max(0, budget - valset) / answers_per_proposal
+        return CallBounds(
+            # At least: the start is scored. The last round may exceed the budget by one valset and
+            # its minibatches.
+            answers=Range(min(budget, valset), budget + valset + answers_per_proposal),
+            memory_writings=Range(1, rounds + 1),
+            proposals=Range(0, rounds + 2),
+        )
+
+    def proposal_warning(self, job: OptimizerJob, calls_left: int | None) -> str | None:
+        budget = self._budget(job)
+        valset = len(job.val)
+        answers_per_proposal = self._answers_per_proposal()
+        proposals = math.ceil(max(0, budget - valset) / answers_per_proposal)
+        limit = f"max_metric_calls = {budget}"
+
+        if calls_left is not None:
+            # A proposal is a call itself.
+            affordable = math.ceil(max(0, calls_left - valset) / (answers_per_proposal + 1))
+            if affordable < proposals:
+                proposals = affordable
+                limit = f"the {calls_left} calls that are left"
+
+        reason = (
+            f"{limit} with {valset} questions to choose by "
+            f"and {answers_per_proposal} for each proposal"
+        )
+        return few_proposals_line(self.name, proposals, reason)
+
+    def _budget(self, job: OptimizerJob) -> int:
+        """Return how many questions are asked in all, as the settings or DSPy have it."""
+        questions = len(job.train) + len(job.val)
+        auto = self.extra.get("auto")
+        if auto:
+            candidates = AUTO_RUN_SETTINGS[auto]["n"]
+            # The method uses nothing of its object, whose constructor asks for models.
+            auto_budget = cast("Any", dspy.GEPA).auto_budget
+            return auto_budget(None, job.predictor_count, candidates, len(job.val))
+        if self.extra.get("max_full_evals"):
+            return self.extra["max_full_evals"] * questions
+        if self.max_metric_calls is not None:
+            return self.max_metric_calls
+        return _default_budget(job)
+
+    def _answers_per_proposal(self) -> int:
+        """Return how many questions are asked for a proposal: a minibatch before and one after."""
+        return 2 * self.extra.get("reflection_minibatch_size", _DEFAULT_MINIBATCH)
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        max_metric_calls = self.max_metric_calls
+        has_other_budget = self.extra.get("auto") or self.extra.get("max_full_evals")
+        if not max_metric_calls and not has_other_budget:
+            max_metric_calls = _default_budget(job)
+
+        teleprompter = dspy.GEPA(
+            metric=job.metric_views.feedback,
+            reflection_lm=job.prompt_lm,
+            num_threads=job.threads,
+            seed=job.seed,
+            track_stats=False,
+            max_metric_calls=max_metric_calls,
+            **_CONSTRUCTOR_SETTINGS.select(self.extra),
+            gepa_kwargs=_OPTIMIZE_SETTINGS.select(self.extra),
+        )
+        compiled: Any = teleprompter.compile(
+            job.student, trainset=list(job.train), valset=list(job.val)
+        )
+        return compiled
+
+
+def _default_budget(job: OptimizerJob) -> int:
+    """Return the budget where none is set: three valsets, and each training question once."""
+    return 3 * len(job.val) + len(job.train)

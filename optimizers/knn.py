@@ -1,0 +1,42 @@
+"""The optimizer `knn`: for each new question the nearest training questions as demos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..programs.program import MemoryProgram
+from .call_bounds import CallBounds, Range
+from .demo_lengths import DemoLimits
+from .demos import DemoBuilder
+from .job import OptimizerJob
+from .labeled import give_demos
+from .optimizer import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knn(DemoLimits, Optimizer):
+    """Show the training questions that are nearest to each new question."""
+
+    name: ClassVar[str] = "knn"
+    changes_in_program: ClassVar[str] = (
+        "demos: the k training questions nearest to each new one, chosen at every call"
+    )
+    cost_description: ClassVar[str] = "what recalling takes, for every training question"
+    smallest_values: ClassVar = {"k": 1}
+
+    k: int = 8
+    """Demos of one prompt."""
+
+    def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        questions = len(job.train)
+        return CallBounds(recalls=Range(questions, questions), memory_writings=Range(1, 1))
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        builder = DemoBuilder(job, self)
+        demos = builder.build_demos(len(job.train))
+        # DSPy's KNNFewShot replaces `forward`, which cannot be saved. Here each predictor holds all
+        # demos and chooses among them at every call.
+        for predictor in give_demos(job.student, demos):
+            predictor.nearest = builder.count_fitting(demos, self.k)
+        return job.student

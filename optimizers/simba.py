@@ -1,0 +1,98 @@
+"""The optimizer `simba`: advice and demos, learned from contrasts between good and bad answers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import dspy
+
+from ..programs.program import MemoryProgram
+from .call_bounds import CallBounds, Range
+from .demo_lengths import DemoLimits
+from .demos import DemoBuilder
+from .extra_settings import ExtraSettings
+from .job import OptimizerJob
+from .optimizer import Optimizer
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(
+    dspy.SIMBA,
+    ("demo_input_field_maxlen", "temperature_for_sampling", "temperature_for_candidates"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simba(DemoLimits, Optimizer):
+    """Learn advice and demos from contrasts between good and bad runs."""
+
+    name: ClassVar[str] = "simba"
+    changes_in_program: ClassVar[str] = (
+        "instructions (advice) and demos, from contrasts between good and bad runs"
+    )
+    cost_description: ClassVar[str] = "about 8 batches a step, and 5 training sets at the end"
+    extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)
+    smallest_values: ClassVar = {
+        "bsize": 1,
+        "num_candidates": 1,
+        "temperature_for_sampling": 0.001,
+    }
+
+    bsize: int = 32
+    """Training questions of one step."""
+    num_candidates: int = 4
+    """Samples of each question, and new programs, of one step."""
+    max_steps: int = 4
+    """Steps."""
+    max_demos: int = 4
+    """Demos of one prompt."""
+
+    def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        batch = min(self.bsize, len(job.train))
+        # A step answers a batch once for each sample, then once for each new program, of which
+        # there is one more. In the end the best program of each step and the start are scored.
+        batches = self.max_steps * (2 * self.num_candidates + 1)
+        most_answers = batches * batch + (self.max_steps + 1) * len(job.train)
+        # At least: no step has a new program, and all steps sample the same answers.
+        fewest_answers = min(1, self.max_steps) * self.num_candidates * batch + len(job.train)
+        return CallBounds(
+            answers=Range(fewest_answers, most_answers),
+            memory_writings=Range(min(1, self.max_steps), batches),
+            proposals=Range(0, self.max_steps * (self.num_candidates + 1)),
+        )
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        metric: Any = job.metric_views.score
+        teleprompter = dspy.SIMBA(
+            metric=metric,
+            prompt_model=job.prompt_lm,
+            num_threads=job.threads,
+            bsize=min(self.bsize, len(job.train)),
+            num_candidates=self.num_candidates,
+            max_steps=self.max_steps,
+            max_demos=self.max_demos,
+            **_CONSTRUCTOR_SETTINGS.select(self.extra),
+        )
+        # The first strategy makes a demo of the best answer to a question.
+        builder = DemoBuilder(job, self)
+        first, *others = teleprompter.strategies
+        teleprompter.strategies = [self._with_short_traces(first, builder), *others]
+        compiled: Any = teleprompter.compile(job.student, trainset=list(job.train), seed=job.seed)
+        return compiled
+
+    def _with_short_traces(
+        self, strategy: Callable[..., Any], builder: DemoBuilder
+    ) -> Callable[..., Any]:
+        """Return a strategy of SIMBA that shortens the trace of the best answer beforehand."""
+
+        # SIMBA logs the name of a strategy.
+        @functools.wraps(strategy)
+        def strategy_with_short_traces(answers: Any, program: Any, **kwargs: Any) -> Any:
+            best = answers[0]
+            builder.shorten_trace(
+                best["trace"], best["example"], best["prediction"], self.max_demos
+            )
+            return strategy(answers, program, **kwargs)
+
+        return strategy_with_short_traces

@@ -1,0 +1,219 @@
+"""Configurations as TOML files: reading them, and writing the one that does a run again.
+
+    [data]
+    benchmark = "locomo"
+    test = 40
+
+    [models.task]
+    name = "openai/gpt-4.1-mini"
+
+    [models.task.settings]
+    temperature = 0
+
+The tables are the groups of `RunConfig`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError, UserError
+from ..records.text_file import read_bounded
+from .config import CONFIG_FIELDS, ConfigField, RunConfig
+from .setting_pairs import parse_settings
+
+_MAX_LENGTH = 1_000_000
+"""Most characters of a file."""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+"""Names that stand in TOML without quotation marks."""
+_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+"""A line that begins a table."""
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The content of a file, and where in it a value stands."""
+
+    name: str
+    """What messages call it."""
+    text: str
+    tables: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> ConfigFile:
+        """Read a file.
+
+        Raises:
+            DataError: It cannot be read, is too long, or is not TOML.
+        """
+        text = read_bounded(path, _MAX_LENGTH, "a file of options has a line for each")
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> ConfigFile:
+        """Return the content of a text.
+
+        Raises:
+            DataError: It is not TOML.
+        """
+        try:
+            return cls(name, text, tomllib.loads(text))
+        except (ValueError, RecursionError) as error:
+            # A number of very many digits is a plain ValueError.
+            raise DataError(f"{name}: cannot be read as TOML: {error}") from error
+
+    def entries(self, known_keys: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Yield the values with their keys, e.g. ("execution.threads", 8).
+
+        Args:
+            known_keys: Keys of values. A table below one of them is a value itself.
+        """
+        yield from _entries(self.tables, known_keys, "")
+
+    def place(self, key: str) -> str:
+        """Return file, line and key for a message, e.g. "run.toml: line 2: execution.threads"."""
+        line = self._line(key)
+        return f"{self.name}: {key}" if line is None else f"{self.name}: line {line}: {key}"
+
+    def _line(self, key: str) -> int | None:
+        """Return the line of a key; None where it is written in an unusual way."""
+        section, _, last = key.rpartition(".")
+        begins = re.compile(rf"""\s*["']?{re.escape(last)}["']?\s*[.=]""")
+        current = ""
+        for number, line in enumerate(self.text.splitlines(), 1):
+            header = _HEADER.match(line)
+            if header is not None:
+                current = header.group(1)
+            is_header = header is not None and current == key
+            if is_header or (header is None and current == section and begins.match(line)):
+                return number
+        return None
+
+
+def parse_config(text: str, name: str = "config") -> RunConfig:
+    """Return the configuration that a TOML text holds.
+
+    Args:
+        text: The text.
+        name: What messages call it.
+
+    Raises:
+        UserError: A setting is unknown, of the wrong kind or out of range.
+        DataError: The text is not TOML.
+    """
+    file = ConfigFile.parse(text, name)
+    fields = {f"{field.section}.{field.key}": field for field in CONFIG_FIELDS.values()}
+    options: dict[str, Any] = {}
+    for key, value in file.entries(fields):
+        field = fields.get(key)
+        if field is None:
+            raise UserError(f"{file.place(key)} is no setting of a run")
+        try:
+            options[field.name] = _checked_value(field, value)
+        except UserError as error:
+            raise UserError(f"{file.place(key)}: {error}") from error
+    return RunConfig.from_options(**options)
+
+
+def _checked_value(field: ConfigField, value: Any) -> Any:
+    """Return the value of a field. Settings may be a list of NAME=VALUE."""
+    if field.is_mapping and isinstance(value, list):
+        return parse_settings(value)
+    field.check(value)
+    return value
+
+
+def _entries(
+    table: Mapping[str, Any], known_keys: Collection[str], prefix: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a table, whose own key is the prefix, and of the tables in it."""
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        is_section = any(known_key.startswith(f"{key}.") for known_key in known_keys)
+        if key not in known_keys and is_section and isinstance(value, Mapping):
+            yield from _entries(value, known_keys, f"{key}.")
+        else:
+            yield key, value
+
+
+def config_toml(config: RunConfig) -> str:
+    """Return a configuration as TOML: the benchmark, and what is not the default."""
+    return toml_text(config_values(config))
+
+
+def config_values(config: RunConfig) -> dict[str, Any]:
+    """Return the benchmark and what is not the default, by places, e.g. "execution.threads"."""
+    values: dict[str, Any] = {}
+    for name, value in config.changed_options().items():
+        field = CONFIG_FIELDS[name]
+        # TOML has no word for "no number", which means all questions here.
+        is_unlimited = name == "traces" and value is None
+        values[f"{field.section}.{field.key}"] = "all" if is_unlimited else value
+    return values
+
+
+def toml_text(values: Mapping[str, Any]) -> str:
+    """Return values by their places, e.g. {"execution.threads": 8}, as TOML.
+
+    A value that is None is left out.
+    """
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        if isinstance(value, Mapping) and not _has_none(value):
+            sections.setdefault(section, {})
+            sections[key] = dict(value)
+        elif isinstance(value, Mapping):
+            # TOML has no null; as a list of NAME=VALUE, settings may have one.
+            pairs = [f"{setting}={json.dumps(entry)}" for setting, entry in value.items()]
+            sections.setdefault(section, {})[name] = pairs
+        elif value is not None:
+            sections.setdefault(section, {})[name] = value
+
+    blocks: list[str] = []
+    for section, entries in sections.items():
+        if entries:
+            lines = [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in entries.items()]
+            blocks.append("\n".join([f"[{section}]", *lines]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _has_none(value: Any) -> bool:
+    """Return whether a value is None or holds None at any depth."""
+    if isinstance(value, Mapping):
+        return any(_has_none(entry) for entry in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_none(entry) for entry in value)
+    return value is None
+
+
+def _toml_key(name: str) -> str:
+    """Return a name as TOML writes it before an equals sign."""
+    return name if _BARE_KEY.fullmatch(name) else _toml_string(name)
+
+
+def _toml_value(value: Any) -> str:
+    """Return a value as TOML writes it behind an equals sign."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return _toml_string(value)
+    if isinstance(value, Mapping):
+        entries = [f"{_toml_key(name)} = {_toml_value(entry)}" for name, entry in value.items()]
+        return f"{{{', '.join(entries)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(entry) for entry in value)}]"
+    raise UserError(f"{value!r:.60} cannot be written to a file of settings")
+
+
+def _toml_string(text: str) -> str:
+    """Return a text in quotation marks. TOML escapes what JSON does, and the sign DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,147 @@
+"""The gate of the model registry: may a program take the place of the one that an alias names?
+
+Both programs were scored on dev questions when they were compiled. The new one is accepted if it is
+better there by the verdict that decides in a compile, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UserError
+from .manifest import Manifest
+from .promotion import rejection_reason
+from .statistics import MIN_N, Difference, Scope, compare_paired_scores
+
+SAME_BENCHMARK = {
+    "name": "benchmark",
+    "metric": "metric",
+    "sha256": "data (sha256)",
+    "split_sha256": "split",
+}
+"""What must be the same in two manifests for their dev scores to be compared, and its name in
+messages."""
+
+
+@dataclass(frozen=True)
+class GateDecision:
+    """What the gate says of a program that is to be registered."""
+
+    line: str
+    """The decision on one line."""
+    difference: Difference | None
+    """The dev scores of the program minus those of the current one; None if not compared."""
+
+    @property
+    def scope(self) -> Scope | None:
+        """Which questions the decision speaks of; None if no programs were compared."""
+        return None if self.difference is None else self.difference.scope
+
+
+def gate(
+    manifest: Manifest,
+    current: Manifest | None = None,
+    address: str = "",
+    force: bool = False,
+    min_n: int | None = None,
+) -> GateDecision:
+    """Decide whether a program may take the place of the current one.
+
+    Args:
+        manifest: The program.
+        current: The current program; None if there is none.
+        address: The address whose alias names the current program.
+        force: Whether a program may be registered that the gate would refuse.
+        min_n: With fewer dev questions no program is accepted. None takes the number of the
+            program's compile.
+
+    Raises:
+        UserError: The gate refuses the program; the message says why.
+    """
+    difference = None
+    reason = _obstacle(manifest, current, address)
+    if reason is None and current is not None and not _is_same_program(manifest, current):
+        compiled_min_n: int = manifest.scores["gate"].get("min_n", MIN_N)
+        least_n = compiled_min_n if min_n is None else min_n
+        difference = _dev_difference(manifest, current, least_n)
+        reason = rejection_reason(difference, address)
+
+    if reason is not None:
+        if not force:
+            raise UserError(f"{reason}; --force registers it all the same")
+        return GateDecision(f"forced: {reason}", difference)
+
+    new_scores = manifest.scores["gate"]
+    line = f"dev {new_scores['score']:.3f} (n = {new_scores['n']}, {new_scores['lm']})"
+    if current is None:
+        return GateDecision(f"{line}, nothing to compare with", None)
+
+    current_scores = current.scores["gate"]
+    line += f", {address} has {current_scores['score']:.3f} ({current_scores['lm']})"
+    if difference is not None:
+        line += f": {difference.statement}"
+    return GateDecision(line, difference)
+
+
+def _obstacle(manifest: Manifest, current: Manifest | None, address: str) -> str | None:
+    """Say why a program cannot be judged by its dev scores; return None if it can."""
+    new_scores = manifest.scores.get("gate")
+    if not new_scores or new_scores["score"] is None:
+        return "the program has no score on dev questions; make it with `mempiler compile`"
+    if new_scores["stopped"]:
+        stop = new_scores["stopped"]
+        return f"its scoring was stopped ({stop}); finish the compile with --resume"
+    if current is None or _is_same_program(manifest, current):
+        return None
+
+    current_scores = current.scores.get("gate")
+    if not current_scores or current_scores["score"] is None:
+        return f"{address} has no score on dev questions to compare with"
+    return _benchmark_mismatch(manifest, current, address) or _scores_mismatch(
+        new_scores, current_scores, address
+    )
+
+
+def _benchmark_mismatch(manifest: Manifest, current: Manifest, address: str) -> str | None:
+    """Say in what the benchmarks of two programs differ; return None if they are the same."""
+    for key, title in SAME_BENCHMARK.items():
+        new_value = manifest.benchmark.get(key)
+        current_value = current.benchmark.get(key)
+        if new_value != current_value:
+            values = f"{new_value} here, {current_value} there"
+            return f"{address} was scored on another {title} ({values}); compile on the same one"
+    return None
+
+
+def _scores_mismatch(
+    new_scores: Mapping[str, Any], current_scores: Mapping[str, Any], address: str
+) -> str | None:
+    """Say why the scores of two programs are not pairs; return None if they are."""
+    if new_scores["judge"] != current_scores["judge"]:
+        judges = f"{new_scores['judge']} here, {current_scores['judge']} there"
+        return f"{address} was scored by another judge ({judges})"
+
+    for scores, owner in ((current_scores, address), (new_scores, "the program")):
+        if not scores.get("scores"):
+            return f"{owner} keeps no score of each dev question to compare by; compile it again"
+
+    if len(new_scores["scores"]) != len(current_scores["scores"]):
+        counts = f"{new_scores['n']} here, {current_scores['n']} there"
+        return f"{address} was scored on another number of dev questions ({counts})"
+    return None
+
+
+def _is_same_program(manifest: Manifest, current: Manifest) -> bool:
+    return manifest.manifest_sha256 == current.manifest_sha256
+
+
+def _dev_difference(manifest: Manifest, current: Manifest, min_n: int) -> Difference:
+    """Return the dev scores of a program minus those of the current one, on the same questions."""
+    new_scores = manifest.scores["gate"]
+    current_scores = current.scores["gate"]
+    groups = [str(group) for group in new_scores["groups"]]
+    return compare_paired_scores(
+        new_scores["scores"], current_scores["scores"], groups, min_n=min_n
+    )

@@ -1,0 +1,148 @@
+"""The memories of histories in the store of a run.
+
+A memory is stored as what has changed since the memory before it, which it names by its version. If
+the memory before it has been written again, its version is another one, and the changes are not
+used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+from uuid import uuid4
+
+import dspy
+
+from ..engines.usage import Usage
+from ..errors import UserError
+from ..memory.changes import apply_changes, diff
+from ..memory.memory import Memory
+from ..programs.cache import CachedMemory, WriteCall
+from ..programs.field_values import dump_values, load_values
+from ..programs.state import signature_of
+from ..programs.writer import Writer
+from ..records import Item
+from .json_rows import JsonRows
+
+_TABLE = "nodes"
+
+
+class MemoryTable:
+    """Memories by the key of their writer and the digest of the items in them.
+
+    It is the `programs.cache.MemoryStore` of a run.
+
+    Args:
+        file: The file with the memories.
+    """
+
+    def __init__(self, file: JsonRows) -> None:
+        self._file = file
+
+    def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
+        """Return the place, among some prefixes, of the longest one that has a stored memory.
+
+        Places are counted from 1. The result is 0 if no prefix has a stored memory.
+
+        Args:
+            key: The key of the writer.
+            prefixes: Digests of prefixes of a history, from the shortest to the longest.
+        """
+        stored_prefixes = self._file.ids(_TABLE, key, prefixes)
+        longest = 0
+        for place, prefix in enumerate(prefixes, start=1):
+            if prefix in stored_prefixes:
+                longest = place
+        return longest
+
+    def get(
+        self, key: tuple[str, str], writer: Writer[Any], item: Item | None, parent: CachedMemory
+    ) -> CachedMemory | None:
+        """Return a stored memory; None if it is not there or cannot be used any more.
+
+        Args:
+            key: The key of the writer, and the digest of all items that are in the memory.
+            writer: The writer, which knows the class of the memory.
+            item: The item that was written last; None for a finalized memory.
+            parent: The memory before that item.
+        """
+        record = self._file.get(_TABLE, *key)
+        if record is None:
+            return None
+
+        predictors = writer.predictors_below()
+        try:
+            memory = _load_memory(record, writer, parent)
+            write_calls = tuple(_load_write_call(predictors, step) for step in record["steps"])
+        except (ValueError, TypeError, KeyError, IndexError, UserError):
+            # It was written by code that has changed since.
+            return None
+        if memory is None:
+            return None
+
+        return CachedMemory(
+            memory,
+            item,
+            write_calls,
+            (),
+            parent,
+            record.get("version", ""),
+            Usage(**record.get("taken", {})),
+        )
+
+    def put(self, key: tuple[str, str], writer: Writer[Any], node: CachedMemory) -> CachedMemory:
+        """Store a memory that has no failures, and return it with its version.
+
+        Args:
+            key: As for `get`.
+            writer: The writer of the memory.
+            node: The memory.
+        """
+        predictors = writer.predictors_below()
+        version = uuid4().hex
+        record: dict[str, Any] = {"version": version}
+        parent = node.parent
+        if parent is not None and parent.version:
+            record["base"] = parent.version
+            record["changes"] = diff(parent.memory, node.memory)
+        else:
+            # The memory before it is not stored, so it is stored as a whole.
+            record["memory"] = node.memory.model_dump(mode="json")
+        record["steps"] = [_dump_write_call(predictors, call) for call in node.write_calls]
+        record["taken"] = asdict(node.usage)
+
+        self._file.put(_TABLE, *key, record)
+        return replace(node, version=version)
+
+
+def _load_memory(
+    record: dict[str, Any], writer: Writer[Any], parent: CachedMemory
+) -> Memory | None:
+    """Return the memory of a record; None if the memory before it is not the one it builds on."""
+    if "changes" not in record:
+        return writer.Memory.model_validate(record["memory"])
+    if record["base"] != parent.version:
+        return None
+    return apply_changes(parent.memory, record["changes"])
+
+
+def _dump_write_call(predictors: Mapping[str, dspy.Predict], call: WriteCall) -> dict[str, Any]:
+    """Return a call of a predictor as JSON."""
+    signature = signature_of(predictors[call.predictor])
+    values = {**call.inputs, **call.prediction.toDict()}
+    return {"predictor": call.predictor, "values": dump_values(signature, values)}
+
+
+def _load_write_call(predictors: Mapping[str, dspy.Predict], step: dict[str, Any]) -> WriteCall:
+    """Return a call of a predictor from its JSON."""
+    name = step["predictor"]
+    signature = signature_of(predictors[name])
+    inputs: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
+    for field, value in load_values(signature, step["values"], name).items():
+        if field in signature.input_fields:
+            inputs[field] = value
+        if field in signature.output_fields:
+            outputs[field] = value
+    return WriteCall(name, inputs, dspy.Prediction(**outputs))

@@ -1,0 +1,187 @@
+"""What it takes to continue a run or to do it again.
+
+`resume_key` names what must be equal for a run to be resumed. `with_replayed_models` takes models
+and settings over from the run that is replayed. `command_line` is the command that repeats a run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from .config import CONFIG_FIELDS, RunConfig
+from .folder import RunFolder
+from .inputs import RunInputs
+
+FREE_ON_RESUME = {
+    # Which code may run is the user's decision of the day.
+    "allow_code",
+    # How fast, and how patiently.
+    "threads",
+    "workers",
+    "timeout",
+    "retries",
+    "lm_deadline",
+    # Where a model is, not which.
+    "api_base",
+    "prompt_api_base",
+    "judge_api_base",
+    "answer_api_base",
+    "embedder_api_base",
+    # How far this time.
+    "max_usd",
+    "max_calls",
+    "max_tokens",
+    "max_minutes",
+    "resume",
+    # What is shown of the result.
+    "traces",
+}
+"""Options that a resumed run may change: they do not decide its result."""
+
+RECORDED_NAMES = {
+    "set": "method_settings",
+    "lm_set": "lm_settings",
+}
+"""What `run.json` calls options, where it has another name for them."""
+
+BENCHMARK_OPTIONS = ("metric", "categories", "benchmark_set")
+"""Options that `run.json` has together, as `options` of the benchmark."""
+
+_TAKEN_BY_REPLAY = (
+    "lm",
+    "prompt_lm",
+    "judge_lm",
+    "answer_lm",
+    "embedder",
+    "reranker",
+    "adapter",
+    "lm_set",
+)
+"""Options that a replay takes from the run that it replays."""
+
+_FILE_OPTIONS = ("data", "replay")
+"""Options whose values are shown without the folder: commands are shown to others."""
+
+
+def resume_key(inputs: RunInputs) -> dict[str, Any]:
+    """Return what decides the result of a run: one that is resumed has the same.
+
+    The names are those of `settings` in `run.json`.
+    """
+    config = inputs.config
+    decisive: dict[str, Any] = {}
+    for name, value in config.options().items():
+        if name not in FREE_ON_RESUME and name not in BENCHMARK_OPTIONS:
+            decisive[RECORDED_NAMES.get(name, name)] = value
+    decisive["options"] = config.data.benchmark_settings
+
+    if config.data.file:
+        decisive["data"] = str(Path(config.data.file).absolute())
+    if inputs.user_benchmark is not None:
+        decisive["questions"] = inputs.user_benchmark.source.sha256
+    return decisive
+
+
+def _never_set(name: str) -> bool:
+    """Return False: no option was set on purpose."""
+    return False
+
+
+def with_replayed_models(
+    inputs: RunInputs, was_set: Callable[[str], bool] = _never_set
+) -> RunInputs:
+    """Return the inputs with models and settings of the run that they replay, if they replay one.
+
+    Args:
+        inputs: Name the run, or none.
+        was_set: Returns whether an option was set on purpose, be it to its default.
+
+    Raises:
+        UserError: There is no such run, or the inputs name other models than it had.
+    """
+    config = inputs.config
+    run = config.execution.replay
+    if run is None:
+        return inputs
+    folder = RunFolder.open(run)
+    recorded = folder.read()["settings"]
+
+    options = config.options()
+    taken_over: dict[str, Any] = {}
+    for name in _TAKEN_BY_REPLAY:
+        default = CONFIG_FIELDS[name].default
+        before = recorded.get(RECORDED_NAMES.get(name, name), default)
+        is_chosen = options[name] != default or was_set(name)
+        if is_chosen and options[name] != before:
+            option = _option(name)
+            raise UserError(
+                f"--replay {run}: ran with {option} {before}, not {options[name]};"
+                f" leave {option} out"
+            )
+        taken_over[name] = before
+    return replace(inputs, config=config.with_options(replay=str(folder.path), **taken_over))
+
+
+def command_line(
+    inputs: RunInputs, command: str, program: str, command_options: Mapping[str, Any]
+) -> str:
+    """Return the command that does a run again.
+
+    Files stand there by their names, and addresses are left out: the line is shown to others.
+
+    Args:
+        inputs: What the run was started with.
+        command: "compile", "evaluate" or "train".
+        program: What is run.
+        command_options: The options of the command itself, e.g. {"split": "test"}.
+    """
+    if inputs.user_benchmark is not None:
+        return f"mempiler.{command} in Python, with examples"
+
+    config = inputs.config
+    shown_program = program if ":" in program else Path(program).name
+    words = ["mempiler", command, shown_program, "--benchmark", config.data.benchmark]
+    options = {**_decisive_options(config), **config.limits.as_dict(), **command_options}
+    for name, value in options.items():
+        words.extend(_option_words(name, value))
+    return shlex.join(words)
+
+
+def _decisive_options(config: RunConfig) -> dict[str, Any]:
+    """Return the options that decide the result and are not the defaults, but the benchmark."""
+    settings = config.data.benchmark_settings
+    options = {name: settings.pop(name) for name in ("metric", "categories") if name in settings}
+    options["benchmark_set"] = settings
+
+    for name, value in config.changed_options().items():
+        is_decisive = name not in FREE_ON_RESUME and name not in BENCHMARK_OPTIONS
+        if is_decisive and name not in ("benchmark", "repeat"):
+            options[name] = value
+    return options
+
+
+def _option_words(name: str, value: Any) -> list[str]:
+    """Return an option with its value as words of a command line; none if it is not set."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        values = [f"{key}={entry}" for key, entry in value.items()]
+    elif name in _FILE_OPTIONS:
+        values = [Path(value).name]
+    else:
+        values = [str(value)]
+
+    words: list[str] = []
+    for text in values:
+        words.extend([_option(name), text])
+    return words
+
+
+def _option(name: str) -> str:
+    """Return an option as the command line writes it."""
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,69 @@
+"""What is written down of a run: the parameters of its MLflow run, and the data in its manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..data.benchmark import Benchmark
+from ..data.dataset import Split
+from ..programs.program import MemoryProgram
+from .config import RunConfig
+
+
+def parameters(program: MemoryProgram, config: RunConfig, benchmark: Benchmark) -> dict[str, Any]:
+    """Return what MLflow logs of a run's settings."""
+    source = benchmark.source
+    models = config.models
+    embedder = program.method.embedder
+    logged: dict[str, Any] = {
+        "program": program.name,
+        "task": program.task.name,
+        "benchmark": benchmark.name,
+        "data": source.path,
+        "data_sha256": source.sha256,
+        "sample": source.sample,
+        "metric": benchmark.scorer.title,
+        "lm": models.task.name,
+        "prompt_lm": models.prompt.name or models.task.name,
+        "judge_lm": models.judge.name,
+    }
+    if models.answer.name:
+        logged["answer_lm"] = models.answer.name
+    logged["judge_hash"] = benchmark.scorer.judge_hash
+    for name, value in models.task.settings.items():
+        logged[f"lm.{name}"] = value
+    logged["embedder"] = embedder.name if embedder else None
+    if config.method.reranker:
+        logged["reranker"] = config.method.reranker
+    logged["adapter"] = config.method.adapter or program.adapter
+    logged["seed"] = config.data.seed
+    logged["threads"] = config.execution.threads
+    if config.execution.replay:
+        logged["replay"] = Path(config.execution.replay).name
+    for name, limit in config.limits.as_dict().items():
+        logged[f"limit.{name}"] = limit
+    for name, value in program.config.items():
+        logged[f"method.{name}"] = value
+    return logged
+
+
+def describe_data(benchmark: Benchmark, split: Split) -> dict[str, Any]:
+    """Return what a manifest says of the data: its file, metric, split and sizes."""
+    source = benchmark.source
+    description: dict[str, Any] = {
+        "name": benchmark.name,
+        "file": source.name,
+        "sha256": source.sha256,
+        "sample": source.sample,
+    }
+    if source.files:
+        description["files"] = list(source.files)
+    description["metric"] = benchmark.scorer.title
+    description["split_sha256"] = split.digest
+    description["sizes"] = {
+        "train": len(split.train),
+        "dev": len(split.dev),
+        "test": len(split.test),
+    }
+    return description

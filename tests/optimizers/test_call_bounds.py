@@ -1,0 +1,56 @@
+"""Optimizers ask no more, and no less, than their bounds say."""
+
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import build
+from mempiler.data.catalog import benchmark
+from mempiler.engines.embedders import embedder
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM, Metering
+from mempiler.engines.offline.engine import OfflineEngine
+from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.optimizers.compile import CompileConfig, compile_program, plan_job
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "labeled": {},
+    "knn": {},
+    "bootstrap": {"max_rounds": 2, "max_tries": 4},
+    "bootstrap-random": {"num_candidate_programs": 2, "max_tries": 4},
+    "mipro": {"num_candidates": 3, "num_trials": 4, "minibatch_size": 2, "max_tries": 4},
+    "copro": {"breadth": 3, "depth": 2},
+    "simba": {"bsize": 4, "num_candidates": 2, "max_steps": 2},
+    "gepa": {"max_metric_calls": 20},
+    "infer-rules": {"num_candidates": 2, "max_tries": 4},
+    "better-together": {"strategy": "bootstrap -> labeled"},
+}
+
+
+def test_the_bounds_of_every_optimizer_of_prompts_are_tested() -> None:
+    assert set(SETTINGS) == set(OPTIMIZERS) - {"finetune"}
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_calls_lie_within_the_bounds(name: str, threshold: float) -> None:
+    locomo = benchmark("locomo")
+    # The method `turn-rag` writes and recalls without a model, and answers with one call.
+    program = build("turn-rag", embedder=embedder())
+    questions = [example for example in locomo.examples if locomo.in_headline(example)][:12]
+    config = CompileConfig(name, settings=SETTINGS[name], threads=2, threshold=threshold)
+    meter = Meter()
+
+    def model(role: Any) -> MeteredLM:
+        return MeteredLM("offline/x", Metering(meter, role), engine=OfflineEngine(), cache=False)
+
+    with dspy.context(lm=model("task"), disable_history=True, trace=None):
+        prompt_lm = model("prompt")
+        job = plan_job(program, locomo, questions, config, prompt_lm)
+        bounds = config.make_optimizer().call_bounds(job)
+        compile_program(program, locomo, questions, config, prompt_lm)
+
+    calls = meter.read().calls
+    assert bounds is not None
+    assert bounds.answers.low <= calls["task"] <= bounds.answers.high
+    assert bounds.proposals.low <= calls["prompt"] <= bounds.proposals.high
