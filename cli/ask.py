@@ -39,7 +39,9 @@ class _RecalledEntry:
 @click.command("ask")
 @click.argument("program", type=click.Path())
 @click.argument("question")
-@click.option("--history", "file", type=click.Path(), help="JSON: a history or chat messages")
+@click.option(
+    "--history", "history_file", type=click.Path(), help="JSON: a history or chat messages"
+)
 @STORE
 @USER
 @TENANT
@@ -49,7 +51,7 @@ class _RecalledEntry:
 def command(
     program: str,
     question: str,
-    file: str | None,
+    history_file: str | None,
     store: str | None,
     user: str | None,
     tenant: str,
@@ -65,9 +67,9 @@ def command(
     from ..engines.model_checks import endpoint_errors
     from ..records import History
 
-    if (file is None) == (user is None):
+    if (history_file is None) == (user is None):
         raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
-    history = None if file is None else History.load(file)
+    history = None if history_file is None else History.load(history_file)
     memory_program, lm_name, lm = open_asked(program, options)
     task = memory_program.task
     if task.inputs != ("question",):
