@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import dspy
+from typing import TYPE_CHECKING, Any
 
 from .call_bounds import NOTHING, Range
-from .demo_lengths import DemoLimits
-from .demos import DemoBuilder, DemoExample, question_of
-from .job import OptimizerJob
+from .demo_limits import DemoLimits
+
+if TYPE_CHECKING:
+    import dspy
+
+    from .demos import DemoExample
+    from .job import OptimizerJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,8 @@ def prepare_bootstrapping(
         settings: The settings of the optimizer.
         view: The form of the metric that the optimizer takes.
     """
+    from .demos import DemoBuilder
+
     max_tries = settings.max_tries
     builder = DemoBuilder(job, settings)
     labeled_demos = min(settings.max_labeled_demos, max_tries)
@@ -80,6 +84,8 @@ def _questions_without_demo(
     examples: Sequence[dspy.Example], demos: Sequence[DemoExample]
 ) -> list[DemoExample]:
     """Return the training questions of which no demo was made, as questions to try."""
+    from .demos import DemoExample, question_of
+
     ids_with_demo = {id(question_of(demo)) for demo in demos}
     questions: list[DemoExample] = []
     for example in examples:
