@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from ..errors import UserError
+from .option_values import AskingOptions
 from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store
-from .printing import report
+from .printing import print_result
+
+if TYPE_CHECKING:
+    from ..records import Hit, Item, Turn
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A turn that a recalled entry rests on."""
+
+    id: str
+    line: str
+    """The turn as prompts show it."""
+
+
+@dataclass(frozen=True)
+class _RecalledEntry:
+    """An entry of the memory that was recalled for the question."""
+
+    id: str
+    text: str
+    score: float
+    sources: tuple[_Source, ...]
 
 
 @click.command("ask")
 @click.argument("program", type=click.Path())
 @click.argument("question")
-@click.option("--history", "file", type=click.Path(), help="JSON: a history or chat messages")
+@click.option(
+    "--history", "history_file", type=click.Path(), help="JSON: a history or chat messages"
+)
 @STORE
 @USER
 @TENANT
 @click.option("--why", is_flag=True, help="show the recalled items and the turns they come from")
 @JSON
 @asking_options
-def command(program: str, question: str, file: str | None, why: bool, **given: Any) -> None:
+def command(
+    program: str,
+    question: str,
+    history_file: str | None,
+    store: str | None,
+    user: str | None,
+    tenant: str,
+    why: bool,
+    **options: Unpack[AskingOptions],
+) -> None:
     """Ask PROGRAM a QUESTION about the history in a file, or about a stored memory.
 
     PROGRAM is a saved program: its folder, or models:/NAME@ALIAS.
@@ -31,35 +67,54 @@ def command(program: str, question: str, file: str | None, why: bool, **given: A
     from ..engines.model_checks import endpoint_errors
     from ..records import History
 
-    store, user, tenant = (given.pop(name) for name in ("store", "user", "tenant"))
-    if (file is None) == (user is None):
+    if (history_file is None) == (user is None):
         raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
-    history = History.load(file) if file is not None else None
-    loaded, name, model = open_asked(program, given)
-    if loaded.task.inputs != ("question",):
-        raise UserError(f"{program}: its task {loaded.task.name} does not answer questions")
-    with endpoint_errors(), dspy.context(lm=model, trace=None, disable_history=True):
+    history = None if history_file is None else History.load(history_file)
+    memory_program, lm_name, lm = open_asked(program, options)
+    task = memory_program.task
+    if task.inputs != ("question",):
+        raise UserError(f"{program}: its task {task.name} does not answer questions")
+
+    with endpoint_errors(), dspy.context(lm=lm, trace=None, disable_history=True):
         if history is not None:
-            prediction, turns = loaded(history=history, question=question), history.turns
+            prediction = memory_program(history=history, question=question)
+            turns = history.turns
         else:
-            with open_store(store) as opened:
-                memory = loaded.memory(opened, user, tenant)
+            assert user is not None
+            with open_store(store) as opened_store:
+                memory = memory_program.memory(opened_store, user, tenant)
                 if memory.status() is None:
-                    raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+                    url = opened_store.url
+                    raise UserError(
+                        f"no user {user!r} in {url}; `mempiler memories list` shows all"
+                    )
                 prediction = memory.ask(question)
-                turns = opened.items.turns(memory.owner, prediction.context.sources)
-    hits = [
-        {
-            "id": hit.id,
-            "text": hit.text,
-            "score": round(hit.score, 4),
-            "sources": [{"id": id, "line": turns[id][0].line(turns[id][1].time)} for id in hit.sources if id in turns],
-        }
-        for hit in prediction.context.hits
-    ]
-    lines = [str(prediction.answer)]
-    lines += ["\nrecalled, best first, with the turns each rests on:"] if why else []
-    for hit in hits if why else ():
-        lines.append(f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}")
-        lines += [f"         from {each['line']}" for each in hit["sources"] if each["id"] != hit["id"]]
-    report({"answer": str(prediction.answer), "lm": name, "why": hits}, lines)
+                turns = opened_store.items.turns(memory.owner, prediction.context.sources)
+
+    answer = str(prediction.answer)
+    entries = [_recalled_entry(hit, turns) for hit in prediction.context.hits]
+    result = {"answer": answer, "lm": lm_name, "why": [asdict(entry) for entry in entries]}
+    lines = [answer]
+    if why:
+        lines.extend(_recall_lines(entries))
+    print_result(result, lines)
+
+
+def _recalled_entry(hit: Hit, turns: Mapping[str, tuple[Turn, Item]]) -> _RecalledEntry:
+    """Return a recalled entry with those of its turns that are known."""
+    sources: list[_Source] = []
+    for turn_id in hit.sources:
+        if turn_id in turns:
+            turn, item = turns[turn_id]
+            sources.append(_Source(turn_id, turn.line(item.time)))
+    return _RecalledEntry(hit.id, hit.text, round(hit.score, 4), tuple(sources))
+
+
+def _recall_lines(entries: Sequence[_RecalledEntry]) -> Iterator[str]:
+    """Yield recalled entries, each followed by the other turns that it rests on."""
+    yield "\nrecalled, best first, with the turns each rests on:"
+    for entry in entries:
+        yield f"  {entry.score:.3f}  [{entry.id}] {entry.text}"
+        for source in entry.sources:
+            if source.id != entry.id:
+                yield f"         from {source.line}"

@@ -9,11 +9,12 @@ import click
 from ..runs.setting_pairs import parse_settings
 from .config import FileOption
 from .options import ANSWERING, JSON, PLAN, run_options, take_run_options
-from .printing import report, show_plan
+from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
 
 if TYPE_CHECKING:
+    from ..programs.staging import Stage
     from ..runs.compile import CompileResult
 
 
@@ -61,10 +62,10 @@ if TYPE_CHECKING:
 def command(
     program: str,
     planned: bool,
-    optimizer: str,
-    stage: Any,
-    optimizer_set: tuple[str, ...],
     metric: str | None,
+    optimizer: str,
+    stage: Stage,
+    optimizer_set: tuple[str, ...],
     out: str | None,
     force: bool,
     **values: Any,
@@ -79,18 +80,18 @@ def command(
     """
     from ..runs import api
 
-    settings = parse_settings(optimizer_set)
+    optimizer_settings = parse_settings(optimizer_set)
     options = take_run_options(values)
     if planned:
         plan = api.plan(
             program,
             metric=metric,
             optimizer=optimizer,
-            optimizer_set=settings,
             stage=stage,
+            optimizer_set=optimizer_settings,
             **options,
         )
-        show_plan(plan)
+        print_plan(plan)
         return
 
     with quiet_output():
@@ -98,13 +99,13 @@ def command(
             program,
             metric=metric,
             optimizer=optimizer,
-            optimizer_set=settings,
             stage=stage,
+            optimizer_set=optimizer_settings,
             out=out,
             force=force,
             **options,
         )
-    report(result.to_dict(), run_lines(result.run, *_outcome_lines(result)))
+    print_result(result.to_dict(), run_lines(result.run, *_outcome_lines(result)))
     result.refuse_broken()
 
 
@@ -115,11 +116,10 @@ def _outcome_lines(result: CompileResult) -> list[str]:
         lines.append(f"trained model: {result.model}")
     if result.stopped:
         lines.append(f"stopped by a limit: {result.stopped}; --resume {result.run.name} goes on")
-    saved = f"program: {result.folder}"
+
+    program_line = f"program: {result.folder}"
     if result.untouched_out is not None:
-        saved += (
-            f" (the original); {result.untouched_out} holds another program,"
-            " which was left as it is"
-        )
-    lines.append(saved)
+        old_program = f"{result.untouched_out} holds another program, which was left as it is"
+        program_line += f" (the original); {old_program}"
+    lines.append(program_line)
     return lines

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ..runs.setting_pairs import parse_settings
 from .options import ANSWERING, JSON, make_inputs, run_options
-from .printing import report
+from .printing import print_result
+
+if TYPE_CHECKING:
+    from ..runs.evaluate import Part
 
 _WITHOUT = (
     *ANSWERING,
@@ -29,7 +32,7 @@ _WITHOUT = (
     "resume",
     "replay",
 )
-"""Options of a run that no exported environment keeps."""
+"""Options of a run that no exported environment keeps; the command does not have them."""
 
 
 @click.command("export")
@@ -37,26 +40,45 @@ _WITHOUT = (
 @click.argument("method")
 @run_options(without=_WITHOUT)
 @JSON
-@click.option("--split", "part", type=click.Choice(["train", "dev", "test", "all"]), default="train")
-@click.option("--sessions", type=click.IntRange(1), help="most sessions of a history that are written [default: all]")
-@click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
-@click.option("--out", type=click.Path(), required=True, help="a new or empty folder")
-def command(kind: Any, method: str, **values: Any) -> None:
+@click.option(
+    "--split", "part", type=click.Choice(["train", "dev", "test", "all"]), default="train"
+)
+@click.option(
+    "--sessions",
+    type=click.IntRange(1),
+    help="most sessions of a history that are written [default: all]",
+)
+@click.option("--reward-set", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="a new or empty folder")
+def command(
+    kind: Literal["verifiers"],
+    method: str,
+    part: Part,
+    sessions: int | None,
+    reward_set: tuple[str, ...],
+    out: Path,
+    **values: Any,
+) -> None:
     """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers.
 
-    The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
-    from.
+    The model that is trained is named there. --lm names one that stays as it is: it answers the
+    questions rewards come from.
     """
     from ..runs.announce import announce
     from ..runs.exports.environment import Export, write
     from ..runs.program_address import pin_address
 
-    own = {name: values.pop(name) for name in ("part", "sessions")}
-    out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
+    reward = parse_settings(reward_set)
     inputs = make_inputs(values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pin_address(method)
-    written = write(Export.of(method, inputs, reward=rewards, **own), out)
-    announce(inputs, method, own["part"])
-    use = f"pip install -e {written['folder']}; vf-eval {str(written['name']).replace('_', '-')} ..."
-    report(written, [f"{written['folder']}: {written['histories']} histories", use])
+    export = Export.of(method, inputs, reward=reward, part=part, sessions=sessions)
+    package = write(export, out)
+    announce(inputs, method, part)
 
+    folder = package["folder"]
+    environment_name = str(package["name"]).replace("_", "-")
+    lines = [
+        f"{folder}: {package['histories']} histories",
+        f"pip install -e {folder}; vf-eval {environment_name} ...",
+    ]
+    print_result(package, lines)

@@ -1,18 +1,27 @@
-"""`mempiler list`: the names that commands take."""
+"""`mempiler list`: the names that commands take.
+
+Nothing of anybody else's package is imported to be listed.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import UserError
+from ..runs.console import table
 from .config import hidden_settings
 from .options import JSON
-from .printing import report, table
+from .printing import print_result
 
-KINDS = ("methods", "benchmarks", "optimizers", "adapters", "embedders", "weights", "systems", "settings")
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from rich.console import RenderableType
+
 ADAPTERS = {
     "auto": "answers held to a JSON schema where the endpoint can, else chat",
     "chat": "fields under headings; a malformed answer is asked for once more, with the error",
@@ -26,8 +35,114 @@ EMBEDDERS = {
 }
 
 
+def _describe_methods() -> dict[str, str]:
+    from ..programs.names import METHODS, POLICIES, plugins
+
+    summaries = {name: method.summary for name, method in METHODS.items()}
+    for name, policy in POLICIES.items():
+        summaries[f"{name}+METHOD"] = policy.summary
+    return {**summaries, **_describe_plugins(plugins())}
+
+
+def _describe_benchmarks() -> dict[str, str]:
+    from ..data.catalog import BENCHMARKS, plugins
+
+    descriptions: dict[str, str] = {}
+    for name, (description, _) in sorted(BENCHMARKS.items()):
+        descriptions[name] = description
+    return {**descriptions, **_describe_plugins(plugins())}
+
+
+def _describe_plugins(plugins: Mapping[str, EntryPoint]) -> dict[str, str]:
+    """Return, by the names that other packages add, the package of each."""
+    descriptions: dict[str, str] = {}
+    for name, entry_point in plugins.items():
+        package = entry_point.dist.name if entry_point.dist else entry_point.module
+        descriptions[name] = f"of the package {package}"
+    return descriptions
+
+
+def _describe_optimizers() -> dict[str, str]:
+    from ..optimizers.catalog import OPTIMIZERS
+
+    descriptions: dict[str, str] = {}
+    for name, optimizer in OPTIMIZERS.items():
+        descriptions[name] = (
+            f"{optimizer.changes_in_program}; needs: {optimizer.needs_description}; "
+            f"cost: {optimizer.cost_description}"
+        )
+    return descriptions
+
+
+def _describe_adapters() -> dict[str, str]:
+    return ADAPTERS
+
+
+def _describe_embedders() -> dict[str, str]:
+    from ..engines.weights import WEIGHTS
+
+    descriptions: dict[str, str] = {}
+    for name, description in EMBEDDERS.items():
+        descriptions[name] = description
+        weights = WEIGHTS.get(name)
+        if weights is not None and not weights.is_stored:
+            descriptions[name] += f"; run: mempiler fetch {name}"
+    return descriptions
+
+
+def _describe_weights() -> dict[str, str]:
+    from ..engines.weights import WEIGHTS
+
+    descriptions: dict[str, str] = {}
+    for name, weights in WEIGHTS.items():
+        place = f"at {weights.path}" if weights.is_stored else f"run: mempiler fetch {name}"
+        descriptions[name] = (
+            f"{weights.option}: {weights.kind}, {weights.size / 1e6:.0f} MB, {weights.licence}, "
+            f"of {weights.repository}; {place}"
+        )
+    return descriptions
+
+
+def _describe_systems() -> dict[str, str]:
+    from ..systems.catalog import SYSTEMS
+
+    descriptions: dict[str, str] = {}
+    for name, system in SYSTEMS.items():
+        environment = system.environment
+        place = f"run: mempiler fetch system:{name}"
+        if environment.is_installed:
+            place = f"at {environment.path}"
+        descriptions[name] = f"{system.what}; {place}"
+    return descriptions
+
+
+def _describe_settings() -> dict[str, str]:
+    """Return the options that the help of `compile` and `train` leaves out."""
+    from .compile import command as compile_command
+    from .train import command as train_command
+
+    descriptions: dict[str, str] = {}
+    for name, description in hidden_settings(train_command).items():
+        descriptions[name] = f"{description} (train)"
+    # An option of both commands is described as one of `compile`.
+    return {**descriptions, **hidden_settings(compile_command)}
+
+
+_DESCRIBE: dict[str, Callable[[], dict[str, str]]] = {
+    "methods": _describe_methods,
+    "benchmarks": _describe_benchmarks,
+    "optimizers": _describe_optimizers,
+    "adapters": _describe_adapters,
+    "embedders": _describe_embedders,
+    "weights": _describe_weights,
+    "systems": _describe_systems,
+    "settings": _describe_settings,
+}
+"""Functions that return the names of a kind, with a description of each."""
+
+
 @click.command("list")
-@click.argument("kind", required=False, type=click.Choice(KINDS))
+@click.argument("kind", required=False, type=click.Choice(list(_DESCRIBE)))
 @click.argument("name", required=False)
 @JSON
 def command(kind: str | None, name: str | None) -> None:
@@ -38,59 +153,31 @@ def command(kind: str | None, name: str | None) -> None:
     if name is not None:
         _list_optimizer(kind, name)
         return
-    chosen = {each: _listed(each) for each in KINDS if kind == each or (kind is None and each != "settings")}
-    more = ["module:Class is accepted wherever a method name is"] if kind in (None, "methods") else []
-    report(chosen, [*(table((name, ""), entries.items()) for name, entries in chosen.items()), *more])
 
+    if kind is not None:
+        kinds = [kind]
+    else:
+        # Settings are options, not names: they are listed only where they are asked for.
+        kinds = [known_kind for known_kind in _DESCRIBE if known_kind != "settings"]
+    descriptions_by_kind = {kind_name: _DESCRIBE[kind_name]() for kind_name in kinds}
 
-def _listed(kind: str) -> dict[str, str]:
-    """What there is of a kind; nothing of a package of somebody else's is imported to be listed."""
-    from ..data import catalog as benchmarks
-    from ..engines.weights import WEIGHTS
-    from ..programs import names as methods
-    from ..systems.catalog import SYSTEMS
-
-    if kind == "settings":
-        from . import compile, train
-
-        of_training = {name: f"{told} (train)" for name, told in hidden_settings(train.command).items()}
-        return of_training | hidden_settings(compile.command)
-    if kind == "optimizers":
-        # Imported for this kind alone, since they import DSPy.
-        from ..optimizers.catalog import OPTIMIZERS
-
-        return {
-            name: f"{entry.changes_in_program}; needs: {entry.needs_description}; cost: {entry.cost_description}"
-            for name, entry in OPTIMIZERS.items()
-        }
-    missing = {name: f"run: mempiler fetch {name}" for name, each in WEIGHTS.items() if not each.is_stored}
-    installed = {"methods": methods.plugins, "benchmarks": benchmarks.plugins}.get(kind, dict)()
-    found: dict[str, Any] = {
-        "methods": {name: entry.summary for name, entry in methods.METHODS.items()}
-        | {f"{name}+METHOD": entry.summary for name, entry in methods.POLICIES.items()},
-        "benchmarks": {name: entry[0] for name, entry in sorted(benchmarks.BENCHMARKS.items())},
-        "adapters": ADAPTERS,
-        "embedders": {name: "; ".join(filter(None, (told, missing.get(name)))) for name, told in EMBEDDERS.items()},
-        "weights": {
-            name: f"{each.option}: {each.kind}, {each.size / 1e6:.0f} MB, {each.licence}, of {each.repository}; "
-            + missing.get(name, f"at {each.path}")
-            for name, each in WEIGHTS.items()
-        },
-        "systems": {
-            name: f"{each.what}; "
-            + (f"at {each.environment.path}" if each.environment.is_installed else f"run: mempiler fetch system:{name}")
-            for name, each in SYSTEMS.items()
-        },
-    }
-    packages = {name: each.dist.name if each.dist else each.module for name, each in installed.items()}
-    return found[kind] | {name: f"of the package {package}" for name, package in packages.items()}
+    lines: list[RenderableType] = []
+    for kind_name, descriptions in descriptions_by_kind.items():
+        lines.append(table((kind_name, ""), descriptions.items()))
+    if "methods" in descriptions_by_kind:
+        lines.append("module:Class is accepted wherever a method name is")
+    print_result(descriptions_by_kind, lines)
 
 
 def _list_optimizer(kind: str | None, name: str) -> None:
+    """Print the settings of an optimizer with their defaults."""
     from ..optimizers.catalog import optimizer_class_of
 
     if kind != "optimizers":
-        raise UserError(f"{kind} {name}: settings are listed of optimizers alone; leave {name} out")
-    found = optimizer_class_of(name).default_settings()
-    rows = [(key, json.dumps(value)) for key, value in found.items()]
-    report(found, [table(("name", "default"), rows, f"{name}: --optimizer-set NAME=VALUE")])
+        problem = f"{kind} {name}: settings are listed of optimizers alone"
+        raise UserError(f"{problem}; leave {name} out")
+
+    defaults = optimizer_class_of(name).default_settings()
+    rows = [(setting, json.dumps(default)) for setting, default in defaults.items()]
+    title = f"{name}: --optimizer-set NAME=VALUE"
+    print_result(defaults, [table(("name", "default"), rows, title)])

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import click
 
+from .option_values import AskingOptions
 from .options import STORE, TENANT, asking_options, open_asked, open_store
+
+if TYPE_CHECKING:
+    from ..serving.user_memory import UserMemory
+
+ResultT = TypeVar("ResultT")
 
 
 @click.command("mcp")
@@ -16,21 +22,28 @@ from .options import STORE, TENANT, asking_options, open_asked, open_store
 @click.option("--user", required=True, help="the user whose memory the agent gets, and no other")
 @TENANT
 @asking_options
-def command(program: str, store: str | None, user: str, tenant: str, **asking: Any) -> None:
-    """Give an agent the memory of --user as tools of MCP, on standard input and output, until the agent leaves.
+def command(
+    program: str, store: str | None, user: str, tenant: str, **options: Unpack[AskingOptions]
+) -> None:
+    """Give an agent the memory of --user as tools of MCP, over standard input and output.
 
-    PROGRAM is a saved program: its folder, or models:/NAME@ALIAS. Needs the extra `mcp`.
+    The command ends when the agent leaves. PROGRAM is a saved program: its folder, or
+    models:/NAME@ALIAS. Needs the extra `mcp`.
     """
     import anyio
     import anyio.to_thread
 
     from ..serving.mcp import memory_tools
 
-    loaded, _, model = open_asked(program, asking)
-    with open_store(store, make=True) as opened:
-        memory = loaded.memory(opened, user, tenant, model)
+    memory_program, _, lm = open_asked(program, options)
+    with open_store(store, make=True) as opened_store:
+        memory: UserMemory = memory_program.memory(opened_store, user, tenant, lm)
 
-        async def work(_: object, call: Callable[[Any], Any]) -> Any:
+        async def call_with_memory(
+            _request: object, call: Callable[[UserMemory], ResultT]
+        ) -> ResultT:
+            """Call the function of a tool with the memory, in a thread."""
             return await anyio.to_thread.run_sync(call, memory)
 
-        anyio.run(memory_tools(work).run_stdio_async)
+        server = memory_tools(call_with_memory)
+        anyio.run(server.run_stdio_async)

@@ -1,4 +1,4 @@
-"""Keep standard output for results while a command runs, and show how far the run is on standard error."""
+"""Keep standard output for results while a command runs; show progress on standard error."""
 
 from __future__ import annotations
 
@@ -21,27 +21,36 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(
-    limits: Limits | None = None, console: Console | None = None, seconds_between_lines: float = 60.0
+    limits: Limits | None = None,
+    console: Console | None = None,
+    seconds_between_lines: float = 60.0,
 ) -> Iterator[tuple[StartPhase, Meter]]:
-    """Show the progress of a run as `runs.progress.run_progress` does, and keep standard output for its result."""
+    """Show the progress of a run, and keep standard output for its result.
+
+    Arguments and what is yielded are those of `runs.progress.run_progress`.
+    """
     from ..runs.progress import run_progress
 
-    with quiet_output(), run_progress(limits, console, seconds_between_lines) as shown:
-        yield shown
+    with (
+        quiet_output(),
+        run_progress(limits, console, seconds_between_lines) as (start_phase, meter),
+    ):
+        yield start_phase, meter
 
 
 @contextmanager
 def quiet_output() -> Iterator[None]:
-    """Keep what programs and optimizers print, and what DSPy logs of every failed call, away from standard output.
+    """Keep what programs, optimizers and DSPy print away from standard output in the block.
 
-    In a terminal, lines that they print go to standard error; elsewhere they are dropped. A dead endpoint is still told
-    in one line at the end.
+    In a terminal, lines that programs and optimizers print go to standard error; elsewhere they are
+    dropped. What DSPy logs of every failed call is dropped: the command itself reports an endpoint
+    that fails, in one line at the end.
     """
     logger = logging.getLogger("dspy")
     level = logger.level
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        printed = _WholeLines() if sys.stderr.isatty() else nowhere
-        with redirect_stdout(printed):
+    with Path(os.devnull).open("w", encoding="utf-8") as null_device:
+        target = _WholeLines() if sys.stderr.isatty() else null_device
+        with redirect_stdout(target):
             logger.setLevel(logging.CRITICAL)
             try:
                 yield
@@ -50,15 +59,17 @@ def quiet_output() -> Iterator[None]:
 
 
 class _WholeLines(io.TextIOBase):
-    """Writes whole lines to standard error, without those that draw progress bars of DSPy's."""
+    """Writes whole lines to standard error, except those that draw DSPy's progress bars."""
 
     def __init__(self) -> None:
-        self._unfinished = ""
+        self._unfinished_line = ""
 
     def write(self, text: str, /) -> int:
-        *lines, self._unfinished = f"{self._unfinished}{text}".split("\n")
+        lines = f"{self._unfinished_line}{text}".split("\n")
+        self._unfinished_line = lines.pop()
         for line in lines:
-            # A carriage return draws over the line before: a bar, beside ours.
+            # A line with a carriage return is drawn over the line before, like a progress bar. It
+            # would spoil our own bars.
             if "\r" not in line:
                 sys.stderr.write(f"{line}\n")
         return len(text)

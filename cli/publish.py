@@ -1,4 +1,4 @@
-"""`mempiler publish`: puts a saved program into MLflow's model registry, or on the Hugging Face hub."""
+"""`mempiler publish`: put a saved program into MLflow's registry, or on Hugging Face's hub."""
 
 from __future__ import annotations
 
@@ -8,47 +8,85 @@ import click
 
 from ..errors import UserError
 from .options import ALLOW_CODE, JSON
-from .printing import report
+from .printing import print_result
 
 
 @click.command("publish")
 @click.argument("program", type=click.Path())
 @click.argument("address")
-@click.option("--min-n", type=click.IntRange(1), help="fewer dev questions tell nothing [default: as it was compiled]")
+@click.option(
+    "--min-n",
+    type=click.IntRange(1),
+    help="fewer dev questions tell nothing [default: as it was compiled]",
+)
 @click.option("--force", is_flag=True, help="register it whatever the gate says")
 @click.option("--private", is_flag=True, help="make a new repository of the hub private")
 @JSON
 @ALLOW_CODE
-def command(program: str, address: str, min_n: int | None, force: bool, private: bool, allow_code: bool) -> None:
-    """Publish PROGRAM (the folder of a saved program, or its address) as ADDRESS: models:/NAME[@ALIAS] or hf://OWNER/NAME.
+def command(
+    program: str, address: str, min_n: int | None, force: bool, private: bool, allow_code: bool
+) -> None:
+    """Publish PROGRAM as ADDRESS: models:/NAME[@ALIAS] or hf://OWNER/NAME.
 
-    MLflow's registry gets a version of the model NAME. It is refused without a score on dev questions, and unless it is
-    significantly better there than what the alias names, which points to this program from then on. MLflow can serve
-    it.
+    PROGRAM is the folder of a saved program, or its address.
 
-    The hub gets only JSON files: prompts, demos, manifest. It needs a token: HF_TOKEN, or `hf auth login`.
+    MLflow's registry gets a version of the model NAME. It is refused without a score on dev
+    questions, and unless it is significantly better there than what the alias names, which points
+    to this program from then on. MLflow can serve it.
+
+    The hub gets only JSON files: prompts, demos, manifest. It needs a token: HF_TOKEN, or `hf auth
+    login`.
 
     The address then stands for the program wherever a program folder does.
     """
     from ..runs.hub import HUB_PREFIX
     from ..runs.model_registry import REGISTRY_PREFIX
-    from ..runs.program_address import program_folder
-    from ..runs.publish import push, register
 
     if address.startswith(REGISTRY_PREFIX):
         if private:
             raise UserError(f"{address}: --private is for a repository of the hub")
         name, _, alias = address.removeprefix(REGISTRY_PREFIX).partition("@")
-        done = register(program, name, alias or None, force, allow_code, min_n)
-        uri = shlex.quote(str(done.summary()["tracking_uri"]))
-        what = "version" if done.is_new else "this program was there already: version"
-        serve = f"MLFLOW_TRACKING_URI={uri} mlflow models serve -m {shlex.quote(done.address)} --env-manager local"
-        told = f"{what} {done.version} of {name}: {done.address}", f"gate: {done.gate}", f"to serve it: {serve}"
-        report(done.summary(), told)
+        _register(program, name, alias or None, force, allow_code, min_n)
     elif address.startswith(HUB_PREFIX):
         if min_n is not None or force:
-            raise UserError(f"{address}: --min-n and --force are for the gate of a registered model")
-        pushed = push(program_folder(program) or program, address, private)
-        report({"address": pushed}, [f"published: {pushed}"])
+            problem = "--min-n and --force are for the gate of a registered model"
+            raise UserError(f"{address}: {problem}")
+        _push_to_hub(program, address, private)
     else:
-        raise UserError(f"{address!r} is no address to publish to; write models:/NAME@ALIAS or hf://OWNER/NAME")
+        fix = "write models:/NAME@ALIAS or hf://OWNER/NAME"
+        raise UserError(f"{address!r} is no address to publish to; {fix}")
+
+
+def _register(
+    program: str,
+    name: str,
+    alias: str | None,
+    force: bool,
+    allow_code: bool,
+    min_n: int | None,
+) -> None:
+    """Register a program in MLflow's registry, and print its version and how to serve it."""
+    from ..runs.publish import register
+
+    registered = register(program, name, alias, force, allow_code, min_n)
+    summary = registered.summary()
+
+    version_line = f"version {registered.version} of {name}: {registered.address}"
+    if not registered.is_new:
+        version_line = f"this program was there already: {version_line}"
+    serve_command = (
+        f"MLFLOW_TRACKING_URI={shlex.quote(str(summary['tracking_uri']))} "
+        f"mlflow models serve -m {shlex.quote(registered.address)} --env-manager local"
+    )
+    lines = [version_line, f"gate: {registered.gate}", f"to serve it: {serve_command}"]
+    print_result(summary, lines)
+
+
+def _push_to_hub(program: str, address: str, private: bool) -> None:
+    """Put a program on the hub, and print its address with the commit."""
+    from ..runs.program_address import program_folder
+    from ..runs.publish import push
+
+    folder = program_folder(program) or program
+    address_of_commit = push(folder, address, private)
+    print_result({"address": address_of_commit}, [f"published: {address_of_commit}"])

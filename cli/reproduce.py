@@ -1,9 +1,10 @@
-"""`mempiler reproduce`: prints a paper's tables, and ours with its numbers beside them."""
+"""`mempiler reproduce`: run a paper's variants, and print the paper's tables and ours."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ import click
 from ..errors import UserError
 from ..runs.console import format_estimate, table
 from .options import JSON, PLAN, make_inputs, run_options
-from .printing import report, show_plan
+from .printing import print_plan, print_result
 from .progress import progress
 from .training import chosen_training, follow_first_process, training_options
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..runs.statistics import Difference
 
 _WITHOUT = (
-    # What a paper itself says, or has for each benchmark.
+    # What the paper decides, or what this command has in a form of its own.
     "benchmark",
     "data",
     "metric",
@@ -41,23 +42,33 @@ _WITHOUT = (
 
 @click.command("reproduce")
 @click.argument("paper")
-@click.option("--section", "sections", multiple=True, metavar="NAME", help="run this section alone; may be repeated")
+@click.option(
+    "--section",
+    "section_names",
+    multiple=True,
+    metavar="NAME",
+    help="run this section alone; may be repeated",
+)
 @click.option(
     "--data",
-    "named",
+    "data_files",
     multiple=True,
     metavar="[BENCHMARK=]FILE",
     help="a benchmark's file [default: a bundled sample]",
 )
-@click.option("--seeds", type=click.IntRange(1), help="repetitions; cells show mean and spread [default: the paper's]")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    help="repetitions; cells show mean and spread [default: the paper's]",
+)
 @run_options(without=_WITHOUT)
 @training_options
 @PLAN
 @JSON
 def command(
     paper: str,
-    sections: tuple[str, ...],
-    named: tuple[str, ...],
+    section_names: tuple[str, ...],
+    data_files: tuple[str, ...],
     seeds: int | None,
     planned: bool,
     train_set: tuple[str, ...],
@@ -66,9 +77,9 @@ def command(
 ) -> None:
     """Run the sections of PAPER on its benchmarks, and print its tables and ours.
 
-    Without --judge-lm a metric without a judge stands in where the benchmark has one, and there are no win rates.
-    Trainings are rewarded by the answers of --answer-lm, or of the model that --train-set answer_lm=NAME names.
-    Several processes: `torchrun -m mempiler reproduce ...`.
+    Without --judge-lm a metric without a judge stands in where the benchmark has one, and there are
+    no win rates. Trainings are rewarded by the answers of --answer-lm, or of the model that
+    --train-set answer_lm=NAME names. Several processes: `torchrun -m mempiler reproduce ...`.
     """
     from ..engines.local import processes
     from ..runs.announce import announce_models
@@ -77,137 +88,258 @@ def command(
     from ..runs.papers.reproduction import reproduce
     from ..runs.papers.sections import Selection, plan_paper
     from ..runs.papers.trainings import TrainingChoices
-    from ..runs.results import raise_if_unanswered, refuse_broken
 
     follow_first_process(planned, many=True)
-    found = read_paper(paper)
+    paper_to_run = read_paper(paper)
     choices = TrainingChoices(chosen_training(train_set, trainer))
-    plain, files = _files(found, named)
-    config = make_inputs({**values, "benchmark": "", "data": plain}).config
-    chosen = found.select_sections(sections)
-    selection = Selection(sections, files, seeds, choices)
-    announce_models(RunInputs(config.with_options(benchmark=chosen[0].benchmark)), ", ".join(named) or "bundled sample")
+    files = _parse_data_files(paper_to_run, data_files)
+    config = make_inputs({**values, "benchmark": "", "data": files.default}).config
+
+    selection = Selection(section_names, files.by_benchmark, seeds, choices)
+
+    first_section = paper_to_run.select_sections(section_names)[0]
+    announced_config = config.with_options(benchmark=first_section.benchmark)
+    announce_models(RunInputs(announced_config), ", ".join(data_files) or "bundled sample")
     if planned:
-        return show_plan(*plan_paper(found, config, selection))
-    with progress(config.limits) as (note, meter):
-        made = reproduce(found, config, selection, note, meter)
-    # After an error they end with this process, by torchrun.
+        plan, notes = plan_paper(paper_to_run, config, selection)
+        print_plan(plan, notes)
+        return
+
+    with progress(config.limits) as (start_phase, meter):
+        reproduction = reproduce(paper_to_run, config, selection, start_phase, meter)
+    # After an error torchrun ends the other processes, together with this one.
     processes.dismiss()
-    report(made.summary(), _lines(made, whole=not sections))
-    rows = [row for found in made.sections for row in found.rows]
-    for row in rows:
-        for each, run in zip(row.evaluations, row.runs, strict=True):
-            refuse_broken(each, run.name)
-    evaluations = [each for row in rows for each in row.evaluations]
-    raise_if_unanswered(evaluations, made.stopped, made.run.name)
-    if made.failed:
+
+    lines = _reproduction_lines(reproduction, is_whole=not section_names)
+    print_result(reproduction.summary(), lines)
+    _refuse_broken_runs(reproduction)
+    if reproduction.failed:
         sys.exit(1)
 
 
-def _files(paper: Paper, data: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:
-    """The file without a benchmark's name before it, of which there is at most one, and the others by benchmark."""
-    names = {part for each in paper.sections for part in (each.benchmark, each.benchmark.partition(".")[0])}
-    plain = [value for value in data if "=" not in value or value.partition("=")[0] not in names]
-    named = dict(value.split("=", 1) for value in data if value not in plain)
-    if len(plain) > 1:
-        raise UserError(f"--data {plain[1]}: say which benchmark it is of, e.g. --data {min(names)}=FILE")
-    return (plain[0] if plain else None), named
+@dataclass(frozen=True)
+class _DataFiles:
+    """The values of `--data`."""
+
+    default: str | None = None
+    """The file that was given without the name of a benchmark."""
+    by_benchmark: dict[str, str] = field(default_factory=dict)
 
 
-def _lines(made: Reproduction, whole: bool) -> Iterator[RenderableType]:
-    for found in made.sections:
-        yield f"\n== {found.section.name}: {found.section.title}"
-        yield from _printed(made.paper.tables(found.section))
-        yield from _ours(found)
-    for each in made.paper.not_reproduced if whole else ():
-        yield f"\nnot reproduced: {each.what}: {each.why}"
-        yield from _printed(one for key in each.printed for one in made.paper.printed[key])
-    yield from ("", *(f"note: {note}" for note in made.notes))
-    if made.stopped:
-        again = f"what is missing above was not run; --resume {made.run.name} goes on"
-        yield f"stopped by a limit: {made.stopped}; {again}"
-    yield f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)"
+def _parse_data_files(paper: Paper, values: Sequence[str]) -> _DataFiles:
+    """Return the files of a paper's benchmarks.
+
+    Raises:
+        UserError: Several files have no name of a benchmark.
+    """
+    benchmarks: set[str] = set()
+    for section in paper.sections:
+        # "palbench.restate" may also be named "palbench".
+        benchmarks.update([section.benchmark, section.benchmark.partition(".")[0]])
+
+    unnamed_files: list[str] = []
+    files_by_benchmark: dict[str, str] = {}
+    for value in values:
+        # A path may hold "=" too.
+        benchmark, equals, path = value.partition("=")
+        if equals and benchmark in benchmarks:
+            files_by_benchmark[benchmark] = path
+        else:
+            unnamed_files.append(value)
+
+    if len(unnamed_files) > 1:
+        fix = f"say which benchmark it is of, e.g. --data {min(benchmarks)}=FILE"
+        raise UserError(f"--data {unnamed_files[1]}: {fix}")
+    default = unnamed_files[0] if unnamed_files else None
+    return _DataFiles(default, files_by_benchmark)
 
 
-def _printed(tables: Iterable[PrintedTable]) -> Iterator[RenderableType]:
-    for each in tables:  # the title is outside the table, which would break the line at its own width
-        source = f"; read in {each.source}" if each.source else ""
-        yield f"\nAs the paper prints it: {each.title}; {each.model}{source}"
-        yield table(each.columns, [tuple("-" if cell is None else str(cell) for cell in row) for row in each.rows])
-        yield from filter(None, [each.note])
+def _refuse_broken_runs(reproduction: Reproduction) -> None:
+    """Raise an error if a score says little, because too many questions or calls failed."""
+    from ..runs.results import raise_if_unanswered, refuse_broken
+
+    evaluations = []
+    for section in reproduction.sections:
+        for row in section.rows:
+            for evaluation, run in zip(row.evaluations, row.runs, strict=True):
+                refuse_broken(evaluation, run.name)
+                evaluations.append(evaluation)
+    raise_if_unanswered(evaluations, reproduction.stopped, reproduction.run.name)
 
 
-def _ours(found: SectionResult) -> Iterator[RenderableType]:
-    yield f"\nOurs: {found.heading or 'nothing was run'}"
-    if found.rows:
-        names = [column.name.replace("_", " ") for column in found.section.columns]
-        rows = [
-            (row.label, str(row.evaluation.n), *map(_cell, found.cells(row)), _difference(found.difference(row)))
-            for row in found.rows
-        ]
-        rows += [_row_not_run(found, row) for row in found.section.not_run]
+def _reproduction_lines(reproduction: Reproduction, is_whole: bool) -> Iterator[RenderableType]:
+    """Yield all tables, the paper's before ours, and the notes.
+
+    Args:
+        reproduction: What was run.
+        is_whole: Whether all sections were run; what cannot be reproduced is listed only then.
+    """
+    for result in reproduction.sections:
+        yield f"\n== {result.section.name}: {result.section.title}"
+        yield from _printed_tables(reproduction.paper.tables(result.section))
+        yield from _our_tables(result)
+
+    if is_whole:
+        for item in reproduction.paper.not_reproduced:
+            yield f"\nnot reproduced: {item.what}: {item.why}"
+            for key in item.printed:
+                yield from _printed_tables(reproduction.paper.printed[key])
+
+    yield ""
+    for note in reproduction.notes:
+        yield f"note: {note}"
+    if reproduction.stopped:
+        fix = f"what is missing above was not run; --resume {reproduction.run.name} goes on"
+        yield f"stopped by a limit: {reproduction.stopped}; {fix}"
+    yield f"run: {reproduction.run}\nMLflow run: {reproduction.run_id} (mempiler ui)"
+
+
+def _printed_tables(tables: Iterable[PrintedTable]) -> Iterator[RenderableType]:
+    """Yield tables as a paper prints them."""
+    for printed in tables:
+        # A title inside the table would be broken at the table's width.
+        title = f"\nAs the paper prints it: {printed.title}; {printed.model}"
+        if printed.source:
+            title += f"; read in {printed.source}"
+        yield title
+
+        rows: list[list[str]] = []
+        for row in printed.rows:
+            rows.append(["-" if cell is None else str(cell) for cell in row])
+        yield table(printed.columns, rows)
+        if printed.note:
+            yield printed.note
+
+
+def _our_tables(result: SectionResult) -> Iterator[RenderableType]:
+    """Yield our scores, what each variant takes, and what was not run."""
+    yield f"\nOurs: {result.heading or 'nothing was run'}"
+    if result.rows:
         yield "scores and their differences in points, 0 to 100"
-        yield table(("variant", "n", *names, f"difference to {found.section.baseline}"), rows)
-        yield from _difference_notes(found)
-        heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls", "search ms: p50, p95, CPU"
-        yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
-    for label, rate in found.win_rates.items():
-        estimate = format_estimate(rate.rate, rate.interval)
-        yield f"win rate, {label}: {estimate} over {rate.n} questions, judged in both orders"
-    yield from (f"not run: {row.label}: {row.why}" for row in found.section.not_run)
-    yield from (f"failed: {label}: {error}" for label, error in found.failed.items())
-    for label in found.broken:
-        yield f"broken: {label}: so many of its questions failed, or of its calls were lost, that its score says little"
-    yield from filter(None, [found.section.note])
+        yield _score_table(result)
+        yield from _difference_notes(result)
+        yield _usage_table(result)
+
+    for label, preferences in result.win_rates.items():
+        win_rate = format_estimate(preferences.rate, preferences.interval)
+        yield f"win rate, {label}: {win_rate} over {preferences.n} questions, judged in both orders"
+    for row in result.section.not_run:
+        yield f"not run: {row.label}: {row.why}"
+    for label, error in result.failed.items():
+        yield f"failed: {label}: {error}"
+    for label in result.broken:
+        reason = "so many of its questions failed, or of its calls were lost"
+        yield f"broken: {label}: {reason}, that its score says little"
+    if result.section.note:
+        yield result.section.note
 
 
-def _row_not_run(found: SectionResult, row: PaperOnlyRow) -> tuple[str, ...]:
+def _score_table(result: SectionResult) -> RenderableType:
+    """Return a table of the scores of all variants, with the paper's cells below ours."""
+    rows: list[Sequence[str]] = []
+    for row in result.rows:
+        cells = [_cell_text(cell) for cell in result.cells(row)]
+        difference = _difference_text(result.difference(row))
+        rows.append([row.label, str(row.evaluation.n), *cells, difference])
+    for row in result.section.not_run:
+        rows.append(_row_not_run(result, row))
+
+    column_names = [column.name.replace("_", " ") for column in result.section.columns]
+    difference_name = f"difference to {result.section.baseline}"
+    return table(["variant", "n", *column_names, difference_name], rows)
+
+
+def _row_not_run(result: SectionResult, row: PaperOnlyRow) -> list[str]:
     """Return a row with the paper's cells alone."""
-    cells = [_printed_cell(printed) or "-" for printed in found.printed_cells(row)]
-    return row.label, "-", *cells, "not run"
+    cells = [_printed_text(printed) or "-" for printed in result.printed_cells(row)]
+    return [row.label, "-", *cells, "not run"]
 
 
-def _printed_cell(printed: tuple[str | int | float | None, ...]) -> str:
+def _printed_text(printed: Iterable[str | int | float | None]) -> str:
     return "\n".join(f"paper {cell}" for cell in printed)
 
 
-def _cell(cell: Cell) -> str:
+def _cell_text(cell: Cell) -> str:
+    """Return a value, its interval and the paper's cells, each on a line of its own."""
     form = f"{{:,.{cell.digits}f}}"
-    spread = f" ± {form.format(cell.spread)}" if cell.spread else ""
-    lines = [format_estimate(cell.value, form=form) + spread]
-    lines += [] if cell.interval is None else ["[" + ", ".join(map(form.format, cell.interval)) + "]"]
-    lines += [_printed_cell(cell.printed)] if cell.printed else []
+    value_line = format_estimate(cell.value, form=form)
+    if cell.spread:
+        value_line += f" ± {form.format(cell.spread)}"
+
+    lines = [value_line]
+    if cell.interval is not None:
+        low, high = cell.interval
+        lines.append(f"[{form.format(low)}, {form.format(high)}]")
+    if cell.printed:
+        lines.append(_printed_text(cell.printed))
     return "\n".join(lines)
 
 
-def _difference(found: Difference | None) -> str:
+def _difference_text(difference: Difference | None) -> str:
     """Return a difference in points, its interval and its verdict, each on a line of its own."""
-    if found is None or not found.n:
+    if difference is None or not difference.n:
         return "-"
-    lines = [f"{100 * found.mean:+.1f}"]
-    if found.interval is not None:
-        lines.append(f"[{100 * found.interval.low:+.1f}, {100 * found.interval.high:+.1f}]")
-    p_value = f"{found.p_value:.2g}".removeprefix("0")
-    lines.append(f"p = {p_value}, n = {found.n}")
-    return "\n".join([*lines, found.verdict])
+
+    lines = [f"{100 * difference.mean:+.1f}"]
+    interval = difference.interval
+    if interval is not None:
+        lines.append(f"[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]")
+    p_value = f"{difference.p_value:.2g}".removeprefix("0")
+    lines.append(f"p = {p_value}, n = {difference.n}")
+    lines.append(difference.verdict)
+    return "\n".join(lines)
 
 
-def _difference_notes(found: SectionResult) -> Iterator[str]:
-    """Yield what the verdicts of a section speak of, once for all its variants, and their warnings."""
-    differences = [(row.label, found.difference(row)) for row in found.rows]
-    compared = [(label, difference) for label, difference in differences if difference and difference.n]
-    for scope in dict.fromkeys(difference.scope for _, difference in compared):
-        yield f"scope of the verdicts: {scope}"
-    for label, difference in compared:
+def _difference_notes(result: SectionResult) -> Iterator[str]:
+    """Yield what the verdicts of a section speak of, once for all variants, and their warnings."""
+    scopes: dict[str, None] = {}
+    warnings: list[str] = []
+    for row in result.rows:
+        difference = result.difference(row)
+        if difference is None or not difference.n:
+            continue
+        scopes[difference.scope] = None
         if difference.warning:
-            yield f"{label}: {difference.warning}"
+            warnings.append(f"{row.label}: {difference.warning}")
+
+    for scope in scopes:
+        yield f"scope of the verdicts: {scope}"
+    yield from warnings
 
 
-def _taken(row: VariantResult) -> tuple[str, ...]:
-    """What a variant takes by itself, whoever paid for it first."""
-    taken = row.evaluation.usage
-    cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
-    sizes = f"{taken.calls:,.0f}", f"{taken.tokens:,.0f}", f"{taken.seconds:,.1f}", cost
-    search = ", ".join("-" if each is None else f"{each:.1f}" for each in row.evaluation.search_ms().values())
-    failed = f"{sum(one.failures for one in row.evaluations):,}"
-    return row.label, *sizes, failed, f"{row.evaluation.failure_rate:.1%}", search
+def _usage_table(result: SectionResult) -> RenderableType:
+    """Return a table of what each variant takes by itself, whichever variant paid for it first."""
+    heads = (
+        "variant",
+        "calls",
+        "tokens",
+        "seconds",
+        "US$",
+        "failed",
+        "lost calls",
+        "search ms: p50, p95, CPU",
+    )
+    rows = [_usage_row(row) for row in result.rows]
+    return table(heads, rows, "what it takes by itself, writing and answering together")
+
+
+def _usage_row(row: VariantResult) -> list[str]:
+    evaluation = row.evaluation
+    usage = evaluation.usage
+    cost = "-" if usage.unpriced else f"{usage.cost:,.4f}"
+    failed_questions = sum(seed.failures for seed in row.evaluations)
+
+    search_times: list[str] = []
+    for milliseconds in evaluation.search_ms().values():
+        search_times.append("-" if milliseconds is None else f"{milliseconds:.1f}")
+
+    return [
+        row.label,
+        f"{usage.calls:,.0f}",
+        f"{usage.tokens:,.0f}",
+        f"{usage.seconds:,.1f}",
+        cost,
+        f"{failed_questions:,}",
+        f"{evaluation.failure_rate:.1%}",
+        ", ".join(search_times),
+    ]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from socket import socket
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -17,53 +20,146 @@ from .options import SECONDS, STORE, asking_options, open_asked, open_store, set
 if TYPE_CHECKING:
     from ..serving.service import Service
 
+_SHARED_MEMORY = "/dev/shm"
+"""A folder that is kept in memory, on systems that have it."""
 
-def _option(name: str, kind: Any, default: Any, help: str) -> Any:
-    return click.option(f"--{name}", type=kind, default=default, help=help)
+
+@dataclass(frozen=True)
+class _ServiceOptions:
+    """What a process needs to make its service; it is pickled for other processes."""
+
+    program: str
+    store: str | None
+    name: str
+    token_file: str | None
+    lm_timeout: float
+    lm_retries: int
+    lm_deadline: float
+    log_level: str
+    otel: bool
+    other_values: Mapping[str, Any]
+    """Values of `asking_options`, and of the fields of `Settings`."""
 
 
 @click.command("serve")
 @click.argument("program", type=click.Path(), envvar="MEMPILER_PROGRAM")
 @STORE
-@_option("host", str, "127.0.0.1", "address to listen at; another than this machine's needs --token-file")
-@_option("port", click.IntRange(0, 65535), 8000, "port to listen at")
-@_option("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
-@_option("name", str, "mempiler", "what clients of the chat call the model")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    help="address to listen at; another than this machine's needs --token-file",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="port to listen at")
+@click.option(
+    "--token-file",
+    type=click.Path(),
+    help="lines of TENANT TOKEN; without it everybody on this machine may ask",
+)
+@click.option("--name", default="mempiler", help="what clients of the chat call the model")
 @setting_options(Settings)
-@_option("lm-timeout", SECONDS, 25.0, "read timeout of the model in seconds")
-@_option("lm-retries", click.IntRange(0), 1, "of a call that failed")
-@_option("lm-deadline", SECONDS, 40.0, "seconds for a call to the model, its retries and waits included")
-@_option("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")
-@_option("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
+@click.option(
+    "--lm-timeout", type=SECONDS, default=25.0, help="read timeout of the model in seconds"
+)
+@click.option("--lm-retries", type=click.IntRange(0), default=1, help="of a call that failed")
+@click.option(
+    "--lm-deadline",
+    type=SECONDS,
+    default=40.0,
+    help="seconds for a call to the model, its retries and waits included",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    help="processes that answer; each has the threads, limits and writers given here",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="least level of log lines",
+)
 @click.option("--otel", is_flag=True, help="send spans as the variables OTEL_* say")
 @asking_options
-def command(host: str, port: int, workers: int, **given: Any) -> None:
-    """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
-    from ..serving.app import listen, serve, serve_with_workers
+def command(
+    program: str,
+    store: str | None,
+    host: str,
+    port: int,
+    token_file: str | None,
+    name: str,
+    lm_timeout: float,
+    lm_retries: int,
+    lm_deadline: float,
+    workers: int,
+    log_level: str,
+    otel: bool,
+    **other_values: Any,
+) -> None:
+    """Serve PROGRAM over HTTP until stopped.
+
+    PROGRAM is the folder of a saved program, or models:/NAME@ALIAS.
+    """
+    from ..serving.app import listen, serve
+
+    check_number("lm_timeout", lm_timeout)
+    check_number("lm_deadline", lm_deadline)
+    request_timeout = other_values["timeout"]
+    if lm_deadline >= request_timeout:
+        raise UserError(
+            f"--lm-deadline {lm_deadline:g} must be less than --timeout {request_timeout:g}"
+        )
+
+    options = _ServiceOptions(
+        program=program,
+        store=store,
+        name=name,
+        token_file=token_file,
+        lm_timeout=lm_timeout,
+        lm_retries=lm_retries,
+        lm_deadline=lm_deadline,
+        log_level=log_level,
+        otel=otel,
+        other_values=other_values,
+    )
+    with listen(host, port, token_file is not None) as listening_socket:
+        # With several processes this service only shows, before any of them starts, that one can be
+        # made.
+        service = _make_service(options)
+        if workers == 1:
+            serve(service, listening_socket)
+        else:
+            service.store.close()
+            _serve_with_processes(options, service.settings, listening_socket, workers)
+
+
+def _serve_with_processes(
+    options: _ServiceOptions, settings: Settings, listening_socket: socket, workers: int
+) -> None:
+    """Serve with several processes, which share their metrics in files of a folder."""
+    from ..serving.app import serve_with_workers
     from ..serving.operations import SHARED_FOLDER
 
-    for name in ("lm_timeout", "lm_deadline"):
-        check_number(name, given[name])
-    if given["lm_deadline"] >= given["timeout"]:
-        raise UserError(f"--lm-deadline {given['lm_deadline']:g} must be less than --timeout {given['timeout']:g}")
-    with listen(host, port, given["token_file"] is not None) as bound:
-        service = _service(given)
-        if workers == 1:
-            serve(service, bound)
-            return
-        # It was made to see that it can be: the processes make their own.
-        service.store.close()
-        # In memory, where there is such a place: what is mapped there must not run out of disk.
-        there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        with TemporaryDirectory(prefix="mempiler-", dir=there) as folder:
-            os.environ[SHARED_FOLDER] = folder
-            # The database may be down when a process that died is replaced: that must not end the others.
-            make_service = partial(_service, given, connect=False)
-            serve_with_workers(make_service, service.settings, bound, workers)
+    # The files are mapped into memory, which must not fail because a disk is full.
+    parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+    with TemporaryDirectory(prefix="mempiler-", dir=parent) as folder:
+        os.environ[SHARED_FOLDER] = folder
+        # When a process that died is replaced, the database may be down. The new process must not
+        # fail then, since that would end the others too.
+        make_service = partial(_make_service, options, connect=False)
+        serve_with_workers(make_service, settings, listening_socket, workers)
 
 
-def _service(given: dict[str, Any], connect: bool = True) -> Service:
-    """Make the service of the options, in the process that is to be one; `connect` is as of `open_store`."""
+def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
+    """Make the service in the process that runs it.
+
+    Args:
+        options: The options of the command.
+        connect: Whether a database that cannot be reached is an error, as for `open_store`.
+
+    Raises:
+        UserError: An option is invalid, or the program or the store cannot be opened.
+    """
     from pydantic import ValidationError
 
     from ..engines.model_checks import check_key
@@ -73,19 +169,32 @@ def _service(given: dict[str, Any], connect: bool = True) -> Service:
     from ..serving.service import Service
 
     try:
-        settings = Settings(**{name: given[name] for name in Settings.model_fields})
+        settings = Settings(
+            **{field: options.other_values[field] for field in Settings.model_fields}
+        )
     except ValidationError as error:
         raise UserError(f"--{validation_message(error).replace('_', '-')}") from error
-    tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
-    waits = {"timeout": given["lm_timeout"], "retries": given["lm_retries"], "deadline": given["lm_deadline"]}
-    bounds = {"guard": Breaker(), "cache": False, "slots": settings.threads}
-    program, _, model = open_asked(given["program"], given, **bounds, **waits)
-    check_key(model)
+    tokens = None if options.token_file is None else Tokens(options.token_file)
+
+    memory_program, _, lm = open_asked(
+        options.program,
+        options.other_values,
+        guard=Breaker(),
+        cache=False,
+        slots=settings.threads,
+        timeout=options.lm_timeout,
+        retries=options.lm_retries,
+        deadline=options.lm_deadline,
+    )
+    check_key(lm)
+
     spans = None
-    if given["otel"]:
-        from ..serving.tracing import exported  # an extra
+    if options.otel:
+        # Needs an extra.
+        from ..serving.tracing import exported
 
         spans = exported()
-    store = open_store(given["store"], make=True, connect=connect)
-    set_up(given["log_level"])
-    return Service(program, store, model, given["name"], tokens, settings, spans)
+
+    store = open_store(options.store, make=True, connect=connect)
+    set_up(options.log_level)
+    return Service(memory_program, store, lm, options.name, tokens, settings, spans)

@@ -11,40 +11,69 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UnknownNameError, UserError
+from ..runs.console import Output
 from ..text import one_line
 from .options import JSON
-from .printing import Output, report
+from .printing import print_result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ..optimizers.proposals import UnreadableAnswer
+    from ..records import Failure
+    from ..runs.folder import RunFolder
     from ..runs.pages.page import Page
     from ..runs.pages.questions import Question
-    from ..runs.rows import QuestionTrace
+    from ..runs.rows import QuestionTrace, Row
 
-
-_MOST_SHOWN = 400
+_MAX_ANSWER_LENGTH = 400
 """Characters of an unreadable answer that are printed; --json has more."""
 
 
 @click.command("show")
 @click.argument("run", default="last")
-@click.option("--wrong", is_flag=True, help="the questions whose answer is wrong, with what went wrong")
+@click.option(
+    "--wrong", is_flag=True, help="the questions whose answer is wrong, with what went wrong"
+)
 @click.option(
     "--failed",
     is_flag=True,
-    help="what failed: questions, memory writes, unreadable proposals of the prompt LM; and what was repaired",
+    help="what failed: questions, memory writes, unreadable proposals of the prompt LM; and what "
+    "was repaired",
 )
 @click.option("--category", help="the questions of a category")
-@click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
-@click.option("--prompts", is_flag=True, help="of a saved program, or a run's: all that each predictor is asked with")
-@click.option("--config", "as_file", is_flag=True, help="the file that repeats the run, for `--config FILE`")
+@click.option(
+    "--question",
+    "question_id",
+    metavar="ID",
+    help="one question: what was recalled, and the prompt",
+)
+@click.option(
+    "--prompts",
+    is_flag=True,
+    help="of a saved program, or a run's: all that each predictor is asked with",
+)
+@click.option(
+    "--config",
+    "prints_config",
+    is_flag=True,
+    help="the file that repeats the run, for `--config FILE`",
+)
 @JSON
-def command(run: str, id: str | None, prompts: bool, as_file: bool, **chosen: Any) -> None:
-    """Show what came out of a RUN, which questions it got wrong, and why; or the prompts of a saved program.
+def command(
+    run: str,
+    wrong: bool,
+    failed: bool,
+    category: str | None,
+    question_id: str | None,
+    prompts: bool,
+    prints_config: bool,
+) -> None:
+    """Show what came out of a RUN, which questions it got wrong, and why; or a program's prompts.
 
-    RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
-    report.html of the run's folder. With --prompts it may be the folder of a program, or its address, too.
+    RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more
+    is in the page report.html of the run's folder. With --prompts it may be the folder of a
+    program, or its address, too.
     """
     from ..runs.folder import RUN, RunFolder
     from ..runs.pages.html import HTML
@@ -52,151 +81,281 @@ def command(run: str, id: str | None, prompts: bool, as_file: bool, **chosen: An
     from ..runs.pages.text import page_lines
 
     if prompts:
-        from ..programs.prompts_text import prompts_text
-        from ..runs.manifest import read_states
-        from ..runs.program_address import program_folder
-
-        saved = program_folder(run)
-        saved = RunFolder.open(run).saved_program if saved is None or (saved / RUN).is_file() else saved
-        Output().print(prompts_text(read_states(saved)), end="")
+        _show_prompts(run)
         return
+
     folder = RunFolder.open(run)
-    if as_file:
-        from ..runs.recorded_config import recorded_toml
-
-        text = recorded_toml(folder)
-        report({"config": text}, [text.rstrip("\n")])
+    if prints_config:
+        _show_config(folder)
         return
-    page, html = open_page(folder), folder.path / HTML
-    # As it can be asked for again: a folder elsewhere has no name here.
-    page = page.model_copy(update={"name": run}) if (Path(run) / RUN).is_file() else page
-    if id is not None:
-        question = _named(page, id)
-        report(_plain(page, question), _question_lines(page, question))
-    elif any(value not in (False, None) for value in chosen.values()):
-        found = _chosen(page, **chosen)
-        told: dict[str, Any] = {"run": page.name, "questions": [_plain(page, each) for each in found]}
-        if chosen["failed"]:
-            told["faults"] = {phase: each.faults for phase, each in page.phases.items()}
-            told["writes"] = [
-                {"phase": phase, **write.model_dump()}
-                for phase, each in page.phases.items()
-                for write in each.failed_writes
-            ]
-            told["unreadable_proposals"] = [asdict(answer) for answer in page.unreadable]
-        report(told, chain(_failure_lines(told), _listed(page, found)))
-    else:
-        report(page.summary(), chain(page_lines(page), [f"page: {html}"] if html.is_file() else []))
 
+    page = open_page(folder)
+    if (Path(run) / RUN).is_file():
+        # The page prints commands that name the run. A folder elsewhere is not found by its name,
+        # so they must name its path.
+        page = page.model_copy(update={"name": run})
 
-def _chosen(page: Page, wrong: bool, failed: bool, category: str | None) -> list[Question]:
-    keys = {name: key for key, name in page.category_names.items()} | {key: key for key in page.category_names}
-    if category is not None and category not in keys:
-        raise UnknownNameError(f"category of {page.name}", category, list(page.category_names.values()))
-    found = [each for each in page.questions if category is None or each.last.category == keys[category]]
-    found = [each for each in found if not failed or any(row and row.failure for row in each.rows)]
-    return [each for each in found if not wrong or not each.last.right]
-
-
-def _named(page: Page, id: str) -> Question:
-    named = [each for each in page.questions if each.last.id == id]
-    found = named or [each for each in page.questions if id in each.last.id]
-    if len(found) != 1:
-        told = "no question" if not found else f"{len(found)} questions"
-        raise UserError(f"{page.name} has {told} {id!r}; `mempiler show {page.name} --wrong` lists ids")
-    return found[0]
-
-
-def _listed(page: Page, found: Sequence[Question]) -> Iterator[str]:
-    from ..runs.rows import REASONS
-
-    for each in found:
-        row = each.last
-        yield f"{row.id} ({page.category_names[row.category]}) {row.score:.3f}: {REASONS[row.reason]}"
-        for name, text in (("question", row.question), ("gold", row.gold), *_answers(page, each)):
-            yield f"  {name}: {one_line(text) or '(nothing)'}"
-    yield f"{len(found) or 'none'} of {len(page.questions)} questions"
-    if found:
-        yield f"mempiler show {page.name} --question {found[0].last.id}: one in full, with its prompts"
-
-
-def _failure_lines(told: dict[str, Any]) -> Iterator[str]:
-    for phase, faults in told.get("faults", {}).items():
-        for predictor, kinds in faults.items():
-            yield f"{predictor}, {phase}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"
-    for each in told.get("writes", ()):
-        yield f"{each['phase']}, writing {each['where']}: {each['kind']}: {each['message']}"
-    for answer in told.get("unreadable_proposals", ()):
-        text = one_line(answer["text"], _MOST_SHOWN) or "(nothing)"
-        yield f"prompt LM, unreadable answer to {answer['signature']}: {text}"
-
-
-def _answers(page: Page, question: Question) -> Iterator[tuple[str, str]]:
-    for phase, row in zip(page.phases, question.rows, strict=True):
-        if row is not None:
-            name = "answer" if len(page.phases) == 1 else f"answer {phase}"
-            yield name, row.answer if row.failure is None else f"{row.failure.kind}: {row.failure.message}"
-
-
-def _question_lines(page: Page, question: Question) -> Iterator[str]:
-    from ..runs.rows import REASONS
-
-    row, seen = question.last, question.last.trace
-    yield row.question
-    yield f"{row.id}, score {row.score:.3f}: {REASONS[row.reason]}"
-    for name, text in [("gold", row.gold), *_answers(page, question)]:
-        yield f"{name}: {text}"
-    if seen is None:
-        yield "an older version answered this, and kept nothing of what was recalled and asked"
+    if question_id is not None:
+        question = _find_question(page, question_id)
+        print_result(_question_json(page, question), _question_lines(page, question))
         return
-    if seen.feedback:
-        yield f"the metric says: {seen.feedback}"
-    yield from _evidence_lines(seen)
-    recalled = "recalled" if seen.is_recall_known else "reported as recalled"
-    marks = "* gold evidence"
-    if any(entry.fallback for entry in seen.entries):
-        marks += ", ~ shown because nothing was found"
-    yield f"\n{recalled}, {len(seen.entries)} entries ({marks}):"
-    for entry in seen.entries:
-        mark = "*" if seen.is_gold(entry) else "~" if entry.fallback else " "
-        yield f"{mark} {entry.line}"
-    for call in seen.calls:
-        yield f"\nprompt of {call.predictor} ({call.outcome}):"
-        yield from (f"--- {role}\n{text}" for role, text in call.messages)
-        yield f"--- answer\n{call.answer}"
 
+    if wrong or failed or category is not None:
+        questions = _select_questions(page, wrong, failed, category)
+        result: dict[str, Any] = {
+            "run": page.name,
+            "questions": [_question_json(page, question) for question in questions],
+        }
+        lines = _question_list_lines(page, questions)
+        if failed:
+            result.update(_failures_json(page))
+            lines = chain(_failure_lines(page), lines)
+        print_result(result, lines)
+        return
 
-def _evidence_lines(seen: QuestionTrace) -> Iterator[str]:
-    """Yield the gold evidence that was missed; of a program that does not report its recall, what its prompts held."""
-    prompted = [turn for turn in seen.evidence if turn in (seen.in_prompts or ())]
-    missing = [turn for turn in seen.evidence if turn not in seen.found and turn not in prompted]
-
-    if prompted:
-        yield "\ngold evidence that stood in the prompts:"
-        yield from (f"  {seen.evidence[turn] or turn}" for turn in prompted)
-    if missing and seen.is_recall_known:
-        yield "\ngold evidence that was not recalled:"
-    elif missing:
-        yield "\ngold evidence not found in the prompts; the program does not report whether it recalled it:"
-    yield from (f"  {seen.evidence[turn] or turn}" for turn in missing)
-
-
-def _plain(page: Page, question: Question) -> dict[str, Any]:
-    found = question.to_dict()
-    shown = zip(page.phases, found.pop("shown"), strict=True)
-    return {**found, "phases": {phase: each for phase, each in shown if each is not None}}
+    html_path = folder.path / HTML
+    html_lines = [f"page: {html_path}"] if html_path.is_file() else []
+    print_result(page.summary(), chain(page_lines(page), html_lines))
 
 
 def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
-    """The page of a run that has just ended, further lines, and where all of it can be looked at."""
+    """Yield the summary of a run that has just ended, further lines, and where its page is."""
     from ..runs.folder import RunFolder
     from ..runs.pages.html import HTML
     from ..runs.pages.page import open_page
     from ..runs.pages.text import page_lines
 
     folder = RunFolder.open(str(run))
-    html = folder.path / HTML
     yield from page_lines(open_page(folder))
     yield from more
-    shown = f"page: {html}" if html.is_file() else "no page could be made of it"
-    yield f"{shown}; in the terminal: mempiler show {folder.path.name}"
+
+    html_path = folder.path / HTML
+    place = f"page: {html_path}" if html_path.is_file() else "no page could be made of it"
+    yield f"{place}; in the terminal: mempiler show {folder.path.name}"
+
+
+def _show_prompts(name: str) -> None:
+    """Print the prompts of a saved program, or of the program of a run."""
+    from ..programs.prompts_text import prompts_text
+    from ..runs.folder import RUN, RunFolder
+    from ..runs.manifest import read_states
+    from ..runs.program_address import program_folder
+
+    program = program_folder(name)
+    if program is None or (program / RUN).is_file():
+        program = RunFolder.open(name).saved_program
+    Output().print(prompts_text(read_states(program)), end="")
+
+
+def _show_config(folder: RunFolder) -> None:
+    """Print the file that repeats a run."""
+    from ..runs.recorded_config import recorded_toml
+
+    text = recorded_toml(folder)
+    print_result({"config": text}, [text.rstrip("\n")])
+
+
+def _find_question(page: Page, question_id: str) -> Question:
+    """Return the question of an id, or of a part of it that only one id contains.
+
+    Raises:
+        UserError: There is no such question, or several.
+    """
+    questions = [question for question in page.questions if question.last.id == question_id]
+    if not questions:
+        questions = [question for question in page.questions if question_id in question.last.id]
+    if len(questions) == 1:
+        return questions[0]
+
+    count = f"{len(questions)} questions" if questions else "no question"
+    fix = f"`mempiler show {page.name} --wrong` lists ids"
+    raise UserError(f"{page.name} has {count} {question_id!r}; {fix}")
+
+
+def _select_questions(
+    page: Page, wrong: bool, failed: bool, category: str | None
+) -> list[Question]:
+    """Return the questions that meet all conditions.
+
+    Args:
+        page: The page of the run.
+        wrong: Only those whose last answer is wrong.
+        failed: Only those that failed in any phase.
+        category: Only those of this category, given by its key or its name.
+
+    Raises:
+        UnknownNameError: There is no such category.
+    """
+    category_key = None if category is None else _category_key(page, category)
+    questions: list[Question] = []
+    for question in page.questions:
+        if category_key is not None and question.last.category != category_key:
+            continue
+        if failed and not any(row and row.failure for row in question.rows):
+            continue
+        if wrong and question.last.right:
+            continue
+        questions.append(question)
+    return questions
+
+
+def _category_key(page: Page, category: str) -> str:
+    if category in page.category_names:
+        return category
+    for key, name in page.category_names.items():
+        if name == category:
+            return key
+    raise UnknownNameError(f"category of {page.name}", category, list(page.category_names.values()))
+
+
+def _question_json(page: Page, question: Question) -> dict[str, Any]:
+    """Return a question as plain JSON, with its answers by phase."""
+    fields = question.to_dict()
+    answers_by_phase: dict[str, Any] = {}
+    for phase, answer in zip(page.phases, fields.pop("shown"), strict=True):
+        if answer is not None:
+            answers_by_phase[phase] = answer
+    return {**fields, "phases": answers_by_phase}
+
+
+def _question_list_lines(page: Page, questions: Sequence[Question]) -> Iterator[str]:
+    """Yield some questions with gold answer and answers, and how many they are."""
+    from ..runs.rows import REASONS
+
+    for question in questions:
+        row = question.last
+        category = page.category_names[row.category]
+        yield f"{row.id} ({category}) {row.score:.3f}: {REASONS[row.reason]}"
+        texts = {"question": row.question, "gold": row.gold, **_answers(page, question)}
+        for name, text in texts.items():
+            yield f"  {name}: {one_line(text) or '(nothing)'}"
+
+    yield f"{len(questions) or 'none'} of {len(page.questions)} questions"
+    if questions:
+        show_command = f"mempiler show {page.name} --question {questions[0].last.id}"
+        yield f"{show_command}: one in full, with its prompts"
+
+
+def _answers(page: Page, question: Question) -> dict[str, str]:
+    """Return the answers to a question, or why it failed, by a title for each phase."""
+    answers: dict[str, str] = {}
+    for phase, row in zip(page.phases, question.rows, strict=True):
+        if row is not None:
+            title = "answer" if len(page.phases) == 1 else f"answer {phase}"
+            answers[title] = _answer_text(row)
+    return answers
+
+
+def _answer_text(row: Row) -> str:
+    if row.failure is None:
+        return row.answer
+    return f"{row.failure.kind}: {row.failure.message}"
+
+
+def _failures_json(page: Page) -> dict[str, Any]:
+    """Return as plain JSON what failed beside questions, and what was repaired."""
+    writes: list[dict[str, Any]] = []
+    for phase, failure in _failed_writes(page):
+        writes.append({"phase": phase, **failure.model_dump()})
+    return {
+        "faults": {phase: evaluation.faults for phase, evaluation in page.phases.items()},
+        "writes": writes,
+        "unreadable_proposals": [asdict(answer) for answer in page.unreadable],
+    }
+
+
+def _failure_lines(page: Page) -> Iterator[str]:
+    """Yield what failed beside questions, and what was repaired."""
+    for phase, evaluation in page.phases.items():
+        for predictor, counts in evaluation.faults.items():
+            faults = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+            yield f"{predictor}, {phase}: {faults}"
+    for phase, failure in _failed_writes(page):
+        yield f"{phase}, writing {failure.where}: {failure.kind}: {failure.message}"
+    for answer in page.unreadable:
+        yield _unreadable_line(answer)
+
+
+def _failed_writes(page: Page) -> Iterator[tuple[str, Failure]]:
+    """Yield the phase and the failure of every memory write that failed."""
+    for phase, evaluation in page.phases.items():
+        for failure in evaluation.failed_writes:
+            yield phase, failure
+
+
+def _unreadable_line(answer: UnreadableAnswer) -> str:
+    text = one_line(answer.text, _MAX_ANSWER_LENGTH) or "(nothing)"
+    return f"prompt LM, unreadable answer to {answer.signature}: {text}"
+
+
+def _question_lines(page: Page, question: Question) -> Iterator[str]:
+    """Yield a question in full: answers, evidence, recalled entries and prompts."""
+    from ..runs.rows import REASONS
+
+    row = question.last
+    yield row.question
+    yield f"{row.id}, score {row.score:.3f}: {REASONS[row.reason]}"
+    yield f"gold: {row.gold}"
+    for title, answer in _answers(page, question).items():
+        yield f"{title}: {answer}"
+
+    trace = row.trace
+    if trace is None:
+        yield "an older version answered this, and kept nothing of what was recalled and asked"
+        return
+
+    if trace.feedback:
+        yield f"the metric says: {trace.feedback}"
+    yield from _evidence_lines(trace)
+    yield from _recall_lines(trace)
+    yield from _call_lines(trace)
+
+
+def _evidence_lines(trace: QuestionTrace) -> Iterator[str]:
+    """Yield the gold evidence that was missed.
+
+    A program may not report what it recalled. Then the evidence in its prompts is shown, too.
+    """
+    prompted = [turn for turn in trace.evidence if turn in (trace.in_prompts or ())]
+    missing = [turn for turn in trace.evidence if turn not in trace.found and turn not in prompted]
+
+    if prompted:
+        yield "\ngold evidence that stood in the prompts:"
+    for turn in prompted:
+        yield f"  {trace.evidence[turn] or turn}"
+
+    if missing and trace.is_recall_known:
+        yield "\ngold evidence that was not recalled:"
+    elif missing:
+        yield (
+            "\ngold evidence not found in the prompts; "
+            "the program does not report whether it recalled it:"
+        )
+    for turn in missing:
+        yield f"  {trace.evidence[turn] or turn}"
+
+
+def _recall_lines(trace: QuestionTrace) -> Iterator[str]:
+    """Yield the recalled entries, with marks before gold evidence and fallbacks."""
+    title = "recalled" if trace.is_recall_known else "reported as recalled"
+    legend = "* gold evidence"
+    if any(entry.fallback for entry in trace.entries):
+        legend += ", ~ shown because nothing was found"
+    yield f"\n{title}, {len(trace.entries)} entries ({legend}):"
+
+    for entry in trace.entries:
+        mark = " "
+        if trace.is_gold(entry):
+            mark = "*"
+        elif entry.fallback:
+            mark = "~"
+        yield f"{mark} {entry.line}"
+
+
+def _call_lines(trace: QuestionTrace) -> Iterator[str]:
+    """Yield the prompt and the answer of every call."""
+    for call in trace.calls:
+        yield f"\nprompt of {call.predictor} ({call.outcome}):"
+        for role, text in call.messages:
+            yield f"--- {role}\n{text}"
+        yield f"--- answer\n{call.answer}"

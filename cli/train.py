@@ -9,7 +9,7 @@ import click
 from ..runs.setting_pairs import parse_settings
 from .config import FileOption
 from .options import ANSWERING, JSON, PLAN, run_options, take_run_options, was_given
-from .printing import report, show_plan
+from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
 from .training import follow_first_process, training_options
@@ -30,10 +30,13 @@ _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative, local"
 @PLAN
 @JSON
 @training_options
-@click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
+@click.option(
+    "--out", help="folder for the program [default: in the run's folder under runs/local]"
+)
 def command(
     program: str,
     planned: bool,
+    metric: str | None,
     optimizer: str,
     train_set: tuple[str, ...],
     trainer: str | None,
@@ -42,19 +45,39 @@ def command(
 ) -> None:
     """Train the model behind PROGRAM on its memory operations, and save model and program.
 
-    With `--lm local:tiny` a model is made and warmed up first. Several processes: `torchrun -m mempiler train ...`.
+    With `--lm local:tiny` a model is made and warmed up first. Several processes: `torchrun -m
+    mempiler train ...`.
     """
     from ..runs import api
 
     follow_first_process(planned)
-    metric = values.pop("metric")
     options = take_run_options(values)
     if not was_given("threads"):
         # A training has a default of its own.
         options.pop("threads", None)
-    training: dict[str, Any] = {"optimizer": optimizer, "train_set": parse_settings(train_set), "trainer": trainer}
+    training_settings = parse_settings(train_set)
+
     if planned:
-        return show_plan(api.plan_training(program, metric=metric, **training, **options))
+        plan = api.plan_training(
+            program,
+            metric=metric,
+            optimizer=optimizer,
+            train_set=training_settings,
+            trainer=trainer,
+            **options,
+        )
+        print_plan(plan)
+        return
+
     with quiet_output():
-        result = api.train(program, metric=metric, out=out, **training, **options)
-    report(result.to_dict(), run_lines(result.run, f"model: {result.model}", f"program: {result.folder}"))
+        result = api.train(
+            program,
+            metric=metric,
+            optimizer=optimizer,
+            train_set=training_settings,
+            trainer=trainer,
+            out=out,
+            **options,
+        )
+    lines = run_lines(result.run, f"model: {result.model}", f"program: {result.folder}")
+    print_result(result.to_dict(), lines)

@@ -13,8 +13,8 @@ import click
 
 from ..errors import MempilerError
 
-_PATIENCE = 5.0
-"""Seconds that the server and its processes have to end."""
+_SECONDS_TO_END = 5.0
+"""Seconds that the server and its processes have to end after each signal."""
 
 
 @click.command("ui")
@@ -25,28 +25,55 @@ def command(port: int, host: str) -> None:
     from ..runs.tracking.store import client, database_file, experiment_id, tracking_uri
 
     _refuse_taken_port(host, port)
+
+    # A new database must be complete before the server opens it.
     database = database_file(tracking_uri())
     if database is not None and not database.exists():
-        client()  # makes it, whole
-    # One worker: four, as it has them by itself, take four times as long until the first page.
-    arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port), "--workers", "1"]
-    # Without these the server waits for the network: a price list of litellm, and a job runner nothing here uses.
-    offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    environment = {**os.environ, **offline, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    # In a group of its own, so that its workers end with it, whoever is asked to end.
-    command = [sys.executable, "-m", "mlflow", *arguments]
-    server = subprocess.Popen(command, env=environment, start_new_session=True)
+        client()
+
+    server = _start_server(host, port, tracking_uri())
     try:
-        # MLflow takes seconds to be imported, there and here: at the same time.
+        # This imports MLflow, which takes seconds. The server imports it at the same time.
         experiment = experiment_id(client())
-        click.echo(f"runs: http://{host}:{port}/#/experiments/{experiment}/runs (Ctrl-C ends it)", err=True)
-        code = server.wait()
+        address = f"http://{host}:{port}/#/experiments/{experiment}/runs"
+        click.echo(f"runs: {address} (Ctrl-C ends it)", err=True)
+        exit_code = server.wait()
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(server.pid, number)
-                server.wait(_PATIENCE)
-    sys.exit(code)
+        _end_server(server)
+    sys.exit(exit_code)
+
+
+def _start_server(host: str, port: int, tracking_uri: str) -> subprocess.Popen[bytes]:
+    """Start MLflow's server in a process group of its own."""
+    # With MLflow's default of four workers the first page takes four times as long.
+    options = {
+        "--backend-store-uri": tracking_uri,
+        "--host": host,
+        "--port": str(port),
+        "--workers": "1",
+    }
+    server_command = [sys.executable, "-m", "mlflow", "ui"]
+    for name, value in options.items():
+        server_command.extend([name, value])
+
+    environment = {
+        **os.environ,
+        # Without these two the server waits for the network: for a price list of litellm, and for
+        # a job runner that nothing here uses.
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    # A signal to the group ends the workers of the server, too.
+    return subprocess.Popen(server_command, env=environment, start_new_session=True)
+
+
+def _end_server(server: subprocess.Popen[bytes]) -> None:
+    """End the server and its workers; kill those that do not end in time."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(server.pid, signal_number)
+            server.wait(_SECONDS_TO_END)
 
 
 def _refuse_taken_port(host: str, port: int) -> None:
@@ -57,10 +84,12 @@ def _refuse_taken_port(host: str, port: int) -> None:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do: connections of a server that has just ended do not block the port.
+        # Servers set this option too: connections of a server that has just ended do not block the
+        # port then.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             reason = error.strerror or error
-            raise MempilerError(f"cannot listen at {host}, port {port}: {reason}; give another --port") from error
+            problem = f"cannot listen at {host}, port {port}: {reason}"
+            raise MempilerError(f"{problem}; give another --port") from error

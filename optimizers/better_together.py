@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import dspy
-from dspy.teleprompt import Teleprompter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UnknownNameError, UserError
-from ..programs.program import MemoryProgram
 from .bootstrap import Bootstrap
 from .bootstrap_random import BootstrapRandom
 from .call_bounds import CallBounds, Range
 from .copro import Copro
 from .extra_settings import ExtraSettings
-from .finetune import Finetune, trained_lm
+from .finetune import Finetune
 from .gepa import Gepa
 from .infer_rules import InferRules
-from .job import MAX_ERRORS, OptimizerJob
+from .job import MAX_ERRORS
 from .knn import Knn
 from .labeled import Labeled
 from .mipro import Mipro
 from .optimizer import Optimizer
 from .simba import Simba
+
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
 
 STEP_OPTIMIZERS: tuple[type[Optimizer], ...] = (
     Labeled,
@@ -39,7 +39,9 @@ STEP_OPTIMIZERS: tuple[type[Optimizer], ...] = (
 )
 """The optimizers that a strategy may name: all but `better-together`, which cannot hold itself."""
 
-_COMPILE_SETTINGS = ExtraSettings(dspy.BetterTogether.compile, ("shuffle_trainset_between_steps",))
+_COMPILE_SETTINGS = ExtraSettings(
+    "dspy:BetterTogether.compile", ("shuffle_trainset_between_steps",)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +108,15 @@ class BetterTogether(Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        import dspy
+
+        from .step_teleprompter import StepTeleprompter
+
         # BetterTogether takes optimizers by key, and a strategy of such keys. The keys are the
         # numbers of the steps (s0, s1), because one optimizer may come twice.
         teleprompters: dict[str, Any] = {}
         for number, step in enumerate(self.steps()):
-            teleprompters[f"s{number}"] = _StepTeleprompter(job, step)
+            teleprompters[f"s{number}"] = StepTeleprompter(job, step)
 
         # BetterTogether requires predictors that have a model bound to them.
         job.student.set_lm(job.task_lm)
@@ -125,39 +131,4 @@ class BetterTogether(Optimizer):
             strategy=" -> ".join(teleprompters),
             **_COMPILE_SETTINGS.select(self.extra),
         )
-        return compiled
-
-
-class _StepTeleprompter(Teleprompter):
-    """One step of the strategy, as the teleprompter that BetterTogether expects."""
-
-    def __init__(self, job: OptimizerJob, optimizer: Optimizer) -> None:
-        super().__init__()
-        self._job = job
-        self._optimizer = optimizer
-
-    def compile(
-        self,
-        student: Any,
-        *,
-        trainset: list[Any],
-        teacher: Any = None,
-        valset: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Run this step's optimizer on a copy of the student, the result of the steps before.
-
-        BetterTogether passes the other arguments too, but the job has what the optimizer needs.
-        """
-        # An earlier step may have trained the weights.
-        lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
-        job = replace(self._job, student=student.deepcopy(), train=trainset, task_lm=lm)
-        try:
-            compiled = self._optimizer.run(job)
-        except Exception as error:
-            # BetterTogether goes on with the results of the steps before, and says nothing.
-            self._job.on_failure(error)
-            raise
-        # Optimizers that reset predictors lose the LM, which BetterTogether needs between steps.
-        compiled.set_lm(trained_lm(compiled, lm) or lm)
         return compiled

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import dspy
-
-from ..programs.program import MemoryProgram
 from .bootstrapping import (
     BootstrapSettings,
     bounds_of_recalls,
@@ -15,8 +12,12 @@ from .bootstrapping import (
     prepare_bootstrapping,
 )
 from .call_bounds import CallBounds, Range
-from .job import MAX_ERRORS, OptimizerJob
+from .job import MAX_ERRORS
 from .optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class Bootstrap(BootstrapSettings, Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        import dspy
+
         inputs = prepare_bootstrapping(job, self, job.metric_views.passed)
         teleprompter = dspy.BootstrapFewShot(
             metric=inputs.metric,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import dspy
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import UserError
-from ..programs.program import MemoryProgram
 from .bootstrapping import (
     BootstrapSettings,
     bounds_of_recalls,
@@ -17,11 +14,15 @@ from .bootstrapping import (
 )
 from .call_bounds import CallBounds, Range
 from .extra_settings import ExtraSettings
-from .job import MAX_ERRORS, OptimizerJob
+from .job import MAX_ERRORS
 from .optimizer import Optimizer
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings(dspy.BootstrapRS, ("max_rounds", "stop_at_score"))
-_COMPILE_SETTINGS = ExtraSettings(dspy.BootstrapRS.compile, ("labeled_sample",))
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:BootstrapRS", ("max_rounds", "stop_at_score"))
+_COMPILE_SETTINGS = ExtraSettings("dspy:BootstrapRS.compile", ("labeled_sample",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,8 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        import dspy
+
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         teleprompter = dspy.BootstrapRS(
             metric=inputs.metric,

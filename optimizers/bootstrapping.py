@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import dspy
+from typing import TYPE_CHECKING, Any
 
 from .call_bounds import NOTHING, Range
-from .demo_lengths import DemoLimits
-from .demos import DemoBuilder, DemoExample, question_of
-from .job import OptimizerJob
+from .demo_limits import DemoLimits
+
+if TYPE_CHECKING:
+    import dspy
+
+    from .demos import DemoExample
+    from .job import OptimizerJob
 
 _RECALLS_PER_DEMO = 2
 """Training questions that are recalled at most for each labelled demo: some make none."""
@@ -55,6 +57,8 @@ def prepare_bootstrapping(
         settings: The settings of the optimizer.
         view: The form of the metric that the optimizer takes.
     """
+    from .demos import DemoBuilder
+
     builder = DemoBuilder(job, settings)
     max_tries = settings.max_tries
     demos: list[DemoExample] = []
@@ -91,6 +95,8 @@ def _questions_without_demo(
     DSPy takes whatever it tries for a labelled demo too. So each question is wrapped into an
     example that has the field `question` alone: without an answer, no prompt shows it as a demo.
     """
+    from .demos import DemoExample, question_of
+
     ids_with_demo = {id(question_of(demo)) for demo in demos}
     questions: list[DemoExample] = []
     for example in examples:

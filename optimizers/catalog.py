@@ -16,7 +16,9 @@ from typing import Any
 from ..errors import UnknownNameError
 from .better_together import STEP_OPTIMIZERS, BetterTogether
 from .optimizer import Optimizer
-from .settings_check import check_settings
+
+# `mempiler list` imports this module, and it is to start fast. So the modules of optimizers import
+# DSPy, which takes a second, and what rests on it in the methods that need it.
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     optimizer_class.name: optimizer_class for optimizer_class in (*STEP_OPTIMIZERS, BetterTogether)
@@ -41,6 +43,8 @@ def make_optimizer(name: str, settings: Mapping[str, Any] | None = None) -> Opti
         UnknownNameError: There is no optimizer of this name.
         UserError: A setting is unknown, of the wrong type, or too small.
     """
+    from .settings_check import check_settings
+
     optimizer_class = optimizer_class_of(name)
     check_settings(optimizer_class, settings or {})
     return optimizer_class.from_settings(settings or {})

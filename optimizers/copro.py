@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import dspy
-
-from ..programs.program import MemoryProgram
 from .call_bounds import CallBounds, Range
 from .extra_settings import ExtraSettings
-from .job import OptimizerJob
 from .optimizer import Optimizer
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings(dspy.COPRO, ("init_temperature",))
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:COPRO", ("init_temperature",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,8 @@ class Copro(Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        import dspy
+
         teleprompter: Any = dspy.COPRO(
             metric=job.metric_views.score,
             prompt_model=job.prompt_lm,

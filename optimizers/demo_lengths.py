@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import dspy
@@ -18,16 +17,6 @@ MAX_WINDOW_SHARE = 0.75
 """The share of a model's window that a prompt may fill: lengths are only estimates."""
 FIELD_MARK_TOKENS = 12
 """Tokens of the heading that a prompt puts above each field."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoLimits:
-    """How long demos may be, in estimated tokens."""
-
-    demo_context_tokens: int = 300
-    """Tokens of the recalled context that a labelled demo shows."""
-    max_demo_tokens: int = 6000
-    """Tokens of all demos of one prompt."""
 
 
 def tokens_of_fields(values: Mapping[str, Any]) -> int:

@@ -28,7 +28,8 @@ from ..programs.recording import recording
 from ..programs.state import signature_of
 from ..programs.tasks.behavior import newest_actions
 from ..records import Context, Query, estimate_tokens
-from .demo_lengths import DemoLimits, prompt_tokens_of_window, tokens_of_demo, tokens_of_fields
+from .demo_lengths import prompt_tokens_of_window, tokens_of_demo, tokens_of_fields
+from .demo_limits import DemoLimits
 from .job import OptimizerJob
 from .shortened_context import shorten_context
 

@@ -9,6 +9,7 @@ defaults and types are read from the function's signature.
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 class ExtraSettings:
     """Parameters of one function of DSPy that a user may set."""
 
-    function: Callable[..., Any]
+    function: str
+    """Where the function is, e.g. "dspy:SIMBA.compile"; it is imported when it is needed."""
     names: tuple[str, ...]
 
     def select(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,12 +29,12 @@ class ExtraSettings:
 
     def defaults(self) -> dict[str, Any]:
         """Return the default of each setting, by name."""
-        parameters = inspect.signature(self.function).parameters
+        parameters = self._parameters()
         return {name: parameters[name].default for name in self.names}
 
     def type_of(self, name: str) -> Any:
         """Return the type of a setting: its annotation, or else the type of its default."""
-        parameter = inspect.signature(self.function).parameters[name]
+        parameter = self._parameters()[name]
         annotation = parameter.annotation
         # Modules with `from __future__ import annotations` have text in place of types.
         if annotation is not inspect.Parameter.empty and not isinstance(annotation, str):
@@ -40,3 +42,8 @@ class ExtraSettings:
         if parameter.default is None:
             return Any
         return type(parameter.default)
+
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Import the function, and return its parameters by name."""
+        function: Callable[..., Any] = pkgutil.resolve_name(self.function)
+        return inspect.signature(function).parameters

@@ -9,25 +9,20 @@ The model learns the program's own calls, as the adapter shows them.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import dspy
-from dspy.clients.utils_finetune import infer_data_format
-from dspy.teleprompt.bootstrap_finetune import build_call_data_from_trace
-from dspy.teleprompt.bootstrap_trace import bootstrap_trace_data
-
-from ..engines.local.settings import Finetuning
 from ..engines.model_names import is_local
 from ..errors import UserError
-from ..programs.program import MemoryProgram
 from .call_bounds import CallBounds, Range
 from .extra_settings import ExtraSettings
-from .job import OptimizerJob
 from .optimizer import Optimizer
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings(dspy.BootstrapFinetune, ("multitask",))
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:BootstrapFinetune", ("multitask",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +46,8 @@ class Finetune(Optimizer):
     """Rank of the adapter that is trained; None trains all weights."""
 
     def check_requirements(self, job: OptimizerJob) -> None:
+        from ..engines.local.settings import Finetuning
+
         # A model with an address of its own is refused, though its provider may say that it can
         # fine-tune: DSPy's provider for openai/... sends the data to OpenAI all the same.
         has_own_address = "api_base" in job.task_lm.kwargs
@@ -69,6 +66,8 @@ class Finetune(Optimizer):
         return CallBounds(answers=Range(questions, questions), memory_writings=Range(1, 1))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        from .passed_finetune import PassedFinetune
+
         # DSPy trains the model that is bound to the predictors.
         job.student.set_lm(job.task_lm)
         teleprompter = PassedFinetune(
@@ -110,68 +109,3 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
         if predictor.lm is not None and predictor.lm.model != start.model:
             return predictor.lm
     return None
-
-
-class PassedFinetune(dspy.BootstrapFinetune):
-    """`dspy.BootstrapFinetune` that learns from answers that passed, and from them alone.
-
-    DSPy gives a run whose completion it cannot parse the score -1, and takes every score but 0 for
-    a pass.
-    """
-
-    def compile(self, student: Any, trainset: list[dspy.Example], teacher: Any = None) -> Any:
-        """Train the LM that is bound to the student's predictors, and bind the trained one.
-
-        Args:
-            student: The program; one LM is bound to all of its predictors.
-            trainset: The questions that it is run on.
-            teacher: The program whose calls are learned; the student if None.
-        """
-        runs = bootstrap_trace_data(teacher or student, trainset, self.metric, self.num_threads)
-        # The score is a bool of `passed`, -1 for an unreadable completion, or None.
-        passed = [run for run in runs if (run["score"] or 0) > 0]
-
-        predictors = student.predictors()
-        # All predictors have the same one.
-        lm = predictors[0].lm
-        adapter = self.adapter[lm] or dspy.settings.adapter or dspy.ChatAdapter()
-        # A model is trained for the calls at each position of a run. With `multitask` one model
-        # learns all calls: None stands for all positions.
-        positions: list[int | None] = list(range(len(predictors)))
-        if self.multitask:
-            positions = [None]
-
-        jobs: dict[int | None, dict[str, Any]] = {}
-        for position in positions:
-            jobs[position] = {
-                "lm": lm,
-                "train_data": self._train_data(passed, position, adapter),
-                "train_data_format": infer_data_format(adapter),
-                "train_kwargs": self.train_kwargs[lm],
-            }
-        trained_lms = self.finetune_lms(jobs)
-
-        for position, predictor in enumerate(predictors):
-            if self.multitask:
-                predictor.lm = trained_lms[None]
-            else:
-                predictor.lm = trained_lms[position]
-            if self.exclude_demos:
-                # The model learned its calls without demos, so it is asked without them.
-                predictor.demos = []
-        return student
-
-    def _train_data(
-        self, runs: list[Any], position: int | None, adapter: dspy.Adapter
-    ) -> list[dict[str, Any]]:
-        """Return the calls at a position of the runs, or all of them, in shuffled order."""
-        calls: list[dict[str, Any]] = []
-        for run in runs:
-            for number in range(len(run["trace"])):
-                if position is None or position == number:
-                    call = build_call_data_from_trace(
-                        run["trace"], number, adapter, self.exclude_demos
-                    )
-                    calls.append(call)
-        random.Random(0).shuffle(calls)
-        return calls

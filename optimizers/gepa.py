@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
-
-import dspy
-import gepa.api
-from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ..errors import UserError
-from ..programs.program import MemoryProgram
 from .call_bounds import CallBounds, Range
 from .extra_settings import ExtraSettings
-from .job import OptimizerJob
 from .optimizer import Optimizer, few_proposals_line
 
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
+
 _CONSTRUCTOR_SETTINGS = ExtraSettings(
-    dspy.GEPA,
+    "dspy:GEPA",
     (
         "auto",
         "max_full_evals",
@@ -42,7 +40,7 @@ _CONSTRUCTOR_SETTINGS = ExtraSettings(
     ),
 )
 _OPTIMIZE_SETTINGS = ExtraSettings(
-    gepa.api.optimize,
+    "gepa.api:optimize",
     (
         "frontier_type",
         "batch_sampler",
@@ -153,6 +151,9 @@ class Gepa(Optimizer):
 
         `auto` and `max_full_evals` are DSPy's settings, and are counted as DSPy counts them.
         """
+        import dspy
+        from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
+
         auto = self.extra.get("auto")
         if auto:
             candidates = AUTO_RUN_SETTINGS[auto]["n"]
@@ -171,6 +172,8 @@ class Gepa(Optimizer):
         return 2 * self.extra.get("reflection_minibatch_size", _DEFAULT_MINIBATCH)
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        import dspy
+
         max_metric_calls = self.max_metric_calls
         has_other_budget = self.extra.get("auto") or self.extra.get("max_full_evals")
         if not max_metric_calls and not has_other_budget:

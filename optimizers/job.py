@@ -22,12 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import dspy
+if TYPE_CHECKING:
+    import dspy
 
-from ..engines.metered_lm import MeteredLM
-from ..programs.program import MemoryProgram
-from .metric_views import MetricViews
+    from ..engines.metered_lm import MeteredLM
+    from ..programs.program import MemoryProgram
+    from .metric_views import MetricViews
 
 MAX_ERRORS = 1_000_000
 """Errors that a teleprompter tolerates: the budget guard decides when to stop."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ..programs.program import MemoryProgram
 from .call_bounds import CallBounds, Range
-from .demo_lengths import DemoLimits
-from .demos import DemoBuilder
-from .job import OptimizerJob
+from .demo_limits import DemoLimits
 from .labeled import give_demos
 from .optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class Knn(DemoLimits, Optimizer):
         return CallBounds(recalls=Range(questions, questions), memory_writings=Range(1, 1))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        from .demos import DemoBuilder
+
         builder = DemoBuilder(job, self)
         demos = builder.build_demos(len(job.train))
         demos_per_prompt = builder.count_fitting(demos, self.k)

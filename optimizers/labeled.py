@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import dspy
-
-from ..programs.predictor import is_for
-from ..programs.program import MemoryProgram
 from .call_bounds import CallBounds, Range
-from .demo_lengths import DemoLimits
-from .demos import DemoBuilder
-from .job import OptimizerJob
+from .demo_limits import DemoLimits
 from .optimizer import Optimizer
+
+if TYPE_CHECKING:
+    import dspy
+
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
 
 TRIES_PER_DEMO = 4
 """Training questions that are tried at most for each demo."""
@@ -47,6 +47,8 @@ class Labeled(DemoLimits, Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        from .demos import DemoBuilder
+
         builder = DemoBuilder(job, self)
         max_tries = TRIES_PER_DEMO * self.max_labeled_demos
         demos = builder.build_demos(self.max_labeled_demos, max_tries)
@@ -57,6 +59,8 @@ class Labeled(DemoLimits, Optimizer):
 
 def give_demos(student: MemoryProgram, demos: Sequence[dspy.Example]) -> list[Any]:
     """Give the demos to the predictors that they were made for, and return these predictors."""
+    from ..programs.predictor import is_for
+
     receivers: list[Any] = []
     for _, predictor in student.named_predictors():
         path = getattr(predictor, "path", "")

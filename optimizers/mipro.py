@@ -5,15 +5,9 @@ from __future__ import annotations
 import importlib.util
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-import dspy
-from dspy.propose import GroundedProposer
-from dspy.teleprompt.mipro_optimizer_v2 import AUTO_RUN_SETTINGS, MIN_MINIBATCH_SIZE
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..errors import MissingDependencyError
-from ..programs.program import MemoryProgram
-from ..reading.failures import concerns_prompt
 from .bootstrap_random import require_bootstrapped_demos
 from .bootstrapping import (
     BootstrapSettings,
@@ -23,12 +17,16 @@ from .bootstrapping import (
 )
 from .call_bounds import CallBounds, Range
 from .extra_settings import ExtraSettings
-from .job import MAX_ERRORS, OptimizerJob
+from .job import MAX_ERRORS
 from .optimizer import Optimizer
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings(dspy.MIPROv2, ("init_temperature",))
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:MIPROv2", ("init_temperature",))
 _COMPILE_SETTINGS = ExtraSettings(
-    dspy.MIPROv2.compile,
+    "dspy:MIPROv2.compile",
     (
         "minibatch_full_eval_steps",
         "program_aware_proposer",
@@ -124,6 +122,8 @@ class Mipro(BootstrapSettings, Optimizer):
 
     def _most_trial_answers(self, trials: int, valset: int) -> int:
         """Return how many questions are asked at most to score the start and all trials."""
+        from dspy.teleprompt.mipro_optimizer_v2 import MIN_MINIBATCH_SIZE
+
         # With `auto`, DSPy takes no minibatches of a valset up to this size.
         largest_whole_valset = MIN_MINIBATCH_SIZE if self.auto else 0
         if valset <= max(self.minibatch_size, largest_whole_valset):
@@ -137,6 +137,8 @@ class Mipro(BootstrapSettings, Optimizer):
 
     def _search_size(self, job: OptimizerJob) -> _SearchSize:
         """Return how much is tried: by the settings, or as DSPy computes it if `auto` is set."""
+        from dspy.teleprompt.mipro_optimizer_v2 import AUTO_RUN_SETTINGS
+
         if self.auto is None:
             return _SearchSize(self.num_candidates, self.num_trials)
         candidates: int = AUTO_RUN_SETTINGS[self.auto]["n"]
@@ -147,6 +149,8 @@ class Mipro(BootstrapSettings, Optimizer):
         return _SearchSize(candidates, int(trials))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        from .tolerant_mipro import TolerantMIPROv2
+
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         valset = list(job.val)
 
@@ -181,65 +185,3 @@ class Mipro(BootstrapSettings, Optimizer):
             minibatch_size=min(self.minibatch_size, len(valset)),
             **_COMPILE_SETTINGS.select(self.extra),
         )
-
-
-class TolerantMIPROv2(dspy.MIPROv2):
-    """MIPROv2 that goes on without the instructions that it cannot read."""
-
-    def _propose_instructions(
-        self,
-        program: Any,
-        trainset: list[Any],
-        demo_candidates: list[Any] | None,
-        view_data_batch_size: int,
-        program_aware_proposer: bool,
-        data_aware_proposer: bool,
-        tip_aware_proposer: bool,
-        fewshot_aware_proposer: bool,
-        num_instruct_candidates: int,
-    ) -> dict[int, list[str]]:
-        """Propose as DSPy does, with a proposer that leaves out what cannot be read."""
-        proposer = _TolerantProposer(
-            program=program,
-            trainset=trainset,
-            prompt_model=self.prompt_model,
-            view_data_batch_size=view_data_batch_size,
-            program_aware=program_aware_proposer,
-            use_dataset_summary=data_aware_proposer,
-            use_task_demos=fewshot_aware_proposer,
-            num_demos_in_context=3,
-            use_tip=tip_aware_proposer,
-            set_tip_randomly=tip_aware_proposer,
-            use_instruct_history=False,
-            set_history_randomly=False,
-            rng=self.rng,
-            init_temperature=self.init_temperature,
-        )
-        proposals: Any = proposer.propose_instructions_for_program(
-            trainset=trainset,
-            program=program,
-            demo_candidates=demo_candidates,
-            trial_logs={},
-            N=num_instruct_candidates,
-        )
-
-        instructions: dict[int, list[str]] = {}
-        for number, predictor in enumerate(program.predictors()):
-            # The program's own instructions take the place of the first proposal, as in DSPy.
-            instructions[number] = [predictor.signature.instructions]
-            for proposal in proposals[number][1:]:
-                if proposal is not None:
-                    instructions[number].append(proposal)
-        return instructions
-
-
-class _TolerantProposer(GroundedProposer):
-    """Proposes None where a proposal cannot be read, or its request is refused."""
-
-    def propose_instruction_for_predictor(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().propose_instruction_for_predictor(*args, **kwargs)
-        except Exception as error:
-            if concerns_prompt(error):
-                return None
-            raise

@@ -31,12 +31,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ..programs.program import MemoryProgram
 from .call_bounds import CallBounds
 from .extra_settings import ExtraSettings
-from .job import OptimizerJob
+
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .job import OptimizerJob
 
 
 @dataclass(frozen=True, kw_only=True)

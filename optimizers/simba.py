@@ -5,20 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import dspy
-
-from ..programs.program import MemoryProgram
 from .call_bounds import CallBounds, Range
-from .demo_lengths import DemoLimits
-from .demos import DemoBuilder
+from .demo_limits import DemoLimits
 from .extra_settings import ExtraSettings
-from .job import OptimizerJob
 from .optimizer import Optimizer
 
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .demos import DemoBuilder
+    from .job import OptimizerJob
+
 _CONSTRUCTOR_SETTINGS = ExtraSettings(
-    dspy.SIMBA,
+    "dspy:SIMBA",
     ("demo_input_field_maxlen", "temperature_for_sampling", "temperature_for_candidates"),
 )
 
@@ -75,6 +75,10 @@ class Simba(DemoLimits, Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        import dspy
+
+        from .demos import DemoBuilder
+
         metric: Any = job.metric_views.score
         teleprompter = dspy.SIMBA(
             metric=metric,

@@ -94,6 +94,12 @@ def test_a_group_alone_prints_its_help(cli: Any, group: tuple[str, ...]) -> None
     assert cli(*group) == cli(*group, "--help")
 
 
+def test_a_command_that_takes_no_config_file_hides_no_option(cli: Any) -> None:
+    page = cli("ask", "--help")[1]
+    assert "--config" not in page
+    assert all(name in page for name in ("--history", "--embedder-api-base", "--reranker", "--allow-code"))
+
+
 def test_help_shows_what_is_often_used_and_the_list_the_rest(cli: Any) -> None:
     shown = [line.split()[0] for line in cli("compile", "--help")[1].splitlines() if line.startswith("  -")]
     listed = json.loads(cli("list", "settings", "--json")[1])["settings"]

@@ -114,8 +114,9 @@ def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
     [
         ("import mempiler.cli", HEAVY),
         ("from mempiler.cli import main; main(['list'])", [name for name in HEAVY if name != "rich"]),
+        ("from mempiler.cli import main; main(['list', 'optimizers'])", [name for name in HEAVY if name != "rich"]),
     ],
-    ids=["the command line", "names, without what they name"],
+    ids=["the command line", "names, without what they name", "optimizers, without what they run"],
 )
 def test_nothing_heavy_is_imported_that_is_not_asked_for(code, heavy):
     process = python("-c", f"import sys; {code}; print([name for name in {heavy!r} if name in sys.modules])")

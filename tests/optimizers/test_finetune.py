@@ -5,7 +5,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.clients.provider import Provider, TrainingJob
-from mempiler.optimizers.finetune import PassedFinetune
+from mempiler.optimizers.passed_finetune import PassedFinetune
 
 
 class Keeping(Provider):

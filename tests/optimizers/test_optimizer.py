@@ -18,7 +18,8 @@ def test_the_example_of_an_optimizer_compiles_the_student() -> None:
     example = re.search(r"^    @dataclass.*?(?=^\S)", docstring, re.MULTILINE | re.DOTALL)
     assert example is not None
     names: dict[str, Any] = dict(vars(optimizer_module), dataclass=dataclass)
-    exec(re.sub("^    ", "", example[0], flags=re.MULTILINE), names)
+    source = re.sub("^    ", "", example[0], flags=re.MULTILINE)
+    exec(f"from __future__ import annotations\n{source}", names)
     lm = language_model()
     job = OptimizerJob(
         student=build("turn-rag"),

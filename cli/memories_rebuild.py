@@ -1,0 +1,177 @@
+"""`mempiler memories rebuild`: write memories that are queued or out of date."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Unpack
+
+import click
+
+from ..errors import UserError
+from . import options
+from .option_values import AskingOptions
+from .printing import print_counts, prints_json
+from .stored_users import find_owners
+
+if TYPE_CHECKING:
+    from ..memory.results import MemoryStatus
+    from ..memory.store.owner import Owner
+    from ..memory.store.store import Store
+    from ..serving.memories import Memories
+    from ..serving.writing import WriteCounts
+
+Selection = Literal["outdated", "queued", "failed"]
+"""What is written of a user: all that is queued or out of date, or only one kind of sessions."""
+
+
+@click.command("rebuild")
+@click.argument("program", type=click.Path())
+@options.STORE
+@options.USER
+@options.ALL_TENANTS
+@click.option(
+    "--queued",
+    is_flag=True,
+    help="only what is queued; memories that another program wrote are left alone",
+)
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="only sessions, and parts of sessions, that could not be written before",
+)
+@click.option("--force", is_flag=True, help="also memories that this very program wrote")
+@options.JSON
+@options.asking_options
+def rebuild(
+    program: str,
+    store: str | None,
+    user: str | None,
+    tenant: str | None,
+    queued: bool,
+    failed: bool,
+    force: bool,
+    **asking: Unpack[AskingOptions],
+) -> None:
+    """Write memories with PROGRAM: what is queued or out of date.
+
+    Out of date is what another program or embedder wrote. All tenants and users are meant, unless
+    one is named. Stopped half way, the same command without --force goes on. Turns that were not
+    taken in are tried once more.
+    """
+    from ..engines.model_checks import endpoint_errors
+    from ..programs.threads import gather
+    from ..serving.memories import Memories
+    from ..serving.writing import WriteCounts
+
+    if queued + failed + force > 1:
+        raise UserError("--queued, --failed and --force each say what is written; give one of them")
+    selection: Selection = "outdated"
+    if queued:
+        selection = "queued"
+    elif failed:
+        selection = "failed"
+
+    memory_program, _, lm = options.open_asked(program, asking)
+    with options.open_store(store) as opened_store:
+        owners = find_owners(opened_store, tenant, user)
+        if force:
+            for owner in owners:
+                opened_store.memories.reset(owner)
+        if queued and user is None:
+            owners = _owners_with_queue(opened_store, tenant)
+
+        memories = Memories(memory_program, opened_store, lm)
+        rebuilder = _Rebuilder(memories, selection, is_user_named=user is not None)
+        with endpoint_errors():
+            counts_by_user = gather([partial(rebuilder.write_user, owner) for owner in owners])
+        statuses = opened_store.users.list_all(tenant, user)
+
+    total = sum(counts_by_user, WriteCounts())
+    _print_summary(total, statuses, memories)
+
+
+def _owners_with_queue(store: Store, tenant: str | None) -> list[Owner]:
+    """Return the users who have sessions, or parts of sessions, that are not written yet."""
+    statuses = store.users.list_all(tenant)
+    return [status.owner for status in statuses if status.queued or status.partial]
+
+
+class _Rebuilder:
+    """Writes the memories of users in several threads.
+
+    After an error no thread begins another session.
+
+    Args:
+        memories: The program that writes, its language model, and the store.
+        selection: What is written of each user.
+        is_user_named: Whether the command was given a user.
+    """
+
+    def __init__(self, memories: Memories, selection: Selection, is_user_named: bool) -> None:
+        self._memories = memories
+        self._selection = selection
+        self._is_user_named = is_user_named
+        self._is_stopped = threading.Event()
+
+    def write_user(self, owner: Owner) -> WriteCounts:
+        """Write the memory of a user, unless the writing of another one has failed."""
+        from ..serving.writing import WriteCounts
+
+        if self._is_stopped.is_set():
+            return WriteCounts()
+        try:
+            return self._write_selection(owner)
+        except BaseException:
+            self._is_stopped.set()
+            raise
+
+    def _write_selection(self, owner: Owner) -> WriteCounts:
+        from ..serving.user_memory import UserMemory
+
+        if self._selection == "queued":
+            return self._write_queue(owner)
+        memory = UserMemory(self._memories, owner, stop=self._is_stopped.is_set)
+        if self._selection == "failed":
+            return memory.retry()
+        return memory.rebuild()
+
+    def _write_queue(self, owner: Owner) -> WriteCounts:
+        """Write what is queued of a user.
+
+        Without a named user, a memory that another program wrote is left alone. With one, writing
+        it raises the error that says how to repair it.
+        """
+        from ..serving.settings import LEASE
+        from ..serving.writing import WriteCounts, write_user_queue
+
+        if not self._is_user_named:
+            stamp = self._memories.store.memories.stamp(owner)
+            fingerprint = self._memories.writer_fingerprint
+            if stamp is not None and not stamp.writes_like(fingerprint):
+                return WriteCounts()
+        return write_user_queue(self._memories, owner, LEASE, self._is_stopped.is_set, retry=True)
+
+
+def _print_summary(total: WriteCounts, statuses: list[MemoryStatus], memories: Memories) -> None:
+    """Print what was written, and what is left to write; zeros of the latter only as JSON."""
+    other_program_count = 0
+    for status in statuses:
+        stamp = status.stamp
+        if stamp is not None and not stamp.writes_like(memories.writer_fingerprint):
+            other_program_count += 1
+
+    counts = {
+        "users": len(statuses),
+        "sessions": total.items,
+        "failures": len(total.failures),
+    }
+    remaining_counts = {
+        "still queued": sum(status.queued for status in statuses),
+        "partial": sum(status.partial for status in statuses),
+        "users of another program": other_program_count,
+    }
+    for name, count in remaining_counts.items():
+        if count or prints_json():
+            counts[name] = count
+    print_counts(counts)
