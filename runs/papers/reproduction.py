@@ -303,7 +303,7 @@ class _Work:
             release_memory()
         else:
             compilation = CompileConfig(how.optimizer, how.stage, settings=dict(how.settings))
-            run_compile(program, RunInputs(config), compilation, None, False, *shared)
+            run_compile(program, RunInputs(config), compilation, None, *shared)
         if folder.is_finished or self.guard.limit_hit is not None:
             return folder if folder.is_finished else None
         raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
