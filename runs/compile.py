@@ -8,8 +8,8 @@
     6. score both on test              a rejected program too, but it is not promoted for it
     7. save the kept program, log everything
 
-`_CompileJob.compile` is steps 2 to 6. Steps 2, 4 and 6 must be paid for, so the optimizer gets what
-is left of the budget when the scoring after it is set aside (`promotion.estimate_remaining_usage`).
+`_CompileJob.compile` is steps 2 to 6. Steps 4 and 6 must be paid for, too. So the optimizer gets
+what is left of the budget after their part is reserved (`promotion.estimate_remaining_usage`).
 """
 
 from __future__ import annotations
@@ -298,27 +298,49 @@ class _CompileJob:
         else:
             scores = self._scores_without_test(decision, start_on_dev, compiled_on_dev)
 
+        dev = (start_on_dev, compiled_on_dev)
+        return self._make_result(run_id, optimization, decision, dev, scores)
+
+    def _make_result(
+        self,
+        run_id: str,
+        optimization: _Optimization,
+        decision: _Decision,
+        dev: tuple[Evaluation, Evaluation | None],
+        scores: _FinalScores,
+    ) -> CompileResult:
+        """Return the result of the compile, before its program is saved.
+
+        Args:
+            run_id: The MLflow run.
+            optimization: What the optimizer achieved.
+            decision: Which program is kept.
+            dev: Start and compiled program on the dev questions.
+            scores: The scores that the result reports.
+        """
         run = self.run
         min_n = run.config.execution.min_n
+        before = scores.before
+        after = scores.after
         rejected = scores.rejected
         rejected_difference = None
         if rejected is not None:
-            rejected_difference = difference(
-                scores.before.headline_rows, rejected.headline_rows, min_n
-            )
+            rejected_difference = difference(before.headline_rows, rejected.headline_rows, min_n)
             rejected = rejected.model_copy(update={"run_id": run_id})
+
+        compiled = optimization.compiled
         return CompileResult(
             program=decision.promoted.program if decision.promoted else self.start,
-            before=scores.before.model_copy(update={"run_id": run_id}),
-            after=scores.after.model_copy(update={"run_id": run_id}),
-            dev=(start_on_dev, compiled_on_dev),
-            difference=difference(scores.before.headline_rows, scores.after.headline_rows, min_n),
+            before=before.model_copy(update={"run_id": run_id}),
+            after=after.model_copy(update={"run_id": run_id}),
+            dev=dev,
+            difference=difference(before.headline_rows, after.headline_rows, min_n),
             scored_on="test" if self.split.test else "dev",
             promoted=decision.promoted is not None,
             folder=self.destination.folder,
             candidates=tuple(optimization.history.candidates),
             usage=dict(counts_of(run.meter.read())),
-            stopped=run.guard.limit_hit or scores.before.stopped or scores.after.stopped,
+            stopped=run.guard.limit_hit or before.stopped or after.stopped,
             run=run.folder.path,
             run_id=run_id,
             model=None if compiled is None else compiled.model_name,
