@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from .runs.artifact import load as load
     from .runs.artifact import save as save
     from .runs.comparison import Comparison as Comparison
-    from .runs.compile import CompileResult as CompileResult
+    from .runs.compile_result import CompileResult as CompileResult
     from .runs.results import Evaluation as Evaluation
     from .runs.train import TrainResult as TrainResult
     from .serving.client import AsyncClient as AsyncClient
@@ -132,7 +132,7 @@ _MODULES = {
     "load": ".runs.artifact",
     "save": ".runs.artifact",
     "Comparison": ".runs.comparison",
-    "CompileResult": ".runs.compile",
+    "CompileResult": ".runs.compile_result",
     "Evaluation": ".runs.results",
     "TrainResult": ".runs.train",
     "AsyncClient": ".serving.client",

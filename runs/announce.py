@@ -1,8 +1,9 @@
-"""Say, before a run begins, on which data and models its numbers will rest."""
+"""Say, before a run begins, on which data and models its numbers will rest.
+
+data: locomo10.json (200 questions); LM: openai/gpt-4.1-mini; embedder: minilm; adapter: auto
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ..engines.model_names import is_offline
 from .config import RunConfig
@@ -15,47 +16,67 @@ from .role_models import default_adapter
 from .split_plan import plan_split
 
 
-def announce(inputs: RunInputs, program: Any = None, part: Part | None = None) -> None:
-    """Print on standard error what a run rests on: data, number of questions, models, whether it is a smoke test.
+def announce(inputs: RunInputs, program: object = None, part: Part | None = None) -> None:
+    """Print on standard error which data and models a run uses, and notes on small parts.
 
     Args:
         inputs: What the run is started with.
-        program: What is compiled or scored; a saved program has its own adapter and embedder.
+        program: What is compiled or scored. A saved program has its own adapter and embedder.
         part: Which questions an evaluation asks; None for a run that needs all three parts.
     """
-    _print_line(f"{_data(inputs)} ({_questions(inputs, part)})", inputs, _manifest(program))
+    data = f"{_describe_data(inputs)} ({_describe_questions(inputs, part)})"
+    _print_line(data, inputs, _manifest_of(program))
     for note in _split_notes(inputs, part):
         Output(stderr=True).print(f"note: {note}")
+
+
+def announce_models(inputs: RunInputs, data: str) -> None:
+    """Print the line of a run over several data sets, whose questions are not counted."""
+    _print_line(data, inputs, None)
+
+
+def _print_line(data: str, inputs: RunInputs, manifest: Manifest | None) -> None:
+    """Print data, models, and whether the run is a smoke test.
+
+    Args:
+        data: The data in words.
+        inputs: What the run is started with.
+        manifest: That of the saved program; None for any other program.
+    """
+    models = (
+        f"LM: {_describe_lm(inputs.config)};"
+        f" embedder: {_describe_embedder(inputs, manifest)};"
+        f" adapter: {_adapter_name(inputs, manifest)}"
+    )
+    line = f"data: {data}; {models}"
+    if _is_smoke_test(inputs):
+        line += " - a smoke test, not comparable with published numbers"
+    Output(stderr=True).print(line)
 
 
 def _split_notes(inputs: RunInputs, part: Part | None) -> list[str]:
     """Return what a user should know of the sizes of the parts before anything is paid for."""
     if part is None:
         plan = plan_split(inputs)
-        return plan.shortages() if plan.dev.allows_verdict else [*plan.shortages(), plan.dev.line()]
+        notes = plan.shortages()
+        if not plan.dev.allows_verdict:
+            notes = [*notes, plan.dev.line()]
+        return notes
+
     if part == "all" and inputs.config.data.test is None:
         return []
     # A size of test alone means the test part.
     return plan_split(inputs).shortages({"test" if part == "all" else part})
 
 
-def announce_models(inputs: RunInputs, data: str) -> None:
-    """Print the same line for a run over several data sets, whose questions are not counted."""
-    _print_line(data, inputs, saved=None)
+def _is_smoke_test(inputs: RunInputs) -> bool:
+    """Tell whether the run uses sample data, or an engine of rules in place of an LM."""
+    has_own_data = inputs.config.data.file is not None or inputs.user_benchmark is not None
+    return not has_own_data or is_offline(inputs.config.models.task.name)
 
 
-def _print_line(data: str, inputs: RunInputs, saved: Manifest | None) -> None:
-    models = f"LM: {_models(inputs.config)}; embedder: {_embedder(inputs, saved)}; adapter: {_adapter(inputs, saved)}"
-    smoke_test = "" if _is_genuine(inputs) else " - a smoke test, not comparable with published numbers"
-    Output(stderr=True).print(f"data: {data}; {models}{smoke_test}")
-
-
-def _is_genuine(inputs: RunInputs) -> bool:
-    own_data = inputs.config.data.file is not None or inputs.user_benchmark is not None
-    return own_data and not is_offline(inputs.config.models.task.name)
-
-
-def _data(inputs: RunInputs) -> str:
+def _describe_data(inputs: RunInputs) -> str:
+    """Return the file of the data, or what stands in its place."""
     if inputs.config.data.file is not None:
         return inputs.config.data.file
     if inputs.user_benchmark is not None and not inputs.user_benchmark.source.sample:
@@ -63,32 +84,47 @@ def _data(inputs: RunInputs) -> str:
     return "generated" if inputs.benchmark.generated else "bundled sample"
 
 
-def _questions(inputs: RunInputs, part: Part | None) -> str:
+def _describe_questions(inputs: RunInputs, part: Part | None) -> str:
+    """Return how many questions are asked, e.g. "20 questions"."""
     if part is not None:
         return f"{len(chosen_examples(inputs, part))} questions"
     split = inputs.split()
     return f"{len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test questions"
 
 
-def _models(config: RunConfig) -> str:
-    offline = config.models.task.name == "offline"
-    task = "offline engine (extractive, no language model)" if offline else config.models.task.name
-    answers = f", answers by {config.models.answer.name}" if config.models.answer.name else ""
-    replayed = f", replayed from {config.execution.replay}" if config.execution.replay else ""
-    return f"{task}{answers}{replayed}"
+def _describe_lm(config: RunConfig) -> str:
+    """Return the task LM, the LM that answers if it is another one, and the replayed run."""
+    line = config.models.task.name
+    if line == "offline":
+        line = "offline engine (extractive, no language model)"
+    if config.models.answer.name:
+        line += f", answers by {config.models.answer.name}"
+    if config.execution.replay:
+        line += f", replayed from {config.execution.replay}"
+    return line
 
 
-def _manifest(program: Any) -> Manifest | None:
-    folder = program_folder(program) if program and isinstance(program, str) else None
+def _manifest_of(program: object) -> Manifest | None:
+    """Return the manifest of a saved program; None for any other program."""
+    if not isinstance(program, str) or not program:
+        return None
+    folder = program_folder(program)
     return None if folder is None else read_manifest(folder)
 
 
-def _embedder(inputs: RunInputs, saved: Manifest | None) -> str:
-    embedder = inputs.config.method.embedder if saved is None else saved.embedder or "none"
+def _describe_embedder(inputs: RunInputs, manifest: Manifest | None) -> str:
+    """Return the embedder, with a warning if it does not know the language of the data."""
+    embedder = inputs.config.method.embedder
+    if manifest is not None:
+        embedder = manifest.embedder or "none"
     if embedder == "minilm" and not inputs.benchmark.english:
         embedder += " (knows English alone; --embedder e5 knows the language of these texts)"
     return embedder
 
 
-def _adapter(inputs: RunInputs, saved: Manifest | None) -> str:
-    return inputs.config.method.adapter or (default_adapter(inputs) if saved is None else saved.adapter)
+def _adapter_name(inputs: RunInputs, manifest: Manifest | None) -> str:
+    """Return the adapter: the one that the user chose, or the program's."""
+    adapter = inputs.config.method.adapter
+    if adapter:
+        return adapter
+    return default_adapter(inputs) if manifest is None else manifest.adapter

@@ -1,4 +1,4 @@
-"""The Python API: compile, evaluate, compare and train, with examples of your own or with a benchmark.
+"""The Python API: compile, evaluate, compare and train, on your own examples or on a benchmark.
 
     result = mempiler.compile(
         agent, trainset=train, valset=dev, testset=test, metric=my_metric,
@@ -8,8 +8,8 @@
     print(result)
     result.save("my-program")
 
-Every run is one MLflow run and has a folder, which `resume=` continues. The command line calls these functions; its
-options are arguments here, with the same names (`RunOptions`).
+Every run is one MLflow run and has a folder, which `resume=` continues. The command line calls
+these functions. Its options are arguments here, with the same names (`RunOptions`).
 """
 
 from __future__ import annotations
@@ -35,24 +35,27 @@ from ..optimizers.optimizer import Optimizer
 from ..programs.staging import Stage
 from .announce import announce
 from .comparison import Comparison, compare_evaluations
+from .compile import KeepOptions, run_compile
+from .compile_result import CompileResult
 from .config import RunConfig
-from .compile import CompileResult, run_compile
 from .evaluate import Part, run_evaluate
 from .inputs import RunInputs
 from .options import Questions, RunOptions, make_inputs
 from .planning import Plan, plan_compile, plan_evaluate
-from .progress import OnProgress, StartPhase, run_progress
+from .progress import OnProgress, RunProgress, StartPhase, run_progress
 from .results import Evaluation
 from .statistics import MIN_N
 from .train import TrainResult, run_train
 from .training_plan import plan_train
 
 Examples = Sequence[dspy.Example]
-Metric = str | Callable[..., Any]
+"""Questions with their answers, and the history that each is about."""
+Metric = str | Callable[..., object]
+"""The name of a metric, or a function of an example and a prediction."""
 
 
-def compile(
-    program: Any,
+def compile(  # noqa: A001 (the public name)
+    program: object,
     *,
     trainset: Examples | None = None,
     valset: Examples | None = None,
@@ -68,24 +71,28 @@ def compile(
     """Tune the prompts of a program against a metric, and score it before and after.
 
     Args:
-        program: A method's name, a `dspy.Module` with `forward(history, question)`, a class or object with `add` and
-            `search`, a `MemoryProgram`, or a saved program: its folder, or `models:/NAME@ALIAS`.
-        trainset: Examples to learn from, with `history`, `question` and `answer`. Alone it is split into the three
-            parts; in the place of examples, name a `benchmark`.
+        program: A method's name, a `dspy.Module` with `forward(history, question)`, a class or
+            object with `add` and `search`, a `MemoryProgram`, or a saved program: its folder, or
+            `models:/NAME@ALIAS`.
+        trainset: Examples to learn from, with `history`, `question` and `answer`. Alone it is split
+            into the three parts. In the place of examples, name a `benchmark`.
         valset: Examples that decide whether the compiled program is better.
         testset: Examples that are scored before and after.
-        metric: A function of an example and a prediction, in any form that DSPy or GEPA takes, or the name of a metric:
-            "f1", "exact_match", "judge".
-        optimizer: A name (`mempiler list optimizers`), settings such as `mempiler.optimizers.Gepa(...)`, or a function
-            that makes a `dspy.teleprompt.Teleprompter` for a metric.
-        optimizer_set: Settings of an optimizer that is given by name.
-        stage: Which prompts are tuned: those that "write" memories, those that "read" them, or "all".
+        metric: A function of an example and a prediction, in any form that DSPy or GEPA takes, or
+            the name of a metric: "f1", "exact_match", "judge".
+        optimizer: A name (`mempiler list optimizers`), settings such as
+            `mempiler.optimizers.Gepa(...)`, or a function that makes a
+            `dspy.teleprompt.Teleprompter` for a metric.
+        optimizer_set: Settings of an optimizer that is named.
+        stage: Which prompts are tuned: those that "write" memories, those that "read" them, or
+            "all".
         out: Folder for the program; one in the run's folder if None.
         force: Keep the compiled program even without a significant gain.
         **options: Models, limits and everything else that runs share; see `RunOptions`.
 
     Returns:
-        The program that was kept, its scores before and after, the paired difference and the verdict.
+        The program that was kept, its scores before and after, the paired difference and the
+        verdict.
 
     Raises:
         UserError: An argument does not fit; nothing was asked.
@@ -93,13 +100,14 @@ def compile(
     """
     questions = Questions(trainset, valset, testset, metric)
     inputs = make_inputs(options, questions, _argument_names(compile))
-    compilation = make_compilation(optimizer, optimizer_set, stage)
-    with _shown(options, inputs, program) as (start_phase, meter):
-        return run_compile(program, inputs, compilation, out=out, force=force, progress=start_phase, meter=meter)
+    compile_config = make_compilation(optimizer, optimizer_set, stage)
+    keep = KeepOptions(out, force)
+    with _show_progress(options, inputs, program) as (start_phase, meter):
+        return run_compile(program, inputs, compile_config, keep, start_phase, meter)
 
 
 def evaluate(
-    program: Any,
+    program: object,
     testset: Examples | None = None,
     *,
     metric: Metric | None = None,
@@ -109,9 +117,10 @@ def evaluate(
     """Score a program on examples, or on a benchmark.
 
     Args:
-        program: As `compile` takes it; or a function of `(history, question)`, a file of answers, or the address of a
-            chat endpoint.
-        testset: Examples with `history`, `question` and `answer`; in their place, name a `benchmark`.
+        program: As `compile` takes it; or a function of `(history, question)`, a file of answers,
+            or the address of a chat endpoint.
+        testset: Examples with `history`, `question` and `answer`; in their place, name a
+            `benchmark`.
         metric: As `compile` takes it.
         split: Which questions of a benchmark: "all", or a part of the split that `compile` uses.
         **options: Models, limits and everything else that runs share; see `RunOptions`.
@@ -122,12 +131,12 @@ def evaluate(
     """
     questions = Questions(testset=testset, metric=metric)
     inputs = make_inputs(options, questions, _argument_names(evaluate))
-    with _shown(options, inputs, program, split) as (start_phase, meter):
+    with _show_progress(options, inputs, program, split) as (start_phase, meter):
         return run_evaluate(program, inputs, split, progress=start_phase, meter=meter)
 
 
 async def aevaluate(
-    program: Any,
+    program: object,
     testset: Examples | None = None,
     *,
     metric: Metric | None = None,
@@ -136,9 +145,9 @@ async def aevaluate(
 ) -> Evaluation:
     """Score a program as `evaluate` does, for asyncio; arguments, result and errors are the same.
 
-    `threads` says how many questions are asked at a time. It may be in the hundreds, since no thread
-    waits for a language model that can be awaited. Searches, calls of other models, your own module
-    and your own metric run in a limited number of threads.
+    `threads` says how many questions are asked at a time. It may be in the hundreds, since no
+    thread waits for a language model that can be awaited. Searches, calls of other models, your own
+    module and your own metric run in a limited number of threads.
 
     Cancelling it ends the run, and the calls in flight with it; `resume` continues such a run.
     """
@@ -147,7 +156,9 @@ async def aevaluate(
 
 
 def compare(
-    baseline: str | Evaluation | CompileResult, *others: str | Evaluation | CompileResult, min_n: int = MIN_N
+    baseline: str | Evaluation | CompileResult,
+    *others: str | Evaluation | CompileResult,
+    min_n: int = MIN_N,
 ) -> Comparison:
     """Compare evaluations on the questions that all were asked.
 
@@ -157,10 +168,11 @@ def compare(
         min_n: With fewer questions there is no verdict.
 
     Returns:
-        The paired difference of each to the baseline, with its interval and verdict, in all and by category.
+        The paired difference of each to the baseline, with its interval and verdict, in all and by
+        category.
 
     Raises:
-        UserError: Nothing is given to compare, or the evaluations have no question in common.
+        UserError: There is nothing to compare, or the evaluations have no question in common.
     """
     if not others:
         raise UserError("one evaluation is nothing to compare; give another")
@@ -168,7 +180,7 @@ def compare(
 
 
 def train(
-    program: Any = "memory-r2",
+    program: object = "memory-r2",
     *,
     trainset: Examples | None = None,
     valset: Examples | None = None,
@@ -189,11 +201,13 @@ def train(
         testset: Examples that are scored before and after.
         metric: The reward; as `compile` takes it.
         optimizer: "logo-grpo", "grpo", "grpo-session", "grpo-cumulative" or "local".
-        train_set: Settings of the training, of its reward or trainer, e.g. {"steps": 10, "learning_rate": 2e-4}.
+        train_set: Settings of the training, of its reward or trainer, e.g.
+            {"steps": 10, "learning_rate": 2e-4}.
         trainer: "local", or "trl" for weights in shards and vLLM.
         out: Folder for the program; one in the run's folder if None.
-        **options: Models, limits and everything else that runs share; `lm` is the name of the model to train,
-            "local:NAME"; `answer_lm` answers the questions that rewards come from, in the place of that model.
+        **options: Models, limits and everything else that runs share. `lm` is the name of the model
+            to train, "local:NAME". `answer_lm` answers the questions that rewards come from, in the
+            place of that model.
 
     Raises:
         UserError: The model cannot be trained in this process, or an argument does not fit.
@@ -201,12 +215,12 @@ def train(
     questions = Questions(trainset, valset, testset, metric)
     inputs = make_inputs(options, questions, _argument_names(train))
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
-    with _shown(options, inputs, program) as (start_phase, meter):
+    with _show_progress(options, inputs, program) as (start_phase, meter):
         return run_train(program, inputs, training, out, start_phase, meter)
 
 
 def plan(
-    program: Any,
+    program: object,
     *,
     trainset: Examples | None = None,
     valset: Examples | None = None,
@@ -238,16 +252,20 @@ def plan(
     questions = Questions(trainset, valset, testset, metric)
     inputs = make_inputs(options, questions, _argument_names(plan))
     if optimizer is None:
-        found = plan_evaluate(program, inputs, split)
+        estimate = plan_evaluate(program, inputs, split)
+        part = split
     else:
-        found = plan_compile(program, inputs, make_compilation(optimizer, optimizer_set, stage))
+        compile_config = make_compilation(optimizer, optimizer_set, stage)
+        estimate = plan_compile(program, inputs, compile_config)
+        part = None
+
     if options.get("progress", True):
-        announce(inputs, program, split if optimizer is None else None)
-    return found
+        announce(inputs, program, part)
+    return estimate
 
 
 def plan_training(
-    program: Any = "memory-r2",
+    program: object = "memory-r2",
     *,
     metric: Metric | None = None,
     optimizer: str = "logo-grpo",
@@ -258,13 +276,13 @@ def plan_training(
     """Estimate the calls, tokens and hours of a training; the arguments are those of `train`."""
     inputs = make_inputs(options, Questions(metric=metric), _argument_names(plan_training))
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
-    found = plan_train(program, inputs, training)
+    estimate = plan_train(program, inputs, training)
     if options.get("progress", True):
         announce(inputs, program)
-    return found
+    return estimate
 
 
-def benchmark(name: str, data: str | Path | None = None, **options: Any) -> Benchmark:
+def benchmark(name: str, data: str | Path | None = None, **options: object) -> Benchmark:
     """Load a benchmark; `train`, `dev`, `test` and `metric` are its parts.
 
     Args:
@@ -286,20 +304,30 @@ def make_compilation(
 ) -> CompileConfig:
     """Return how a program is to be tuned.
 
+    Args:
+        optimizer: As `compile` takes it.
+        settings: Settings of an optimizer that is named.
+        stage: Which prompts are tuned.
+
     Raises:
-        UserError: The optimizer is of no known form, or settings are given twice.
+        UserError: The optimizer is of no known form, or there are settings beside an object.
     """
     if isinstance(optimizer, str):
         return CompileConfig(optimizer, stage, settings=settings)
     if settings:
-        raise UserError("optimizer_set is for an optimizer that is given by name; put the settings into the object")
+        raise UserError(
+            "optimizer_set is for an optimizer that is given by name;"
+            " put the settings into the object"
+        )
     if isinstance(optimizer, Optimizer):
         return CompileConfig(optimizer.name, stage, settings=optimizer.changed_settings())
     if callable(optimizer):
         name = getattr(optimizer, "__name__", type(optimizer).__name__)
         return CompileConfig(name, stage, make_teleprompter=optimizer)
-    expected = "a name, mempiler.optimizers settings, or a function from a metric to a teleprompter"
-    raise UserError(f"optimizer: got {type(optimizer).__name__}; expected {expected}")
+    raise UserError(
+        f"optimizer: got {type(optimizer).__name__}; expected a name, mempiler.optimizers settings,"
+        " or a function from a metric to a teleprompter"
+    )
 
 
 def make_training(
@@ -309,14 +337,25 @@ def make_training(
     trainer: str | None = None,
     threads: int | None = None,
 ) -> TrainingConfig:
-    """Return how a model is to be trained: the defaults for its model, with the settings that are given.
+    """Return how a model is to be trained: the defaults for the model, changed by the settings.
+
+    Args:
+        config: Names the model to train, and the one that answers for rewards.
+        objective: The optimizer, e.g. "logo-grpo".
+        settings: As `train_set` of `train`; these go before the other arguments where both say it.
+        trainer: "local" or "trl"; None keeps the default.
+        threads: Questions in flight; None keeps the default.
 
     Raises:
         UserError: A model among the settings is an object, or a setting does not fit.
     """
     changes: dict[str, Any] = {"objective": objective, **(settings or {})}
     if isinstance(changes.get("answer_lm"), dspy.BaseLM):
-        raise UserError("train_set: answer_lm takes a name here; give the object as answer_lm=... of train itself")
+        raise UserError(
+            "train_set: answer_lm takes a name here;"
+            " give the object as answer_lm=... of train itself"
+        )
+
     answer = config.models.answer
     if answer.name is not None and "answer_lm" not in changes:
         changes["answer_lm"] = answer.name
@@ -328,31 +367,47 @@ def make_training(
     return TrainingConfig.for_model(config.models.task.name).changed(changes)
 
 
-def _argument_names(function: Callable[..., Any]) -> list[str]:
-    """Return the names of a function's own arguments, without the options that it shares with others."""
+def _argument_names(function: Callable[..., object]) -> list[str]:
+    """Return the names of a function's arguments, without the options that functions share."""
     parameters = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    return [
+        parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD
+    ]
 
 
 @contextmanager
-def _shown(
-    options: RunOptions, inputs: RunInputs, program: Any, part: Part | None = None
-) -> Iterator[tuple[StartPhase, Meter]]:
-    """Say what the run rests on and show its progress, unless the options say otherwise."""
+def _show_progress(
+    options: RunOptions, inputs: RunInputs, program: object, part: Part | None = None
+) -> Iterator[RunProgress]:
+    """Show the progress of a run while the block runs, unless the options say otherwise.
+
+    When the first phase begins, a line says which data and models the run uses.
+
+    Args:
+        options: `progress` says whether anything is shown.
+        inputs: What the run is started with.
+        program: What is compiled, scored or trained.
+        part: Which questions an evaluation asks; None for a run that needs all three parts.
+
+    Yields:
+        What the run reports its progress to.
+    """
     if not options.get("progress", True):
-        yield _no_progress, Meter()
+        yield RunProgress(_start_hidden_phase, Meter())
         return
     with run_progress(inputs.config.limits) as (start_phase, meter):
-        yield _AnnouncedPhases(start_phase, inputs, program, part), meter
+        yield RunProgress(_AnnouncedPhases(start_phase, inputs, program, part), meter)
 
 
 class _AnnouncedPhases:
-    """Starts the phases of a run, and says what the run rests on when the first one begins.
+    """Starts the phases of a run, and announces the run when the first one begins.
 
-    Not earlier: whatever is wrong with an argument is found before, and is then the only line.
+    Not earlier: an argument that does not fit is noticed before, and its error is the only line.
     """
 
-    def __init__(self, start_phase: StartPhase, inputs: RunInputs, program: Any, part: Part | None) -> None:
+    def __init__(
+        self, start_phase: StartPhase, inputs: RunInputs, program: object, part: Part | None
+    ) -> None:
         self._start_phase = start_phase
         self._inputs = inputs
         self._program = program
@@ -366,5 +421,10 @@ class _AnnouncedPhases:
         return self._start_phase(phase)
 
 
-def _no_progress(phase: str) -> OnProgress:
-    return lambda done, total: None
+def _start_hidden_phase(phase: str) -> OnProgress:
+    """Start a phase whose progress nobody sees."""
+    return _ignore_progress
+
+
+def _ignore_progress(done: int, total: int) -> None:
+    """Do nothing with the progress of a phase."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .compare import FinishedRun, compare_runs, comparison_dicts, load_run
-from .compile import CompileResult
+from .compile_result import CompileResult
 from .console import as_text
 from .pages.page import Page
 from .pages.text import page_lines, page_table

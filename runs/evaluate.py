@@ -14,29 +14,32 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, Unpack
 
 import dspy
 
 from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
 from ..errors import UserError
+from ..optimizers.history import Candidate
+from ..optimizers.proposals import UnreadableAnswer
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
-from .scoring import Progress, RemoteEvaluator, WriteResult, score_questions
 from .external import ANSWER_FILE_ENDINGS, RecordedAnswers, name_in_tables
 from .inputs import RunInputs
 from .manifest import read_manifest
 from .pages.facts import Fact, setting_facts
 from .pages.html import save_page
-from .pages.page import predictor_states, prompt_changes, run_page
+from .pages.page import PromptChange, predictor_states, prompt_changes, run_page
 from .program_address import pin_address
 from .repeating import command_line, with_replayed_models
 from .results import Evaluation
 from .rows import Row
 from .run import Parent, Run
 from .run_description import parameters
+from .scoring import Progress, WriteResult, score_questions
 from .tracking.details import log_details
 from .tracking.prompts import ProgramPrompts
 from .tracking.tracker import Tracker
@@ -53,7 +56,7 @@ def no_progress(phase: str) -> Progress | None:
 
 
 def run_evaluate(
-    target: Any,
+    target: object,
     inputs: RunInputs,
     split: Part = "all",
     progress: ProgressFactory = no_progress,
@@ -87,7 +90,7 @@ def run_evaluate(
         program, benchmark = run.load_target(target)
         with closing(program.method):
             evaluator = Evaluator(run, benchmark, progress, target)
-            evaluation = _tracked(evaluator, program, examples, split)
+            evaluation = _evaluate_tracked(evaluator, program, examples, split)
 
     run.folder.write_rows("evaluation", evaluation.rows)
     status = "stopped" if evaluation.stopped else "finished"
@@ -108,9 +111,14 @@ def chosen_examples(inputs: RunInputs, split: Part) -> Sequence[dspy.Example]:
         return benchmark.interleave(benchmark.examples)
 
     part = "test" if split == "all" else split
-    if getattr(inputs.config.data, part) == 0:
+    data = inputs.config.data
+    sizes = {"train": data.train, "dev": data.dev, "test": data.test}
+    if sizes[part] == 0:
         raise UserError(f"{part} = 0: no question would be asked; give 1 or more, or leave it out")
-    return getattr(inputs.split(), part)
+
+    parts = inputs.split()
+    examples = {"train": parts.train, "dev": parts.dev, "test": parts.test}
+    return examples[part]
 
 
 def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
@@ -118,6 +126,17 @@ def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
     manifest = read_manifest(folder)
     is_compiled = bool(manifest.optimizer)
     return is_compiled and manifest.benchmark.get("sha256") == benchmark.source.sha256
+
+
+class PageContent(TypedDict, total=False):
+    """What a page may show beside the evaluations and the settings; see `run_page`."""
+
+    notes: Sequence[str]
+    verdict: str
+    changes: Sequence[PromptChange]
+    candidates: Sequence[Candidate]
+    unreadable: Sequence[UnreadableAnswer]
+    min_n: int
 
 
 @dataclass(frozen=True)
@@ -132,15 +151,12 @@ class Evaluator:
     benchmark: Benchmark
     """Has its judges."""
     progress: ProgressFactory
-    target: Any
+    target: object
     """What the run scores or starts from, by its name or itself, as `Run.program` takes it."""
 
     def __post_init__(self) -> None:
-        if self.run.config.execution.workers != 1 and not isinstance(self.target, str):
-            name = name_in_tables(self.target)
-            raise UserError(
-                f"{name} is only in this process; leave --workers out, or name it module:thing"
-            )
+        if self.run.config.execution.workers != 1:
+            self._name_for_workers()
 
     def __call__(
         self,
@@ -159,10 +175,7 @@ class Evaluator:
         """
         run = self.run
         shown_title = title or phase
-
-        def writing_progress() -> Progress | None:
-            return self.progress(f"{shown_title}, sessions remembered")
-
+        has_workers = run.config.execution.workers != 1
         return score_questions(
             program,
             self.benchmark,
@@ -173,34 +186,43 @@ class Evaluator:
             journal=run.folder.store.rows,
             phase=phase,
             max_failure_rate=run.config.execution.max_failure_rate,
-            remote=self._remote_evaluator(),
-            writing_progress=writing_progress,
+            remote=self._ask_workers if has_workers else None,
+            writing_progress=partial(self.progress, f"{shown_title}, sessions remembered"),
         )
 
-    def _remote_evaluator(self) -> RemoteEvaluator | None:
-        """Return what asks the questions in the run's workers; None where it has none."""
-        if self.run.config.execution.workers == 1:
-            return None
+    def _ask_workers(
+        self,
+        program: MemoryProgram,
+        benchmark: Benchmark,
+        examples: Sequence[dspy.Example],
+        on_row: Callable[[Row], None],
+    ) -> Mapping[str, WriteResult]:
+        """Ask questions in the workers of the run (a `scoring.RemoteEvaluator`)."""
+        name = self._name_for_workers()
+        return evaluate_remotely(self.run, name, program, benchmark, examples, on_row)
 
-        def ask_workers(
-            program: MemoryProgram,
-            benchmark: Benchmark,
-            examples: Sequence[dspy.Example],
-            on_row: Callable[[Row], None],
-        ) -> Mapping[str, WriteResult]:
-            return evaluate_remotely(self.run, self.target, program, benchmark, examples, on_row)
+    def _name_for_workers(self) -> str:
+        """Return the name by which a worker loads what the run scores or starts from.
 
-        return ask_workers
+        Raises:
+            UserError: It has no name, because it was made in this process.
+        """
+        if isinstance(self.target, str):
+            return self.target
+        name = name_in_tables(self.target)
+        raise UserError(
+            f"{name} is only in this process; leave --workers out, or name it module:thing"
+        )
 
     def keep_page(
         self,
         tracker: Tracker,
-        command_options: Mapping[str, Any],
+        command_options: Mapping[str, object],
         program: MemoryProgram,
         phases: Mapping[str, Evaluation],
         questions: str,
         facts: Sequence[Fact] = (),
-        **page_values: Any,
+        **content: Unpack[PageContent],
     ) -> None:
         """Make the page of the run, keep it in the run's folder, and log it.
 
@@ -211,7 +233,7 @@ class Evaluator:
             phases: The evaluations, by what the page calls them.
             questions: Which questions were asked, in words.
             facts: Further lines of the page.
-            **page_values: Further arguments of `run_page`, e.g. `notes`.
+            **content: What else the page shows, e.g. `notes`.
         """
         command = tracker.tags["command"]
         folder = self.run.folder.path
@@ -224,16 +246,16 @@ class Evaluator:
             *setting_facts(tracker.parameters, program_digest(program)),
             *facts,
         ]
-        page = run_page(command, folder.name, phases, lines, **page_values)
+        page = run_page(command, folder.name, phases, lines, **content)
         html = save_page(folder, page)
         if html is not None:
             tracker.log_file(html)
 
 
-def _tracked(
+def _evaluate_tracked(
     evaluator: Evaluator, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part
 ) -> Evaluation:
-    """Score the questions of an evaluation, and log what came of it."""
+    """Score the questions of an evaluation, and log everything as one MLflow run."""
     run = evaluator.run
     benchmark = evaluator.benchmark
     name = f"{program.name}-{benchmark.name}"

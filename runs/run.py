@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import dspy
@@ -30,39 +30,29 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.judge import AnyJudge
 from ..engines.call_context import Accounting, call_context
-from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
-from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
-from ..engines.embedders import embedder as make_embedder
-from ..engines.endpoint import Waits
 from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard
-from ..engines.lm import LoadedModels, language_model
+from ..engines.lm import LoadedModels
 from ..engines.meter import Meter
 from ..engines.metered_lm import MeteredLM
-from ..engines.model_config import ModelConfig
-from ..engines.prices import needed_prices
 from ..engines.usage import Role
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.cache import MemoryCache
-from ..programs.catalog import build, needs_embedder, preset, with_task
-from ..programs.external.program import build_external_program
-from ..programs.external.target import takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.single_flight import SingleFlight
-from ..programs.tasks.settings import TASK_PREFIX, split_config
-from .artifact import load, versions
-from .artifact_embedder import choose_embedder
+from ..programs.tasks.settings import TASK_PREFIX
+from .artifact import versions
 from .config import RunConfig
-from .external import isolate_stores, name_in_tables, resolve_external
 from .folder import RunFolder
 from .inputs import RunInputs
-from .manifest import read_manifest
 from .program_address import program_folder
 from .repeating import resume_key
-from .replay import Replay, record_model, recording_embedder
-from .role_models import check_models, default_adapter, role_models
+from .replay import Replay
+from .role_models import check_models
+from .run_models import RunModels
+from .run_programs import RunPrograms
 from .tracking.tracker import Tracker
 
 
@@ -203,17 +193,22 @@ class Run:
         "auto" knows which schemas were refused before the run was resumed, or in the run that is
         replayed.
         """
+        return self.adapters.get_or_compute(name, partial(self._make_adapter, name))
 
-        def make() -> dspy.Adapter:
-            adapter = make_adapter(name)
-            if isinstance(adapter, AutoAdapter):
-                replayed = self.config.execution.replay
-                folder = self.folder if replayed is None else RunFolder.open(replayed)
-                parameters = folder.read().get("parameters") or {}
-                adapter.add_output_modes(parameters.get("schemas") or {})
-            return adapter
+    def _make_adapter(self, name: str) -> dspy.Adapter:
+        """Return a new adapter; "auto" with the schemas that are known to be refused."""
+        adapter = make_adapter(name)
+        if isinstance(adapter, AutoAdapter):
+            replayed = self.config.execution.replay
+            folder = self.folder if replayed is None else RunFolder.open(replayed)
+            parameters = folder.read().get("parameters") or {}
+            adapter.add_output_modes(parameters.get("schemas") or {})
+        return adapter
 
-        return self.adapters.get_or_compute(name, make)
+    @property
+    def models(self) -> RunModels:
+        """What makes the models of the run."""
+        return RunModels(self.inputs, self.meter, self.guard, self.folder, self.loaded, self.replay)
 
     def model(self, role: Role = "task") -> MeteredLM:
         """Return the language model of a role, with the limits and the store of the run.
@@ -221,107 +216,21 @@ class Run:
         Raises:
             UserError: The role is the judge, and no model is named for it.
         """
-        config = self.config
-        # Without a model of its own, the task model writes proposals and reflections.
-        source: Role = "task" if role == "prompt" and not config.models.prompt.name else role
-        model = role_models(config)[source]
-        if role == "judge" and not model.name:
-            raise UserError(self._judge_advice())
-        settings = config.models.task.settings if role == "task" else {}
-        user_lm = self.user_model(source, model.name)
-        if user_lm is not None:
-            return self.meter_user_model(user_lm, role, **settings)
-        return self.load_model(model.name or "", role, model.address, **settings)
+        return self.models.model(role)
 
     def user_model(self, role: Role, name: str | None) -> dspy.BaseLM | None:
-        """Return the object that the user gave for a role, if the role still has its name.
+        """Return the user's object for a role; see `RunModels.user_model`."""
+        return self.models.user_model(role, name)
 
-        Parts of a larger run may have a model of another name, e.g. one that was trained before. A
-        replay asks no model.
-        """
-        user_lm = self.inputs.user_models.get(role)
-        if self.replay is not None or user_lm is None or user_lm.model != name:
-            return None
-        return user_lm
+    def meter_user_model(self, user_lm: dspy.BaseLM, role: Role, **settings: object) -> MeteredLM:
+        """Return a metered copy of a user's model; see `RunModels.meter_user_model`."""
+        return self.models.meter_user_model(user_lm, role, **settings)
 
-    def _judge_advice(self) -> str:
-        """Say how to name a judge, or which metric of the benchmark needs none."""
-        benchmark = self.config.data.benchmark
-        advice = f"{benchmark} is scored by a judge; name its model with --judge-lm"
-        judge_free_metrics = self.inputs.benchmark.judge_free_metrics
-        if judge_free_metrics:
-            metric = judge_free_metrics[0]
-            advice += f", or take --benchmark-set metric={metric}, which needs none"
-        return advice
-
-    def meter_user_model(self, user_lm: dspy.BaseLM, role: Role, **settings: Any) -> MeteredLM:
-        """Return a copy of a model that the user made, with the limits and the store of the run.
-
-        Args:
-            user_lm: The model, which is not changed.
-            role: What it is used for.
-            **settings: Of every request, in the place of the model's own.
-        """
-        config = self._model_config(user_lm.model, role)
-        lm = language_model(
-            user_lm,
-            replace(config, settings=settings),
-            meter=self.meter,
-            role=role,
-            guard=self.guard,
-            answers=self.folder.store.answers,
-        )
-        record_model(self.folder, role, user_lm.model, lm)
-        return lm
-
-    def _model_config(self, name: str, role: Role) -> ModelConfig:
-        """Return how the run asks a model, wherever it is."""
-        config = self.config
-        # Judges and proposals are the same in all repetitions.
-        repeat = config.execution.repeat if role in ("task", "answer") else 0
-        return ModelConfig(
-            timeout=config.execution.timeout,
-            retries=config.execution.retries,
-            deadline=config.execution.lm_deadline,
-            repeat=repeat,
-            slots=config.execution.threads,
-            prices=needed_prices(name, config.limits.max_usd),
-        )
-
-    def load_model(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
-        """Return a language model by its name, with the limits and the store of the run.
-
-        Args:
-            name: As `language_model` takes it.
-            role: What it is used for.
-            api_base: Address of an OpenAI-compatible server; None takes the provider's own.
-            **settings: Of every request, e.g. `temperature`.
-        """
-        model_config = self._model_config(name, role)
-        model_config = replace(model_config, api_base=api_base, settings=settings)
-
-        loaded_name = name
-        if self.replay is not None:
-            loaded_name = self.replay.model_name(role, name)
-        if loaded_name == "local:tiny":
-            from ..optimizers.demonstrations import tiny_folder
-
-            loaded_name = f"local:{tiny_folder(self.config.data.seed)}"
-
-        lm = language_model(
-            loaded_name,
-            model_config,
-            meter=self.meter,
-            role=role,
-            guard=self.guard,
-            answers=self.folder.store.answers,
-            replay=None if self.replay is None else self.replay.answer,
-            loaded=self.loaded,
-        )
-        if self.replay is not None:
-            self.replay.restore_sizes(role, lm)
-        record_model(self.folder, role, name, lm)
-        return lm
+    def load_model(
+        self, name: str, role: Role, api_base: str | None, **settings: object
+    ) -> MeteredLM:
+        """Return a metered model by its name; see `RunModels.load_model`."""
+        return self.models.load_model(name, role, api_base, **settings)
 
     def with_judges(self, benchmark: Benchmark) -> Benchmark:
         """Return the benchmark with its judges bound to the judge model, if it asks any."""
@@ -329,13 +238,9 @@ class Run:
             return benchmark
         lm = self.model("judge")
         adapter = self.adapter(self.config.method.adapter or "chat")
+        return benchmark.with_judges(partial(_make_judge, lm, adapter))
 
-        def make_judge(judge_class: type[AnyJudge]) -> AnyJudge:
-            return judge_class(lm, adapter)
-
-        return benchmark.with_judges(make_judge)
-
-    def load_target(self, target: Any) -> tuple[MemoryProgram, Benchmark]:
+    def load_target(self, target: object) -> tuple[MemoryProgram, Benchmark]:
         """Return the program to evaluate, and the benchmark with all models that it needs.
 
         The program answers by the model of `answer_lm` where one is named. The benchmark has its
@@ -374,7 +279,7 @@ class Run:
         return rival_run.program(name, benchmark, program.cache)
 
     def program(
-        self, target: Any, benchmark: Benchmark, cache: MemoryCache | None = None
+        self, target: object, benchmark: Benchmark, cache: MemoryCache | None = None
     ) -> MemoryProgram:
         """Return the program of a method or an external system for a benchmark, or a saved one.
 
@@ -393,139 +298,11 @@ class Run:
         if cache is None:
             cache = MemoryCache(self.folder.store.memories)
 
-        if isinstance(target, MemoryProgram):
-            return self._copy_program(target, benchmark, cache)
-        folder = program_folder(target) if isinstance(target, str) else None
-        if folder is not None:
-            return self._load_program(target, folder, benchmark, cache)
-        system = resolve_external(target) if isinstance(target, str) else target
-        if system is not None:
-            return self._external_program(target, system, benchmark, cache)
-        return self._build_program(target, benchmark, cache)
-
-    def _copy_program(
-        self, program: MemoryProgram, benchmark: Benchmark, cache: MemoryCache
-    ) -> MemoryProgram:
-        """Return a copy of a program that the user made, with its memories in this run's cache."""
-        if self.config.method.settings:
-            raise UserError(
-                f"{program.name}: a program keeps its settings;"
-                " build it with others instead of `set`"
-            )
-        _check_task(program, program.name, benchmark)
-        copied = program.deepcopy()
-        copied.cache = cache
-        return copied
-
-    def _load_program(
-        self, name: str, folder: Path, benchmark: Benchmark, cache: MemoryCache
-    ) -> MemoryProgram:
-        """Return a saved program, with its embedder, for the task of the benchmark."""
-        method = self.config.method
-        if method.settings:
-            raise UserError(
-                f"{name}: a saved program keeps its settings; compile a new one with --set instead"
-            )
-
-        if self.replay is not None:
-            embedder_name = read_manifest(folder).embedder or OFFLINE_EMBEDDER
-            embedder = self._make_embedder(embedder_name)
-        else:
-            embedder = choose_embedder(
-                folder, method.embedder, method.embedder_api_base, method.reranker
-            )
-            if embedder is not None:
-                embedder = self._connect_embedder(embedder)
-        program = load(folder, method.allow_code, embedder)
-
-        _check_task(program, name, benchmark)
-        # A task that calls no model was not tuned: the writers were trained, for any reader.
-        _, task_config = split_config(_default_task_settings(benchmark), benchmark.task)
-        program = with_task(program, benchmark.task, task_config)
-        program.cache = cache
-        return program
-
-    def _external_program(
-        self, name: Any, system: Any, benchmark: Benchmark, cache: MemoryCache
-    ) -> MemoryProgram:
-        """Return a program around an external system, which is isolated if it was named."""
-        settings = {**_default_task_settings(benchmark), **self.config.method.settings}
-        is_named = isinstance(name, str)
-        is_isolated = settings.pop("isolated", is_named)
-        if is_isolated and is_named:
-            system = isolate_stores(name, system)
-
-        embedder = None
-        if takes_embedder(system):
-            embedder = self._make_embedder(self.config.method.embedder)
-        return build_external_program(
-            system,
-            name_in_tables(name),
-            benchmark.task,
-            embedder,
-            cache,
-            default_adapter(self.inputs),
-            self.folder.path / "systems",
-            settings,
-        )
-
-    def _build_program(
-        self, method: str, benchmark: Benchmark, cache: MemoryCache
-    ) -> MemoryProgram:
-        """Return a new program of a method, with the settings that suit the benchmark."""
-        config = self.config
-        embedder = self._make_embedder(config.method.embedder) if needs_embedder(method) else None
-        settings = {
-            **preset(method, benchmark.name),
-            **_default_task_settings(benchmark),
-            **config.method.settings,
-        }
-        adapter = default_adapter(self.inputs)
-        return build(method, benchmark.task, embedder, cache, adapter, **settings)
-
-    def _make_embedder(self, name: str) -> TextEmbedder:
-        """Return an embedder by its name, or the one of the run that is replayed."""
-        config = self.config
-        if self.replay is None or name == OFFLINE_EMBEDDER:
-            embedder = make_embedder(name, config.method.embedder_api_base, config.method.reranker)
-            return self._connect_embedder(embedder)
-
-        embedder = self.replay.embedder(name)
-        if name in IN_PROCESS and config.method.reranker != NO_RERANKER:
-            # It compares tokens, which no run keeps; those of its weights are the same.
-            embedder.reranker = make_embedder(name, None, config.method.reranker).reranker
-        return self._connect_embedder(embedder)
-
-    def _connect_embedder(self, embedder: TextEmbedder) -> TextEmbedder:
-        """Return an embedder that can be asked, is metered, and whose vectors the run keeps."""
-        if self.replay is None:
-            self._check_embedder(embedder)
-        if embedder.account is not None:
-            execution = self.config.execution
-            embedder.account.waits = Waits(
-                execution.timeout, execution.retries, execution.lm_deadline
-            )
-            embedder.account.open(self.meter, self.guard)
-        return recording_embedder(embedder, self.folder)
-
-    def _check_embedder(self, embedder: TextEmbedder) -> None:
-        """Refuse an embedder that cannot be reached, unless the run is resumed."""
-        try:
-            embedder.check()
-        except EndpointError:
-            # What a resumed run still needs may be in its store.
-            if self.config.execution.resume is None:
-                raise
+        systems_folder = self.folder.path / "systems"
+        programs = RunPrograms(self.inputs, self.models, systems_folder, cache)
+        return programs.find(target, benchmark)
 
 
-def _default_task_settings(benchmark: Benchmark) -> dict[str, Any]:
-    """Return the settings of the task that the benchmark asks for: declining, if that is right."""
-    return {f"{TASK_PREFIX}abstain": True} if benchmark.has_unanswerable else {}
-
-
-def _check_task(program: MemoryProgram, name: str, benchmark: Benchmark) -> None:
-    """Refuse a program that was made for another task, if its task asks a model."""
-    if program.task.name != benchmark.task and program.task.predictors():
-        raise UserError(
-            f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}"
-        )
+def _make_judge(lm: MeteredLM, adapter: dspy.Adapter, judge_class: type[AnyJudge]) -> AnyJudge:
+    """Return a judge of a class, which asks the judge model."""
+    return judge_class(lm, adapter)

@@ -131,5 +131,5 @@ def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
         return MeteredLM("scripted/test", Metering(meter or Meter(), role, guard or BudgetGuard(), answers), **settings)
 
-    for room in ("role_models", "run"):
+    for room in ("role_models", "run_models"):
         monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

@@ -11,7 +11,7 @@ from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.optimizers.call_bounds import Range
-from mempiler.runs.compile import run_compile
+from mempiler.runs.compile import KeepOptions, run_compile
 from mempiler.runs.evaluate import compiled_on, run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
@@ -58,7 +58,7 @@ def last_run() -> Any:
 
 def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     inputs = scene(learning)
-    outcome = run_compile("turn-rag", inputs, LABELED, out=tmp_path / "out")
+    outcome = run_compile("turn-rag", inputs, LABELED, KeepOptions(tmp_path / "out"))
     summary = outcome.to_dict()
     assert outcome.promoted
     assert (summary["before"]["score"], summary["after"]["score"]) == (0.0, 1.0)
@@ -109,7 +109,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
 
 @pytest.mark.parametrize("force", [False, True])
 def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
-    outcome = run_compile("turn-rag", scene(stubborn), LABELED, out=tmp_path / "out", force=force)
+    outcome = run_compile("turn-rag", scene(stubborn), LABELED, KeepOptions(tmp_path / "out", force))
     assert outcome.promoted is force
     assert len(load(tmp_path / "out").task.answer.demos) == (8 if force else 0)
     assert bool(read_manifest(tmp_path / "out").optimizer) is force
@@ -133,7 +133,7 @@ def raising(error: BaseException) -> Any:
 def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypatch, optimizer, reply, error, status):
     break_optimizer(monkeypatch, optimizer)
     with pytest.raises(error):
-        run_compile("turn-rag", scene(reply), CompileConfig("broken"), out=tmp_path / "out")
+        run_compile("turn-rag", scene(reply), CompileConfig("broken"), KeepOptions(tmp_path / "out"))
     assert load(tmp_path / "out").task.answer.demos == []
     run = last_run()
     told = run.data.tags["error"]
@@ -151,7 +151,7 @@ def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, how, out, wor
     run_evaluate("no-memory", scene(stubborn, test=1))
     before = last_run().info.run_id
     with pytest.raises(UserError, match=words):
-        run_compile("turn-rag", scene(raising(AssertionError("a call was made"))), how, out=tmp_path / out)
+        run_compile("turn-rag", scene(raising(AssertionError("a call was made"))), how, KeepOptions(tmp_path / out))
     assert last_run().info.run_id == before
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
@@ -174,10 +174,10 @@ def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(opti
 
 def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene):
     inputs = scene(learning)
-    outcome = run_compile("turn-rag", with_options(inputs, set={"k": 2}), LABELED, out=tmp_path / "out")
+    outcome = run_compile("turn-rag", with_options(inputs, set={"k": 2}), LABELED, KeepOptions(tmp_path / "out"))
     found = run_evaluate(str(tmp_path / "out"), inputs, "test")
     assert found.score == outcome.after.score == 1.0
-    again = run_compile(str(tmp_path / "out"), inputs, LABELED, out=tmp_path / "again")
+    again = run_compile(str(tmp_path / "out"), inputs, LABELED, KeepOptions(tmp_path / "again"))
     assert (again.before.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
     with pytest.raises(UserError, match="keeps its settings"):
         run_evaluate(str(tmp_path / "out"), with_options(inputs, set={"k": 3}))

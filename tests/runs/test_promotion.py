@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from mempiler import load
 from mempiler.optimizers.compile import CompileConfig
-from mempiler.runs.compile import CompileResult, run_compile
+from mempiler.runs.compile import KeepOptions, run_compile
+from mempiler.runs.compile_result import CompileResult
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
@@ -48,7 +49,7 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any)
     ) -> CompileResult:
         script_models(monkeypatch, scripted(model).engine)
         inputs = run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
-        return run_compile(method, inputs, how, out=out, force=force)
+        return run_compile(method, inputs, how, KeepOptions(out, force))
 
     return run
 

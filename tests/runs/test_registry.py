@@ -13,7 +13,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from mempiler import __version__, build, load, save
-from mempiler.runs.compile import CompileResult, run_compile
+from mempiler.runs.compile import KeepOptions, run_compile
+from mempiler.runs.compile_result import CompileResult
 from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.gate import gate
 from mempiler.runs.manifest import Manifest
@@ -202,7 +203,7 @@ def test_evaluate_and_compile_take_an_address(registered, tmp_path):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
     found = run_evaluate(registered.address, inputs, "test")
     assert (found.program, len(found.rows)) == ("turn-rag", 2)
-    outcome = run_compile(registered.address, inputs, out=tmp_path / "out", force=True)
+    outcome = run_compile(registered.address, inputs, keep=KeepOptions(tmp_path / "out", force=True))
     assert isinstance(outcome, CompileResult)
     assert load(tmp_path / "out").method.config["k"] == 3
     settings = json.loads((outcome.run / "run.json").read_text())["settings"]

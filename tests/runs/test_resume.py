@@ -230,7 +230,7 @@ def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
         return np.array([[len(text), text.count("a"), text.count("e") + 1] for text in texts], np.float32)
 
     monkeypatch.setattr(
-        "mempiler.runs.run.make_embedder", lambda name, *_: TextEmbedder(name, compute, query_prefix="q: ")
+        "mempiler.runs.run_models.make_embedder", lambda name, *_: TextEmbedder(name, compute, query_prefix="q: ")
     )
     sizes = {"train": 4, "dev": 4, "test": 4}
     made = run_evaluate("turn-rag", run_inputs("locomo", embedder="openai/e", **sizes))

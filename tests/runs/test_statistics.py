@@ -28,7 +28,7 @@ from mempiler.runs.compare import (
     judge_win_rate,
     load_run,
 )
-from mempiler.runs.compile import CompileResult, OptimizerProblems
+from mempiler.runs.compile_result import CompileResult, OptimizerProblems
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.gate import gate
@@ -316,7 +316,7 @@ def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int
         run_id="",
         model=None,
         promotion=decided,
-        troubles=OptimizerProblems("labeled", ended=None, unreadable=0, given_up=0, examples=(), rescued=False),
+        optimizer_problems=OptimizerProblems("labeled"),
     )
     return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
 

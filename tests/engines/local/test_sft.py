@@ -14,7 +14,7 @@ from mempiler.engines.local.settings import Finetuning
 from mempiler.engines.local.sft import fit as fit_with
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.compile import CompileConfig
-from mempiler.runs.compile import run_compile
+from mempiler.runs.compile import KeepOptions, run_compile
 from mempiler.runs.manifest import read_manifest
 
 from tests.engines.local.groups import sample
@@ -192,7 +192,10 @@ def inputs(questions, folder):
 def test_a_fine_tuned_model_is_saved_named_and_asked_again(inputs, folder, tmp_path, capsys):
     before = LocalModel.load(folder).fingerprint
     outcome = run_compile(
-        "turn-rag", inputs, CompileConfig("finetune", settings=SETTINGS), tmp_path / "program", force=True
+        "turn-rag",
+        inputs,
+        CompileConfig("finetune", settings=SETTINGS),
+        KeepOptions(tmp_path / "program", force=True),
     )
     assert outcome.model == f"local:{outcome.run / 'model'}" == outcome.to_dict()["model"]
     tuned = LocalModel.load(outcome.run / "model")

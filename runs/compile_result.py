@@ -1,0 +1,315 @@
+"""The result of a compile: the kept program, its scores before and after, and what to say of them.
+
+    result = mempiler.compile("turn-rag", benchmark="locomo", optimizer="labeled")
+    print(result)
+    result.save("my-program")
+
+`runs/compile.py` makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import BrokenRunError
+from ..optimizers.history import Candidate
+from ..optimizers.proposals import UnreadableAnswer
+from ..programs.program import MemoryProgram
+from .artifact import save
+from .folder import RunFolder
+from .manifest import read_manifest
+from .pages.facts import difference_line, usage_line
+from .pages.html import HTML
+from .pages.page import open_page
+from .pages.text import page_table
+from .promotion import Promotion
+from .results import Evaluation, raise_if_unanswered, refuse_broken
+from .statistics import Difference, Verdict
+from .tables import ResultTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QuestionPart = Literal["test", "dev"]
+"""A part of the split by which programs are scored."""
+
+
+@dataclass(frozen=True)
+class OptimizerProblems:
+    """What went wrong in an optimizer without ending the run."""
+
+    optimizer: str
+    """The name of the optimizer."""
+    failure: str | None = None
+    """The error that ended it early, in one line; None for a limit or no error."""
+    unreadable_answers: int = 0
+    """Answers of the prompt LM that could not be read."""
+    abandoned_proposals: int = 0
+    """Proposals that could not be read after the last attempt."""
+    examples: tuple[UnreadableAnswer, ...] = ()
+    """The first of the unreadable answers."""
+    has_rescued_program: bool = False
+    """Whether the best candidate up to its failure goes on as the compiled program."""
+    notes: tuple[str, ...] = ()
+    """What else a user should know about the result, a line each."""
+
+    def lines(self, run_name: str) -> list[str]:
+        """Return what the page of the run says of the problems, a line each."""
+        lines: list[str] = []
+        advice = f"--resume {run_name} tries again"
+        if self.failure is not None:
+            program = "the best candidate so far" if self.has_rescued_program else "the start"
+            lines.append(
+                f"{self.optimizer} ended before its time ({self.failure}):"
+                f" {program} goes on; {advice}"
+            )
+        if self.unreadable_answers:
+            line = f"{self.unreadable_answers} answers of the prompt LM could not be read"
+            if self.abandoned_proposals:
+                line += f", {self.abandoned_proposals} proposals were given up; {advice}"
+            lines.append(f"{line}; `mempiler show {run_name} --failed` shows some")
+        lines.extend(self.notes)
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the problems as records and `mempiler compile --json` have them."""
+        return {
+            "optimizer": self.optimizer,
+            "ended": self.failure,
+            "unreadable": self.unreadable_answers,
+            "given_up": self.abandoned_proposals,
+            "examples": [asdict(example) for example in self.examples],
+            "rescued": self.has_rescued_program,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """The result of a compile.
+
+    Example:
+        result = mempiler.compile("turn-rag", benchmark="locomo", optimizer="labeled")
+        print(result)
+        result.save("my-program")
+    """
+
+    program: MemoryProgram
+    """The program that was kept: the compiled one, or the start."""
+    before: Evaluation
+    """The start on the test questions; on the dev questions where there are no others."""
+    after: Evaluation
+    """The kept program on the test questions; equal to `before` without a gain."""
+    dev: tuple[Evaluation, Evaluation | None]
+    """Start and compiled program on the dev questions, which decided.
+
+    The second is None if the budget did not suffice.
+    """
+    difference: Difference
+    """The paired difference, after minus before."""
+    scored_on: QuestionPart
+    """The questions of `before` and `after`: "dev" only where there are no test questions."""
+    promoted: bool
+    """Whether the compiled program was kept."""
+    folder: Path
+    """Where the program is saved."""
+    candidates: tuple[Candidate, ...]
+    """The candidates that the optimizer scored."""
+    usage: dict[str, Any]
+    """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
+    stopped: str | None
+    """The limit that was reached, if any."""
+    run: Path
+    """The folder of the run, with its page `report.html`."""
+    run_id: str
+    """The MLflow run."""
+    model: str | None
+    """The name of the model whose weights were trained, as `--lm` takes it; None if none were."""
+    promotion: Promotion
+    """What the dev questions say of the compiled program."""
+    optimizer_problems: OptimizerProblems
+    """What went wrong in the optimizer."""
+    rejected_evaluation: Evaluation | None = None
+    """The compiled program on the test questions, if it was not kept, but scored."""
+    refused_difference: Difference | None = None
+    """That program minus the start on the test questions."""
+    untouched_out: Path | None = None
+    """The folder of `--out`, if it holds another program, which the start did not replace."""
+
+    @property
+    def troubles(self) -> OptimizerProblems:
+        """What went wrong in the optimizer, by the first name of `optimizer_problems`."""
+        return self.optimizer_problems
+
+    @property
+    def rejection_reason(self) -> str | None:
+        """Why the start was kept; None if the compiled program was."""
+        return None if self.promoted else self.promotion.rejection_reason
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the kept program compares with the start: "better", "not told apart", and so on."""
+        return self.difference.verdict
+
+    def save(self, folder: str | Path) -> None:
+        """Save the program that was kept to another folder, with what the manifest says of it.
+
+        Raises:
+            UserError: The folder holds something that is no saved program, or cannot be written.
+        """
+        manifest = read_manifest(self.folder)
+        save(self.program, folder, manifest)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row for each question of `after`."""
+        return self.after.to_pandas()
+
+    def table(self) -> ResultTable:
+        """Return scores before and after by category, the verdict, the cost, and the folders."""
+        page = open_page(RunFolder(self.run))
+        table = page_table(page, self.run / HTML)
+        notes = [
+            *table.notes,
+            f"LM calls, whole run: {usage_line(self.usage)}",
+            f"program: {self.folder}",
+        ]
+        if self.stopped:
+            notes.append(f"stopped by a limit: {self.stopped}; resume={self.run.name!r} goes on")
+        return replace(table, notes=notes)
+
+    def __str__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def statement(self) -> str:
+        """Say which program was kept and why, and how to keep the other one."""
+        promotion = self.promotion
+        line = difference_line(self.difference, describe_questions(self.scored_on))
+        if self.promoted and promotion.rejection_reason is not None:
+            return f"Kept by --force: {promotion.rejection_reason}; {line}"
+        if self.promoted and promotion.gain is not None:
+            return f"dev questions, which decide: {promotion.gain.statement}; {line}"
+
+        sentences = [
+            f"{promotion.rejection_reason}. Kept the original program.",
+            *self._sentences_about_rejected_program(),
+        ]
+        return " ".join(sentences)
+
+    def _sentences_about_rejected_program(self) -> list[str]:
+        """Return what became of the compiled program that was not kept; nothing if there is none.
+
+        The compiled program has scores on the test questions only if it can answer otherwise than
+        the start.
+        """
+        command = (
+            f"repeat the command with --resume {self.run.name} --force"
+            " (in Python: resume=, force=True)"
+        )
+        rejected = self.rejected_evaluation
+        difference = self.refused_difference
+        if rejected is None or rejected.score is None or difference is None:
+            compiled_on_dev = self.dev[1]
+            if compiled_on_dev is None:
+                return []
+            return [f"To keep the compiled one all the same, {command}."]
+
+        numbers = f"{difference}; scope: {difference.scope}"
+        if rejected.broken:
+            numbers += f"; {rejected.breakage}"
+        return [
+            f"Not promoted: the compiled program scored {rejected.score:.3f} on the test"
+            f" questions, the original {self.before.score:.3f} ({numbers}).",
+            "Test questions must not decide.",
+            f"To keep the compiled one all the same, {command}; nothing is asked anew.",
+        ]
+
+    def refuse_broken(self) -> None:
+        """Raise an error if the result says nothing; the message names the run.
+
+        Raises:
+            BrokenRunError: A scoring is broken, nothing was scored, or the optimizer failed and
+                changed nothing.
+        """
+        start_on_dev = self.dev[0]
+        for evaluation in (start_on_dev, self.before, self.after):
+            refuse_broken(evaluation, self.run.name)
+        raise_if_unanswered((start_on_dev, self.before), self.stopped, self.run.name)
+
+        problems = self.optimizer_problems
+        if problems.failure is not None and not problems.has_rescued_program:
+            raise BrokenRunError(
+                f"broken run: {problems.optimizer} failed ({problems.failure})"
+                f" and nothing was compiled; --resume {self.run.name} tries again"
+            )
+
+    def gate(self) -> dict[str, Any]:
+        """Return the scores of the kept program on the dev questions.
+
+        Programs are compared by them when one is registered. Scores are in the order of the split.
+        Groups are numbered, so that no id of a user leaves the run.
+        """
+        start_on_dev, compiled_on_dev = self.dev
+        evaluation = start_on_dev
+        if self.promoted and compiled_on_dev is not None:
+            evaluation = compiled_on_dev
+
+        rows = evaluation.headline_rows
+        groups = list(dict.fromkeys(row.group for row in rows))
+        return {
+            "score": evaluation.score,
+            "n": evaluation.n,
+            "stopped": evaluation.stopped,
+            "lm": evaluation.lm,
+            "judge": evaluation.judge,
+            "split": "dev",
+            "min_n": self.difference.min_n,
+            "scores": [row.score for row in rows],
+            "groups": [groups.index(row.group) for row in rows],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `mempiler compile --json` prints."""
+        start_on_dev, compiled_on_dev = self.dev
+        gain = self.promotion.gain
+        return {
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "scored_on": self.scored_on,
+            "difference": self.difference.to_dict(),
+            "dev": {
+                "before": start_on_dev.score,
+                "after": compiled_on_dev.score if compiled_on_dev else None,
+            },
+            "dev_difference": None if gain is None else gain.to_dict(),
+            "refused_candidate": self._rejected_to_dict(),
+            "program": str(self.folder),
+            "untouched_out": None if self.untouched_out is None else str(self.untouched_out),
+            "candidates": [asdict(candidate) for candidate in self.candidates],
+            "optimizer": self.optimizer_problems.to_dict(),
+            "run": str(self.run),
+            "promoted": self.promoted,
+            "rejection_reason": self.rejection_reason,
+            "usage": self.usage,
+            "stopped": self.stopped,
+            "run_id": self.run_id,
+            "model": self.model,
+        }
+
+    def _rejected_to_dict(self) -> dict[str, Any] | None:
+        """Return the test scores of the program that was not kept; None if it has none."""
+        if self.rejected_evaluation is None or self.refused_difference is None:
+            return None
+        return {
+            "test": self.rejected_evaluation.to_dict(),
+            "difference": self.refused_difference.to_dict(),
+        }
+
+
+def describe_questions(part: QuestionPart) -> str:
+    """Return what pages call the questions of a result's scores."""
+    return "test questions" if part == "test" else "dev questions, which also decided"

@@ -1,0 +1,201 @@
+"""The models of a run: the language model of each role, and the embedder.
+
+    models = run.models
+    lm = models.model("judge")
+    embedder = models.make_embedder("minilm")
+
+Each is made when it is needed. It counts its calls in the run's meter, is refused a call by the
+run's guard when a limit is reached, and its answers or vectors are kept in the run's folder. A run
+that replays another one gets the answers and vectors of that run instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import dspy
+
+from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
+from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
+from ..engines.embedders import embedder as make_embedder
+from ..engines.endpoint import Waits
+from ..engines.limits import BudgetGuard
+from ..engines.lm import LoadedModels, language_model
+from ..engines.meter import Meter
+from ..engines.metered_lm import MeteredLM
+from ..engines.model_config import ModelConfig
+from ..engines.prices import needed_prices
+from ..engines.usage import Role
+from ..errors import EndpointError, UserError
+from .config import RunConfig
+from .folder import RunFolder
+from .inputs import RunInputs
+from .replay import Replay, record_model, recording_embedder
+from .role_models import role_models
+
+_TINY = "local:tiny"
+"""The name of a small model that is made here, for demonstrations."""
+
+
+@dataclass(frozen=True)
+class RunModels:
+    """Makes the models of one run, with its limits and its store."""
+
+    inputs: RunInputs
+    meter: Meter
+    guard: BudgetGuard
+    folder: RunFolder
+    loaded: LoadedModels
+    """Models in this process, which all roles share."""
+    replay: Replay | None
+    """The run whose answers are given in the place of any call."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return self.inputs.config
+
+    def model(self, role: Role = "task") -> MeteredLM:
+        """Return the language model of a role.
+
+        Raises:
+            UserError: The role is the judge, and no model is named for it.
+        """
+        config = self.config
+        # Without a model of its own, the task model writes proposals and reflections.
+        source: Role = "task" if role == "prompt" and not config.models.prompt.name else role
+        role_model = role_models(config)[source]
+        if role == "judge" and not role_model.name:
+            raise UserError(self._judge_advice())
+
+        settings = config.models.task.settings if role == "task" else {}
+        user_lm = self.user_model(source, role_model.name)
+        if user_lm is not None:
+            return self.meter_user_model(user_lm, role, **settings)
+        return self.load_model(role_model.name or "", role, role_model.address, **settings)
+
+    def user_model(self, role: Role, name: str | None) -> dspy.BaseLM | None:
+        """Return the object that the user gave for a role, if the role still has its name.
+
+        Parts of a larger run may have a model of another name, e.g. one that was trained before. A
+        replay asks no model.
+        """
+        user_lm = self.inputs.user_models.get(role)
+        if self.replay is not None or user_lm is None or user_lm.model != name:
+            return None
+        return user_lm
+
+    def meter_user_model(self, user_lm: dspy.BaseLM, role: Role, **settings: object) -> MeteredLM:
+        """Return a copy of a model that the user made, with the limits and the store of the run.
+
+        Args:
+            user_lm: The model, which is not changed.
+            role: What it is used for.
+            **settings: Of every request, in the place of the model's own.
+        """
+        config = self._model_config(user_lm.model, role)
+        lm = language_model(
+            user_lm,
+            replace(config, settings=settings),
+            meter=self.meter,
+            role=role,
+            guard=self.guard,
+            answers=self.folder.store.answers,
+        )
+        record_model(self.folder, role, user_lm.model, lm)
+        return lm
+
+    def load_model(
+        self, name: str, role: Role, api_base: str | None, **settings: object
+    ) -> MeteredLM:
+        """Return a language model by its name, with the limits and the store of the run.
+
+        Args:
+            name: As `language_model` takes it.
+            role: What it is used for.
+            api_base: Address of an OpenAI-compatible server; None takes the provider's own.
+            **settings: Of every request, e.g. `temperature`.
+        """
+        model_config = self._model_config(name, role)
+        model_config = replace(model_config, api_base=api_base, settings=settings)
+
+        loaded_name = name
+        if self.replay is not None:
+            loaded_name = self.replay.model_name(role, name)
+        if loaded_name == _TINY:
+            from ..optimizers.demonstrations import tiny_folder
+
+            loaded_name = f"local:{tiny_folder(self.config.data.seed)}"
+
+        lm = language_model(
+            loaded_name,
+            model_config,
+            meter=self.meter,
+            role=role,
+            guard=self.guard,
+            answers=self.folder.store.answers,
+            replay=None if self.replay is None else self.replay.answer,
+            loaded=self.loaded,
+        )
+        if self.replay is not None:
+            self.replay.restore_sizes(role, lm)
+        record_model(self.folder, role, name, lm)
+        return lm
+
+    def make_embedder(self, name: str) -> TextEmbedder:
+        """Return an embedder by its name, or the one of the run that is replayed."""
+        method = self.config.method
+        if self.replay is None or name == OFFLINE_EMBEDDER:
+            embedder = make_embedder(name, method.embedder_api_base, method.reranker)
+            return self.connect_embedder(embedder)
+
+        embedder = self.replay.embedder(name)
+        if name in IN_PROCESS and method.reranker != NO_RERANKER:
+            # It compares tokens, which no run keeps; those of its weights are the same.
+            embedder.reranker = make_embedder(name, None, method.reranker).reranker
+        return self.connect_embedder(embedder)
+
+    def connect_embedder(self, embedder: TextEmbedder) -> TextEmbedder:
+        """Return an embedder that can be asked, is metered, and whose vectors the run keeps."""
+        if self.replay is None:
+            self._check_embedder(embedder)
+        if embedder.account is not None:
+            execution = self.config.execution
+            embedder.account.waits = Waits(
+                execution.timeout, execution.retries, execution.lm_deadline
+            )
+            embedder.account.open(self.meter, self.guard)
+        return recording_embedder(embedder, self.folder)
+
+    def _check_embedder(self, embedder: TextEmbedder) -> None:
+        """Refuse an embedder that cannot be reached, unless the run is resumed."""
+        try:
+            embedder.check()
+        except EndpointError:
+            # What a resumed run still needs may be in its store.
+            if self.config.execution.resume is None:
+                raise
+
+    def _model_config(self, name: str, role: Role) -> ModelConfig:
+        """Return how the run asks a model, wherever it is."""
+        config = self.config
+        # Judges and proposals are the same in all repetitions.
+        repeat = config.execution.repeat if role in ("task", "answer") else 0
+        return ModelConfig(
+            timeout=config.execution.timeout,
+            retries=config.execution.retries,
+            deadline=config.execution.lm_deadline,
+            repeat=repeat,
+            slots=config.execution.threads,
+            prices=needed_prices(name, config.limits.max_usd),
+        )
+
+    def _judge_advice(self) -> str:
+        """Say how to name a judge, or which metric of the benchmark needs none."""
+        benchmark = self.config.data.benchmark
+        advice = f"{benchmark} is scored by a judge; name its model with --judge-lm"
+        judge_free_metrics = self.inputs.benchmark.judge_free_metrics
+        if judge_free_metrics:
+            metric = judge_free_metrics[0]
+            advice += f", or take --benchmark-set metric={metric}, which needs none"
+        return advice
