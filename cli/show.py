@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..runs.pages.page import Page
     from ..runs.pages.questions import Question
-    from ..runs.rows import QuestionTrace
+    from ..runs.question_trace import QuestionTrace
 
 
 _MOST_SHOWN = 400
@@ -169,7 +169,7 @@ def _question_lines(page: Page, question: Question) -> Iterator[str]:
 def _evidence_lines(seen: QuestionTrace) -> Iterator[str]:
     """Yield the gold evidence that was missed; of a program that does not report its recall, what its prompts held."""
     prompted = [turn for turn in seen.evidence if turn in (seen.in_prompts or ())]
-    missing = [turn for turn in seen.evidence if turn not in seen.found and turn not in prompted]
+    missing = [turn for turn in seen.evidence if turn not in seen.recalled_evidence and turn not in prompted]
 
     if prompted:
         yield "\ngold evidence that stood in the prompts:"

@@ -34,6 +34,7 @@ from .external import name_in_tables
 from .folder import RunFolder
 from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
+from .metered_usage import metered_usage, usage_totals
 from .pages.facts import Fact, difference_line, usage_line
 from .pages.html import HTML, save_page
 from .pages.page import open_page, predictor_states, prompt_changes, run_page
@@ -41,7 +42,7 @@ from .pages.text import page_table
 from .program_address import pin_address
 from .promotion import Promotion, decide_promotion, estimate_remaining_usage
 from .repeating import with_replayed_models
-from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
+from .results import Evaluation, difference, raise_if_unanswered, refuse_broken
 from .run import Parent, Run
 from .run_description import describe_data, parameters
 from .statistics import Difference, Verdict
@@ -442,7 +443,7 @@ class _Compile:
             program=kept,
             folder=self.destination.folder,
             candidates=tuple(attempt.history.candidates),
-            usage=dict(counts_of(run.meter.read())),
+            usage=dict(metered_usage(run.meter.read())),
             stopped=run.guard.limit_hit or before.stopped or after.stopped,
             run=run.folder.path,
             run_id=run_id,
@@ -572,7 +573,7 @@ def _log(tracker: Tracker, outcome: CompileResult) -> None:
         if evaluation is not None:
             tracker.log_evaluation(name, evaluation)
     tracker.log_difference(outcome.difference)
-    tracker.log_metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
+    tracker.log_metrics({"promoted": float(outcome.promoted), **usage_totals(outcome.usage)})
     candidates = [asdict(candidate) for candidate in outcome.candidates]
     tracker.log_steps("candidate", candidates, "number")
     if candidates:

@@ -24,7 +24,7 @@ from ..engines.meter import Meter
 from ..errors import UserError
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
-from .scoring import Progress, RemoteEvaluator, WriteResult, score_questions
+from .scoring import Progress, RemoteEvaluator, score_questions
 from .external import ANSWER_FILE_ENDINGS, RecordedAnswers, name_in_tables
 from .inputs import RunInputs
 from .manifest import read_manifest
@@ -41,6 +41,7 @@ from .tracking.details import log_details
 from .tracking.prompts import ProgramPrompts
 from .tracking.tracker import Tracker
 from .workers import evaluate_remotely
+from .write_results import WriteResult
 
 Part = Literal["all", "train", "dev", "test"]
 ProgressFactory = Callable[[str], Progress | None]

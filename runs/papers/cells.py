@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..results import Evaluation, mean
+from ..results import Evaluation
+from ..row_metrics import mean
 from ..rows import Row
 from ..statistics import MIN_GROUPS, Difference, bootstrap_interval, compare_paired_scores
 from .paper import Column
