@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ..runs.folder import RunFolder
     from ..runs.pages.page import Page
     from ..runs.pages.questions import Question
-    from ..runs.rows import QuestionTrace, Row
+    from ..runs.question_trace import QuestionTrace
+    from ..runs.rows import Row
 
 _MAX_ANSWER_LENGTH = 400
 """Characters of an unreadable answer that are printed; --json has more."""
@@ -317,7 +318,11 @@ def _evidence_lines(trace: QuestionTrace) -> Iterator[str]:
     A program may not report what it recalled. Then the evidence in its prompts is shown, too.
     """
     prompted = [turn for turn in trace.evidence if turn in (trace.in_prompts or ())]
-    missing = [turn for turn in trace.evidence if turn not in trace.found and turn not in prompted]
+    missing = [
+        turn
+        for turn in trace.evidence
+        if turn not in trace.recalled_evidence and turn not in prompted
+    ]
 
     if prompted:
         yield "\ngold evidence that stood in the prompts:"

@@ -26,10 +26,12 @@ from ..data.judge import AnyJudge, Preference, ask_all, preference, with_user_fa
 from ..errors import DataError, UserError
 from ..reading.failures import concerns_prompt
 from .folder import RunFolder
+from .metered_usage import cached_share
 from .pages.facts import Fact, describe_evaluation
 from .pages.page import CategoryScores, Page, open_page, run_page
-from .results import Evaluation, cached_share, mean, question
-from .rows import SHOWN, Row
+from .results import Evaluation, QuestionKey, question_key
+from .row_metrics import mean
+from .rows import SHOWN_RECALL, Row
 from .statistics import MIN_N, Difference, Interval, Scope, bootstrap_interval
 
 BASIS = {
@@ -76,7 +78,7 @@ class FinishedRun:
             "failures": evaluation.failures,
             "prompt_tokens": evaluation.prompt_tokens,
             **evaluation.metered_usage,
-            "recall": evaluation.retrieval().get(SHOWN),
+            "recall": evaluation.retrieval().get(SHOWN_RECALL),
             "cached_share": cached_share(evaluation.prompt_cache),
             "search_ms": evaluation.search_ms(),
             "latency": mean([row.seconds for row in evaluation.rows]),
@@ -126,7 +128,7 @@ def compare_runs(runs: Sequence[FinishedRun], min_n: int = MIN_N) -> Page:
     phases: dict[str, Evaluation] = {}
     facts: list[Fact] = []
     for letter, run in zip(letters, runs, strict=False):
-        rows = tuple(row for row in run.evaluation.rows if question(row) in shared_questions)
+        rows = tuple(row for row in run.evaluation.rows if question_key(row) in shared_questions)
         phases[letter] = run.evaluation.model_copy(update={"rows": rows})
         facts.append(Fact(letter, f"{run.name}: {describe_evaluation(run.evaluation)}"))
 
@@ -136,11 +138,11 @@ def compare_runs(runs: Sequence[FinishedRun], min_n: int = MIN_N) -> Page:
     return page.model_copy(update={"verdict": _comparison_verdict(page)})
 
 
-def _shared_questions(runs: Sequence[FinishedRun]) -> set[tuple[str, str, str]]:
-    """Return what the questions that all runs were asked are known by."""
-    shared = {question(row) for row in runs[0].evaluation.rows}
+def _shared_questions(runs: Sequence[FinishedRun]) -> set[QuestionKey]:
+    """Return the questions that all runs were asked."""
+    shared = {question_key(row) for row in runs[0].evaluation.rows}
     for run in runs[1:]:
-        shared &= {question(row) for row in run.evaluation.rows}
+        shared &= {question_key(row) for row in run.evaluation.rows}
     return shared
 
 

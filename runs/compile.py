@@ -41,13 +41,14 @@ from .external import name_in_tables
 from .folder import RunFolder
 from .inputs import RunInputs
 from .manifest import Manifest
+from .metered_usage import metered_usage, usage_totals
 from .pages.facts import Fact, usage_line
 from .pages.html import save_page
 from .pages.page import predictor_states, prompt_changes, run_page
 from .program_address import pin_address
 from .promotion import Promotion, decide_promotion, estimate_remaining_usage
 from .repeating import with_replayed_models
-from .results import Evaluation, counts_of, difference, refuse_broken, totals
+from .results import Evaluation, difference, refuse_broken
 from .run import Parent, Run
 from .run_description import describe_data, parameters
 from .tracking.details import log_details
@@ -339,7 +340,7 @@ class _CompileJob:
             promoted=decision.promoted is not None,
             folder=self.destination.folder,
             candidates=tuple(optimization.history.candidates),
-            usage=dict(counts_of(run.meter.read())),
+            usage=dict(metered_usage(run.meter.read())),
             stopped=run.guard.limit_hit or before.stopped or after.stopped,
             run=run.folder.path,
             run_id=run_id,
@@ -613,7 +614,7 @@ def _log_result(tracker: Tracker, result: CompileResult) -> None:
             tracker.log_evaluation(name, evaluation)
 
     tracker.log_difference(result.difference)
-    tracker.log_metrics({"promoted": float(result.promoted), **totals(result.usage)})
+    tracker.log_metrics({"promoted": float(result.promoted), **usage_totals(result.usage)})
     candidates = [asdict(candidate) for candidate in result.candidates]
     tracker.log_steps("candidate", candidates, "number")
     if candidates:

@@ -39,11 +39,12 @@ from .results import Evaluation
 from .rows import Row
 from .run import Parent, Run
 from .run_description import parameters
-from .scoring import Progress, WriteResult, score_questions
+from .scoring import Progress, score_questions
 from .tracking.details import log_details
 from .tracking.prompts import ProgramPrompts
 from .tracking.tracker import Tracker
 from .workers import evaluate_remotely
+from .write_results import WriteResult
 
 Part = Literal["all", "train", "dev", "test"]
 ProgressFactory = Callable[[str], Progress | None]

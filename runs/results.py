@@ -1,13 +1,12 @@
-"""The result of an evaluation: one row per question, and the sums that tables print."""
+"""The result of an evaluation: one row per question, and the figures that tables print."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from pydantic import BaseModel
 
 from ..data.confusion import Confusion
@@ -16,8 +15,10 @@ from ..errors import BrokenRunError
 from ..records import Failure
 from .config import MAX_FAILURE_RATE
 from .console import format_estimate
-from .rows import SHOWN, Row
-from .statistics import MIN_N, Difference, bootstrap_interval, compare_paired_scores
+from .metered_usage import UsageSummary, cached_share
+from .row_metrics import mean, mean_parts, mean_recall, search_times
+from .rows import Row
+from .statistics import MIN_N, Difference, Interval, bootstrap_interval, compare_paired_scores
 from .tables import ResultTable
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 OUTCOMES = ("ok", "repaired", "retried", "lost")
 """How predictor calls end."""
 
-ELSEWHERE = "elsewhere"
-"""What tables call calls that this run did not make: those of an endpoint, or of recorded answers."""
+_ELSEWHERE = "elsewhere"
+"""The role, in tables, of calls that this run did not make: an endpoint or recorded answers did."""
 
-ROW_COLUMNS = {
+_DATA_FRAME_COLUMNS = {
     "id",
     "group",
     "category",
@@ -45,8 +46,7 @@ ROW_COLUMNS = {
     "calls",
     "cost",
 }
-"""What a data frame shows of every row, beside the parts of its score and its evidence recall."""
-
+"""What a data frame has of every row, beside the parts of its score and its evidence recall."""
 
 _FAILED_WRITES = "writes failed"
 
@@ -67,55 +67,66 @@ class _Loss:
 
 
 class Evaluation(BaseModel, frozen=True):
-    """One program on one set of questions."""
+    """The result of one program on one set of questions."""
 
     program: str
     benchmark: str
     lm: str
     embedder: str | None = None
     judge: str | None = None
-    """Model and prompt hash of the judge, where one scored."""
+    """Model and prompt hash of the judge; None if no judge scored."""
     comparable: bool
-    """False on a bundled sample or with an engine of rules: a smoke test."""
+    """False for a smoke test: on a bundled sample, or with an engine of rules as the model."""
     rows: tuple[Row, ...]
     calls: dict[str, int] = {}
+    """Calls by role; those that a cache answered are "cached"."""
     tokens: dict[str, int] = {}
     cost: float | None = None
-    """US dollars; None where the price of a call is not known."""
+    """US dollars; None if the price of a call is not known."""
     prompt_cache: dict[str, int] = {}
-    """Prompt tokens of which the endpoint said how many it had in its cache (`told`), and those it had (`reused`)."""
+    """Prompt tokens of calls whose endpoint reports its cache (`told`), and those in it (`reused`).
+
+    Empty if no endpoint reports it.
+    """
     write_failures: int = 0
-    """Items whose LM output stayed unparseable while memories were written."""
+    """How many items could not be written because the LM's output stayed unparseable."""
     failed_writes: tuple[Failure, ...] = ()
-    """Those items, by history, item and predictor; as many as `write_failures`."""
+    """Those failures; each says its history, item and predictor."""
     store_writes: int = 0
-    """Sessions that stores of the user's were given; 0 for a method of ours, whose failed writes are lost calls."""
+    """Sessions that a user's own stores were given.
+
+    0 for Mempiler's methods, whose failed writes count as lost calls.
+    """
     construction: Usage | None = None
-    """What writing the memories takes, whoever paid for it first: a cache, an earlier go, or another evaluation."""
+    """What writing the memories takes, even if a cache or an earlier run has paid for it."""
     histories: int = 0
-    """Whose memories were written."""
+    """How many histories were written to memories."""
     memory_words: float | None = None
-    """Mean length of a memory; None where nothing was written, or it cannot be read here."""
+    """Mean number of words of a memory; None if nothing was written, or it cannot be read here."""
     operations: dict[str, int] = {}
-    """Operations on all memories by their outcome, of a method that counts them."""
+    """Operations on all memories by their outcome, if the method counts them."""
     seconds: float = 0.0
     call_outcomes: dict[str, dict[str, int]] = {}
     """Predictor calls by predictor and how they ended: ok, repaired, retried, lost."""
     faults: dict[str, dict[str, int]] = {}
-    """What was wrong with answers, by predictor and kind; see `reading.repairs` and `programs.recording`."""
+    """What was wrong with answers, by predictor and kind.
+
+    See `reading.repairs` and `programs.recording`.
+    """
     max_failure_rate: float = MAX_FAILURE_RATE
-    """The share of failed questions, lost calls or failed writes above which the score is that of a broken run."""
+    """The run is broken if a larger share of questions, calls or writes failed."""
     aggregate: dict[str, int | float] = {}
-    """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""
+    """Metrics of all answers together that are not means over answers, e.g. macro-F1."""
     confusion: Confusion | None = None
-    """Gold against predicted classes, where the benchmark's result is one."""
+    """Gold against predicted classes, if the benchmark reports them."""
     expected: tuple[str, ...] = ()
-    """Categories of the benchmark that tables list even where no question is of them."""
+    """Categories of the benchmark that tables list even if they have no question."""
     names: dict[str, str] = {}
-    """Category names for tables, by the category of the rows."""
+    """Names of categories in tables, by the category of the rows."""
     run_id: str | None = None
+    """The id of the MLflow run."""
     stopped: str | None = None
-    """What ended it before all questions were asked, e.g. "budget reached: max-calls 100"."""
+    """Why not all questions were asked, e.g. "budget reached: max-calls 100"; None if all were."""
 
     @property
     def headline_rows(self) -> list[Row]:
@@ -124,51 +135,53 @@ class Evaluation(BaseModel, frozen=True):
 
     @property
     def n(self) -> int:
-        """Questions behind the headline score."""
+        """The number of questions behind the headline score."""
         return len(self.headline_rows)
 
     @property
     def score(self) -> float | None:
-        """Mean headline score; None without questions."""
-        return mean([row.score for row in self.headline_rows])
+        """The mean headline score; None without questions."""
+        return mean(row.score for row in self.headline_rows)
 
     @property
     def failures(self) -> int:
-        """Questions without an answer."""
+        """The number of questions without an answer."""
         return sum(row.failure is not None for row in self.rows)
 
     @property
     def outcomes(self) -> dict[str, int]:
         """Predictor calls by how they ended, over all predictors."""
-        counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
-        for found in self.call_outcomes.values():
-            counts.update(found)
-        return dict(counts)
+        totals: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
+        for counts in self.call_outcomes.values():
+            totals.update(counts)
+        return dict(totals)
 
     @property
     def failure_rate(self) -> float:
-        """The largest share of what was lost: questions, answers to predictor calls, or sessions given to stores."""
+        """The largest share that failed: of questions, predictor calls, or sessions for stores."""
         return self._largest_loss.share
 
     @property
     def broken(self) -> bool:
-        """Whether so much failed that the score says little of the program."""
+        """Whether so much failed that the score says little about the program."""
         return self.failure_rate > self.max_failure_rate
 
     @property
     def breakage(self) -> str:
-        """What broke a broken run, and what was wrong most often, in one line."""
+        """What broke a broken run, and its most frequent error, in one line."""
         loss = self._largest_loss
-        failed_questions = [row.failure for row in self.rows if row.failure]
-        failures = failed_questions or list(self.failed_writes)
-        if loss.kind == _FAILED_WRITES:
-            failures = list(self.failed_writes)
+        allowed = f"--max-failure-rate allows {self.max_failure_rate:.0%}"
+        line = f"{loss.count} of {loss.total} {loss.kind}, {allowed}"
 
-        line = f"{loss.count} of {loss.total} {loss.kind}, --max-failure-rate allows {self.max_failure_rate:.0%}"
+        failures = [row.failure for row in self.rows if row.failure]
+        if loss.kind == _FAILED_WRITES or not failures:
+            failures = list(self.failed_writes)
         if not failures:
             return line
-        [(message, _)] = Counter(failure.message for failure in failures).most_common(1)
-        return f"{line}; most often: {message}"
+
+        message_counts = Counter(failure.message for failure in failures)
+        [(most_frequent, _)] = message_counts.most_common(1)
+        return f"{line}; most often: {most_frequent}"
 
     @property
     def _largest_loss(self) -> _Loss:
@@ -184,28 +197,38 @@ class Evaluation(BaseModel, frozen=True):
 
     @property
     def cut_answers(self) -> int:
-        """Answers of models that were cut off at their token limit, those that were asked for again included."""
+        """How many answers of models were cut off at their token limit.
+
+        Answers that were asked for again are counted too.
+        """
         return sum(counts.get("cut", 0) for counts in self.faults.values())
 
     @property
     def repeated_ids(self) -> str:
-        """How many questions were shown several entries with the same id, in one line; "" if none was."""
+        """A line that says how many questions got several entries with one id; "" if none did."""
         ids = [row.repeated_id for row in self.rows if row.repeated_id]
         if not ids:
             return ""
         return (
-            f"{len(ids)} questions were answered from several entries with the same id, such as {ids[0]!r};"
-            " let search give every entry an id of its own, or none"
+            f"{len(ids)} questions were answered from several entries with the same id,"
+            f" such as {ids[0]!r}; let search give every entry an id of its own, or none"
         )
 
     @property
     def answering_usage(self) -> Usage:
         """What recalling and answering takes, over all questions."""
-        taken = (
-            Usage(r.calls, r.prompt_tokens, r.output_tokens, r.cost or 0.0, int(r.cost is None), r.answering)
-            for r in self.rows
-        )
-        return sum(taken, Usage())
+        total = Usage()
+        for row in self.rows:
+            total += Usage(
+                calls=row.calls,
+                input_tokens=row.prompt_tokens,
+                output_tokens=row.output_tokens,
+                cost=row.cost or 0.0,
+                # Here the questions whose price is not known are counted, not their calls.
+                unpriced=int(row.cost is None),
+                seconds=row.answering,
+            )
+        return total
 
     @property
     def usage(self) -> Usage:
@@ -213,94 +236,119 @@ class Evaluation(BaseModel, frozen=True):
         return self.answering_usage + (self.construction or Usage())
 
     @property
-    def metered_usage(self) -> dict[str, Any]:
-        """Calls, tokens and cost as the run's meter counted them; where it counted none, what was called elsewhere."""
-        taken = self.usage
-        if any(self.calls.values()) or not taken.calls:
-            return {"calls": self.calls, "tokens": self.tokens, "prompt_cache": self.prompt_cache, "cost": self.cost}
-        tokens = {"input": int(taken.input_tokens), "output": int(taken.output_tokens)}
-        cost = None if taken.unpriced else taken.cost
-        return {"calls": {ELSEWHERE: int(taken.calls)}, "tokens": tokens, "prompt_cache": {}, "cost": cost}
+    def metered_usage(self) -> UsageSummary:
+        """Calls, tokens and cost as the run's meter counted them.
+
+        If it counted no call, they are those that others made: an endpoint, or recorded answers.
+        """
+        usage = self.usage
+        if any(self.calls.values()) or not usage.calls:
+            return UsageSummary(
+                calls=self.calls,
+                tokens=self.tokens,
+                prompt_cache=self.prompt_cache,
+                cost=self.cost,
+            )
+        return UsageSummary(
+            calls={_ELSEWHERE: int(usage.calls)},
+            tokens={"input": int(usage.input_tokens), "output": int(usage.output_tokens)},
+            prompt_cache={},
+            cost=None if usage.unpriced else usage.cost,
+        )
 
     def metrics(self) -> dict[str, float]:
-        """Mean of every part of the metric over the headline questions."""
-        names = dict.fromkeys(name for row in self.headline_rows for name in row.parts)
-        return {name: mean([row.parts.get(name) for row in self.headline_rows]) or 0.0 for name in names}
+        """Return the mean of every part of the metric over the headline questions."""
+        return mean_parts(self.headline_rows)
 
     def retrieval(self) -> dict[str, float]:
-        """Mean evidence recall over the headline questions that name evidence, failed ones included.
+        """Return mean evidence recall over the headline questions that name evidence.
 
-        Where the method speaks of particular turns at all, a context of summaries alone shows no evidence.
+        Failed questions count too. See `row_metrics.mean_recall` for contexts of summaries.
         """
-        rows = [row for row in self.headline_rows if row.recall]
-        names = dict.fromkeys(name for row in rows for name in row.recall)
-        found = {name: mean([row.recall.get(name) for row in rows]) or 0.0 for name in names}
-        if SHOWN in found and any(SHOWN not in row.recall for row in rows):
-            del found[SHOWN]
-            if any(row.hits and SHOWN in row.recall for row in rows):
-                found = {SHOWN: sum(row.recall.get(SHOWN, 0.0) for row in rows) / len(rows), **found}
-        if set(found) == {SHOWN} and not any(row.sources for row in rows):
-            return {}  # a system that never says what an answer rests on
-        return found
+        return mean_recall(self.headline_rows)
 
     def search_ms(self) -> dict[str, float | None]:
-        """Median and 95th percentile of what searching takes a question, in milliseconds, and the mean of its CPU."""
-        taken = [row.search for row in self.rows if row.search is not None]
-        middle, most = np.percentile(taken, (50, 95)).tolist() if taken else (None, None)
-        return {"p50": middle, "p95": most, "cpu": mean([row.search_cpu for row in self.rows])}
+        """Return the median and 95th percentile of search times, and the mean CPU time, in ms."""
+        return search_times(self.rows)
 
     def context(self) -> dict[str, float]:
-        """Mean size of the recalled context over the headline questions: entries and tokens."""
+        """Return the mean size of the recalled context, in entries ("hits") and tokens."""
+        rows = self.headline_rows
         return {
-            "hits": mean([row.hits for row in self.headline_rows]) or 0.0,
-            "tokens": mean([row.context_tokens for row in self.headline_rows]) or 0.0,
+            "hits": mean(row.hits for row in rows) or 0.0,
+            "tokens": mean(row.context_tokens for row in rows) or 0.0,
         }
 
     @property
     def prompt_tokens(self) -> float | None:
-        """Mean prompt tokens of a headline question; None where they were not counted."""
-        return mean([float(row.prompt_tokens) for row in self.headline_rows]) or None
+        """Mean prompt tokens of a headline question; None if they were not counted."""
+        return mean(float(row.prompt_tokens) for row in self.headline_rows) or None
 
     def by_category(self) -> dict[str, dict[str, Any]]:
-        """n, score, parts, size of the context and failures of every category, those outside the headline score too."""
-        found = {}
-        for category in sorted({row.category for row in self.rows} | set(self.expected)):
-            rows = [row for row in self.rows if row.category == category]
-            parts = dict.fromkeys(name for row in rows for name in row.parts)
-            found[category] = {
+        """Return the figures of every category, as JSON objects.
+
+        Categories outside the headline score are included; "in_score" says whether it is one.
+        """
+        rows_by_category: dict[str, list[Row]] = {category: [] for category in self.expected}
+        for row in self.rows:
+            rows_by_category.setdefault(row.category, []).append(row)
+
+        figures: dict[str, dict[str, Any]] = {}
+        for category, rows in sorted(rows_by_category.items()):
+            figures[category] = {
                 "name": self.names.get(category, category),
                 "n": len(rows),
-                "score": mean([row.score for row in rows]),
+                "score": mean(row.score for row in rows),
                 "in_score": rows[0].in_headline if rows else True,
-                **{name: mean([row.parts.get(name) for row in rows]) or 0.0 for name in parts},
-                "context_tokens": mean([float(row.context_tokens) for row in rows]),
+                **mean_parts(rows),
+                "context_tokens": mean(float(row.context_tokens) for row in rows),
                 "failures": sum(row.failure is not None for row in rows),
             }
-        return found
+        return figures
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row for each question, as a pandas data frame."""
         import pandas as pd
 
-        rows: list[dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         for row in self.rows:
-            fields = row.model_dump(include=ROW_COLUMNS)
-            fields["failure"] = None if row.failure is None else row.failure.message
-            rows.append(fields | row.parts | row.recall)
-        return pd.DataFrame(rows)
+            record = row.model_dump(include=_DATA_FRAME_COLUMNS)
+            record["failure"] = None if row.failure is None else row.failure.message
+            record.update(row.parts)
+            record.update(row.recall)
+            records.append(record)
+        return pd.DataFrame(records)
 
     def table(self) -> ResultTable:
-        """Return scores by category, with the interval of the whole."""
+        """Return scores by category, and the headline score with its interval."""
         metrics = self.metrics()
-        rows: list[list[str]] = []
+        lines: list[list[str]] = []
         for category in self.by_category().values():
-            name = category["name"] if category["in_score"] else f"{category['name']} (not in score)"
+            name = category["name"]
+            if not category["in_score"]:
+                name = f"{name} (not in score)"
             cells = [name, str(category["n"]), format_estimate(category["score"])]
-            rows.append([*cells, *(format_estimate(category.get(metric)) for metric in metrics)])
-        whole = bootstrap_interval([row.score for row in self.headline_rows], [row.group for row in self.headline_rows])
-        rows.append(["score", str(self.n), format_estimate(self.score, whole), *map(format_estimate, metrics.values())])
+            cells.extend(format_estimate(category.get(metric)) for metric in metrics)
+            lines.append(cells)
 
-        notes = [f"{self.failures} questions failed"] if self.failures else []
+        headline = ["score", str(self.n), format_estimate(self.score, self._interval())]
+        headline.extend(format_estimate(value) for value in metrics.values())
+        lines.append(headline)
+
+        smoke_test = "" if self.comparable else " (smoke test, not comparable)"
+        title = f"{self.program} on {self.benchmark}, LM {self.lm}{smoke_test}"
+        return ResultTable(title, ["category", "n", "score", *metrics], lines, self._notes())
+
+    def _interval(self) -> Interval | None:
+        """Return the interval of the headline score; None without questions."""
+        rows = self.headline_rows
+        return bootstrap_interval([row.score for row in rows], [row.group for row in rows])
+
+    def _notes(self) -> list[str]:
+        """Return what a reader of the table has to know about the run, a line each."""
+        notes: list[str] = []
+        if self.failures:
+            notes.append(f"{self.failures} questions failed")
         if self.write_failures:
             notes.append(f"{self.write_failures} writes failed")
         if self.cut_answers:
@@ -311,9 +359,7 @@ class Evaluation(BaseModel, frozen=True):
             notes.append(f"broken run: {self.breakage}")
         if self.stopped:
             notes.append(f"stopped before all questions were asked: {self.stopped}")
-        smoke_test = "" if self.comparable else " (smoke test, not comparable)"
-        title = f"{self.program} on {self.benchmark}, LM {self.lm}{smoke_test}"
-        return ResultTable(title, ["category", "n", "score", *metrics], rows, notes)
+        return notes
 
     def __str__(self) -> str:
         return self.table().text()
@@ -323,15 +369,17 @@ class Evaluation(BaseModel, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `mempiler evaluate --json` prints."""
-        found = bootstrap_interval([row.score for row in self.headline_rows], [row.group for row in self.headline_rows])
+        interval = self._interval()
         return {
             **self.model_dump(mode="json", exclude={"rows", "names", "expected"}),
-            **{
-                name: getattr(self, name)
-                for name in ("n", "score", "prompt_tokens", "failure_rate", "broken", "failures")
-            },
-            "interval": None if found is None else [found.low, found.high],
-            "interval_unit": None if found is None else found.unit,
+            "n": self.n,
+            "score": self.score,
+            "prompt_tokens": self.prompt_tokens,
+            "failure_rate": self.failure_rate,
+            "broken": self.broken,
+            "failures": self.failures,
+            "interval": None if interval is None else [interval.low, interval.high],
+            "interval_unit": None if interval is None else interval.unit,
             "metrics": self.metrics(),
             "by": self.by_category(),
             "retrieval": self.retrieval(),
@@ -343,83 +391,72 @@ class Evaluation(BaseModel, frozen=True):
         }
 
 
-def refuse_broken(found: Evaluation, run: str | None, note: str = "") -> None:
-    """Ends a broken run by its name or id, saying what broke it and what lists all that failed.
-
-    Raises:
-        BrokenRunError: It is broken.
-    """
-    if found.broken:
-        raise BrokenRunError(f"broken run: {found.breakage}; mempiler show {run} --failed lists all{note}")
-
-
-def raise_if_unanswered(evaluations: Iterable[Evaluation], stopped: str | None, run: str | None) -> None:
-    """Ends a run that a limit stopped before its first question was answered: there is no result to look at.
+def refuse_broken(evaluation: Evaluation, run: str | None, note: str = "") -> None:
+    """Raise an error if too much failed in an evaluation.
 
     Args:
-        evaluations: All of the run.
-        stopped: The limit that it reached; None if it reached none.
-        run: Its name or id.
+        evaluation: The evaluation.
+        run: The name or id of its run.
+        note: What else the error says, at its end.
+
+    Raises:
+        BrokenRunError: The evaluation is broken. The error says what broke it, and which command
+            lists all failures.
+    """
+    if evaluation.broken:
+        advice = f"mempiler show {run} --failed lists all"
+        raise BrokenRunError(f"broken run: {evaluation.breakage}; {advice}{note}")
+
+
+def raise_if_unanswered(
+    evaluations: Iterable[Evaluation], stopped: str | None, run: str | None
+) -> None:
+    """Raise an error if a limit stopped a run before its first question was answered.
+
+    Args:
+        evaluations: All evaluations of the run.
+        stopped: The limit that the run reached; None if it reached none.
+        run: The name or id of the run.
 
     Raises:
         BrokenRunError: No evaluation has a row, and a limit is the reason.
     """
-    if stopped and not any(each.rows for each in evaluations):
-        raise BrokenRunError(f"nothing was evaluated: {stopped}; --resume {run} with a higher limit goes on")
+    if stopped and not any(evaluation.rows for evaluation in evaluations):
+        advice = f"--resume {run} with a higher limit goes on"
+        raise BrokenRunError(f"nothing was evaluated: {stopped}; {advice}")
 
 
-def question(row: Row) -> tuple[str, str, str]:
-    """What a question is known by in several runs: id, words, gold answer."""
-    return row.id, row.question, row.gold
+class QuestionKey(NamedTuple):
+    """What identifies a question in several runs."""
+
+    id: str
+    question: str
+    gold: str
+
+
+def question_key(row: Row) -> QuestionKey:
+    """Return what identifies the question of a row in other runs."""
+    return QuestionKey(row.id, row.question, row.gold)
 
 
 def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) -> Difference:
-    """Paired difference of the scores, after minus before, over the questions that both were asked."""
-    known = {question(row): row for row in before}
-    both = [(known[question(row)], row) for row in after if question(row) in known]
-    scores = [b.score for _, b in both], [a.score for a, _ in both]
-    return compare_paired_scores(*scores, [a.group for a, _ in both], min_n=min_n)
+    """Return the paired difference of the scores, after minus before.
 
+    Only the questions that are in both are compared.
 
-def mean(values: Sequence[float | None]) -> float | None:
-    """Mean of the values that there are, or None."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def cached_share(counts: Mapping[str, int]) -> float | None:
-    """The share of prompt tokens that the endpoint had in its cache; None where it does not say."""
-    return counts["reused"] / counts["told"] if counts.get("told") else None
-
-
-def counts_of(usage: Any) -> Mapping[str, Any]:
-    """Calls, tokens and cost of a meter reading, as evaluations hold them."""
-    known = usage.unpriced == 0 and sum(usage.calls.values()) > 0
-    return {
-        "calls": usage.by_role(),
-        "tokens": {
-            "input": usage.input_tokens,
-            "output": usage.output_tokens,
-            **({"estimated_calls": usage.estimated} if usage.estimated else {}),
-        },
-        "prompt_cache": {"told": usage.cache_reported_tokens, "reused": usage.cached_tokens}
-        if usage.cache_reported_tokens
-        else {},
-        "cost": usage.cost if known or usage.cost else None,
-        "call_outcomes": _by_first(usage.answers),
-        "faults": _by_first(usage.faults),
-    }
-
-
-def totals(spent: Mapping[str, Any]) -> dict[str, float | None]:
-    """Calls that were made, tokens and cost in all, of what `counts_of` gives."""
-    calls = sum(count for role, count in spent["calls"].items() if role != "cached")
-    tokens = spent["tokens"].get("input", 0) + spent["tokens"].get("output", 0)
-    return {"calls": float(calls), "tokens": float(tokens), "cost": spent["cost"]}
-
-
-def _by_first(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for (predictor, name), count in sorted(counts.items()):
-        found.setdefault(predictor, {})[name] = count
-    return found
+    Args:
+        before: The rows of the first program.
+        after: The rows of the second program.
+        min_n: The smallest number of questions for which there is a verdict.
+    """
+    rows_before = {question_key(row): row for row in before}
+    scores_before: list[float] = []
+    scores_after: list[float] = []
+    groups: list[str] = []
+    for row in after:
+        row_before = rows_before.get(question_key(row))
+        if row_before is not None:
+            scores_before.append(row_before.score)
+            scores_after.append(row.score)
+            groups.append(row_before.group)
+    return compare_paired_scores(scores_after, scores_before, groups, min_n=min_n)

@@ -3,67 +3,51 @@
     with dspy.context(lm=lm):
         evaluation = score_questions(program, benchmark, benchmark.examples, lm.meter)
 
-Every question becomes a `Row`, also one that fails. Questions are interleaved by conversation, so
-that threads do not all wait for one memory. A run scores its questions by an `Evaluator`
-(`experiment.py`), which hands over the run's limits, journal and workers.
+Every question becomes a `Row`, even if it fails. Questions are interleaved by conversation, so that
+threads do not all wait for one memory. A run scores its questions by an `Evaluator`
+(`evaluate.py`), which adds the run's limits, journal and workers.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..data.text_metrics import evidence_recall
+from ..data.scorer import Score
 from ..engines.call_context import measure_usage
 from ..engines.meter import Meter
 from ..engines.model_names import display_name, is_offline
 from ..engines.usage import Usage
-from ..errors import BudgetError, EndpointError, MempilerError, UserError
+from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
-from ..memory.word_count import count_memory_words
 from ..programs.call_recorder import CallRecorder, PredictorCall
-from ..programs.cache import CachedMemory
-from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
-from ..programs.reader import Reader
-from ..programs.recording import ExternalError, failure_of, recording
+from ..programs.recording import failure_of, recording
 from ..programs.threads import run_unordered
-from ..records import Context, Failure, History, Hit, Query, estimate_tokens
+from ..records import Context, Failure, estimate_tokens
 from .config import MAX_FAILURE_RATE
-from .results import Evaluation, counts_of
-from .rows import RECALL_AT, SHOWN, Clock, Row, make_question_trace
+from .entry_ids import EntryIdCheck, duplicate_hit_id
+from .evidence import evidence_in_prompts, measure_recall, search_depth
+from .metered_usage import metered_usage
+from .question_trace import Clock, make_question_trace
+from .results import Evaluation
+from .rows import Row
+from .write_results import WriteResult, total_write_results
 
 if TYPE_CHECKING:
     from .row_table import RowTable
 
 Progress = Callable[[int, int], None]
-"""Called after every question, or written item, with the number done and the number of all."""
-
-
-@dataclass(frozen=True)
-class WriteResult:
-    """What came of writing the memory of one history."""
-
-    failures: tuple[Failure, ...] = ()
-    """What could not be written."""
-    usage: Usage = field(default_factory=Usage)
-    """What it took; the beginning that it shares with an earlier history is counted there."""
-    words: int | None = None
-    """Words of the memory; None where nothing was written, or it cannot be read here."""
-    operations: Mapping[str, int] = field(default_factory=dict)
-    """Operations on the memory by their outcome, of a method that counts them."""
-    store_writes: int = 0
-    """Sessions that a store of the user's was given; 0 for a method of ours."""
+"""Called after every question, or written item, with how many are done and how many there are."""
 
 
 class RemoteEvaluator(Protocol):
@@ -76,11 +60,11 @@ class RemoteEvaluator(Protocol):
         examples: Sequence[dspy.Example],
         on_row: Callable[[Row], None],
     ) -> Mapping[str, WriteResult]:
-        """Ask questions; some may be left over, e.g. where a process was killed.
+        """Ask questions; some may be left over, e.g. if a process was killed.
 
         Args:
             program: What answers.
-            benchmark: Whose metric scores.
+            benchmark: The benchmark, whose metric scores.
             examples: The questions.
             on_row: Receives each row as it comes.
 
@@ -88,6 +72,14 @@ class RemoteEvaluator(Protocol):
             How histories were written, by the id of a question about each.
         """
         ...
+
+
+@dataclass(frozen=True)
+class NotAsked:
+    """A question that was not asked, because a limit of the run was reached."""
+
+    reason: str
+    """E.g. "budget reached: max-calls 100"."""
 
 
 def no_writing_progress() -> Progress | None:
@@ -113,17 +105,17 @@ def score_questions(
 
     Args:
         program: What answers.
-        benchmark: Whose metric scores.
+        benchmark: The benchmark, whose metric scores.
         examples: The questions.
-        meter: Where the LM's calls are counted.
-        threads: Questions in flight.
-        progress: Told after every question.
-        journal: Rows of a run that is resumed; those that are there are not asked again.
+        meter: Counts the calls of the LM.
+        threads: How many questions are in flight.
+        progress: Called after every question.
+        journal: The rows of a run that may be resumed. Questions with a row are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
-        max_failure_rate: The share of failed questions, of lost predictor calls, or of sessions that
-            a store did not take, above which the run is broken.
+        max_failure_rate: The run is broken if a larger share fails: of questions, of predictor
+            calls, or of the sessions that a store is given.
         remote: Asks questions in other processes; what it leaves is asked here.
-        writing_progress: Called where memories are to be written; what it returns is told after
+        writing_progress: Called if memories are to be written. What it returns is called after
             every item of a history.
 
     Raises:
@@ -148,25 +140,24 @@ def score_questions(
         if progress:
             progress(len(rows_by_id), len(ordered))
 
-    writes: Mapping[str, WriteResult] = {}
+    remote_results: Mapping[str, WriteResult] = {}
     if remote and open_questions:
-        writes = remote(program, benchmark, open_questions, keep)
+        remote_results = remote(program, benchmark, open_questions, keep)
 
-    # Those that no worker has answered.
+    # Questions that no worker has answered are asked here.
     remaining = [example for example in open_questions if str(example.id) not in rows_by_id]
     stopped: str | None = None
-    answers = answer_questions(program, benchmark, remaining, threads)
-    with _show_writing(program, remaining, writing_progress), closing(answers):
-        for outcome in answers:
-            if isinstance(outcome, Row):
-                keep(outcome)
+    outcomes = answer_questions(program, benchmark, remaining, threads)
+    with _show_writing(program, remaining, writing_progress), closing(outcomes):
+        for outcome in outcomes:
+            if isinstance(outcome, NotAsked):
+                stopped = outcome.reason
             else:
-                # Why the question was not asked.
-                stopped = outcome
+                keep(outcome)
 
     new_rows = _rows_of(open_questions, rows_by_id)
-    _refuse_silent_zero(new_rows)
-    memories = _all_written(program, ordered, writes)
+    _check_endpoint_answered(new_rows)
+    writes = total_write_results(program, ordered, remote_results)
     rows = tuple(_rows_of(examples, rows_by_id))
     embedder = program.method.embedder
     return Evaluation(
@@ -174,31 +165,31 @@ def score_questions(
         benchmark=benchmark.name,
         lm=display_name(lm.model),
         embedder=embedder.name if embedder else None,
-        judge=_judge(benchmark),
+        judge=_judge_name(benchmark),
         comparable=not benchmark.source.sample and not is_offline(lm.model),
         rows=rows,
         aggregate=benchmark.scorer.aggregate(rows),
         confusion=benchmark.scorer.confusion(rows),
         stopped=stopped,
-        write_failures=len(memories.failures),
-        store_writes=memories.store_writes,
-        failed_writes=memories.failures,
-        construction=memories.taken,
-        histories=memories.histories,
-        memory_words=memories.words,
-        operations=dict(memories.operations),
+        write_failures=len(writes.failures),
+        store_writes=writes.store_writes,
+        failed_writes=writes.failures,
+        construction=writes.usage,
+        histories=writes.num_histories,
+        memory_words=writes.mean_words,
+        operations=dict(writes.operations),
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected_categories,
         max_failure_rate=max_failure_rate,
-        **counts_of(meter.read() - usage_before),
+        **metered_usage(meter.read() - usage_before),
     )
 
 
 def _journal_scope(program: MemoryProgram, phase: str) -> str:
     """Return what rows are filed under: the phase, the program, and the model that answers."""
     lm = dspy.settings.lm
-    # The same program under other weights is another one.
+    # The same program with other weights counts as another program.
     weights = getattr(getattr(lm, "engine", None), "weights_version", "")
     return f"{phase}:{program_digest(program)}:{getattr(lm, 'model', '')}:{weights}"
 
@@ -213,13 +204,39 @@ def _rows_of(examples: Sequence[dspy.Example], rows_by_id: Mapping[str, Row]) ->
     return rows
 
 
+def _check_endpoint_answered(rows: Sequence[Row]) -> None:
+    """Raise an EndpointError if the model's endpoint answered no question: there is no score.
+
+    The guard of a run notices this too, but not if there are only a few questions.
+    """
+    failures: list[Failure] = []
+    for row in rows:
+        if row.failure is not None and row.failure.kind in ("endpoint", "refused"):
+            failures.append(row.failure)
+    if rows and len(failures) == len(rows):
+        count = f"answered none of {len(rows)} questions"
+        raise EndpointError(f"the model's endpoint {count}: {failures[-1].message}")
+
+
+def _judge_name(benchmark: Benchmark) -> str | None:
+    """Return the model and the prompt hash of the judge; None if the metric needs no judge."""
+    scorer = benchmark.scorer
+    if not scorer.required_judges:
+        return None
+    lm = next((getattr(judge, "lm", None) for judge in scorer.judges.values()), None)
+    return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
+
+
 @contextmanager
 def _show_writing(
     program: MemoryProgram,
     examples: Sequence[dspy.Example],
     writing_progress: Callable[[], Progress | None],
 ) -> Generator[None]:
-    """Tell how many items of histories are written, of those that are not written yet."""
+    """Report how many items of the examples' histories are written while the block runs.
+
+    Items that are in memory already are not counted.
+    """
     histories = {program.history_of(example): None for example in examples}
     num_missing = program.count_missing(histories)
     progress = writing_progress() if num_missing else None
@@ -227,11 +244,11 @@ def _show_writing(
         yield
         return
 
-    written = itertools.count(1)
+    write_numbers = itertools.count(1)
     progress(0, num_missing)
 
     def on_write() -> None:
-        progress(min(next(written), num_missing), num_missing)
+        progress(min(next(write_numbers), num_missing), num_missing)
 
     previous = program.cache.on_write
     program.cache.on_write = on_write
@@ -243,347 +260,205 @@ def _show_writing(
 
 def answer_questions(
     program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example], threads: int
-) -> Generator[Row | str]:
-    """Answer and score questions, in threads, or as tasks where the caller is bridged; see `run_unordered`.
+) -> Generator[Row | NotAsked]:
+    """Answer and score questions at the same time, and yield the outcomes as they come.
 
-    Yields:
-        The rows as they come; of a question that was not asked, the reason.
+    Threads answer them, or tasks if the caller is bridged to asyncio; see `run_unordered`.
 
     Raises:
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    entry_ids = _EntryIdCheck(program)
-    calls = [partial(_answer_question, program, benchmark, example, entry_ids) for example in examples]
+    entry_ids = EntryIdCheck(program)
+    calls: list[Callable[[], Row | NotAsked]] = []
+    for example in examples:
+        calls.append(partial(_answer_question, program, benchmark, example, entry_ids))
     yield from run_unordered(calls, max(1, threads))
 
 
-class _EntryIdCheck:
-    """Refuses memories in which several entries have the same id; looks at each memory once.
+def _answer_question(
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    example: dspy.Example,
+    entry_ids: EntryIdCheck,
+) -> Row | NotAsked:
+    """Answer and score one question; return its row, or why it was not asked."""
+    # Neither a trace nor DSPy's history keeps the calls of the question.
+    with dspy.context(trace=None, disable_history=True):
+        with recording(True, search_depth(benchmark, example)) as recorder:
+            attempt = _Attempt(program, benchmark, example, recorder)
+            try:
+                attempt.answer_and_score(entry_ids)
+                attempt.measure_recall()
+            except BudgetError as error:
+                return NotAsked(str(error))
+        return attempt.row()
 
-    A search finds only one of these entries, so the score would say little, and nothing would say why.
+
+class _Attempt:
+    """The attempt to answer one question, whose results are kept even if a later step fails.
+
+    Args:
+        program: What answers.
+        benchmark: The benchmark, whose metric scores.
+        example: The question.
+        recorder: The recording around the attempt.
     """
 
-    def __init__(self, program: MemoryProgram) -> None:
+    def __init__(
+        self,
+        program: MemoryProgram,
+        benchmark: Benchmark,
+        example: dspy.Example,
+        recorder: CallRecorder,
+    ) -> None:
         self._program = program
-        self._checked: set[int] = set()
-        """The Python ids of the memories that were looked at; the cache keeps these."""
+        self._benchmark = benchmark
+        self._example = example
+        self._recorder = recorder
+        self._clock = Clock()
+        self._memory: Memory | None = None
+        self._prediction = dspy.Prediction(answer="")
+        self._score: Score | None = None
+        self._failure: Failure | None = None
+        self._usage = Usage()
+        """What recalling and answering took."""
+        self._program_calls: Sequence[PredictorCall] = ()
+        """The calls of the program, without those of judges."""
+        self._context: Context | None = None
+        """What was recalled; None if recalling failed."""
+        self._recall: Mapping[str, float] = {}
+        self._search_ms: float | None = None
+        self._search_cpu_ms: float | None = None
 
-    def check(self, remembered: CachedMemory) -> None:
-        """Raise a UserError if two entries of a memory have the same id."""
-        reader = self._program.method.reader
-        # The entries of a system of the user's are the turns of the history.
-        if id(remembered) in self._checked or not reader.is_search_free:
-            return
-        self._checked.add(id(remembered))
+    def answer_and_score(self, entry_ids: EntryIdCheck) -> None:
+        """Answer the question and score the answer; an error of either becomes a failure.
 
+        Args:
+            entry_ids: Refuses memories in which several entries have the same id.
+
+        Raises:
+            BudgetError: A limit of the run was reached.
+            MempilerError: The run cannot go on, e.g. because the endpoint refuses the key.
+        """
         try:
-            entries = reader.entries(remembered.memory)
-        except Exception:
-            # Whoever needs the entries of this memory fails with the error.
-            return
-        repeated_id = _first_repeated(entry.id for entry in entries)
-        if repeated_id is not None:
-            raise UserError(
-                f"{self._program.name}: entries have the same id: {repeated_id!r}; give every entry of a memory"
-                " an id of its own (mempiler.testing.check_method checks this and more)"
-            )
-
-
-def _first_repeated(ids: Iterable[str]) -> str | None:
-    """Return the first id that comes a second time; None if all are different."""
-    seen: set[str] = set()
-    for entry_id in ids:
-        if entry_id in seen:
-            return entry_id
-        seen.add(entry_id)
-    return None
-
-
-def _answer_question(
-    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, entry_ids: _EntryIdCheck
-) -> Row | str:
-    """Return the row of a question, which no trace and no history of DSPy's keeps."""
-    with dspy.context(trace=None, disable_history=True):
-        return _row(program, benchmark, example, entry_ids)
-
-
-def _refuse_silent_zero(rows: Sequence[Row]) -> None:
-    """Without any answer there is no score; with few questions the guard stays silent."""
-    failures = [row.failure for row in rows if row.failure is not None and row.failure.kind in ("endpoint", "refused")]
-    if rows and len(failures) == len(rows):
-        raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")
-
-
-def _judge(benchmark: Benchmark) -> str | None:
-    scorer = benchmark.scorer
-    if not scorer.required_judges:
-        return None
-    lm = next((getattr(judge, "lm", None) for judge in scorer.judges.values()), None)
-    return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
-
-
-def _row(
-    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, entry_ids: _EntryIdCheck
-) -> Row | str:
-    clock = Clock()
-    prediction, failure, score = dspy.Prediction(answer=""), None, None
-    memory, asked, taken = None, program, Usage()
-    program_calls: list[PredictorCall] = []
-    depth = max(*RECALL_AT, benchmark.scorer.retrieval_depth) if example.get("evidence_ids") else 0
-    with recording(True, depth) as record:
-        try:
-            if benchmark.interaction is None:
-                # First, since what it takes belongs to all questions about it.
-                node = program.remember(program.history_of(example))
-                entry_ids.check(node)
-                memory, asked = node.memory, partial(program, remembered=node)
-                clock.mark("remembered")
-            with measure_usage() as work:
-                try:
-                    prediction = benchmark.answer(asked, example)
-                finally:
-                    taken = work.usage
-                    clock.mark("answered")
-                    # Calls that are recorded from here on are those of judges.
-                    program_calls = list(record.calls)
-            score = benchmark.scorer.score(example, prediction)
-        except BudgetError as error:
-            return str(error)
+            self._answer(entry_ids)
+            self._score = self._benchmark.scorer.score(self._example, self._prediction)
         except MempilerError:
             raise
         except (Exception, SystemExit) as error:
             # SystemExit too: code of the user's that calls `exit` must not end the whole run.
-            failure = failure_of(str(example.id), error)
-        if len(record.recalled) == 1:
-            clock.mark("recalled", record.recalled[0].at)
-        spans = [1000 * sum(each) / max(1, len(record.recalled)) for each in zip(*record.searches, strict=True)]
-        context = prediction.get("context") or (record.recalled[-1].recalled.full_context() if record.recalled else None)
-        try:
-            recall = _evidence_found(program, benchmark, example, context, memory, record)
-        except BudgetError as error:  # an embedding endpoint's
-            return str(error)
-    known = context or Context()
-    return Row(
-        id=str(example.id),
-        group=benchmark.group(example),
-        category=benchmark.category(example),
-        in_headline=benchmark.scorer.in_headline(example),
-        question=str(example.get("question") or ""),
-        gold=str(example.get("answer") or ""),
-        answer=str(prediction.get("answer") or ""),
-        score=score.value if score else 0.0,
-        parts=dict(score.parts) if score else {},
-        recall=recall,
-        sources=known.sources,
-        seconds=time.perf_counter() - clock.started,
-        hits=len(known.hits),
-        context_tokens=estimate_tokens(known.text()),
-        prompt_tokens=int(taken.input_tokens),
-        recall_counts=dict(known.counts),
-        repeated_id=_repeated_hit_id(program, example, known),
-        calls=int(taken.calls),
-        output_tokens=int(taken.output_tokens),
-        cost=None if taken.unpriced else taken.cost,
-        answering=taken.seconds,
-        search=spans[0] if spans else None,
-        search_cpu=spans[1] if spans else None,
-        failure=failure,
-        trace=make_question_trace(
-            example,
-            _shown_context(program, context, record),
-            record.calls,
-            score.feedback if score else "",
-            clock,
-            _evidence_in_prompts(example, memory, context, program_calls),
-        ),
-    )
+            self._failure = failure_of(str(self._example.id), error)
 
+        # In a simulated conversation there are several recalls, and no single moment.
+        if len(self._recorder.recalled) == 1:
+            self._clock.mark("recalled", self._recorder.recalled[0].at)
+        self._set_search_times()
+        self._context = self._recalled_context()
 
-def _repeated_hit_id(program: MemoryProgram, example: dspy.Example, context: Context) -> str:
-    """Return an id that several hits of a user's system have, or "".
+    def _answer(self, entry_ids: EntryIdCheck) -> None:
+        """Remember the history of the question, and answer it."""
+        program = self._program
+        answerer: Callable[..., dspy.Prediction] = program
+        if self._benchmark.interaction is None:
+            # The memory comes first, because what writing it takes belongs to all its questions.
+            cached = program.remember(program.history_of(self._example))
+            entry_ids.check(cached)
+            self._memory = cached.memory
+            answerer = partial(program, remembered=cached)
+            self._clock.mark("remembered")
 
-    Hits that have the id of a turn are parts of it, and may be several.
-    """
-    if program.method.reader.is_search_free or len(context.hits) < 2:
-        return ""
-    turns = example.history.turns
-    own_ids = [hit.id for hit in context.hits if hit.id not in turns]
-    return _first_repeated(own_ids) or ""
-
-
-def _shown_context(program: MemoryProgram, context: Context | None, record: CallRecorder) -> Context | None:
-    """Return what a prompt shows of a recalled context; None without a context."""
-    if context is None:
-        return None
-    # Dates are looked for in every hit. That takes long, so what the prompt showed is not made again.
-    in_prompt = record.shown_context
-    if in_prompt is not None and in_prompt.recalled is context:
-        return in_prompt.shown
-    return program.task.context_as_shown(context)
-
-
-def _evidence_in_prompts(
-    example: dspy.Example, memory: Memory | None, context: Context | None, calls: Sequence[PredictorCall]
-) -> list[str] | None:
-    """Return which gold evidence stood in the inputs of calls; None where the program reports what it recalled."""
-    turn_ids = list(example.get("evidence_ids") or ())
-    if not turn_ids or memory is None or context is None:
-        return None
-    if reports_recall(memory, context) or set(turn_ids) <= set(context.sources):
-        return None
-    return turns_in_inputs([call.inputs for call in calls], turn_ids, example.history)
-
-
-def _evidence_found(
-    program: MemoryProgram,
-    benchmark: Benchmark,
-    example: dspy.Example,
-    context: Context | None,
-    memory: Memory | None,
-    record: CallRecorder,
-) -> dict[str, float]:
-    """How much of the evidence the task saw (`shown`), and how much the memory's plain search finds, which needs no LM.
-
-    A question that failed counts like any other, with what was recalled for it; nothing, where recalling failed.
-    """
-    if not example.get("evidence_ids"):
-        return {}
-    # In a conversation there are several, and none of them may be that of the example.
-    alone = len(record.recalled) == 1
-    query = record.recalled[0].recalled.query if alone else program.query_of(example)
-    if program.method.reader.is_search_free:
-        if memory is None and context is not None:
-            memory = program.remember(program.history_of(example)).memory
-        known = record.ranked.hits if alone and record.ranked and record.ranked.reader is program.method.reader else None
-        try:
-            reader = program.method.reader
-            hits = (
-                [] if memory is None else evidence_hits(reader, memory, query.search_text, record.ranking_depth, known)
-            )
-        except MempilerError:
-            raise
-        except Exception:
-            hits = []
-        ranked = [hit.sources for hit in hits]
-        found = {f"recall@{k}": evidence_recall(example.evidence_ids, ranked, k) for k in RECALL_AT}
-    else:
-        # A search of somebody else's takes something; what it was asked for is all that is looked at.
-        ranked, found = [hit.sources for hit in context.without_fallback().hits] if context else [], {}
-    # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
-    if (
-        not program.method.reader.is_search_free
-        or context is None
-        or not context.hits
-        or any(hit.is_evidence for hit in context.hits)
-    ):
-        found = {SHOWN: evidence_recall(example.evidence_ids, _turns_found(context, query), 2), **found}
-    return {name: value for name, value in found.items() if value is not None} | (
-        benchmark.scorer.retrieval_metrics(example, ranked) if benchmark.scorer.retrieval_depth else {}
-    )
-
-
-def _turns_found(context: Context | None, query: Query) -> list[Collection[str]]:
-    """Ids of the turns that were found, and of those that the task shows anyway, for `evidence_recall`.
-
-    What is shown only because nothing was found is neither.
-    """
-    if context is None:
-        return []
-    fallback = {hit.id for hit in context.hits if hit.fallback}
-    return [context.without_fallback().evidence, query.shown_turn_ids - fallback]
-
-
-def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:
-    """The k best hits of a plain search that count as evidence; `known` are its best hits, if it was made already."""
-    asked = k
-    while True:
-        hits, known = known if known is not None else reader.search(memory, [probe], asked)[0], None
-        kept = [hit for hit in hits if hit.is_evidence]
-        if len(kept) >= k or len(hits) < asked:
-            return kept[:k]
-        asked *= 4
-
-
-def collect_write_results(program: MemoryProgram, histories: Sequence[History]) -> dict[History, WriteResult]:
-    """How distinct histories were written, whose memories are in the cache where anything was asked to write them.
-
-    Histories that begin alike share their first nodes: what these took, and what failed there, is counted once.
-    """
-    found, seen = dict[History, WriteResult](), set[int]()
-    for history in histories:
-        nodes, failures = [], list[Failure]()
-        spent = Usage()
-        if program.method.writer.calls_model:
-            # An error has failed all questions about the history, and is counted with these.
+        with measure_usage() as tracker:
             try:
-                nodes = program.remember(history).ancestors()
-            except ExternalError as error:
-                spent = error.usage
-            except (Exception, SystemExit):
-                pass
-        fresh = [node for node in nodes if id(node) not in seen]
-        seen.update(map(id, fresh))
-        for node in fresh:
-            where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
-            failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-        spent = sum((node.usage for node in fresh), spent)
-        words, operations = None, dict[str, int]()
-        if nodes and program.method.reader.is_search_free:
-            memory = nodes[-1].memory
-            words = count_memory_words(memory)
-            operations = dict(memory.operations)
-        store_writes = len(history) if nodes and program.method.writes_stores else 0
-        found[history] = WriteResult(tuple(failures), spent, words, operations, store_writes)
-    return found
+                self._prediction = self._benchmark.answer(answerer, self._example)
+            finally:
+                self._usage = tracker.usage
+                self._clock.mark("answered")
+                # Calls that are recorded from here on are those of judges.
+                self._program_calls = list(self._recorder.calls)
 
+    def _set_search_times(self) -> None:
+        """Set how long one recall has searched, in milliseconds, if anything was searched."""
+        searches = self._recorder.searches
+        if not searches:
+            return
+        num_recalls = max(1, len(self._recorder.recalled))
+        self._search_ms = 1000 * sum(search.wall for search in searches) / num_recalls
+        self._search_cpu_ms = 1000 * sum(search.cpu for search in searches) / num_recalls
 
-@dataclass(frozen=True)
-class _Written:
-    """How the distinct histories of some questions were written, taken together."""
+    def _recalled_context(self) -> Context | None:
+        """Return what the prediction rests on, or else what was recalled last; None if nothing."""
+        context: Context | None = self._prediction.get("context")
+        if context:
+            return context
+        if self._recorder.recalled:
+            return self._recorder.recalled[-1].recalled.full_context()
+        return None
 
-    failures: tuple[Failure, ...]
-    taken: Usage
-    histories: int
-    words: float | None
-    """Mean length of a memory; None where none could be read."""
-    operations: Mapping[str, int]
-    store_writes: int
+    def measure_recall(self) -> None:
+        """Measure how much of the gold evidence was recalled.
 
+        Raises:
+            BudgetError: The endpoint of an embedder was needed, and a limit of the run is reached.
+        """
+        self._recall = measure_recall(
+            self._program,
+            self._benchmark,
+            self._example,
+            self._context,
+            self._memory,
+            self._recorder,
+        )
 
-def _all_written(
-    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, WriteResult]
-) -> _Written:
-    """Return how the histories of questions were written, some of which `writes` says.
+    def row(self) -> Row:
+        """Return the row of the question. The recording must have ended."""
+        example = self._example
+        score = self._score
+        usage = self._usage
+        context = self._context or Context()
+        return Row(
+            id=str(example.id),
+            group=self._benchmark.group(example),
+            category=self._benchmark.category(example),
+            in_headline=self._benchmark.scorer.in_headline(example),
+            question=str(example.get("question") or ""),
+            gold=str(example.get("answer") or ""),
+            answer=str(self._prediction.get("answer") or ""),
+            score=score.value if score else 0.0,
+            parts=dict(score.parts) if score else {},
+            recall=dict(self._recall),
+            sources=context.sources,
+            seconds=time.perf_counter() - self._clock.started,
+            hits=len(context.hits),
+            context_tokens=estimate_tokens(context.text()),
+            prompt_tokens=int(usage.input_tokens),
+            recall_counts=dict(context.counts),
+            repeated_id=duplicate_hit_id(self._program, example, context),
+            calls=int(usage.calls),
+            output_tokens=int(usage.output_tokens),
+            cost=None if usage.unpriced else usage.cost,
+            answering=usage.seconds,
+            search=self._search_ms,
+            search_cpu=self._search_cpu_ms,
+            failure=self._failure,
+            trace=make_question_trace(
+                example,
+                self._shown_context(),
+                self._recorder.calls,
+                score.feedback if score else "",
+                self._clock,
+                evidence_in_prompts(example, self._memory, self._context, self._program_calls),
+            ),
+        )
 
-    Where questions about one history have what came since written too, that history counts once, as its last question
-    has it.
-    """
-    known = {program.history_of(example): writes[str(example.id)] for example in examples if str(example.id) in writes}
-    whole: dict[History, History] = {}
-    histories: dict[History, None] = {}
-    for example in examples:
-        past = program.history_of(example)
-        histories[past] = None
-        if len(past) >= len(whole.get(example.history, ())):
-            whole[example.history] = past
-    with dspy.context(trace=None, disable_history=True):
-        known |= collect_write_results(program, [history for history in histories if history not in known])
-
-    failures: list[Failure] = []
-    taken = Usage()
-    store_writes = 0
-    for history in histories:
-        failures += known[history].failures
-        taken += known[history].usage
-        store_writes += known[history].store_writes
-
-    lengths: list[int] = []
-    operations: Counter[str] = Counter()
-    for history in whole.values():
-        operations.update(known[history].operations)
-        words = known[history].words
-        if words is not None:
-            lengths.append(words)
-    mean_length = sum(lengths) / len(lengths) if lengths else None
-    return _Written(tuple(failures), taken, len(whole), mean_length, dict(operations), store_writes)
+    def _shown_context(self) -> Context | None:
+        """Return what a prompt shows of the recalled context; None if nothing was recalled."""
+        context = self._context
+        if context is None:
+            return None
+        # If a prompt has shown this context, its text is taken from there: searching all hits for
+        # relative dates once more would take long.
+        in_prompt = self._recorder.shown_context
+        if in_prompt is not None and in_prompt.recalled is context:
+            return in_prompt.shown
+        return self._program.task.context_as_shown(context)

@@ -1,18 +1,21 @@
 """What a split of the questions allows, known before any model is asked.
 
-A verdict needs `--min-n` questions that count for the score. `SplitPlan` says how many questions each part has, whether
-dev and test are large enough, what a verdict would speak of, and which `--dev` or `--test` would be large enough.
+A verdict needs `--min-n` questions that count for the score. `SplitPlan` says how many questions
+each part has, whether dev and test are large enough for a verdict, what the verdict would hold for,
+and which `--dev` or `--test` would be large enough.
 
 Example:
     >>> from mempiler.runs.config import RunConfig
     >>> from mempiler.runs.inputs import RunInputs
     >>> from mempiler.runs.split_plan import plan_split
     >>> config = RunConfig.from_options(benchmark="locomo", dev=4, test=30)
-    >>> for line in plan_split(RunInputs(config)).lines():
-    ...     print(line)
+    >>> plan = plan_split(RunInputs(config))
+    >>> print(plan.lines()[0])
     split: 80 train questions of 4 conversations or users, 4 dev of 2, 30 test of 2
+    >>> print(plan.dev.line())
     dev: too small for a verdict: 4 questions count for the score, 20 are needed; --dev 25 is enough
-    test: large enough for a verdict (25 questions); scope: other questions about these conversations
+    >>> plan.test.allows_verdict
+    True
 """
 
 from __future__ import annotations
@@ -34,16 +37,17 @@ class PartSize:
 
     name: str
     requested: int | None
-    """The size that was asked for; None if all there is."""
+    """The number of questions that the user requested; None for all there are."""
     questions: int
     conversations: int
-    """Conversations or users of the questions."""
+    """How many conversations or users the questions are about."""
 
     def shortage(self) -> str | None:
-        """Say that the part is smaller than asked for; return None if it is not."""
+        """Return a line that says the part is smaller than requested; None if it is not."""
         if self.requested is None or self.questions >= self.requested:
             return None
-        return f"--{self.name} {self.requested}: the data allow {self.questions} {self.name} questions, which are taken"
+        available = f"the data allow {self.questions} {self.name} questions, which are taken"
+        return f"--{self.name} {self.requested}: {available}"
 
 
 @dataclass(frozen=True)
@@ -56,25 +60,39 @@ class VerdictPlan:
     needed: int
     """Questions that must count for a verdict."""
     size_for_verdict: int | None
-    """The smallest size with so many; None if no size has."""
+    """The smallest size of the part that allows a verdict; None if no size does."""
     scope: Scope
-    """What a verdict would speak of."""
+    """What a verdict would hold for."""
 
     @property
     def allows_verdict(self) -> bool:
-        """Whether a difference on this part can be told to be better or worse."""
+        """Whether enough questions count to call a program better or worse."""
         return self.counted >= self.needed
 
     def line(self) -> str:
-        """Say whether the part is large enough, and else what would make it so."""
+        """Return a line that says whether the part is large enough, and if not, what would help."""
         name = self.size.name
         if self.allows_verdict:
-            return f"{name}: large enough for a verdict ({self.counted} questions); scope: {self.scope}"
+            questions = f"{self.counted} questions"
+            return f"{name}: large enough for a verdict ({questions}); scope: {self.scope}"
 
-        problem = f"too small for a verdict: {self.counted} questions count for the score, {self.needed} are needed"
+        counts = f"{self.counted} questions count for the score, {self.needed} are needed"
+        problem = f"too small for a verdict: {counts}"
         if self.size_for_verdict is not None:
             return f"{name}: {problem}; --{name} {self.size_for_verdict} is enough"
         return f"{name}: {problem}; no --{name} reaches that: add questions, or lower --min-n"
+
+    def summary(self) -> dict[str, Any]:
+        """Return the plan of this part as JSON."""
+        return {
+            "questions": self.size.questions,
+            "groups": self.size.conversations,
+            "counted": self.counted,
+            "needed": self.needed,
+            "allows_verdict": self.allows_verdict,
+            "size_for_verdict": self.size_for_verdict,
+            "scope": self.scope,
+        }
 
 
 @dataclass(frozen=True)
@@ -86,34 +104,35 @@ class SplitPlan:
     test: VerdictPlan
 
     def shortages(self, names: Collection[str] = ("train", "dev", "test")) -> list[str]:
-        """Return a line for each of the named parts that is smaller than asked for."""
-        sizes = (self.train, self.dev.size, self.test.size)
-        lines = [size.shortage() for size in sizes if size.name in names]
-        return [line for line in lines if line is not None]
+        """Return a line for each of the named parts that is smaller than requested."""
+        lines: list[str] = []
+        for size in (self.train, self.dev.size, self.test.size):
+            line = size.shortage()
+            if size.name in names and line is not None:
+                lines.append(line)
+        return lines
 
     def lines(self) -> list[str]:
-        """Return all there is to say, a line each."""
-        train, dev, test = self.train, self.dev.size, self.test.size
+        """Return the whole plan in lines: sizes, shortages, and whether verdicts are allowed."""
+        train = self.train
+        dev = self.dev.size
+        test = self.test.size
         sizes = (
-            f"split: {train.questions} train questions of {train.conversations} conversations or users, "
-            f"{dev.questions} dev of {dev.conversations}, {test.questions} test of {test.conversations}"
+            f"split: {train.questions} train questions"
+            f" of {train.conversations} conversations or users,"
+            f" {dev.questions} dev of {dev.conversations},"
+            f" {test.questions} test of {test.conversations}"
         )
         return [sizes, *self.shortages(), self.dev.line(), self.test.line()]
 
     def summary(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        parts: dict[str, Any] = {"train": {"questions": self.train.questions, "groups": self.train.conversations}}
-        for plan in (self.dev, self.test):
-            parts[plan.size.name] = {
-                "questions": plan.size.questions,
-                "groups": plan.size.conversations,
-                "counted": plan.counted,
-                "needed": plan.needed,
-                "allows_verdict": plan.allows_verdict,
-                "size_for_verdict": plan.size_for_verdict,
-                "scope": plan.scope,
-            }
-        return {**parts, "notes": self.shortages()}
+        """Return the plan as JSON."""
+        return {
+            "train": {"questions": self.train.questions, "groups": self.train.conversations},
+            self.dev.size.name: self.dev.summary(),
+            self.test.size.name: self.test.summary(),
+            "notes": self.shortages(),
+        }
 
 
 def plan_split(inputs: RunInputs) -> SplitPlan:
@@ -125,20 +144,27 @@ def plan_split(inputs: RunInputs) -> SplitPlan:
     Raises:
         DataError: A part would be empty.
     """
-    config = inputs.config
     benchmark = inputs.benchmark
+    sizes = inputs.config.data
+    min_n = inputs.config.execution.min_n
     split = inputs.split()
-    train = _part_size("train", config.data.train, split.train, benchmark)
-    dev = _part_size("dev", config.data.dev, split.dev, benchmark)
-    test = _part_size("test", config.data.test, split.test, benchmark)
+    train = _part_size("train", sizes.train, split.train, benchmark)
+    dev = _part_size("dev", sizes.dev, split.dev, benchmark)
+    test = _part_size("test", sizes.test, split.test, benchmark)
+
+    dev_candidates = benchmark.candidates_for_dev(sizes.seed)
+    test_candidates = benchmark.candidates_for_test(sizes.seed)
     return SplitPlan(
         train,
-        _verdict_plan(dev, split.dev, benchmark.candidates_for_dev(config.data.seed), benchmark, config.execution.min_n),
-        _verdict_plan(test, split.test, benchmark.candidates_for_test(config.data.seed), benchmark, config.execution.min_n),
+        _verdict_plan(dev, split.dev, dev_candidates, benchmark, min_n),
+        _verdict_plan(test, split.test, test_candidates, benchmark, min_n),
     )
 
 
-def _part_size(name: str, requested: int | None, examples: Sequence[dspy.Example], benchmark: Benchmark) -> PartSize:
+def _part_size(
+    name: str, requested: int | None, examples: Sequence[dspy.Example], benchmark: Benchmark
+) -> PartSize:
+    """Return the size of a part with these questions."""
     conversations = {benchmark.group(example) for example in examples}
     return PartSize(name, requested, len(examples), len(conversations))
 
@@ -150,9 +176,19 @@ def _verdict_plan(
     benchmark: Benchmark,
     min_n: int,
 ) -> VerdictPlan:
-    """Plan the verdict on a part, which holds the first of the `candidates` if a size is asked for."""
+    """Return whether a part is large enough for a verdict.
+
+    Args:
+        size: The size of the part.
+        examples: The questions of the part.
+        candidates: The questions that the part could have, in order: a part of a requested size
+            has the first ones.
+        benchmark: Says which questions count for the score.
+        min_n: How many questions the user wants for a verdict.
+    """
     counted = [example for example in examples if benchmark.in_headline(example)]
-    # Where conversations are few, questions are resampled, and of those too fewer cannot be significant.
+    # If there are few conversations, single questions are resampled. No difference between fewer
+    # than `MIN_GROUPS` of them could be significant.
     needed = max(min_n, MIN_GROUPS)
     return VerdictPlan(
         size=size,
@@ -163,8 +199,13 @@ def _verdict_plan(
     )
 
 
-def _smallest_size(candidates: Sequence[dspy.Example], benchmark: Benchmark, needed: int) -> int | None:
-    """Return how many of the candidates must be taken for `needed` that count; None if there are too few."""
+def _smallest_size(
+    candidates: Sequence[dspy.Example], benchmark: Benchmark, needed: int
+) -> int | None:
+    """Return how many of the first candidates have `needed` questions that count for the score.
+
+    The result is None if all of them together have fewer.
+    """
     counted = 0
     for size, example in enumerate(candidates, start=1):
         counted += benchmark.in_headline(example)

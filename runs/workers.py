@@ -1,27 +1,28 @@
-"""An evaluation by several processes, by Ray: each asks questions about some conversations, this one what they leave.
+"""An evaluation that several processes share, by Ray.
 
-    questions ── by conversation ──> worker: answered, scored ──┐
-                                     worker: killed          ───┼── rows ──> journal, meter, guard
-                                     here:   what has no row  ──┘
+Each worker asks the questions about some conversations. This process asks those that they leave:
 
-A number of workers starts a Ray of this machine, whose workers share the run's file; an address joins a cluster, which
-has the package and the files on every machine at the same path. Every limit is dealt out by questions, and charged in
-advance; each worker may overrun its share by one call. What a worker did not spend is the run's again when it ends,
-also if it was killed: before each call it says to the ledger what it may have spent then.
+    questions -- by conversation --> worker: answered, scored --+
+                                     worker: killed           --+-- rows --> journal, meter, guard
+                                     here:   what has no row  --+
+
+Workers on this machine share the folder of the run; workers of a cluster each have their own.
+
+Every limit of the run is divided among the workers by their questions, and counts as spent until a
+worker ends; each worker may overrun its part by one call. What a worker did not spend then goes
+back to the run, even if the worker was killed: before each call it records in the ledger what it
+may have spent then.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import dspy
 
@@ -30,326 +31,330 @@ from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard, Limits
 from ..engines.meter import Meter
 from ..engines.usage import Usage, UsageReport
-from ..errors import EndpointError, MempilerError, ProgramError, UserError
+from ..errors import EndpointError, MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
-from ..text import one_line
+from ..records import History
 from .config import Workers
-from .scoring import WriteResult, answer_questions, collect_write_results
 from .folder import RunFolder
 from .inputs import RunInputs
-from .ledger import Ledger, LedgerEntry
+from .ledger import LedgerEntry
 from .program_address import program_folder
+from .ray_tasks import connect_ray, run_in_processes
+from .remote_ledger import RemoteLedger
 from .reservations import RecordingGuard, Reservations
 from .rows import Row
 from .run import Run
+from .scoring import answer_questions
+from .write_results import WriteResult, collect_write_results
 
-LEDGER_WAIT = 30.0
-"""Seconds for the ledger to say what a worker has spent."""
-STORE = 100 << 20
-"""Bytes that a Ray of this machine shares between its processes, which send each other little."""
-
-Writes = Mapping[str, WriteResult]
+WriteResults = Mapping[str, WriteResult]
 """How histories were written, by the id of a question about each."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What a worker needs, to ask some of a run's questions."""
+    """The questions of one worker, with all that it needs to ask them."""
 
     inputs: RunInputs
-    name: str
+    target: str
+    """The name or folder of the program."""
     states: Mapping[str, PredictorState]
-    """Of the program's predictors, by name."""
-    identity: str
-    """Digest of the program: a worker whose own differs asks nothing."""
-    questions: tuple[str, ...]
+    """The states of the program's predictors, by name."""
+    digest: str
+    """Digest of the program; a worker that loads a program with another digest asks nothing."""
+    question_ids: tuple[str, ...]
     limits: Limits
     in_flight: int
+    """Most calls in flight at one endpoint."""
     folder: Path | None
-    """The run's; None where the worker is to keep what it finds for itself."""
-    number: int
-    """The worker's, from 0."""
-    ledger: Any
-    """The actor of a `Ledger` to which the worker says what it spends; None where there is no limit."""
+    """The folder of the run; None if the worker cannot share it, and keeps rows for itself."""
+    worker: int
+    """The number of the worker, from 0."""
+    ledger: RemoteLedger | None
+    """Where the worker records what it spends; None if the run has no limit."""
+
+
+@dataclass(frozen=True)
+class WorkerEnd:
+    """What a worker sends when it has asked its questions."""
+
+    spent: Usage
+    """What it has spent of its part of the limits."""
+    write_results: WriteResults = field(default_factory=dict[str, WriteResult])
+    output_modes: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict[str, Mapping[str, str]]
+    )
+    """What the adapter "auto" has learned about endpoints."""
 
 
 @dataclass(frozen=True)
 class WorkerReply:
-    """What a worker has found and used up to now."""
+    """What a worker sends after every row, and once more at its end."""
 
     usage: UsageReport
+    """What the worker has used up to now."""
     row: Row | None = None
-    spent: Usage | None = None
-    """Told at the end, as what follows."""
-    writes: Writes = field(default_factory=dict)
-    schemas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What the adapter "auto" found out."""
+    end: WorkerEnd | None = None
 
 
 def evaluate_remotely(
     run: Run,
-    name: str,
+    target: str,
     program: MemoryProgram,
     benchmark: Benchmark,
     examples: Sequence[dspy.Example],
-    keep: Callable[[Row], None],
-) -> Writes:
-    """Gives the questions of a run to workers, as far as they come: `evaluate.RemoteEvaluator` for a run and a name."""
-    config, meter, guard = run.config, run.meter, run.guard
-    workers = config.execution.workers
-    # Of a cluster, as many as it has CPUs.
-    most = workers if isinstance(workers, int) else int(_connected(workers).cluster_resources().get("CPU", 1))
-    parts = split_shards(benchmark, examples, min(max(1, most), config.execution.threads))
+    on_row: Callable[[Row], None],
+) -> WriteResults:
+    """Ask the questions of a run in its workers, as far as they get.
+
+    This is a `scoring.RemoteEvaluator`, if the first two arguments are bound.
+
+    Args:
+        run: The run.
+        target: The name or folder from which workers load the program.
+        program: What answers.
+        benchmark: The benchmark, whose metric scores.
+        examples: The questions.
+        on_row: Receives each row as it comes.
+
+    Returns:
+        How histories were written, by the id of a question about each.
+    """
+    workers = run.config.execution.workers
+    num_workers = min(_max_workers(workers), run.config.execution.threads)
+    parts = split_by_conversation(benchmark, examples, num_workers)
     if len(parts) < 2:
         return {}
-    limits = [guard.remaining(len(part) / len(examples)) for part in parts]
-    ledger = _start_ledger(workers) if guard.has_limits else None
-    shards = _make_shards(run, name, program, parts, limits, ledger)
-    reservations = Reservations(guard, limits)
+
+    limits = [run.guard.remaining(len(part) / len(examples)) for part in parts]
+    ledger = RemoteLedger.start(workers) if run.guard.has_limits else None
+    shards = _make_shards(run, target, program, parts, limits, ledger)
+    reservations = Reservations(run.guard, limits)
     usages = [UsageReport() for _ in shards]
-    writes, adapter = dict[str, WriteResult](), dspy.settings.adapter
+    write_results: dict[str, WriteResult] = {}
+    adapter = dspy.settings.adapter
     try:
-        with closing(run_parallel(ask, shards, workers)) as replies:
-            for n, reply in replies:
-                meter.include(reply.usage - usages[n])
-                usages[n] = reply.usage
+        with closing(run_in_processes(answer_shard, shards, workers)) as outputs:
+            for output in outputs:
+                reply = output.value
+                run.meter.include(reply.usage - usages[output.number])
+                usages[output.number] = reply.usage
                 if reply.row is not None:
-                    keep(reply.row)
-                if reply.spent is not None:
-                    reservations.settle(n, reply.spent)
-                    writes |= reply.writes
+                    on_row(reply.row)
+                if reply.end is not None:
+                    reservations.settle(output.number, reply.end.spent)
+                    write_results.update(reply.end.write_results)
                     if isinstance(adapter, AutoAdapter):
-                        adapter.add_output_modes(reply.schemas)
+                        adapter.add_output_modes(reply.end.output_modes)
     except MempilerError as error:
-        guard.stop(error)
+        run.guard.stop(error)
         raise
     finally:
         unfinished = reservations.open_workers
-        if ledger is not None:
-            _close_ledger(ledger, reservations, meter, usages)
+        if ledger is not None and ledger.is_connected:
+            _settle_unfinished(ledger, reservations, run.meter, usages)
+            ledger.end()
+
     for _ in unfinished:
-        told = "a worker ended before it was through; what it left of its questions is asked again"
-        logging.getLogger("mempiler.runs.workers").warning(told)
-    return writes
+        logging.getLogger("mempiler.runs.workers").warning(
+            "a worker ended before it was through; what it left of its questions is asked again"
+        )
+    return write_results
+
+
+def _max_workers(workers: Workers) -> int:
+    """Return how many workers may run: of a cluster, as many as it has CPUs."""
+    if isinstance(workers, int):
+        return max(1, workers)
+    return max(1, int(connect_ray(workers).cluster_resources().get("CPU", 1)))
 
 
 def _make_shards(
     run: Run,
-    name: str,
+    target: str,
     program: MemoryProgram,
     parts: Sequence[Sequence[dspy.Example]],
     limits: Sequence[Limits],
-    ledger: Any,
+    ledger: RemoteLedger | None,
 ) -> list[Shard]:
-    """Return what each worker needs: its questions, and its part of limits, threads and calls in flight."""
-    config, folder = run.config, program_folder(name)
-    data = config.data.file and str(Path(config.data.file).absolute())
-    threads = max(1, config.execution.threads // len(parts))
-    # What one process may have in flight, all workers may together; see `Run.start`.
+    """Return the shards of the workers, which share limits, threads and calls in flight.
+
+    Paths are made absolute, because workers have another working directory.
+    """
+    config = run.config
+    data_file = config.data.file
+    if data_file:
+        data_file = str(Path(data_file).absolute())
+    folder_of_program = program_folder(target)
+    if folder_of_program is not None:
+        target = str(folder_of_program.absolute())
+
+    shared_folder: Path | None = None
+    if isinstance(config.execution.workers, int):
+        shared_folder = run.folder.path.absolute()
+
+    # All workers together may have in flight what one process may; see `Run.start`.
     in_flight = max(IN_FLIGHT, config.execution.threads)
-    shared_folder = run.folder.path.absolute() if isinstance(config.execution.workers, int) else None
-    states = {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()}
-    return [
-        Shard(
-            inputs=replace(run.inputs, config=config.with_options(data=data, threads=threads)),
-            name=name if folder is None else str(folder.absolute()),
+    threads = max(1, config.execution.threads // len(parts))
+    # Models and questions that the caller made go to the workers too.
+    inputs = replace(run.inputs, config=config.with_options(data=data_file, threads=threads))
+    digest = program_digest(program)
+    states: dict[str, PredictorState] = {}
+    for name, predictor in program.all_predictors().items():
+        states[name] = dump_predictor(predictor)
+
+    shards: list[Shard] = []
+    for worker, part in enumerate(parts):
+        shard = Shard(
+            inputs=inputs,
+            target=target,
             states=states,
-            identity=program_digest(program),
-            questions=tuple(str(example.id) for example in part),
-            limits=limits[number],
+            digest=digest,
+            question_ids=tuple(str(example.id) for example in part),
+            limits=limits[worker],
             in_flight=max(1, in_flight // len(parts)),
             folder=shared_folder,
-            number=number,
+            worker=worker,
             ledger=ledger,
         )
-        for number, part in enumerate(parts)
-    ]
+        shards.append(shard)
+    return shards
 
 
-def _close_ledger(ledger: Any, reservations: Reservations, meter: Meter, usages: Sequence[UsageReport]) -> None:
-    """Count what workers that ended early have spent by their last entries, and end the ledger.
+def _settle_unfinished(
+    ledger: RemoteLedger,
+    reservations: Reservations,
+    meter: Meter,
+    usages: Sequence[UsageReport],
+) -> None:
+    """Count what workers that ended early have spent, by their last entries in the ledger.
 
-    What nobody knows of a worker stays reserved: its part of the limits may be spent.
+    If the ledger does not say it, the part of the worker stays reserved: it may be spent.
 
     Args:
-        ledger: The actor that has the entries.
-        reservations: Hold the parts of those workers.
-        meter: Counts the calls that they have not told of.
-        usages: What each worker has told of.
+        ledger: Has the entries.
+        reservations: The parts of the limits that these workers hold.
+        meter: Counts the calls that they have made and not reported.
+        usages: What each worker has reported.
     """
-    import ray  # pyright: ignore[reportMissingImports]
-    from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
-
-    if not ray.is_initialized():
-        return
     for worker in reservations.open_workers:
         try:
-            entry: LedgerEntry | None = ray.get(ledger.last_entry.remote(worker), timeout=LEDGER_WAIT)
-        except RayError:
+            entry = ledger.last_entry(worker)
+        except EndpointError:
             continue
         if entry is None:
             reservations.settle(worker, Usage())
             continue
+
         reservations.settle(worker, entry.reserved_usage)
-        untold = entry.metered_usage - usages[worker]
-        if untold.calls.total() > 0:
-            # Its answers to questions that are asked again are counted there.
-            meter.include(replace(untold, cached=0, answers=Counter(), faults=Counter()))
-    ray.kill(ledger)
+        unreported = entry.metered_usage - usages[worker]
+        if unreported.calls.total() > 0:
+            # The answers of these calls are counted when their questions are asked again.
+            meter.include(replace(unreported, cached=0, answers=Counter(), faults=Counter()))
 
 
-def split_shards(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: int) -> list[list[dspy.Example]]:
-    """Questions in at most so many parts of about the same size; those about one conversation are in one part."""
+def split_by_conversation(
+    benchmark: Benchmark, examples: Sequence[dspy.Example], max_parts: int
+) -> list[list[dspy.Example]]:
+    """Divide questions into parts of about the same size.
+
+    All questions about one conversation are in one part.
+    """
     groups: dict[str, list[dspy.Example]] = {}
     for example in examples:
         groups.setdefault(benchmark.group(example), []).append(example)
-    split_shards: list[list[dspy.Example]] = [[] for _ in range(min(parts, len(groups)))]
+
+    parts: list[list[dspy.Example]] = [[] for _ in range(min(max_parts, len(groups)))]
     for group in sorted(groups.values(), key=len, reverse=True):
-        min(split_shards, key=len).extend(group)
-    return split_shards
+        smallest_part = min(parts, key=len)
+        smallest_part.extend(group)
+    return parts
 
 
-def ask(shard: Shard) -> Generator[WorkerReply]:
-    """Asks the questions of a shard, and tells what was found and used, row by row: what a worker does."""
+def answer_shard(shard: Shard) -> Generator[WorkerReply]:
+    """Ask the questions of a shard, and yield rows as they come: the work of one worker.
+
+    Raises:
+        ProgramError: The program that is loaded here is not the one of the run.
+    """
     meter = Meter()
-    guard = _guard_of(shard, meter)
-    with _folder(shard) as folder:
+    guard = _make_guard(shard, meter)
+    execution = shard.inputs.config.execution
+    with _worker_folder(shard) as folder:
         run = Run(shard.inputs, meter, guard, folder)
-        program, benchmark = run.load_target(shard.name)
-        for name, predictor in program.all_predictors().items():
-            parse_predictor(predictor, shard.states[name], name).assign_to(predictor)
-        if program_digest(program) != shard.identity:
-            raise ProgramError(f"{shard.name}: is another program here than where the run was started")
-        asked = set(shard.questions)
-        examples = [example for example in benchmark.examples if str(example.id) in asked]
+        program, benchmark = _load_program(run, shard)
+        question_ids = set(shard.question_ids)
+        examples = [example for example in benchmark.examples if str(example.id) in question_ids]
         adapter = run.adapter(shard.inputs.config.method.adapter or program.adapter)
+
         with dspy.context(lm=run.model(), adapter=adapter, warn_on_type_mismatch=False):
-            with closing(
-                answer_questions(program, benchmark, benchmark.interleave(examples), shard.inputs.config.execution.threads)
-            ) as rows:
-                for row in rows:
-                    if isinstance(row, Row):
-                        yield WorkerReply(meter.read(), row)
-            first = {program.history_of(example): str(example.id) for example in reversed(examples)}
-            writes = {first[history]: each for history, each in collect_write_results(program, list(first)).items()}
-            schemas = adapter.output_modes() if isinstance(adapter, AutoAdapter) else {}
-            yield WorkerReply(meter.read(), spent=guard.spent(), writes=writes, schemas=schemas)
+            ordered = benchmark.interleave(examples)
+            outcomes = answer_questions(program, benchmark, ordered, execution.threads)
+            with closing(outcomes):
+                for outcome in outcomes:
+                    if isinstance(outcome, Row):
+                        yield WorkerReply(meter.read(), outcome)
+
+            write_results = _write_results(program, examples)
+            output_modes = adapter.output_modes() if isinstance(adapter, AutoAdapter) else {}
+            end = WorkerEnd(guard.spent(), write_results, output_modes)
+            yield WorkerReply(meter.read(), end=end)
+
+
+def _load_program(run: Run, shard: Shard) -> tuple[MemoryProgram, Benchmark]:
+    """Return the program of a shard, with the states of its predictors, and the benchmark."""
+    program, benchmark = run.load_target(shard.target)
+    for name, predictor in program.all_predictors().items():
+        parse_predictor(predictor, shard.states[name], name).assign_to(predictor)
+    if program_digest(program) != shard.digest:
+        raise ProgramError(
+            f"{shard.target}: is another program here than where the run was started"
+        )
+    return program, benchmark
+
+
+def _write_results(program: MemoryProgram, examples: Sequence[dspy.Example]) -> WriteResults:
+    """Return how the histories of questions were written, by the first question about each."""
+    first_question_ids: dict[History, str] = {}
+    # Backwards, so that the first question of a history is the one that stays.
+    for example in reversed(examples):
+        first_question_ids[program.history_of(example)] = str(example.id)
+    results = collect_write_results(program, list(first_question_ids))
+    return {first_question_ids[history]: result for history, result in results.items()}
 
 
 @contextmanager
-def _folder(shard: Shard) -> Generator[RunFolder]:
+def _worker_folder(shard: Shard) -> Generator[RunFolder]:
+    """Yield the folder of the run, or one that lives as long as the block if it is not shared."""
     if shard.folder is not None:
         yield RunFolder(shard.folder)
         return
     with tempfile.TemporaryDirectory(prefix="mempiler-shard-") as path:
-        found = RunFolder(Path(path))
-        found.write({"settings": {}})
-        yield found
+        folder = RunFolder(Path(path))
+        folder.write({"settings": {}})
+        yield folder
 
 
-def _guard_of(shard: Shard, meter: Meter) -> BudgetGuard:
-    """The guard of a worker; where there is a ledger, it says before each call what may have been spent then."""
+def _make_guard(shard: Shard, meter: Meter) -> BudgetGuard:
+    """Return the guard of a worker.
+
+    If there is a ledger, the guard records there before each call what may have been spent then.
+    """
     ledger = shard.ledger
     if ledger is None:
         return BudgetGuard(shard.limits, shard.in_flight)
 
-    import ray  # pyright: ignore[reportMissingImports]
-    from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
-
-    def record(number: int, spent: Usage) -> None:
-        entry = LedgerEntry(number, spent, meter.read())
+    def record(number: int, largest_usage: Usage) -> None:
+        entry = LedgerEntry(number, largest_usage, meter.read())
         try:
-            ray.get(ledger.record.remote(shard.number, entry))
-        except RayError as error:
-            # A call that nobody knows of might be paid twice.
-            stop = EndpointError(f"the process that keeps the budget of the workers is gone: {type(error).__name__}")
-            guard.stop(stop)
-            raise stop from error
+            ledger.record(shard.worker, entry)
+        except EndpointError as error:
+            # A call that the ledger does not know might be paid twice.
+            guard.stop(error)
+            raise
 
     guard = RecordingGuard(shard.limits, shard.in_flight, record)
     return guard
-
-
-def run_parallel(
-    work: Callable[[Any], Iterator[Any]], given: Sequence[Any], workers: Workers
-) -> Generator[tuple[int, Any]]:
-    """Does pieces of work at the same time, each in a process of its own; closing it ends them.
-
-    A piece that fails without one of our errors, or is killed, tells no more.
-
-    Yields:
-        The number of a piece, and what it told.
-
-    Raises:
-        UserError: A piece cannot be sent to another process.
-        MempilerError: A piece raised it; the others have come to their end, since what they had begun is paid.
-    """
-    ray = _connected(workers)
-    task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, num_returns="streaming")(_telling)
-    try:
-        streams = {task.remote(work, each): n for n, each in enumerate(given)}
-    except TypeError as error:
-        # Ray's own message quotes the whole piece.
-        reason = one_line(error.__cause__ or error, 100)
-        raise UserError(
-            f"--workers: a model or metric of your own cannot be sent to another process ({reason}); "
-            "name a model that is behind an endpoint, or leave workers out"
-        ) from error
-    failed = None
-    try:
-        while streams:
-            for stream in ray.wait(list(streams), num_returns=1)[0]:
-                try:
-                    what = ray.get(next(stream))
-                except (StopIteration, ray.exceptions.RayError) as error:
-                    del streams[stream]
-                    cause = getattr(error, "cause", None)
-                    failed = failed or (cause if isinstance(cause, MempilerError) else None)
-                    continue
-                yield streams[stream], what
-        if failed is not None:
-            raise failed
-    finally:
-        for stream in streams:
-            # Ray ends this whole process if it is told to cancel what is completing.
-            if not ray.wait([stream.completed()], timeout=0)[0]:
-                ray.cancel(stream, force=True)
-
-
-def _telling(work: Callable[[Any], Iterator[Any]], given: Any) -> Iterator[Any]:
-    try:
-        yield from work(given)
-    except MempilerError as error:
-        # Those that make their own message cannot be sent.
-        kind: Any = type(error) if type(error).__init__ is MempilerError.__init__ else UserError
-        raise kind(str(error)) from None
-
-
-def _start_ledger(workers: Workers) -> Any:
-    """Start the process in which workers say what they spend; it takes no CPU from them."""
-    return _connected(workers).remote(num_cpus=0)(Ledger).remote()
-
-
-def _connected(workers: Workers) -> Any:
-    """Ray, connected; where this process has connected it already, as that is."""
-    import ray  # pyright: ignore[reportMissingImports]
-
-    if ray.is_initialized():
-        return ray
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if isinstance(workers, int):
-        ray.init("local", num_cpus=workers, object_store_memory=STORE, include_dashboard=False, **quiet)
-        return ray
-    try:
-        if workers != "auto":
-            # Ray itself would try for minutes.
-            host, _, port = workers.rpartition(":")
-            socket.create_connection((host, int(port)), timeout=5).close()
-        ray.init(workers, **quiet)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--workers {workers}: no Ray cluster answers there: {str(error).splitlines()[0]}") from error
-    return ray

@@ -31,8 +31,9 @@ from ...records.atomic_file import atomic_write
 from ..compare import FinishedRun
 from ..external import amb_question_id
 from ..pages.facts import describe_evaluation
-from ..results import mean
-from ..rows import QuestionTrace, Row
+from ..question_trace import QuestionTrace
+from ..row_metrics import mean
+from ..rows import Row
 
 
 @dataclass(frozen=True)

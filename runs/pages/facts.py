@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..results import Evaluation, cached_share
+from ..metered_usage import cached_share
+from ..results import Evaluation
 from ..statistics import Difference
 
 SMOKE_TEST = "smoke test, not comparable"
@@ -103,7 +104,7 @@ def usage_facts(phases: Mapping[str, Evaluation]) -> list[Fact]:
 
 
 def usage_line(usage: Mapping[str, Any]) -> str:
-    """Return calls, tokens and cost, as `results.counts_of` gives them, on one line."""
+    """Return calls, tokens and cost, as `metered_usage.UsageSummary` gives them, on one line."""
     calls: list[str] = []
     for role, count in usage["calls"].items():
         # Calls of the task are named even if there were none.

@@ -37,8 +37,10 @@ from ...programs.prompts_text import prompts_text
 from ...programs.state import PredictorState, dump_predictor
 from ...records import Frozen
 from ..folder import RunFolder
-from ..results import Evaluation, difference, mean
-from ..rows import REASONS, SHOWN, Row, shortened
+from ..question_trace import shorten
+from ..results import Evaluation, difference
+from ..row_metrics import mean
+from ..rows import REASONS, SHOWN_RECALL, Reason, Row
 from ..statistics import MIN_N, Difference, bootstrap_interval
 from .facts import SMOKE_TEST, Fact, usage_facts
 from .questions import Question
@@ -179,7 +181,7 @@ class Page(Frozen):
 
         figures: list[RecallFigures] = []
         for name in names:
-            title = "evidence recall in context" if name == SHOWN else name
+            title = "evidence recall in context" if name == SHOWN_RECALL else name
             figures.append(RecallFigures(title, [recall.get(name) for recall in recall_by_phase]))
         return figures
 
@@ -200,13 +202,13 @@ class Page(Frozen):
         return questions
 
     @cached_property
-    def reasons(self) -> dict[str, list[int]]:
+    def reasons(self) -> dict[Reason, list[int]]:
         """How many questions of each phase have each of the `REASONS`, those of none left out."""
         counts_by_phase: list[Counter[str]] = []
         for evaluation in self.phases.values():
             counts_by_phase.append(Counter(row.reason for row in evaluation.rows))
 
-        reasons: dict[str, list[int]] = {}
+        reasons: dict[Reason, list[int]] = {}
         for reason in REASONS:
             counts = [phase_counts[reason] for phase_counts in counts_by_phase]
             if any(counts):
@@ -335,7 +337,7 @@ def prompt_changes(
 def _prompt_lines(name: str, state: PredictorState) -> list[str]:
     """Return the lines of a predictor's prompt, long ones shortened."""
     lines = prompts_text({name: state}).splitlines()
-    return [shortened(line, _MAX_PROMPT_LINE) for line in lines]
+    return [shorten(line, _MAX_PROMPT_LINE) for line in lines]
 
 
 def open_page(folder: RunFolder) -> Page:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from ..rows import ANSWER, Entry, LMCall, QuestionTrace, Row, shortened
+from ..question_trace import MAX_ANSWER_LENGTH, Entry, LMCall, QuestionTrace, shorten
+from ..rows import Row
 
 _TIE_TOLERANCE = 1e-9
 """Two scores that differ by less are the same."""
@@ -119,12 +120,12 @@ class Question(BaseModel, frozen=True):
             answers.append(answer)
 
         return {
-            "id": shortened(row.id, ANSWER),
-            "group": shortened(row.group, ANSWER),
+            "id": shorten(row.id, MAX_ANSWER_LENGTH),
+            "group": shorten(row.group, MAX_ANSWER_LENGTH),
             "category": row.category,
             "counts": row.in_headline,
-            "question": shortened(row.question, ANSWER),
-            "gold": shortened(row.gold, ANSWER),
+            "question": shorten(row.question, MAX_ANSWER_LENGTH),
+            "gold": shorten(row.gold, MAX_ANSWER_LENGTH),
             "evidence": evidence,
             "change": self.change,
             "shown": answers,
@@ -140,17 +141,17 @@ def _answer_dict(row: Row, encoder: TextEncoder) -> dict[str, Any]:
 
     failure = None
     if row.failure is not None:
-        failure = f"{row.failure.kind}: {shortened(row.failure.message, ANSWER)}"
+        failure = f"{row.failure.kind}: {shorten(row.failure.message, MAX_ANSWER_LENGTH)}"
 
     return {
-        "answer": shortened(row.answer, ANSWER),
+        "answer": shorten(row.answer, MAX_ANSWER_LENGTH),
         "score": round(row.score, 4),
         "right": row.right,
         "why": row.reason,
-        "hit": row.hit,
+        "hit": row.recall_extent,
         "parts": {name: round(value, 4) for name, value in row.parts.items()},
         "recall": {name: round(value, 4) for name, value in row.recall.items()},
-        "found": trace.found,
+        "found": trace.recalled_evidence,
         "in_prompts": in_prompts,
         "entries": entries,
         "calls": calls,

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..results import Evaluation, mean
+from ..results import Evaluation
+from ..row_metrics import mean
 from ..rows import Row
 from ..statistics import MIN_GROUPS, Difference, Unit, bootstrap_interval, compare_paired_scores
 from .paper import Column, PrintedCell

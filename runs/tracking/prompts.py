@@ -20,7 +20,7 @@ from ...programs.adapter import adapter as make_adapter
 from ...programs.predictor import is_for
 from ...programs.program import MemoryProgram
 from ...programs.state import signature_of
-from ..rows import shortened
+from ..question_trace import shorten
 from .names import registry_name, short_digest
 from .tracker import Tracker
 
@@ -92,7 +92,7 @@ def _register_prompt(tracker: Tracker, name: str, messages: Messages) -> PromptV
     max_characters = _MAX_PROMPT_CHARACTERS // len(messages)
     template: Messages = []
     for message in messages:
-        template.append({**message, "content": shortened(message["content"], max_characters)})
+        template.append({**message, "content": shorten(message["content"], max_characters)})
     tags = {
         _DIGEST_TAG: digest,
         "mlflow.run_id": tracker.run_id,

@@ -10,8 +10,9 @@ import json
 from typing import Any
 
 from ...data.dataset import Source
+from ..question_trace import MAX_ANSWER_LENGTH, shorten
 from ..results import Evaluation
-from ..rows import ANSWER, Row, shortened
+from ..rows import Row
 from .names import registry_name, short_digest
 from .tracker import Tracker
 
@@ -61,13 +62,13 @@ def log_questions(tracker: Tracker, source: Source, evaluation: Evaluation) -> N
 
 def _record_of(row: Row, evaluation: Evaluation) -> dict[str, Any]:
     """Return a question as a record of the dataset."""
-    expectations: dict[str, Any] = {EXPECTED: shortened(row.gold, ANSWER)}
+    expectations: dict[str, Any] = {EXPECTED: shorten(row.gold, MAX_ANSWER_LENGTH)}
     if row.trace is not None and row.trace.evidence:
         expectations["evidence"] = list(row.trace.evidence)
     return {
         # The id distinguishes equal questions about different conversations.
         "inputs": {
-            "question": shortened(row.question, ANSWER),
+            "question": shorten(row.question, MAX_ANSWER_LENGTH),
             "id": row.id,
         },
         "expectations": expectations,

@@ -18,19 +18,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..results import Evaluation
-from ..rows import (
-    ANSWER,
-    REASONS,
-    RECALL_AT,
-    SHOWN,
+from ..question_trace import (
+    MAX_ANSWER_LENGTH,
     Entry,
     LMCall,
     QuestionTrace,
-    Row,
     Timings,
-    shortened,
+    shorten,
 )
+from ..results import Evaluation
+from ..rows import REASONS, RECALL_AT, SHOWN_RECALL, Row
 from .questions import EXPECTED
 from .store import tracking_uri
 from .tracker import Tracker
@@ -144,12 +141,12 @@ class _RowTrace:
         """Add the spans of the question and of the steps that it reached."""
         row = self.row
         times = self._times
-        question = {"question": shortened(row.question, ANSWER)}
-        answer = shortened(row.answer, ANSWER)
+        question = {"question": shorten(row.question, MAX_ANSWER_LENGTH)}
+        answer = shorten(row.answer, MAX_ANSWER_LENGTH)
 
         error = None
         if row.failure is not None:
-            error = f"{row.failure.kind}: {shortened(row.failure.message, ANSWER)}"
+            error = f"{row.failure.kind}: {shorten(row.failure.message, MAX_ANSWER_LENGTH)}"
         root = self._add(
             _Step(
                 name="question",
@@ -212,7 +209,7 @@ class _RowTrace:
                     kind="EVALUATOR",
                     start=times.answered,
                     end=row.seconds,
-                    inputs={"gold": shortened(row.gold, ANSWER)},
+                    inputs={"gold": shorten(row.gold, MAX_ANSWER_LENGTH)},
                     outputs={"score": row.score, **row.parts},
                     parent=root,
                 )
@@ -324,8 +321,8 @@ def _trace_info(tracker: Tracker, trace: _RowTrace, phase: str) -> TraceInfo:
         trace_location=TraceLocation.from_experiment_id(tracker.experiment_id),
         request_time=int(trace.began * 1000),
         state=TraceState.OK if row.failure is None else TraceState.ERROR,
-        request_preview=shortened(row.question, _PREVIEW_LENGTH),
-        response_preview=shortened(row.answer, _PREVIEW_LENGTH),
+        request_preview=shorten(row.question, _PREVIEW_LENGTH),
+        response_preview=shorten(row.answer, _PREVIEW_LENGTH),
         execution_duration=int(row.seconds * 1000),
         trace_metadata={"mlflow.sourceRun": tracker.run_id},
         tags={
@@ -356,13 +353,13 @@ def _assessments(evaluation: Evaluation, row: Row) -> list[Assessment]:
         source = scorer if "judge" in name else code
         assessments.append(Feedback(name=name, value=value, source=source))
 
-    if row.hit:
-        share = row.recall.get(SHOWN, row.recall.get(f"recall@{max(RECALL_AT)}"))
-        rationale = f"{row.hit} of it was recalled"
+    if row.recall_extent:
+        share = row.recall.get(SHOWN_RECALL, row.recall.get(f"recall@{max(RECALL_AT)}"))
+        rationale = f"{row.recall_extent} of it was recalled"
         assessments.append(
             Feedback(name="evidence_recall", value=share, source=code, rationale=rationale)
         )
 
-    gold = shortened(row.gold, ANSWER)
+    gold = shorten(row.gold, MAX_ANSWER_LENGTH)
     assessments.append(Expectation(name=EXPECTED, value=gold, source=code))
     return assessments

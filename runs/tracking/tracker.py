@@ -26,7 +26,8 @@ from types import TracebackType
 from typing import Any, ParamSpec
 
 from ...text import one_line
-from ..results import Evaluation, totals
+from ..metered_usage import usage_totals
+from ..results import Evaluation
 from ..statistics import Difference
 from .store import client, experiment_id, store_errors, tracking_uri
 
@@ -263,7 +264,7 @@ def _metrics_of(evaluation: Evaluation, summary: Mapping[str, Any]) -> dict[str,
 
     metrics["prompt_tokens"] = summary["prompt_tokens"]
     metrics["cached_share"] = summary["cached_share"]
-    metrics.update(totals(evaluation.metered_usage))
+    metrics.update(usage_totals(evaluation.metered_usage))
     metrics["failures"] = float(evaluation.failures)
     metrics["seconds"] = evaluation.seconds
     for outcome, count in evaluation.outcomes.items():

@@ -11,8 +11,8 @@ from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import save_page
 from mempiler.runs.pages.page import run_page
+from mempiler.runs.question_trace import Entry, QuestionTrace
 from mempiler.runs.results import Evaluation
-from mempiler.runs.rows import Entry, QuestionTrace
 
 from ..runs.evaluations import evaluation as made
 from ..runs.evaluations import row

@@ -4,7 +4,7 @@ import dspy
 import pytest
 from mempiler import Query, build
 from mempiler.engines.embedders import embedder
-from mempiler.runs.scoring import evidence_hits
+from mempiler.runs.evidence import evidence_hits
 
 from .conftest import pal, pal_script, section
 

@@ -12,7 +12,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.rgmem.graph import GraphPath, add_units
 from mempiler.programs.rgmem.memory import USER, Evidence, GraphMemory, Node, Theory
 from mempiler.programs.rgmem.retrieval import BLOCKS
-from mempiler.runs.scoring import evidence_hits
+from mempiler.runs.evidence import evidence_hits
 
 from .conftest import graph_paths
 

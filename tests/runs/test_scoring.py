@@ -185,7 +185,7 @@ def test_what_is_shown_for_want_of_a_hit_counts_in_no_recall_and_is_marked(scrip
     assert newest in found.sources
     assert found.recall_counts["fallback"] == found.hits == len(found.trace.entries)
     assert {entry.fallback for entry in found.trace.entries} == {True}
-    assert found.trace.found == []
+    assert found.trace.recalled_evidence == []
     assert not any(found.trace.is_gold(entry) for entry in found.trace.entries)
 
 

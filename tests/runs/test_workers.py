@@ -14,7 +14,8 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameError, UserError
-from mempiler.runs.workers import run_parallel, split_shards
+from mempiler.runs.ray_tasks import run_in_processes
+from mempiler.runs.workers import split_by_conversation
 
 from .evaluations import table
 from ..run_inputs import run_inputs
@@ -39,7 +40,7 @@ def kill_worker(ray: Any) -> Callable[[int], Callable[[int, str], None]]:
         def script(n: int, text: str) -> None:
             if n > after and once.acquire(blocking=False):
                 below = psutil.Process().children(recursive=True)
-                min((one for one in below if "ray::_telling" in one.name()), key=lambda one: one.pid).kill()
+                min((one for one in below if "ray::_run_task" in one.name()), key=lambda one: one.pid).kill()
 
         return script
 
@@ -61,7 +62,7 @@ def fail(n: int) -> Iterator[Any]:
 def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said: str, ray: Any) -> None:
     found: list[Any] = []
     with pytest.raises(kind, match=said):
-        found.extend(told for _, told in run_parallel(fail, [2, n], 2))
+        found.extend(output.value for output in run_in_processes(fail, [2, n], 2))
     assert found == ["begun", "through"]
 
 
@@ -96,7 +97,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
     known = benchmark("locomo")
     for parts in (1, 2, 3, 100):
-        found = split_shards(known, known.examples, parts)
+        found = split_by_conversation(known, known.examples, parts)
         groups = [{known.group(example) for example in part} for part in found]
         assert sum(map(len, groups)) == len(set().union(*groups)) >= len(found)
         assert sorted(str(e.id) for part in found for e in part) == sorted(str(e.id) for e in known.examples)
@@ -162,7 +163,7 @@ def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(ray: Any, stub: 
     words = ["evaluate", "fact-store", "--split", "train", "--adapter", "chat"]
     ray.shutdown()
     with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
-        list(run_parallel(fail, [2], "127.0.0.1:1"))
+        list(run_in_processes(fail, [2], "127.0.0.1:1"))
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
     address = ray.init("local", num_cpus=2, **quiet).address_info["gcs_address"]
     alone, together = [

@@ -20,7 +20,15 @@ from mempiler.runs.pages.html import json_for_script, render_page, save_page
 from mempiler.runs.pages.page import Page, open_page, prompt_changes, run_page
 from mempiler.runs.pages.text import page_lines
 from mempiler.runs.results import Evaluation
-from mempiler.runs.rows import PROMPT, Clock, Entry, LMCall, QuestionTrace, Row, make_question_trace
+from mempiler.runs.question_trace import (
+    MAX_PROMPT_LENGTH,
+    Clock,
+    Entry,
+    LMCall,
+    QuestionTrace,
+    make_question_trace,
+)
+from mempiler.runs.rows import Row
 from rich.console import Console
 
 from ..evaluations import evaluation as made
@@ -80,7 +88,7 @@ def evaluation(*rows: Row, **changes: Any) -> Evaluation:
 )
 def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
     shown = row(**changes)
-    assert (shown.reason, shown.hit, shown.right) == (why, hit, why == "right")
+    assert (shown.reason, shown.recall_extent, shown.right) == (why, hit, why == "right")
 
 
 def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
@@ -156,7 +164,7 @@ def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list
     call = PredictorCall(None, {}, completions=[Completion(messages, "yes")])
     (asked,) = make_question_trace(dspy.Example(history=(), evidence_ids=()), None, [call], "", Clock()).calls
     assert [text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)] == whole
-    assert sum(len(text) for _, text in asked.messages) < PROMPT + 50 * len(lengths)
+    assert sum(len(text) for _, text in asked.messages) < MAX_PROMPT_LENGTH + 50 * len(lengths)
     assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))
 
 

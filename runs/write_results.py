@@ -1,0 +1,187 @@
+"""How the memories of histories were written: failures, usage, and the size of the memories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import dspy
+
+from ..engines.usage import Usage
+from ..memory.word_count import count_memory_words
+from ..programs.cache import CachedMemory
+from ..programs.program import MemoryProgram
+from ..programs.recording import ExternalError
+from ..records import Failure, History
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """How the memory of one history was written."""
+
+    failures: tuple[Failure, ...] = ()
+    """What could not be written."""
+    usage: Usage = field(default_factory=Usage)
+    """What writing took. A beginning that an earlier history shares is counted there."""
+    words: int | None = None
+    """Words of the memory; None if nothing was written, or the memory cannot be read here."""
+    operations: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Operations on the memory by their outcome, if the method counts them."""
+    store_writes: int = 0
+    """Sessions that a user's own store was given; 0 for Mempiler's methods."""
+
+
+@dataclass(frozen=True)
+class WriteTotals:
+    """How the different histories of some questions were written, taken together."""
+
+    failures: tuple[Failure, ...]
+    usage: Usage
+    num_histories: int
+    mean_words: float | None
+    """Mean number of words of a memory; None if no memory could be read."""
+    operations: Mapping[str, int]
+    store_writes: int
+
+
+@dataclass(frozen=True)
+class _WrittenMemories:
+    """The memories that were written on the way to the end of one history."""
+
+    memories: Sequence[CachedMemory] = ()
+    """From the empty one to the last one; none if writing failed."""
+    wasted_usage: Usage = field(default_factory=Usage)
+    """What calls took that were made in vain."""
+
+
+def collect_write_results(
+    program: MemoryProgram, histories: Sequence[History]
+) -> dict[History, WriteResult]:
+    """Return how different histories were written.
+
+    Their memories are in the cache already if any question asked for them. Histories that begin
+    alike share their first memories: what writing these took and what failed is counted once.
+    """
+    results: dict[History, WriteResult] = {}
+    # Python ids; the cache keeps the memories, so they stay unique.
+    counted: set[int] = set()
+    for history in histories:
+        written = _written_memories(program, history)
+        new_memories = [memory for memory in written.memories if id(memory) not in counted]
+        counted.update(id(memory) for memory in new_memories)
+        results[history] = _write_result(program, history, written, new_memories)
+    return results
+
+
+def _written_memories(program: MemoryProgram, history: History) -> _WrittenMemories:
+    """Return the memories of a history; none if its writer calls no model, or fails."""
+    if not program.method.writer.calls_model:
+        return _WrittenMemories()
+
+    # An error has failed all questions about the history, and is counted with them.
+    try:
+        return _WrittenMemories(program.remember(history).ancestors())
+    except ExternalError as error:
+        return _WrittenMemories(wasted_usage=error.usage)
+    except (Exception, SystemExit):
+        return _WrittenMemories()
+
+
+def _write_result(
+    program: MemoryProgram,
+    history: History,
+    written: _WrittenMemories,
+    new_memories: Sequence[CachedMemory],
+) -> WriteResult:
+    """Return how a history was written.
+
+    Args:
+        program: The program that remembers.
+        history: The history.
+        written: All its memories.
+        new_memories: Those of them that are not counted for an earlier history.
+    """
+    failures: list[Failure] = []
+    usage = written.wasted_usage
+    for memory in new_memories:
+        failures.extend(_located_failures(history, memory))
+        usage += memory.usage
+
+    words: int | None = None
+    operations: dict[str, int] = {}
+    if written.memories and program.method.reader.is_search_free:
+        last_memory = written.memories[-1].memory
+        words = count_memory_words(last_memory)
+        operations = dict(last_memory.operations)
+
+    writes_stores = bool(written.memories) and program.method.writes_stores
+    store_writes = len(history) if writes_stores else 0
+    return WriteResult(tuple(failures), usage, words, operations, store_writes)
+
+
+def _located_failures(history: History, memory: CachedMemory) -> list[Failure]:
+    """Return what failed for one memory; each failure says the history and the item too."""
+    step = f"item {memory.item.id}" if memory.item else "settling"
+    failures: list[Failure] = []
+    for failure in memory.failures:
+        where = f"{history.id}, {step}, {failure.where}"
+        failures.append(failure.model_copy(update={"where": where}))
+    return failures
+
+
+def total_write_results(
+    program: MemoryProgram,
+    examples: Sequence[dspy.Example],
+    remote_results: Mapping[str, WriteResult],
+) -> WriteTotals:
+    """Return how the histories of questions were written, taken together.
+
+    Some questions have what came after the history written too, so one history may be written in
+    several lengths. All of them count for usage and failures. Only the longest one counts as a
+    history with a memory.
+
+    Args:
+        program: The program that remembers.
+        examples: The questions.
+        remote_results: How other processes wrote histories, by the id of a question about each.
+    """
+    results: dict[History, WriteResult] = {}
+    histories: dict[History, None] = {}
+    longest: dict[History, History] = {}
+    for example in examples:
+        history = program.history_of(example)
+        histories[history] = None
+        if str(example.id) in remote_results:
+            results[history] = remote_results[str(example.id)]
+        if len(history) >= len(longest.get(example.history, ())):
+            longest[example.history] = history
+
+    local_histories = [history for history in histories if history not in results]
+    with dspy.context(trace=None, disable_history=True):
+        results.update(collect_write_results(program, local_histories))
+
+    failures: list[Failure] = []
+    usage = Usage()
+    store_writes = 0
+    for history in histories:
+        failures.extend(results[history].failures)
+        usage += results[history].usage
+        store_writes += results[history].store_writes
+
+    word_counts: list[int] = []
+    operations: Counter[str] = Counter()
+    for history in longest.values():
+        operations.update(results[history].operations)
+        words = results[history].words
+        if words is not None:
+            word_counts.append(words)
+
+    return WriteTotals(
+        failures=tuple(failures),
+        usage=usage,
+        num_histories=len(longest),
+        mean_words=sum(word_counts) / len(word_counts) if word_counts else None,
+        operations=dict(operations),
+        store_writes=store_writes,
+    )
