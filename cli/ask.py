@@ -10,7 +10,7 @@ import click
 
 from ..errors import UserError
 from .option_values import AskingOptions
-from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store
+from .options import JSON, STORE, TENANT, USER, asking_options, open_program_and_model, open_store
 from .printing import print_result
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def command(
     if (history_file is None) == (user is None):
         raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
     history = None if history_file is None else History.load(history_file)
-    memory_program, lm_name, lm = open_asked(program, options)
+    memory_program, lm_name, lm = open_program_and_model(program, options)
     task = memory_program.task
     if task.inputs != ("question",):
         raise UserError(f"{program}: its task {task.name} does not answer questions")

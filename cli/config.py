@@ -21,10 +21,18 @@ import click
 
 from ..errors import UserError
 
-VARIABLES_OF_VERBS = ("store", "lm", "api_base", "embedder", "embedder_api_base", "reranker")
-"""Options of verbs, e.g. `memories forget`, that have a variable.
+_SUBCOMMAND_OPTIONS_WITH_VARIABLE = (
+    "store",
+    "lm",
+    "api_base",
+    "embedder",
+    "embedder_api_base",
+    "reranker",
+)
+"""Options that an environment variable can set in subcommands, too, e.g. in `memories forget`.
 
-Others have none: a variable left in a shell must not say whose memory is changed.
+Other options of subcommands have no variable: one that was left in a shell must not decide whose
+memory is changed.
 """
 
 
@@ -49,24 +57,33 @@ class FileOption(click.Option):
         self._check = check
 
     def default_from_file(self, ctx: click.Context, value: Any) -> Any:
-        """Return a value of a file in the form of the command line.
+        """Return a value of the file as click expects a default: as a user would type it.
 
         Raises:
             UserError: It is of the wrong kind or out of range.
         """
         if self.multiple:
             return self._pairs(value)
+
+        self._refuse_wrong_kind(value)
+        if isinstance(value, bool):
+            # A flag has no text: on the command line it is there or not.
+            return value
+
+        text = str(value)
+        try:
+            # This only checks the range. Click converts the default itself when it is used.
+            self.type_cast_value(ctx, text)
+        except click.BadParameter as error:
+            raise UserError(error.message) from error
+        return text
+
+    def _refuse_wrong_kind(self, value: Any) -> None:
+        """Raise a UserError if a value of the file is of the wrong kind."""
         if self._check is not None:
             self._check(value)
         elif not isinstance(value, str):
             raise UserError(f"{value!r} is not a text")
-        if isinstance(value, bool):
-            return value
-        try:
-            self.type_cast_value(ctx, str(value))
-        except click.BadParameter as error:
-            raise UserError(error.message) from error
-        return str(value)
 
     def _pairs(self, value: Any) -> list[str]:
         """Return settings as NAME=VALUE, from a table, or from a list that has this form."""
@@ -77,20 +94,26 @@ class FileOption(click.Option):
         raise UserError(f"{value!r} is neither a table nor a list of NAME=VALUE")
 
 
-def add_env_vars(command: click.Command, is_verb: bool = False) -> None:
-    """Give the options of a command variables.
+def add_env_vars(command: click.Command, is_subcommand: bool = False) -> None:
+    """Let environment variables set options of a command, e.g. `MEMPILER_THREADS` for --threads.
 
-    Flags have one in `serve` alone: elsewhere one left in a shell would change what a command does.
+    Args:
+        command: The command. Its subcommands are treated, too.
+        is_subcommand: Whether it is one of another command, such as `memories forget`. Then only
+            the options of `_SUBCOMMAND_OPTIONS_WITH_VARIABLE` have a variable.
     """
     for option in _options(command):
         name = _name(option)
-        is_safe = not is_verb and (not option.is_flag or command.name == "serve")
-        if name in VARIABLES_OF_VERBS or is_safe:
+        # Flags have a variable in `serve` alone. Elsewhere one that was left in a shell would
+        # change what a command does.
+        is_settable_flag = option.is_flag and command.name == "serve"
+        is_settable = not is_subcommand and (not option.is_flag or is_settable_flag)
+        if is_settable or name in _SUBCOMMAND_OPTIONS_WITH_VARIABLE:
             option.envvar = option.envvar or f"MEMPILER_{name.upper()}"
 
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
-            add_env_vars(subcommand, is_verb=True)
+            add_env_vars(subcommand, is_subcommand=True)
 
 
 def hidden_settings(command: click.Command) -> dict[str, str]:

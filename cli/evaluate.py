@@ -41,15 +41,18 @@ if TYPE_CHECKING:
 def command(program: str, planned: bool, split: Part, check: bool, **values: Any) -> None:
     """Score PROGRAM on a benchmark.
 
-    PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS.
-    Or what else answers: module:thing, the URL of a chat endpoint, a file of answers (*.jsonl, or a
-    harness's *.json), system:NAME; see docs/own_systems.md. With --benchmark judge-check it is a
-    benchmark, whose judge (--judge-lm) is given answers that are known to be right or wrong, or
-    `judge` for ours.
+    PROGRAM is the name of a method, module:Class, or a saved program: its folder, or
+    models:/NAME@ALIAS.
+
+    PROGRAM can also be a system beside Mempiler: module:thing for your own, the URL of a chat
+    endpoint, a file of answers (*.jsonl, or a harness's *.json), or system:NAME for a shipped one;
+    see docs/own_systems.md.
+
+    --benchmark judge-check measures a judge (--judge-lm) instead: it is given answers that are
+    known to be right or wrong. PROGRAM is then the benchmark whose judge it is, or `judge` for
+    Mempiler's own.
     """
-    from ..runs import api
-    from ..runs.program_address import pin_address, program_folder
-    from ..runs.results import raise_if_unanswered, refuse_broken
+    from ..runs.program_address import pin_address
 
     if check:
         check_data_file(make_inputs(values))
@@ -58,13 +61,33 @@ def command(program: str, planned: bool, split: Part, check: bool, **values: Any
         check_judge(program, make_inputs(values), is_plan=planned)
         return
 
+    # An alias may move to another version of the program while the run works.
     program = pin_address(program)
     metric: str | None = values.pop("metric")
     options = take_run_options(values)
     if planned:
-        plan = api.plan(program, metric=metric, optimizer=None, split=split, **options)
-        print_plan(plan)
-        return
+        _print_plan(program, split, options, metric)
+    else:
+        _score(program, split, options, metric)
+
+
+def _print_plan(program: str, split: Part, options: RunOptions, metric: str | None) -> None:
+    """Print what scoring a program would take, without asking a model."""
+    from ..runs import api
+
+    plan = api.plan(program, metric=metric, optimizer=None, split=split, **options)
+    print_plan(plan)
+
+
+def _score(program: str, split: Part, options: RunOptions, metric: str | None) -> None:
+    """Score a program and print the evaluation.
+
+    Raises:
+        BrokenRunError: Too many questions failed.
+    """
+    from ..runs import api
+    from ..runs.program_address import program_folder
+    from ..runs.results import raise_if_unanswered, refuse_broken
 
     saved_program = program_folder(program) if split == "all" else None
     if saved_program is not None and _is_compiled_on(saved_program, options, metric):
@@ -73,6 +96,8 @@ def command(program: str, planned: bool, split: Part, check: bool, **values: Any
 
     with quiet_output():
         evaluation = api.evaluate(program, metric=metric, split=split, **options)
+
+    # The scores are printed first, so that a user sees those of a broken run, too.
     run_id = evaluation.run_id
     print_result(evaluation.to_dict(), run_lines(str(run_id)))
     refuse_broken(evaluation, run_id)

@@ -59,10 +59,10 @@ def command(
     out: Path,
     **values: Any,
 ) -> None:
-    """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers.
+    """Export an environment in which KIND (verifiers) trains the model that writes METHOD's memory.
 
-    The model that is trained is named there. --lm names one that stays as it is: it answers the
-    questions rewards come from.
+    The trained model is chosen in verifiers. --lm names the model that answers the benchmark's
+    questions, from which rewards are computed; it is not trained.
     """
     from ..runs.announce import announce
     from ..runs.exports.environment import Export, write

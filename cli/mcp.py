@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import click
 
 from .option_values import AskingOptions
-from .options import STORE, TENANT, asking_options, open_asked, open_store
+from .options import STORE, TENANT, asking_options, open_program_and_model, open_store
 
 if TYPE_CHECKING:
     from ..serving.user_memory import UserMemory
@@ -35,7 +35,7 @@ def command(
 
     from ..serving.mcp import memory_tools
 
-    memory_program, _, lm = open_asked(program, options)
+    memory_program, _, lm = open_program_and_model(program, options)
     with open_store(store, make=True) as opened_store:
         memory: UserMemory = memory_program.memory(opened_store, user, tenant, lm)
 

@@ -72,7 +72,7 @@ def rebuild(
     elif failed:
         selection = "failed"
 
-    memory_program, _, lm = options.open_asked(program, asking)
+    memory_program, _, lm = options.open_program_and_model(program, asking)
     with options.open_store(store) as opened_store:
         owners = find_owners(opened_store, tenant, user)
         if force:

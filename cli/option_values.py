@@ -15,7 +15,7 @@ class ReadingOptions(TypedDict):
 
 
 class AskingOptions(ReadingOptions):
-    """Values of `options.asking_options`, which `open_asked` takes."""
+    """Values of `options.asking_options`, which `open_program_and_model` takes."""
 
     lm: str | None
     api_base: str | None

@@ -103,7 +103,7 @@ asking_options = adds(
     LM_SET,
     reading_options,
 )
-"""Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
+"""Adds the options of `open_program_and_model`, by which a saved program is loaded and asked."""
 
 
 def run_options(without: Collection[str] = ()) -> Decorator:
@@ -222,10 +222,10 @@ _WAITS = ("timeout", "retries", "deadline")
 """Settings of a model that hold for an embedder behind an endpoint, too."""
 
 
-def open_asked(
+def open_program_and_model(
     program: str, chosen: Mapping[str, Any], **model_config: Any
 ) -> tuple[MemoryProgram, str, MeteredLM]:
-    """Open a saved program and the model that it asks.
+    """Open a saved program, and the language model that it asks.
 
     Args:
         program: The folder of the program, or its address.
@@ -236,20 +236,27 @@ def open_asked(
     Returns:
         The program, the name of its language model, and that model.
     """
-    from ..engines.endpoint import Waits
     from ..engines.lm import language_model
     from ..runs.artifact import open_program
 
     opened = open_program(program, **{name: chosen[name] for name in READING})
-    account = getattr(opened.program.method.embedder, "account", None)
-    if account is not None:
-        waits = {name: model_config[name] for name in _WAITS if name in model_config}
-        account.waits = Waits(**waits)
+    _set_waits_of_embedder(opened.program, model_config)
 
     name = opened.model(chosen["lm"])
     settings = parse_settings(chosen["lm_set"])
     model = language_model(name, api_base=chosen["api_base"], **settings, **model_config)
     return opened.program, name, model
+
+
+def _set_waits_of_embedder(program: MemoryProgram, model_config: Mapping[str, Any]) -> None:
+    """Let the embedder of a program wait for its endpoint as long as the language model does."""
+    from ..engines.endpoint import Waits
+
+    # Only an embedder behind an endpoint has an account of its requests.
+    account = getattr(program.method.embedder, "account", None)
+    if account is not None:
+        waits = {name: model_config[name] for name in _WAITS if name in model_config}
+        account.waits = Waits(**waits)
 
 
 def open_store(url: str | None, make: bool = False, connect: bool = True) -> Store:

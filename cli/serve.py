@@ -15,7 +15,14 @@ import click
 from ..errors import UserError
 from ..serving.settings import Settings
 from ..validation import check_number, validation_message
-from .options import SECONDS, STORE, asking_options, open_asked, open_store, setting_options
+from .options import (
+    SECONDS,
+    STORE,
+    asking_options,
+    open_program_and_model,
+    open_store,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from ..serving.service import Service
@@ -176,7 +183,7 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
         raise UserError(f"--{validation_message(error).replace('_', '-')}") from error
     tokens = None if options.token_file is None else Tokens(options.token_file)
 
-    memory_program, _, lm = open_asked(
+    memory_program, _, lm = open_program_and_model(
         options.program,
         options.other_values,
         guard=Breaker(),

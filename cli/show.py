@@ -254,19 +254,30 @@ def _answer_text(row: Row) -> str:
 
 
 def _failures_json(page: Page) -> dict[str, Any]:
-    """Return as plain JSON what failed beside questions, and what was repaired."""
-    writes: list[dict[str, Any]] = []
+    """Return all problems of a run but its failed questions, as `--failed --json` prints them.
+
+    Returns:
+        "faults": how many answers had to be repaired or were cut off, by phase, predictor and kind.
+        "writes": the memory writes that failed. "unreadable_proposals": answers of the prompt LM
+        that an optimizer could not read.
+    """
+    faults_by_phase: dict[str, dict[str, dict[str, int]]] = {}
+    for phase, evaluation in page.phases.items():
+        faults_by_phase[phase] = evaluation.faults
+
+    failed_writes: list[dict[str, Any]] = []
     for phase, failure in _failed_writes(page):
-        writes.append({"phase": phase, **failure.model_dump()})
+        failed_writes.append({"phase": phase, **failure.model_dump()})
+
     return {
-        "faults": {phase: evaluation.faults for phase, evaluation in page.phases.items()},
-        "writes": writes,
+        "faults": faults_by_phase,
+        "writes": failed_writes,
         "unreadable_proposals": [asdict(answer) for answer in page.unreadable],
     }
 
 
 def _failure_lines(page: Page) -> Iterator[str]:
-    """Yield what failed beside questions, and what was repaired."""
+    """Yield the problems that `_failures_json` returns, a line each."""
     for phase, evaluation in page.phases.items():
         for predictor, counts in evaluation.faults.items():
             faults = ", ".join(f"{count} {kind}" for kind, count in counts.items())

@@ -55,7 +55,12 @@ def _print_line(data: str, inputs: RunInputs, manifest: Manifest | None) -> None
 
 
 def _split_notes(inputs: RunInputs, part: Part | None) -> list[str]:
-    """Return what a user should know of the sizes of the parts before anything is paid for."""
+    """Return what a user should know of the sizes of the parts before anything is paid for.
+
+    Args:
+        inputs: What the run is started with.
+        part: Which questions an evaluation asks; None for a run that needs all three parts.
+    """
     if part is None:
         plan = plan_split(inputs)
         notes = plan.shortages()
@@ -63,10 +68,14 @@ def _split_notes(inputs: RunInputs, part: Part | None) -> list[str]:
             notes = [*notes, plan.dev.line()]
         return notes
 
-    if part == "all" and inputs.config.data.test is None:
+    if part != "all":
+        return plan_split(inputs).shortages({part})
+
+    # Without a size, all questions of the file are asked, so none can be missing.
+    if inputs.config.data.test is None:
         return []
-    # A size of test alone means the test part.
-    return plan_split(inputs).shortages({"test" if part == "all" else part})
+    # `--test N` without `--split` asks the test part alone (`chosen_examples`).
+    return plan_split(inputs).shortages({"test"})
 
 
 def _is_smoke_test(inputs: RunInputs) -> bool:

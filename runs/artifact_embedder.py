@@ -29,7 +29,10 @@ def choose_embedder(
     embedder_api_base: str | None = None,
     reranker: str | None = None,
 ) -> TextEmbedder | None:
-    """Return the embedder of a saved program, as far as the user's choice decides it.
+    """Return the embedder of a saved program; None if it may not be used.
+
+    The texts of a memory are sent to an embedder behind an endpoint. So a program cannot choose one
+    by itself: the user must name it, or give its address.
 
     Args:
         folder: The folder of the program.
@@ -39,20 +42,22 @@ def choose_embedder(
         reranker: As `engines.embedders.embedder` takes it.
 
     Returns:
-        The program's embedder if it runs in this process, was named, or has an address. None leaves
-        the decision to `embedder_for`.
+        The embedder; None if the user did not allow it, or if the program names none. Then
+        `embedder_for` decides whether the program can be loaded.
     """
     manifest = read_manifest(folder)
     name = manifest.embedder
     if name is None:
         return None
+
+    # It sends nothing, so it needs no permission.
     if name in IN_PROCESS:
         if reranker:
             return make_embedder(name, None, reranker)
         return local_embedder(Path(folder), manifest)
 
-    is_allowed = name == embedder or bool(embedder_api_base)
-    if not is_allowed:
+    is_allowed_by_user = name == embedder or bool(embedder_api_base)
+    if not is_allowed_by_user:
         return None
     return make_embedder(name, embedder_api_base, reranker)
 

@@ -360,13 +360,10 @@ class _CompileJob:
             self.split,
             writes_memories=self.config.stage != "read",
         )
-        # The rejected program of an earlier start of the run is wanted, exactly as it was.
-        repeats_rejected = self.force and _has_rejected_program(run.folder)
-        attempts = _proposal_attempts(run.folder, repeats_rejected)
-        run.folder.update(**{_PROPOSAL_ATTEMPTS: attempts})
-
+        attempts = _ProposalAttempts.of(run.folder, self.force)
+        attempts.record_limit()
         on_progress = self.evaluator.progress(f"compiling with {self.config.optimizer}")
-        history = CandidateHistory(run.meter, attempts, on_progress)
+        history = CandidateHistory(run.meter, attempts.limit, on_progress)
         if run.guard.limit_hit is not None:
             return _Optimization(None, history)
 
@@ -380,8 +377,8 @@ class _CompileJob:
                 history,
             )
         has_problems = history.failure is not None or history.proposals.given_up > 0
-        if has_problems and not repeats_rejected:
-            run.folder.update(**{_RETRY_COUNT: _retry_count(run.folder) + 1})
+        if has_problems:
+            attempts.record_problems()
         return _Optimization(self._compiled_program(program, history.trained_lm), history)
 
     def _compiled_program(
@@ -462,16 +459,19 @@ class _CompileJob:
         refuse_broken(evaluation, folder.name, "; no program was saved (--force saves one)")
 
     def _save_program(self, result: CompileResult) -> CompileResult:
-        """Save the program that was kept, and return the result with its folder."""
+        """Save the program that was kept, and return the result with its folder.
+
+        A kept start does not replace another program in `--out`. Then the start is saved in the
+        run's own folder, and the result names the folder of `--out` as `untouched_out`.
+        """
         manifest = self._result_manifest(result)
         if result.promoted:
             folder = self.destination.save_compiled(result.program, manifest)
             return replace(result, folder=folder)
 
+        out = self.destination.folder
         folder = self.destination.save_original(result.program, manifest)
-        untouched_out = None
-        if folder != self.destination.folder:
-            untouched_out = self.destination.folder
+        untouched_out = out if folder != out else None
         return replace(result, folder=folder, untouched_out=untouched_out)
 
     def _result_manifest(self, result: CompileResult) -> Manifest:
@@ -559,44 +559,69 @@ class _CompileJob:
 
 
 def _record_first_scoring_usage(run: Run) -> Usage:
-    """Record what the first scoring of the run took of the limits, and return it.
+    """Return what the first scoring of the run takes of the limits, and record it in `run.json`.
 
-    A resumed run finds that scoring in its store and pays nothing for it. So what it took the first
-    time is read from `run.json`.
+    It is the most that any start of the run has spent on this scoring: a run that is resumed reads
+    the answers from its store, and spends little or nothing.
     """
-    recorded = Usage(**run.folder.read().get(_FIRST_SCORING_USAGE, {}))
-    spent = run.guard.spent()
-    if spent.calls <= recorded.calls:
-        return recorded
-    run.folder.update(**{_FIRST_SCORING_USAGE: asdict(spent)})
-    return spent
+    earlier = Usage(**run.folder.read().get(_FIRST_SCORING_USAGE, {}))
+    now = run.guard.spent()
+    if now.calls <= earlier.calls:
+        return earlier
+    run.folder.update(**{_FIRST_SCORING_USAGE: asdict(now)})
+    return now
 
 
-def _retry_count(folder: RunFolder) -> int:
-    """Return how often the optimizer of the run failed, or abandoned proposals."""
-    return folder.read().get(_RETRY_COUNT, 0)
+@dataclass(frozen=True)
+class _ProposalAttempts:
+    """How often the optimizer of a run may make one request for a proposal.
 
+    The prompt LM may answer so that no proposal can be read. A run that is resumed reads these
+    answers from its store again, so it needs more attempts than the last time to get a new answer.
 
-def _has_rejected_program(folder: RunFolder) -> bool:
-    """Tell whether the run came to its end before, and kept the start."""
-    result = folder.read().get("result")
-    return isinstance(result, dict) and result.get("promoted") is False
-
-
-def _proposal_attempts(folder: RunFolder, repeats_rejected: bool) -> int:
-    """Return how often one request for a proposal is made before the proposal is given up.
-
-    Args:
-        folder: The folder of the run.
-        repeats_rejected: Whether the compiled program is to be the one that was rejected before, so
-            that nothing new may be asked.
+    With `--resume RUN --force` a user wants the very program that RUN rejected. The optimizer
+    returns it again only if it gets the same answers, so the number of attempts stays as it was.
     """
-    record = folder.read()
-    if repeats_rejected and _PROPOSAL_ATTEMPTS in record:
-        return record[_PROPOSAL_ATTEMPTS]
-    # More often than the last time if the optimizer had problems then. The answers of that time are
-    # read from the run's store, so a resumed run asks what it has not asked before.
-    return ATTEMPTS * (1 + _retry_count(folder))
+
+    folder: RunFolder
+    """The folder of the run."""
+    limit: int
+    """Attempts for one request. After the last one the proposal is given up."""
+    retry_count: int
+    """How many starts of the run had problems with proposals, or an optimizer that failed."""
+    wants_rejected_program: bool
+    """Whether the run rejected its compiled program, and is now resumed with --force."""
+
+    @classmethod
+    def of(cls, folder: RunFolder, force: bool) -> _ProposalAttempts:
+        """Return the attempts for the present start of a run.
+
+        Args:
+            folder: The folder of the run.
+            force: Whether `--force` was given.
+        """
+        record = folder.read()
+        result = record.get("result")
+        was_rejected = isinstance(result, dict) and result.get("promoted") is False
+        wants_rejected_program = force and was_rejected
+
+        retry_count = record.get(_RETRY_COUNT, 0)
+        limit = ATTEMPTS * (1 + retry_count)
+        if wants_rejected_program:
+            # Without a record, the run began with an older version.
+            limit = record.get(_PROPOSAL_ATTEMPTS, limit)
+        return cls(folder, limit, retry_count, wants_rejected_program)
+
+    def record_limit(self) -> None:
+        """Record the limit in `run.json`, for a later start."""
+        self.folder.update(**{_PROPOSAL_ATTEMPTS: self.limit})
+
+    def record_problems(self) -> None:
+        """Record that the optimizer had problems, so that the next start makes more attempts."""
+        if self.wants_rejected_program:
+            # No answer was new, so these problems were recorded by an earlier start.
+            return
+        self.folder.update(**{_RETRY_COUNT: self.retry_count + 1})
 
 
 def _log_result(tracker: Tracker, result: CompileResult) -> None:

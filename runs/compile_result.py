@@ -187,25 +187,29 @@ class CompileResult:
 
     def statement(self) -> str:
         """Say which program was kept and why, and how to keep the other one."""
-        promotion = self.promotion
-        line = difference_line(self.difference, describe_questions(self.scored_on))
-        if self.promoted and promotion.rejection_reason is not None:
-            return f"Kept by --force: {promotion.rejection_reason}; {line}"
-        if self.promoted and promotion.gain is not None:
-            return f"dev questions, which decide: {promotion.gain.statement}; {line}"
+        gain = self.promotion.gain
+        rejection_reason = self.promotion.rejection_reason
+        scores = difference_line(self.difference, describe_questions(self.scored_on))
+
+        was_forced = self.promoted and rejection_reason is not None
+        if was_forced:
+            return f"Kept by --force: {rejection_reason}; {scores}"
+        # Without --force, only a gain on the dev questions promotes a program.
+        if self.promoted and gain is not None:
+            return f"dev questions, which decide: {gain.statement}; {scores}"
 
         sentences = [
-            f"{promotion.rejection_reason}. Kept the original program.",
+            f"{rejection_reason}. Kept the original program.",
             *self._sentences_about_rejected_program(),
         ]
         return " ".join(sentences)
 
     def _sentences_about_rejected_program(self) -> list[str]:
-        """Return what became of the compiled program that was not kept; nothing if there is none.
+        """Return what to say of a compiled program that was rejected; [] if nothing was compiled.
 
-        The compiled program has scores on the test questions only if it can answer otherwise than
-        the start.
+        It has scores on the test questions only if it differs from the start.
         """
+        _, compiled_on_dev = self.dev
         command = (
             f"repeat the command with --resume {self.run.name} --force"
             " (in Python: resume=, force=True)"
@@ -213,7 +217,7 @@ class CompileResult:
         rejected = self.rejected_evaluation
         difference = self.refused_difference
         if rejected is None or rejected.score is None or difference is None:
-            compiled_on_dev = self.dev[1]
+            # Without scores on the test questions.
             if compiled_on_dev is None:
                 return []
             return [f"To keep the compiled one all the same, {command}."]

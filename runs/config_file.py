@@ -74,7 +74,7 @@ class ConfigFile:
         Args:
             known_keys: Keys of values. A table below one of them is a value itself.
         """
-        yield from _entries(self.tables, known_keys, "")
+        yield from _flatten(self.tables, known_keys, "")
 
     def place(self, key: str) -> str:
         """Return file, line and key for a message, e.g. "run.toml: line 2: execution.threads"."""
@@ -129,16 +129,24 @@ def _checked_value(field: ConfigField, value: Any) -> Any:
     return value
 
 
-def _entries(
+def _flatten(
     table: Mapping[str, Any], known_keys: Collection[str], prefix: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a table, whose own key is the prefix, and of the tables in it."""
+    """Yield the values of nested tables with dotted keys, e.g. ("execution.threads", 8).
+
+    Args:
+        table: The table.
+        known_keys: Dotted keys of settings. A setting may itself be a table, which stays whole.
+        prefix: What the keys begin with, e.g. "execution."; "" for the outermost table.
+    """
     for name, value in table.items():
         key = f"{prefix}{name}"
-        is_section = any(known_key.startswith(f"{key}.") for known_key in known_keys)
-        if key not in known_keys and is_section and isinstance(value, Mapping):
-            yield from _entries(value, known_keys, f"{key}.")
+        is_setting = key in known_keys
+        holds_settings = any(known_key.startswith(f"{key}.") for known_key in known_keys)
+        if isinstance(value, Mapping) and holds_settings and not is_setting:
+            yield from _flatten(value, known_keys, f"{key}.")
         else:
+            # An unknown table stays whole, too: the caller refuses it by its key.
             yield key, value
 
 

@@ -25,7 +25,7 @@ class EntryIdCheck:
     def __init__(self, program: MemoryProgram) -> None:
         self._program = program
         self._checked: set[int] = set()
-        """Python ids of checked memories. They stay unique because the cache keeps the memories."""
+        """The results of `id()` for the checked memories."""
 
     def check(self, cached: CachedMemory) -> None:
         """Raise a UserError if two entries of a memory have the same id.
@@ -33,8 +33,14 @@ class EntryIdCheck:
         Each memory is checked only once.
         """
         reader = self._program.method.reader
-        # The entries of a user's own system are the turns of the history.
-        if id(cached) in self._checked or not reader.is_search_free:
+        # A search that is not free is that of a user's own system. The entries of its memory are
+        # not checked: they are the turns of the history.
+        is_own_system = not reader.is_search_free
+        if is_own_system:
+            return
+
+        # The cache keeps every memory, so no other object gets the id of this one.
+        if id(cached) in self._checked:
             return
         self._checked.add(id(cached))
 

@@ -268,17 +268,31 @@ def _evaluate_tracked(
         evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
         tracker.log_evaluation("evaluation", evaluation)
 
-        notes = evaluator.target.notes if isinstance(evaluator.target, RecordedAnswers) else []
-        evaluator.keep_page(
-            tracker,
-            {"split": part},
-            program,
-            {"score": evaluation},
-            f"questions: {part}",
-            notes=notes,
-            changes=prompt_changes(predictor_states(program), predictor_states(program)),
-        )
+        _keep_page(evaluator, tracker, program, evaluation, part)
         programs = [ProgramPrompts(program)]
         traces = run.config.execution.traces
         log_details(tracker, benchmark, evaluation, programs, "evaluation", traces)
     return evaluation
+
+
+def _keep_page(
+    evaluator: Evaluator,
+    tracker: Tracker,
+    program: MemoryProgram,
+    evaluation: Evaluation,
+    part: Part,
+) -> None:
+    """Keep the page of an evaluation in the folder of its run, and log it."""
+    target = evaluator.target
+    notes = target.notes if isinstance(target, RecordedAnswers) else []
+    # An evaluation changes no prompt. Compared with themselves, prompts are shown without changes.
+    prompts = predictor_states(program)
+    evaluator.keep_page(
+        tracker,
+        command_options={"split": part},
+        program=program,
+        phases={"score": evaluation},
+        questions=f"questions: {part}",
+        notes=notes,
+        changes=prompt_changes(before=prompts, after=prompts),
+    )

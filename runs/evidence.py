@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import dspy
 
@@ -74,9 +74,9 @@ def measure_recall(
         ranked = [hit.sources for hit in context.without_fallback().hits]
 
     recall: dict[str, float | None] = {}
-    if not _is_summaries_only(reader, context):
-        found_and_shown = _shown_turn_ids(context, query)
-        recall[SHOWN_RECALL] = evidence_recall(example.evidence_ids, found_and_shown, 2)
+    if not _has_only_summaries(reader, context):
+        shown_turn_ids = _shown_turn_ids(context, query)
+        recall[SHOWN_RECALL] = evidence_recall(example.evidence_ids, [shown_turn_ids], 1)
     recall.update(search_recall)
 
     metrics = {name: value for name, value in recall.items() if value is not None}
@@ -85,12 +85,16 @@ def measure_recall(
     return metrics
 
 
-def _is_summaries_only(reader: Reader[Memory], context: Context | None) -> bool:
-    """Return whether a context of one of Mempiler's methods has hits, but none that names turns.
+def _has_only_summaries(reader: Reader[Memory], context: Context | None) -> bool:
+    """Return whether a method recalled something, but only summaries and the like.
 
-    Whether this is the method's way is seen in all rows together (`row_metrics.mean_recall`).
+    Such hits rest on no particular turns, so it cannot be said how much evidence they show. The
+    question then has no figure for it; `row_metrics.mean_recall` decides what this means for the
+    mean.
     """
-    if not reader.is_search_free or context is None or not context.hits:
+    # A search that is not free is that of a user's own system; its hits are always counted.
+    is_own_system = not reader.is_search_free
+    if is_own_system or context is None or not context.hits:
         return False
     return not any(hit.is_evidence for hit in context.hits)
 
@@ -152,15 +156,19 @@ def evidence_hits(
         hits = reader.search(memory, [search_text], limit)[0]
 
 
-def _shown_turn_ids(context: Context | None, query: Query) -> list[Collection[str]]:
-    """Return two groups of turn ids: those that were found, and those that the task shows anyway.
+def _shown_turn_ids(context: Context | None, query: Query) -> set[str]:
+    """Return the ids of the turns that a prompt shows: recalled ones, and those of the task.
 
-    A turn that is shown only because the search found nothing is in neither.
+    A fallback hit is shown only because the search found nothing. It does not count.
     """
     if context is None:
-        return []
+        return set()
+
+    recalled_ids = context.without_fallback().evidence
+    # A task may show turns beside the recalled context.
     fallback_ids = {hit.id for hit in context.hits if hit.fallback}
-    return [context.without_fallback().evidence, query.shown_turn_ids - fallback_ids]
+    task_ids = query.shown_turn_ids - fallback_ids
+    return {*recalled_ids, *task_ids}
 
 
 def evidence_in_prompts(
@@ -169,15 +177,26 @@ def evidence_in_prompts(
     context: Context | None,
     calls: Sequence[PredictorCall],
 ) -> list[str] | None:
-    """Return which gold evidence was in the inputs of calls.
+    """Return the gold evidence that stood in the prompts of a program.
+
+    It is looked for only if the program does not say from which turns its context comes. Evidence
+    that it does not name may have been recalled all the same.
 
     Returns:
-        Ids of turns; None if the program itself reports all that it recalled, if it reports all of
-        the evidence as recalled, or if there is no evidence, memory or context.
+        Ids of turns; None if they were not looked for.
     """
-    turn_ids = list(example.get("evidence_ids") or ())
-    if not turn_ids or memory is None or context is None:
+    evidence_ids = list(example.get("evidence_ids") or ())
+    if not evidence_ids:
         return None
-    if reports_recall(memory, context) or set(turn_ids) <= set(context.sources):
+    # The question failed before anything was recalled.
+    if memory is None or context is None:
         return None
-    return turns_in_inputs([call.inputs for call in calls], turn_ids, example.history)
+    # The program names the turns of everything that it recalled.
+    if reports_recall(memory, context):
+        return None
+    # It names all of the evidence, so none is left to look for.
+    if set(evidence_ids) <= set(context.sources):
+        return None
+
+    inputs = [call.inputs for call in calls]
+    return turns_in_inputs(inputs, evidence_ids, example.history)

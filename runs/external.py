@@ -358,22 +358,34 @@ def resolve_external(name: str) -> Any | None:
 def isolate_stores(name: str, target: Any) -> Any:
     """Let every store of a user's class or factory work in a process of its own.
 
-    Everything else is returned as it is: shipped systems, which are in other processes already,
-    endpoints, agents, stores that exist already, and stores that ask for the run's embedder, which
-    is in this process only.
+    If a store crashes or hangs there, only one history fails, and not the run.
 
     Args:
         name: What the user named, e.g. "notes:Notes".
         target: What the name stands for.
 
+    Returns:
+        A function that starts such a store; `target` itself if it cannot be isolated.
+
     Raises:
         UserError: The store cannot be made or called.
     """
+    # Shipped systems work in other processes already, and endpoints on other machines.
     if name.startswith((SYSTEM_PREFIX, *URL_PREFIXES)):
         return target
-    makes_stores = isinstance(target, type) or not hasattr(target, "add")
+
+    # An object that exists already cannot move to another process.
+    is_store_object = hasattr(target, "add") and not isinstance(target, type)
+    if is_store_object:
+        return target
+
+    # An agent answers from the history and keeps no store.
     kind = target_kind(target)
-    if not makes_stores or kind == "answer" or takes_embedder(target):
+    if kind == "answer":
+        return target
+
+    # The run's embedder, which the store asks for, is in this process only.
+    if takes_embedder(target):
         return target
 
     from ..systems.catalog import isolated
@@ -403,12 +415,21 @@ def name_in_tables(target: Any) -> str:
 
 
 def can_be_planned(name: str) -> bool:
-    """Tell whether the calls of an evaluation can be counted in advance, under another model.
+    """Return whether a plan can count the calls of an evaluation before any is made.
 
-    They can for methods, and for agents that answer from the whole history. What stores and
-    endpoints take is not known before, and a file of answers makes no calls.
+    Args:
+        name: What is evaluated: a method or an external system.
     """
     target = resolve_external(name)
-    if target is None:
+    is_method = target is None
+    if is_method:
         return True
-    return target_kind(target) == "answer" and not isinstance(target, RecordedAnswers)
+
+    # A file of answers makes no calls.
+    if isinstance(target, RecordedAnswers):
+        return False
+
+    # An agent answers from the whole history, whose size is known. What a store keeps and an
+    # endpoint does is known only when it is asked.
+    is_agent = target_kind(target) == "answer"
+    return is_agent

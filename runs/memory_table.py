@@ -65,7 +65,8 @@ class MemoryTable:
             key: The key of the writer, and the digest of all items that are in the memory.
             writer: The writer, which knows the class of the memory.
             item: The item that was written last; None for a finalized memory.
-            parent: The memory before that item.
+            parent: The memory that this one was written from. The record may hold only what has
+                changed since.
         """
         record = self._file.get(_TABLE, *key)
         if record is None:
@@ -76,19 +77,19 @@ class MemoryTable:
             memory = _load_memory(record, writer, parent)
             write_calls = tuple(_load_write_call(predictors, step) for step in record["steps"])
         except (ValueError, TypeError, KeyError, IndexError, UserError):
-            # It was written by code that has changed since.
+            # The record was written by an older version of the method's code.
             return None
         if memory is None:
+            # The parent was written again since, so the changes do not fit it.
             return None
 
         return CachedMemory(
-            memory,
-            item,
-            write_calls,
-            (),
-            parent,
-            record.get("version", ""),
-            Usage(**record.get("taken", {})),
+            memory=memory,
+            item=item,
+            write_calls=write_calls,
+            parent=parent,
+            version=record.get("version", ""),
+            usage=Usage(**record.get("taken", {})),
         )
 
     def put(self, key: tuple[str, str], writer: Writer[Any], node: CachedMemory) -> CachedMemory:
