@@ -61,21 +61,21 @@ class ProgramSizes:
     """Share of the tokens of answering that are output."""
 
     @property
-    def tokens_of_call(self) -> float:
+    def mean_tokens_per_call(self) -> float:
         """Tokens of a mean call: one question, one item and one finalizing together."""
         work = self.answering + self.writing + self.finalizing
         return work.tokens / max(1.0, work.calls)
 
     def tokens_of(self, calls: Range, spread: Range) -> Range:
-        """Return the tokens of so many mean calls.
+        """Return the range of tokens that a range of calls takes.
 
         Args:
-            calls: At least and at most so many.
+            calls: The fewest and the most calls.
             spread: How far the tokens of a call may be from the mean, as factors.
         """
         return Range(
-            calls.low * self.tokens_of_call * spread.low,
-            calls.high * self.tokens_of_call * spread.high,
+            calls.low * self.mean_tokens_per_call * spread.low,
+            calls.high * self.mean_tokens_per_call * spread.high,
         )
 
 
@@ -122,9 +122,11 @@ def _shortened_histories(
 ) -> dict[str, History]:
     """Return the histories of questions by their ids, cut to `SAMPLED_ITEMS`.
 
-    They stay whole where writing them calls no model.
+    A few items show what writing an item takes. Histories stay whole where the writer has no
+    prompts, because writing calls no model then.
     """
-    limit = SAMPLED_ITEMS if program.method.writer.predictors_below() else None
+    has_prompts = bool(program.method.writer.predictors_below())
+    limit = SAMPLED_ITEMS if has_prompts else None
     histories: dict[str, History] = {}
     for example in examples:
         history = example.history
@@ -151,11 +153,13 @@ def _sizes_from_usage(
     """
     finalizing = Usage()
     for memory in memories.values():
-        # A memory that was finalized has no item. Its usage is that of finalizing alone.
-        if memory.item is None:
+        # A memory has the usage of its last step. That wrote an item, or else it was finalizing.
+        is_finalized = memory.item is None
+        if is_finalized:
             finalizing += memory.usage
 
     writing_total = _total(writing)
+    # A difference below zero is taken for nothing.
     item_calls = max(0, writing_total.calls - finalizing.calls)
     item_tokens = max(0, writing_total.tokens - finalizing.tokens)
     answering_total = _total(answering)
@@ -178,13 +182,20 @@ def _total(usage: UsageReport) -> Work:
 def _sizes_in_conversation(sizes: ProgramSizes, replies: float) -> ProgramSizes:
     """Return the sizes where a question is a conversation with a simulated user.
 
-    Two assistants reply, and the user writes before each reply: one more call, counted with as many
-    tokens as the reply.
+    The user talks with two assistants: the program and a rival, which is counted as if it were the
+    program.
+
+    Args:
+        sizes: The sizes where a question is answered once.
+        replies: How often each assistant replies.
     """
-    turns = 2 * replies
+    assistant_replies = 2 * replies
+    # Before each reply the user writes: one more call, counted with the tokens of the reply.
+    calls_per_reply = sizes.answering.calls + 1
+    tokens_per_reply = 2 * sizes.answering.tokens
     answering = Work(
-        calls=turns * (sizes.answering.calls + 1),
-        tokens=2 * turns * sizes.answering.tokens,
+        calls=assistant_replies * calls_per_reply,
+        tokens=assistant_replies * tokens_per_reply,
     )
     return replace(sizes, answering=answering)
 
@@ -201,18 +212,20 @@ def estimate_writing(
 def _count_items(program: MemoryProgram, examples: Sequence[dspy.Example]) -> int:
     """Count the items that are written for the memories of some questions.
 
-    These are the items of every history. Some programs also write the recent items of a question;
-    items that two questions share are written once.
+    These are the items of every history. Some programs also write the recent items of a question:
+    `program.history_of` returns the history with these behind it.
     """
     histories = {example.history for example in examples}
-    prefixes: set[str] = set()
-    item_count = 0
-    for history in histories:
-        prefixes.update(history.prefixes)
-        item_count += len(history)
+    history_item_count = sum(len(history) for history in histories)
 
-    # A prefix stands for one item and all those before it.
-    extended_prefixes: set[str] = set()
+    # A history has a prefix for each item, which stands for this item and all those before it. So a
+    # set of prefixes counts an item once that several questions have after the same history.
+    history_prefixes: set[str] = set()
+    for history in histories:
+        history_prefixes.update(history.prefixes)
+    written_prefixes: set[str] = set()
     for example in examples:
-        extended_prefixes.update(program.history_of(example).prefixes)
-    return item_count + len(extended_prefixes - prefixes)
+        written_prefixes.update(program.history_of(example).prefixes)
+
+    recent_item_count = len(written_prefixes - history_prefixes)
+    return history_item_count + recent_item_count

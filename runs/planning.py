@@ -221,27 +221,37 @@ def _optimizing_phases(
 ) -> dict[str, Range]:
     """Return the calls of the optimizer by phase."""
     examples = [*job.train, *job.val]
-
-    # Of the calls that a question takes, recalling takes all but the answer. At least, recalling
-    # takes none, because a question that was answered too has been recalled already.
-    recalling_calls = max(0.0, sizes.answering.calls - 1)
-    asking = bounds.answers.times(sizes.answering.calls)
-    recalling = Range(0, bounds.recalls.high).times(recalling_calls)
-
-    # Memories that stay as they are get written once, however often they are used.
-    writings = bounds.memory_writings
-    if not rewrites_memories:
-        writings = Range(min(1, writings.low), min(1, writings.high))
-    writings_with_spread = Range(
-        writings.low * WRITING_SPREAD.low, writings.high * WRITING_SPREAD.high
-    )
-    calls_of_writing = estimate_writing(program, examples, sizes).calls
-
+    calls_of_writing_all = estimate_writing(program, examples, sizes).calls
+    writings = _memory_writings(bounds.memory_writings, rewrites_memories)
     return {
-        f"optimizing on {len(examples)} questions": asking + recalling,
-        "writing training memories": writings_with_spread.times(calls_of_writing),
+        f"optimizing on {len(examples)} questions": _asking_calls(bounds, sizes),
+        "writing training memories": writings.times(calls_of_writing_all),
         "proposals": bounds.proposals,
     }
+
+
+def _asking_calls(bounds: CallBounds, sizes: ProgramSizes) -> Range:
+    """Return the calls of the questions that an optimizer answers, or recalls without an answer."""
+    calls_per_answer = sizes.answering.calls
+    # To answer a question is to recall, and then to make one call for the answer itself.
+    calls_per_recall = max(0.0, calls_per_answer - 1)
+
+    # At least, recalling takes no call, because all these questions are answered somewhere too.
+    recalls = Range(0, bounds.recalls.high)
+    return bounds.answers.times(calls_per_answer) + recalls.times(calls_per_recall)
+
+
+def _memory_writings(writings: Range, rewrites_memories: bool) -> Range:
+    """Return how often the memories of all questions are written, as an estimate with its spread.
+
+    Args:
+        writings: How often the optimizer has all of them written from the start.
+        rewrites_memories: Whether they are other ones each time. If not, they are written once and
+            used again.
+    """
+    if not rewrites_memories:
+        writings = Range(min(1, writings.low), min(1, writings.high))
+    return Range(writings.low * WRITING_SPREAD.low, writings.high * WRITING_SPREAD.high)
 
 
 def make_plan(
@@ -281,17 +291,21 @@ def _minutes(calls: Range, config: RunConfig) -> Range | None:
     if is_offline(lm) or is_local(lm):
         return None
 
-    # At best all threads are busy.
+    # At best all threads make calls all the time. At worst only one thread in `WAITING_THREADS`
+    # does, because the calls of one memory wait for one another; at least one thread always does.
     threads = config.execution.threads
-    seconds_in_one_thread = Range(
+    threads_per_busy_thread = min(WAITING_THREADS, threads)
+    thread_seconds = Range(
         calls.low * SECONDS_OF_CALL.low,
-        calls.high * SECONDS_OF_CALL.high * min(WAITING_THREADS, threads),
+        calls.high * SECONDS_OF_CALL.high * threads_per_busy_thread,
     )
-    return seconds_in_one_thread.times(1 / (60 * threads))
+    return thread_seconds.times(1 / (60 * threads))
 
 
 def start_program(target: object, inputs: RunInputs, benchmark: Benchmark) -> MemoryProgram:
-    """Return the program that a run begins with, without asking anything that is paid for.
+    """Return the program that a run begins with, to plan the run.
+
+    A plan costs nothing, so no paid model or embedder is asked.
 
     Args:
         target: A method, a saved program or an external system, as `Run.program` takes it.
@@ -299,7 +313,8 @@ def start_program(target: object, inputs: RunInputs, benchmark: Benchmark) -> Me
         benchmark: Whose task the program is for.
 
     Raises:
-        UserError: The settings or the task do not fit.
+        UserError: The settings or the task do not fit, or nothing is known of what the target
+            takes before it runs.
     """
     is_saved = isinstance(target, str) and program_folder(target) is not None
     if not is_saved:
@@ -308,7 +323,8 @@ def start_program(target: object, inputs: RunInputs, benchmark: Benchmark) -> Me
                 f"{target}: what it takes is not known before;"
                 " leave --plan out, and set --max-calls"
             )
-        # The offline embedder replaces a paid one: the recalled context has the same size.
+        # The offline embedder replaces a paid one: the recalled context has the same size. A saved
+        # program brings its own embedder.
         offline_config = inputs.config.with_options(embedder=OFFLINE, embedder_api_base=None)
         inputs = replace(inputs, config=offline_config)
 

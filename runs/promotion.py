@@ -126,36 +126,43 @@ def estimate_remaining_usage(
     question_count = len(split.dev) + 2 * len(split.test)
     dev_memories = _count_histories(split.dev)
     test_memories = _count_histories(split.test)
+    # The original program has written the memories of dev, and writes those of test. The compiled
+    # program writes all of them once more if they are others.
     memory_count = test_memories
     if writes_memories:
         memory_count += dev_memories + test_memories
 
     work = _RemainingWork(
-        questions=question_count / max(1, len(original.rows)),
-        memories=memory_count / max(1, dev_memories),
+        question_ratio=question_count / max(1, len(original.rows)),
+        memory_ratio=memory_count / max(1, dev_memories),
     )
     answering = original.answering_usage
     writing = original.construction or Usage()
-    calls = work.relative_to_first(answering.calls, writing.calls)
-    tokens = work.relative_to_first(answering.tokens, writing.tokens)
-    seconds = work.relative_to_first(answering.seconds, writing.seconds)
+    calls_factor = work.factor(answering.calls, writing.calls)
+    tokens_factor = work.factor(answering.tokens, writing.tokens)
+    seconds_factor = work.factor(answering.seconds, writing.seconds)
     return Usage(
-        calls=spent.calls * calls,
-        input_tokens=spent.tokens * PROMPT_GROWTH * tokens,
-        cost=spent.cost * PROMPT_GROWTH * tokens,
-        seconds=spent.seconds * PROMPT_GROWTH * seconds,
+        calls=spent.calls * calls_factor,
+        input_tokens=spent.tokens * PROMPT_GROWTH * tokens_factor,
+        cost=spent.cost * PROMPT_GROWTH * tokens_factor,
+        seconds=spent.seconds * PROMPT_GROWTH * seconds_factor,
     )
 
 
 @dataclass(frozen=True)
 class _RemainingWork:
-    """How much is still to be scored, for each question and memory of the first scoring."""
+    """What is still to be scored, as a multiple of what the first scoring did."""
 
-    questions: float
-    memories: float
+    question_ratio: float
+    """Questions to answer, divided by those of the first scoring."""
+    memory_ratio: float
+    """Memories to write, divided by those of the first scoring."""
 
-    def relative_to_first(self, answering: float, writing: float) -> float:
-        """Return how many times as much as the first scoring this takes.
+    def factor(self, answering: float, writing: float) -> float:
+        """Return how many times as much as the first scoring the remaining work takes.
+
+        For example, let a quarter of the first scoring have been writing. With 4 times as many
+        memories and 2 times as many questions, the factor is 0.25 * 4 + 0.75 * 2 = 2.5.
 
         Args:
             answering: What answering took in the first scoring, e.g. in calls.
@@ -164,7 +171,7 @@ class _RemainingWork:
         writing_share = 0.0
         if writing:
             writing_share = writing / (answering + writing)
-        return writing_share * self.memories + (1 - writing_share) * self.questions
+        return writing_share * self.memory_ratio + (1 - writing_share) * self.question_ratio
 
 
 def _count_histories(examples: Sequence[dspy.Example]) -> int:

@@ -203,12 +203,14 @@ def _evidence_lines(example: dspy.Example) -> dict[str, str]:
 
 
 def _entry(hit: Hit) -> Entry:
-    """Return a hit as an entry of a trace."""
-    finds_its_turns = hit.is_evidence and not hit.fallback
+    """Return a hit as an entry of a trace; only one that counts for recall names its turns."""
+    # A summary rests on no particular turns, so it is no evidence. A fallback is shown only because
+    # the search found nothing.
+    counts_for_recall = hit.is_evidence and not hit.fallback
     return Entry(
         line=shorten(hit.line(), MAX_ENTRY_LENGTH),
         kind=hit.kind,
-        sources=hit.sources if finds_its_turns else (),
+        sources=hit.sources if counts_for_recall else (),
         fallback=hit.fallback,
     )
 

@@ -59,19 +59,21 @@ def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any])
     """Return the configuration of a run: what decided its result, and its limits.
 
     Args:
-        settings: The settings in `run.json`.
-        parameters: The parameters there.
+        settings: The settings in `run.json`. The options of the benchmark stand in "options".
+        parameters: The parameters there, with limits such as "limit.max_calls".
     """
     options: dict[str, Any] = {}
     for name in CONFIG_FIELDS:
+        if name in FREE_ON_RESUME or name in BENCHMARK_OPTIONS:
+            continue
         recorded_name = RECORDED_NAMES.get(name, name)
-        is_single = name not in FREE_ON_RESUME and name not in BENCHMARK_OPTIONS
-        if is_single and recorded_name in settings:
+        if recorded_name in settings:
             options[name] = settings[recorded_name]
     if settings["command"] == "train":
         # There it is the model that gives rewards, a setting of the training.
         options.pop("answer_lm", None)
 
+    # The command line has options of their own for the metric and the categories.
     benchmark_settings = dict(settings.get("options", {}))
     for name in ("metric", "categories"):
         options[name] = benchmark_settings.pop(name, None)
@@ -84,38 +86,52 @@ def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any])
 
 
 def _evaluation_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the file says of an evaluation, beside its configuration."""
+    """Return the entries of the `--config` file for an evaluation, beside its configuration."""
     return {"evaluation.split": settings["part"]}
 
 
-def _compile_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the file says of the optimizer of a compile.
+def _compile_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of the `--config` file for the optimizer of a compile.
+
+    Args:
+        recorded: What `run.json` has of the compile.
 
     Raises:
         UserError: The optimizer is a function of the caller's.
     """
-    optimizer = settings["optimizer"]
+    optimizer = recorded["optimizer"]
     if optimizer not in OPTIMIZERS:
         raise UserError(f"optimizer {optimizer!r} was made in Python")
     return {
         "optimizer.name": optimizer,
-        "optimizer.stage": settings["stage"],
-        "optimizer.settings": settings["settings"],
+        "optimizer.stage": recorded["stage"],
+        "optimizer.settings": recorded["settings"],
     }
 
 
-def _training_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the file says of a training: its objective, and what is not the default."""
-    defaults = training_settings(to_jsonable_python(TrainingConfig.for_model(settings["lm"])))
+def _training_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of the `--config` file for a training.
+
+    These are its objective, and the settings that are not the model's defaults.
+
+    Args:
+        recorded: What `run.json` has of the training.
+    """
+    default_config = TrainingConfig.for_model(recorded["lm"])
+    defaults = training_settings(to_jsonable_python(default_config))
     changed: dict[str, Any] = {}
-    for name, value in training_settings(settings).items():
+    for name, value in training_settings(recorded).items():
         if name not in defaults or value != defaults[name]:
             changed[name] = value
-    return {"training.optimizer": settings["objective"], "training.settings": changed}
+    return {"training.optimizer": recorded["objective"], "training.settings": changed}
 
 
 def training_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recorded training side by side, as `--train-set` takes them."""
+    """Return the settings of a recorded training without groups, as `--train-set` takes them.
+
+    For example, {"lora": 8, "settings": {"reward": {"questions": 4}}} becomes {"lora": 8,
+    "questions": 4}.
+    """
     training: dict[str, Any] = {}
     for field in fields(TrainingConfig):
         if field.name in recorded:

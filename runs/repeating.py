@@ -153,10 +153,17 @@ def command_line(
 
 
 def _decisive_options(config: RunConfig) -> dict[str, Any]:
-    """Return the options that decide the result and are not the defaults, but the benchmark."""
-    settings = config.data.benchmark_settings
-    options = {name: settings.pop(name) for name in ("metric", "categories") if name in settings}
-    options["benchmark_set"] = settings
+    """Return the options that were changed and that decide the result, without the benchmark.
+
+    They stand by the names of the command line, which has no option for `repeat`.
+    """
+    options: dict[str, Any] = {}
+    benchmark_settings = dict(config.data.benchmark_settings)
+    # These two settings of the benchmark have options of their own on the command line.
+    for name in ("metric", "categories"):
+        if name in benchmark_settings:
+            options[name] = benchmark_settings.pop(name)
+    options["benchmark_set"] = benchmark_settings
 
     for name, value in config.changed_options().items():
         is_decisive = name not in FREE_ON_RESUME and name not in BENCHMARK_OPTIONS

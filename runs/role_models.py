@@ -30,8 +30,8 @@ class RoleModel:
     """None where the role has no model of its own."""
     address: str | None = None
     """Address of its server; None takes the provider's own."""
-    own_option: str = ""
-    """The option that would name an address of its own, where `address` is that of `--api-base`."""
+    address_option: str = ""
+    """The option that would name another address, for errors; "" unless it has `--api-base`'s."""
 
 
 def role_models(config: RunConfig) -> dict[Role, RoleModel]:
@@ -50,7 +50,7 @@ def role_models(config: RunConfig) -> dict[Role, RoleModel]:
 
 
 def role_model(
-    config: RunConfig, name: str | None, own_address: str | None, own_option: str
+    config: RunConfig, name: str | None, own_address: str | None, address_option: str
 ) -> RoleModel:
     """Return a model beside the task LM with its address.
 
@@ -61,18 +61,21 @@ def role_model(
     Args:
         config: Names the task LM and its address.
         name: The model; None where the role has none of its own.
-        own_address: The address that `own_option` names, if any.
-        own_option: The option that names the address of this role.
+        own_address: The address that `address_option` names, if any.
+        address_option: The option that names the address of this role.
     """
     if name is None or runs_here(name):
+        # There is no model, or it runs in this process: no server is asked.
         return RoleModel(name, own_address)
     task = config.models.task
     if own_address is not None or task.api_base is None:
+        # The role has an address of its own, or there is none to share.
         return RoleModel(name, own_address)
 
+    # A task LM in this process is not asked at `--api-base`, so the address is for the others.
     shares_provider = provider_of(name) in (_COMPATIBLE, provider_of(task.name))
     if shares_provider or runs_here(task.name):
-        return RoleModel(name, task.api_base, own_option)
+        return RoleModel(name, task.api_base, address_option)
     return RoleModel(name)
 
 
@@ -100,9 +103,9 @@ def check_model(role: Role, model: RoleModel, is_resumed: bool) -> None:
         lm = language_model(model.name, api_base=model.address, role=role)
         _check_lm(lm, is_resumed)
     except (UserError, EndpointError) as error:
-        if not model.own_option:
+        if not model.address_option:
             raise
-        advice = f"asked at --api-base; {model.own_option} names another address"
+        advice = f"asked at --api-base; {model.address_option} names another address"
         kind = EndpointError if isinstance(error, EndpointError) else UserError
         raise kind(f"{error} ({advice})") from error
 
@@ -121,13 +124,16 @@ def _check_lm(lm: MeteredLM, is_resumed: bool) -> None:
 def default_adapter(inputs: RunInputs) -> str:
     """Return the adapter of a program that is not a saved one.
 
-    It is "auto" for models by name, which have an endpoint that can be asked what it can do.
+    If the user named none, it is "auto" for a model at an endpoint, which tries what the endpoint
+    can do, and "chat" for any other model.
     """
     adapter = inputs.config.method.adapter
     if adapter:
         return adapter
 
     user_lm = inputs.user_models.get("task")
+    # The user's model object may be no ordinary chat endpoint. It is not looked at if the adapter
+    # was set to "", which is not None: then the name of the model alone decides.
     if adapter is None and user_lm is not None and not is_plain(user_lm):
         return "chat"
     task_lm = inputs.config.models.task.name

@@ -28,30 +28,48 @@ def mean_parts(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def mean_recall(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the mean of every kind of evidence recall, over the rows that name evidence.
+    """Return the mean of every kind of evidence recall, over the rows whose evidence is known.
 
-    A row of which only the plain search is known, and not what the prompt showed, had a context of
-    summaries, which name no turns. If all contexts are like this, nothing is said about what
-    prompts showed. If the method names turns in other contexts, such a context shows no evidence.
+    `SHOWN_RECALL` is the share of the evidence that the prompt showed. Kinds such as "recall@5" are
+    the share that a plain search of the memory finds.
     """
     labelled_rows = [row for row in rows if row.recall]
-    means: dict[str, float] = {}
-    for row in labelled_rows:
-        for name in row.recall:
-            if name not in means:
-                means[name] = mean(other.recall.get(name) for other in labelled_rows) or 0.0
+    means = _means_by_kind(labelled_rows)
 
-    is_shown_partly = any(SHOWN_RECALL not in row.recall for row in labelled_rows)
-    if SHOWN_RECALL in means and is_shown_partly:
-        del means[SHOWN_RECALL]
-        if any(row.hits and SHOWN_RECALL in row.recall for row in labelled_rows):
-            shown_total = sum(row.recall.get(SHOWN_RECALL, 0.0) for row in labelled_rows)
-            means = {SHOWN_RECALL: shown_total / len(labelled_rows), **means}
+    # A row without `SHOWN_RECALL` had a context of summaries alone, which name no turns. The mean
+    # over the other rows would ignore it.
+    if any(SHOWN_RECALL not in row.recall for row in labelled_rows):
+        means.pop(SHOWN_RECALL, None)
+        shown_recall = _mean_shown_recall(labelled_rows)
+        if shown_recall is not None:
+            means = {SHOWN_RECALL: shown_recall, **means}
 
-    # A system that never says what an answer rests on has no recall.
+    # A user's own system has this kind alone. If it never names a turn, its recall is unknown.
     if set(means) == {SHOWN_RECALL} and not any(row.sources for row in labelled_rows):
         return {}
     return means
+
+
+def _means_by_kind(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the mean of every kind of evidence recall, over the rows that have this kind."""
+    means: dict[str, float] = {}
+    for row in rows:
+        for kind in row.recall:
+            if kind not in means:
+                means[kind] = mean(other.recall.get(kind) for other in rows) or 0.0
+    return means
+
+
+def _mean_shown_recall(rows: Sequence[Row]) -> float | None:
+    """Return the mean share of the evidence that prompts showed, if some showed only summaries.
+
+    If the method names turns in any context, a context of summaries shows no evidence and counts as
+    0. If it never does, nothing is known of what its prompts showed, and the result is None.
+    """
+    names_turns = any(row.hits and SHOWN_RECALL in row.recall for row in rows)
+    if not names_turns:
+        return None
+    return sum(row.recall.get(SHOWN_RECALL, 0.0) for row in rows) / len(rows)
 
 
 def search_times(rows: Sequence[Row]) -> dict[str, float | None]:

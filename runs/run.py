@@ -177,7 +177,10 @@ class Run:
             self._record_output_modes(adapter)
 
     def _record_output_modes(self, adapter: dspy.Adapter) -> None:
-        """Write down which schemas endpoints refused, so that a resumed run does not try again."""
+        """Write down in `run.json` how endpoints were asked for structured answers.
+
+        A resumed run reads there which of them refused a schema, and does not try it again.
+        """
         if not isinstance(adapter, AutoAdapter):
             return
         modes = adapter.output_modes()
@@ -188,21 +191,24 @@ class Run:
             self.folder.update(parameters={**parameters, "schemas": modes})
 
     def adapter(self, name: str) -> dspy.Adapter:
-        """Return the adapter of a name; all roles of the run share it.
-
-        "auto" knows which schemas were refused before the run was resumed, or in the run that is
-        replayed.
-        """
+        """Return the adapter of a name; all roles of the run share it."""
         return self.adapters.get_or_compute(name, partial(self._make_adapter, name))
 
     def _make_adapter(self, name: str) -> dspy.Adapter:
-        """Return a new adapter; "auto" with the schemas that are known to be refused."""
+        """Return a new adapter.
+
+        "auto" finds out which schemas each endpoint accepts. It begins with what `run.json` says of
+        that, from before the run was resumed, or from the run that is replayed.
+        """
         adapter = make_adapter(name)
-        if isinstance(adapter, AutoAdapter):
-            replayed = self.config.execution.replay
-            folder = self.folder if replayed is None else RunFolder.open(replayed)
-            parameters = folder.read().get("parameters") or {}
-            adapter.add_output_modes(parameters.get("schemas") or {})
+        if not isinstance(adapter, AutoAdapter):
+            return adapter
+
+        replayed = self.config.execution.replay
+        folder = self.folder if replayed is None else RunFolder.open(replayed)
+        parameters = folder.read().get("parameters") or {}
+        output_modes = parameters.get("schemas") or {}
+        adapter.add_output_modes(output_modes)
         return adapter
 
     @property
@@ -268,9 +274,15 @@ class Run:
         return program, benchmark
 
     def _rival(self, name: str, program: MemoryProgram, benchmark: Benchmark) -> MemoryProgram:
-        """Return the program that a simulated user talks with beside `program`."""
-        # A rival has its defaults, but the same kind of lines as the program; a saved one keeps
-        # what it has.
+        """Return the program that a simulated user compares with `program`.
+
+        Args:
+            name: The method or the saved program that the rival is made from.
+            program: The program that is evaluated.
+            benchmark: Has the simulated user.
+        """
+        # A method has its default settings as a rival. Only whether prompts show dates is taken
+        # from the program, so that both show the same lines. A saved program keeps its settings.
         settings: dict[str, Any] = {}
         if not program_folder(name):
             settings[f"{TASK_PREFIX}dates"] = program.task.settings.dates

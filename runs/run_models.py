@@ -74,14 +74,21 @@ class RunModels:
             return self.meter_user_model(user_lm, role, **settings)
         return self.load_model(role_model.name or "", role, role_model.address, **settings)
 
-    def user_model(self, role: Role, name: str | None) -> dspy.BaseLM | None:
-        """Return the object that the user gave for a role, if the role still has its name.
+    def user_model(self, role: Role, model_name: str | None) -> dspy.BaseLM | None:
+        """Return the model object that the user gave for a role; None if it is not to be used.
 
-        Parts of a larger run may have a model of another name, e.g. one that was trained before. A
-        replay asks no model.
+        Args:
+            role: The role.
+            model_name: The model that the role has now.
         """
+        if self.replay is not None:
+            # A replay asks no model.
+            return None
         user_lm = self.inputs.user_models.get(role)
-        if self.replay is not None or user_lm is None or user_lm.model != name:
+        if user_lm is None:
+            return None
+        if user_lm.model != model_name:
+            # A part of a larger run may have another model, e.g. one that it has trained.
             return None
         return user_lm
 
@@ -119,16 +126,8 @@ class RunModels:
         model_config = self._model_config(name, role)
         model_config = replace(model_config, api_base=api_base, settings=settings)
 
-        loaded_name = name
-        if self.replay is not None:
-            loaded_name = self.replay.model_name(role, name)
-        if loaded_name == _TINY:
-            from ..optimizers.demonstrations import tiny_folder
-
-            loaded_name = f"local:{tiny_folder(self.config.data.seed)}"
-
         lm = language_model(
-            loaded_name,
+            self._loaded_name(role, name),
             model_config,
             meter=self.meter,
             role=role,
@@ -138,9 +137,22 @@ class RunModels:
             loaded=self.loaded,
         )
         if self.replay is not None:
+            # The context window and the longest answer are those of the run that is replayed.
             self.replay.restore_sizes(role, lm)
+        # The record has the name that the user chose, so that the run can be repeated with it.
         record_model(self.folder, role, name, lm)
         return lm
+
+    def _loaded_name(self, role: Role, name: str) -> str:
+        """Return the name of the model that is loaded where the user chose `name`."""
+        if self.replay is not None:
+            name = self.replay.model_name(role, name)
+        if name != _TINY:
+            return name
+
+        from ..optimizers.demonstrations import tiny_folder
+
+        return f"local:{tiny_folder(self.config.data.seed)}"
 
     def make_embedder(self, name: str) -> TextEmbedder:
         """Return an embedder by its name, or the one of the run that is replayed."""
@@ -151,7 +163,8 @@ class RunModels:
 
         embedder = self.replay.embedder(name)
         if name in IN_PROCESS and method.reranker != NO_RERANKER:
-            # It compares tokens, which no run keeps; those of its weights are the same.
+            # A run keeps the vectors of texts, but not those of single tokens, which a reranker
+            # compares. The same weights in this process compute the same ones again.
             embedder.reranker = make_embedder(name, None, method.reranker).reranker
         return self.connect_embedder(embedder)
 

@@ -96,6 +96,7 @@ class RunPrograms:
             )
 
         if self.models.replay is not None:
+            # The vectors are those that the replayed run kept; no embedder has to be allowed.
             embedder_name = read_manifest(folder).embedder or OFFLINE_EMBEDDER
             embedder = self.models.make_embedder(embedder_name)
         else:
@@ -107,7 +108,8 @@ class RunPrograms:
         program = load(folder, method.allow_code, embedder)
 
         _check_task(program, name, benchmark)
-        # A task that calls no model was not tuned: the writers were trained, for any reader.
+        # A task that asks no model has no prompts that were tuned: only the writer was. So the
+        # program may be asked for another task, which has the settings that the benchmark needs.
         _, task_config = split_config(_default_task_settings(benchmark), benchmark.task)
         program = with_task(program, benchmark.task, task_config)
         program.cache = self.cache

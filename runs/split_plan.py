@@ -136,7 +136,7 @@ class SplitPlan:
 
 
 def plan_split(inputs: RunInputs) -> SplitPlan:
-    """Return what the split of a run's questions allows.
+    """Return the sizes of train, dev and test, and whether dev and test allow a verdict.
 
     Args:
         inputs: The questions, the sizes, the seed, and how many questions a verdict needs.
@@ -152,6 +152,8 @@ def plan_split(inputs: RunInputs) -> SplitPlan:
     dev = _part_size("dev", sizes.dev, split.dev, benchmark)
     test = _part_size("test", sizes.test, split.test, benchmark)
 
+    # A verdict compares scores, and train is not scored. If dev or test is too small for a verdict,
+    # the candidates show whether a larger part of the benchmark would do.
     dev_candidates = benchmark.candidates_for_dev(sizes.seed)
     test_candidates = benchmark.candidates_for_test(sizes.seed)
     return SplitPlan(
@@ -176,7 +178,7 @@ def _verdict_plan(
     benchmark: Benchmark,
     min_n: int,
 ) -> VerdictPlan:
-    """Return whether a part is large enough for a verdict.
+    """Return how many questions of a part count, and how many a verdict on the part needs.
 
     Args:
         size: The size of the part.
@@ -187,8 +189,8 @@ def _verdict_plan(
         min_n: How many questions the user wants for a verdict.
     """
     counted = [example for example in examples if benchmark.in_headline(example)]
-    # If there are few conversations, single questions are resampled. No difference between fewer
-    # than `MIN_GROUPS` of them could be significant.
+    # A difference between fewer than `MIN_GROUPS` questions cannot be significant, however large it
+    # is. So a smaller `min_n` of the user does not help.
     needed = max(min_n, MIN_GROUPS)
     return VerdictPlan(
         size=size,

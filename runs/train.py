@@ -177,7 +177,7 @@ def run_train(
             f"{benchmark.name} is scored by a judge, which is no reward to train on;"
             " choose a metric"
         )
-    check_reader(inputs, reward_reader(inputs.config, training))
+    check_reward_answer_model(inputs, reward_answer_model(inputs.config, training))
     check_processes(training)
 
     decisive = _decisive_settings(training)
@@ -245,41 +245,45 @@ def _scoring_run(run: Run, training: TrainingConfig) -> Run:
     return replace(run, inputs=replace(run.inputs, config=config))
 
 
-def reward_reader(config: RunConfig, training: TrainingConfig) -> RoleModel:
-    """Return the model that answers the questions of rewards; it has no name if none is set.
+def reward_answer_model(config: RunConfig, training: TrainingConfig) -> RoleModel:
+    """Return the model that answers questions from a memory, to compute the memory's reward.
 
-    The trained model answers them then.
+    Its name is None if the setting `answer_lm` names none: the model that is trained answers then.
     """
     return role_model(
         config, training.answer_lm, training.answer_api_base, "--train-set answer_api_base=URL"
     )
 
 
-def load_reader(run: Run, training: TrainingConfig) -> MeteredLM | None:
-    """Return the language model of `reward_reader`, at temperature 0; None if none is set."""
-    model = reward_reader(run.config, training)
+def load_reward_answer_model(run: Run, training: TrainingConfig) -> MeteredLM | None:
+    """Return the model that answers questions for rewards, at temperature 0.
+
+    The result is None if no such model is set: the model that is trained answers then.
+    """
+    model = reward_answer_model(run.config, training)
     if model.name is None:
         return None
-    # Its calls are counted as those of a judge.
+    # Its answers only serve to compute rewards, so its calls are counted as those of a judge.
     user_lm = run.user_model("answer", model.name)
     if user_lm is not None:
         return run.meter_user_model(user_lm, "judge", temperature=0.0)
     return run.load_model(model.name, "judge", model.address, temperature=0.0)
 
 
-def check_reader(inputs: RunInputs, reader: RoleModel) -> None:
-    """Refuse an answering model that could not be asked.
-
-    `check_models` checks an object of the user's.
+def check_reward_answer_model(inputs: RunInputs, model: RoleModel) -> None:
+    """Refuse a model for rewards that could not be asked.
 
     Raises:
         UserError: As `check_models`.
         EndpointError: As `check_models`.
     """
     user_lm = inputs.user_models.get("answer")
-    if user_lm is None or user_lm.model != reader.name:
-        is_resumed = inputs.config.execution.resume is not None
-        check_model("judge", reader, is_resumed)
+    if user_lm is not None and user_lm.model == model.name:
+        # `check_models` checks every model object that the user gave.
+        return
+    # A judge is the role that it is loaded for.
+    is_resumed = inputs.config.execution.resume is not None
+    check_model("judge", model, is_resumed)
 
 
 def check_processes(config: TrainingConfig) -> None:
@@ -442,7 +446,7 @@ class _TrainingJob:
             settings,
             {"seed": settings.seed, **self.training_config.trainer_settings},
             questions_after=benchmark.questions_after,
-            reader=load_reader(self.run, self.training_config),
+            reader=load_reward_answer_model(self.run, self.training_config),
             folder=self._training_folder,
             on_row=token_progress.add_row,
             in_headline=benchmark.in_headline,
@@ -455,16 +459,18 @@ class _TrainingJob:
     def _score(self, lm: MeteredLM, phase: Phase) -> Evaluation:
         """Score the greedy answers to the test questions.
 
-        If a reader answers, the trained model only writes the memories.
+        If another model answers the questions of rewards, it answers these too, and the trained
+        model only writes the memories.
         """
         program = self.program
-        reader = load_reader(self.run, self.training_config)
+        answer_lm = load_reward_answer_model(self.run, self.training_config)
         with self._asking(lm):
             answers_with_model = program.all_predictors().keys() - program.writer_names()
-            if reader is not None and answers_with_model:
-                # Its copies go on writing with the model that is set now, which is trained.
+            if answer_lm is not None and answers_with_model:
+                # `staged` binds writing to the present model, which is the trained one. The block
+                # below sets another model, which then only answers.
                 program = program.staged("read")
-            with dspy.context(lm=lm if reader is None else reader):
+            with dspy.context(lm=lm if answer_lm is None else answer_lm):
                 return self.evaluator(
                     program, self.split.test, _ROW_PHASES[phase], f"test questions, {phase}"
                 )

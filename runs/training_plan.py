@@ -160,15 +160,18 @@ def _plan_steps(
 
     fewest = most = _planned_step_count(curriculum, len(horizons))
     if curriculum.tokens is not None:
-        # The budget counts the tokens of completions that write. It lasts shortest if each has as
-        # many tokens as it may have, and longest if each is short. The last step of every stage may
-        # begin just before its budget is used up.
-        fewest_in_budget = curriculum.tokens / answer_tokens / step_calls.writing
-        most_in_budget = curriculum.tokens / SHORTEST_COMPLETION / step_calls.writing
-        fewest = min(fewest, fewest_in_budget)
-        most = min(most, most_in_budget + len(horizons))
+        # The budget counts the tokens of completions that write. It holds fewest of them if each is
+        # as long as it may be, and most if each is short.
+        completions_in_budget = Range(
+            curriculum.tokens / answer_tokens,
+            curriculum.tokens / SHORTEST_COMPLETION,
+        )
+        fewest = min(fewest, completions_in_budget.low / step_calls.writing)
+        # The last step of every stage may begin just before its budget is used up.
+        most_in_budget = completions_in_budget.high / step_calls.writing + len(horizons)
+        most = min(most, most_in_budget)
 
-    # The low end leaves answers out.
+    # The low end counts no answers, and as few calls that write as the spread allows.
     calls = Range(
         fewest * step_calls.writing * WRITING_SPREAD.low,
         most * (step_calls.writing * WRITING_SPREAD.high + step_calls.answering),
@@ -193,13 +196,11 @@ def _mean_step(
     trainset: Sequence[dspy.Example],
     sizes: ProgramSizes,
 ) -> _StepCalls:
-    """Return the calls of a step, as a mean over all stages.
-
-    Stages weigh by their steps, or alike where a budget of tokens ends them.
+    """Return the calls of a step of the training, as a weighted mean over all stages.
 
     Args:
         settings: How many rollouts and reruns a step has.
-        horizons: The sessions that are written in each stage.
+        horizons: How many sessions of a conversation are written in each stage.
         trainset: The questions to learn from.
         sizes: What writing and answering take.
     """
@@ -208,24 +209,39 @@ def _mean_step(
     most_questions = max(len(examples) for examples in questions.values())
     question_count = min(settings.reward.questions, most_questions)
     rollouts = history_count * settings.num_rollouts
-    all_steps = _planned_step_count(settings.curriculum, len(horizons))
 
     writing = answering = 0.0
     for stage, horizon in enumerate(horizons):
-        stage_steps = settings.curriculum.steps_of(stage)
-        weight = 1 / len(horizons) if stage_steps is None else stage_steps / all_steps
+        weight = _stage_weight(settings.curriculum, stage, len(horizons))
+        reruns = _mean_reruns(settings, history_count * horizon)
 
-        # A rerun writes one session again. A session has its reruns by chance.
-        reruns = 0.0
-        if settings.objective != "grpo":
-            reruns = history_count * horizon * settings.local_fraction * settings.local_n
-
-        # Rollouts write all sessions of the horizon. Both are finalized and asked questions.
+        # A rollout writes all sessions of the horizon, and a rerun writes one. The memory of either
+        # is finalized and asked questions.
+        sessions = rollouts * horizon + reruns
         memories = rollouts + reruns
-        writing += (rollouts * horizon + reruns) * sizes.writing.calls * weight
+        writing += sessions * sizes.writing.calls * weight
         writing += memories * sizes.finalizing.calls * weight
         answering += memories * question_count * sizes.answering.calls * weight
     return _StepCalls(writing, answering)
+
+
+def _stage_weight(curriculum: Curriculum, stage: int, stage_count: int) -> float:
+    """Return the share of all steps that a stage has; stages are alike if a budget ends them."""
+    steps = curriculum.steps_of(stage)
+    if steps is None:
+        return 1 / stage_count
+    return steps / _planned_step_count(curriculum, stage_count)
+
+
+def _mean_reruns(settings: TrainingSettings, session_count: int) -> float:
+    """Return how many reruns a step with so many sessions has on average.
+
+    A share of `local_fraction` of the sessions, drawn at random, are written `local_n` times again.
+    The objective "grpo" has no reruns.
+    """
+    if settings.objective == "grpo":
+        return 0.0
+    return session_count * settings.local_fraction * settings.local_n
 
 
 def _recorded_rate(lm: str) -> float | None:
@@ -253,7 +269,7 @@ def _gpu_memory(
 ) -> tuple[DeviceUse, ...]:
     """Return the memory that a training and its servers take on each GPU.
 
-    Nothing is known of a model whose shape is not known.
+    The result is empty if the shape of the model is unknown.
     """
     shape = _trained_shape(config.models.task.name)
     if shape is None:
@@ -261,30 +277,36 @@ def _gpu_memory(
 
     trainer = Reinforcement.parse(training.trainer_settings)
     uses_vllm = bool(trainer.trl.get("use_vllm"))
-    # As TRL has it where nothing is said.
-    is_colocated = uses_vllm and trainer.trl.get("vllm_mode", "colocate") == "colocate"
-    colocated_share = 0.0
-    if is_colocated:
-        colocated_share = float(trainer.trl.get("vllm_gpu_memory_utilization", COLOCATED_SHARE))
-
+    colocated_share = _colocated_share(trainer)
     training_memory = TrainingMemory(
         shape,
         gpus=training.train_gpus or started_processes(),
         sharded=bool(trainer.trl.get("fsdp")),
         rows=trainer.micro_batch_size,
-        tokens=_longest_row(training, sizes),
+        tokens=_estimate_longest_sequence(training, sizes),
         lora=training.lora,
         has_reference=trainer.beta > 0,
         is_checkpointed=trainer.gradient_checkpointing,
-        colocated=colocated_share,
+        colocated=colocated_share or 0.0,
         capacity=training.gpu_memory,
     )
     devices = [training_memory.use()]
-    if uses_vllm and not is_colocated:
+    if uses_vllm and colocated_share is None:
         devices.append(_sampling_server(training, shape))
     if training.answer_lm and training.reader_gpus:
         devices.append(_answering_server(training.answer_lm, training.reader_gpus, training))
     return tuple(devices)
+
+
+def _colocated_share(trainer: Reinforcement) -> float | None:
+    """Return the share of each training GPU that vLLM samples on.
+
+    None if vLLM is not used, or has GPUs of its own. What the settings leave out is as in TRL.
+    """
+    arguments = trainer.trl
+    if not arguments.get("use_vllm") or arguments.get("vllm_mode", "colocate") != "colocate":
+        return None
+    return float(arguments.get("vllm_gpu_memory_utilization", COLOCATED_SHARE))
 
 
 def _trained_shape(lm: str) -> ModelShape | None:
@@ -294,15 +316,16 @@ def _trained_shape(lm: str) -> ModelShape | None:
     return model_shape(lm.removeprefix(LOCAL))
 
 
-def _longest_row(training: TrainingConfig, sizes: ProgramSizes) -> int:
-    """Return the tokens of a long prompt with its completion.
+def _estimate_longest_sequence(training: TrainingConfig, sizes: ProgramSizes) -> int:
+    """Return an estimate of the tokens of the longest prompt with its completion.
 
-    That is twice a mean call that writes, and as many tokens as a completion may have.
+    The prompt is taken for twice as long as a mean call that writes, because prompts differ. The
+    completion may have `answer_tokens`.
     """
-    mean_tokens = 0.0
+    mean_tokens_per_call = 0.0
     if sizes.writing.calls:
-        mean_tokens = sizes.writing.tokens / sizes.writing.calls
-    return int(2 * mean_tokens) + training.answer_tokens
+        mean_tokens_per_call = sizes.writing.tokens / sizes.writing.calls
+    return int(2 * mean_tokens_per_call) + training.answer_tokens
 
 
 def _sampling_server(training: TrainingConfig, shape: ModelShape) -> DeviceUse:

@@ -232,7 +232,8 @@ def _settle_unfinished(
 ) -> None:
     """Count what workers that ended early have spent, by their last entries in the ledger.
 
-    If the ledger does not say it, the part of the worker stays reserved: it may be spent.
+    The rest of the part of the budget that such a worker held goes back to the run. If the ledger
+    cannot be read, the whole part stays reserved, because it may be spent.
 
     Args:
         ledger: Has the entries.
@@ -246,13 +247,17 @@ def _settle_unfinished(
         except EndpointError:
             continue
         if entry is None:
+            # A worker makes an entry before its first call, so this one has spent nothing.
             reservations.settle(worker, Usage())
             continue
 
+        # The budget is charged with the most that the worker can have spent, and the meter counts
+        # the calls that it is known to have made.
         reservations.settle(worker, entry.reserved_usage)
         unreported = entry.metered_usage - usages[worker]
         if unreported.calls.total() > 0:
-            # The answers of these calls are counted when their questions are asked again.
+            # The questions of these calls are asked again when the run is resumed. Their answers
+            # and faults are counted then.
             meter.include(replace(unreported, cached=0, answers=Counter(), faults=Counter()))
 
 
@@ -347,8 +352,12 @@ def _make_guard(shard: Shard, meter: Meter) -> BudgetGuard:
     if ledger is None:
         return BudgetGuard(shard.limits, shard.in_flight)
 
-    def record(number: int, largest_usage: Usage) -> None:
-        entry = LedgerEntry(number, largest_usage, meter.read())
+    def record_call(call_number: int, largest_usage: Usage) -> None:
+        """Enter in the ledger, before a call, what the worker has spent at most with that call.
+
+        If the ledger cannot be reached, the worker is stopped and the call is not made.
+        """
+        entry = LedgerEntry(call_number, largest_usage, meter.read())
         try:
             ledger.record(shard.worker, entry)
         except EndpointError as error:
@@ -356,5 +365,5 @@ def _make_guard(shard: Shard, meter: Meter) -> BudgetGuard:
             guard.stop(error)
             raise
 
-    guard = RecordingGuard(shard.limits, shard.in_flight, record)
+    guard = RecordingGuard(shard.limits, shard.in_flight, record_call)
     return guard

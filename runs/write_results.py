@@ -70,25 +70,30 @@ def collect_write_results(
         written = _written_memories(program, history)
         new_memories = [memory for memory in written.memories if id(memory) not in counted]
         counted.update(id(memory) for memory in new_memories)
-        results[history] = _write_result(program, history, written, new_memories)
+        results[history] = _make_write_result(program, history, written, new_memories)
     return results
 
 
 def _written_memories(program: MemoryProgram, history: History) -> _WrittenMemories:
-    """Return the memories of a history; none if its writer calls no model, or fails."""
+    """Return every memory that was written on the way to the end of a history.
+
+    There are none if the writer calls no model, or if writing fails.
+    """
     if not program.method.writer.calls_model:
         return _WrittenMemories()
 
-    # An error has failed all questions about the history, and is counted with them.
     try:
-        return _WrittenMemories(program.remember(history).ancestors())
+        last_memory = program.remember(history)
     except ExternalError as error:
         return _WrittenMemories(wasted_usage=error.usage)
     except (Exception, SystemExit):
+        # SystemExit too: code of the user's may call `exit`. The same error has failed all
+        # questions about the history, and is counted as their failure.
         return _WrittenMemories()
+    return _WrittenMemories(last_memory.ancestors())
 
 
-def _write_result(
+def _make_write_result(
     program: MemoryProgram,
     history: History,
     written: _WrittenMemories,
@@ -108,6 +113,8 @@ def _write_result(
         failures.extend(_located_failures(history, memory))
         usage += memory.usage
 
+    # The last memory holds all that was written. That of an external system, whose searches are not
+    # free, is outside this process: its words cannot be counted.
     words: int | None = None
     operations: dict[str, int] = {}
     if written.memories and program.method.reader.is_search_free:
@@ -115,6 +122,7 @@ def _write_result(
         words = count_memory_words(last_memory)
         operations = dict(last_memory.operations)
 
+    # A user's own store is given every session of the history.
     writes_stores = bool(written.memories) and program.method.writes_stores
     store_writes = len(history) if writes_stores else 0
     return WriteResult(tuple(failures), usage, words, operations, store_writes)

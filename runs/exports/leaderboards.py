@@ -222,14 +222,23 @@ def _amb_results(
 
 
 def _amb_split(benchmark: Benchmark, options: Mapping[str, Any]) -> str:
-    """Return the part of the benchmark as amb names it, e.g. by the length of its histories."""
+    """Return the name of the benchmark's part in agent-memory-benchmark (amb), e.g. "128k".
+
+    A part is one of the files or sizes that a benchmark was released in.
+    """
     source = benchmark.source
     if source.sample:
+        # The bundled sample is no released part.
         return "sample"
+    # An option that chose the part names it: `length` of PersonaMem, or `size` of BEAM.
     if options.get("length"):
         return options["length"]
-    file_name = re.sub("^(longmemeval|questions)_|_cleaned$", "", Path(source.path).stem)
-    return options.get("size", file_name).lower()
+    if "size" in options:
+        return options["size"].lower()
+
+    # Otherwise the file names it: "s" of "longmemeval_s_cleaned", "32k" of "questions_32k".
+    file_name = Path(source.path).stem
+    return re.sub("^(longmemeval|questions)_|_cleaned$", "", file_name).lower()
 
 
 def _amb_model(name: Any) -> str | None:
@@ -283,8 +292,13 @@ def _amb_result(
 def _omnimemeval_files(
     run: FinishedRun, benchmark: Benchmark, questions: Sequence[_AnsweredQuestion], path: Path
 ) -> dict[Path, Any]:
-    """Return the contents of omnimemeval's files: the answers, and the verdicts of a judge."""
+    """Return the contents of omnimemeval's files by their paths.
+
+    One file has the answers. Where a judge said right or wrong, a second one has its verdicts too.
+    """
     files: dict[Path, Any] = {path: _omnimemeval_results(benchmark, questions, judged=False)}
+    # A verdict in a judged file is right or wrong, and a question that failed has none. BEAM's
+    # judge grades the items of a rubric instead.
     has_verdicts = run.evaluation.judge and _has_binary_scores(questions)
     if has_verdicts and benchmark.name != "beam":
         judged_path = path.with_name(f"{path.stem.removesuffix('_responses')}_judged.json")

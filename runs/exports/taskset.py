@@ -121,7 +121,6 @@ def make(path: Path) -> ExportClasses:
             super().__init__(config)
             self.environment = open_environment()
 
-        # The framework passes these arguments, as `vf.Harness.launch` has them.
         async def launch(
             self,
             ctx: vf.ModelContext,
@@ -132,6 +131,11 @@ def make(path: Path) -> ExportClasses:
             mcp_urls: dict[str, str],
             data: vf.TaskData,
         ) -> vf.ProgramResult:
+            """Let the model that is trained write the memory of one history.
+
+            `verifiers` passes these arguments to every harness. It takes the result for that of a
+            process: exit code 0, or 1 with an error message.
+            """
             lm = _sampling_lm(self.environment, ctx.model, endpoint, secret)
             history_id = data.model_dump()["history"]
             try:

@@ -364,7 +364,10 @@ def _category_scores(
 ) -> CategoryScores:
     """Return the scores of a category and the differences to the first phase."""
     first = rows_by_phase[0]
-    compared = rows_by_phase[1:] or rows_by_phase
+    compared = rows_by_phase[1:]
+    if not compared:
+        # `CategoryScores` has at least one difference. A single phase is compared with itself.
+        compared = rows_by_phase
     in_headline = all(row.in_headline for rows in rows_by_phase for row in rows)
     return CategoryScores(
         key=key,

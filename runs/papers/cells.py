@@ -133,7 +133,7 @@ class VariantResult:
         if not values:
             return Cell(value=None, digits=column.digits, printed=printed)
 
-        resampling = self._resample(column)
+        resampling = self._bootstrap_column(column)
         return Cell(
             value=sum(values) / len(values),
             digits=column.digits,
@@ -179,14 +179,17 @@ class VariantResult:
             question: sum(values) / len(values) for question, values in values_by_question.items()
         }
 
-    def _resample(self, column: Column) -> _Resampling:
-        """Return the interval of a column, and the number of questions behind it."""
+    def _bootstrap_column(self, column: Column) -> _Resampling:
+        """Return the bootstrap interval of a column, and the number of questions behind it."""
         rows = self.evaluation.rows
         if column.of == "metric":
-            return self._resample_metric(column.key)
+            # A metric of all answers together is no mean: each draw computes it anew.
+            return self._bootstrap_metric(column.key)
         if column.of not in _MEANS_OVER_QUESTIONS:
+            # What is measured for a whole run, e.g. its minutes, has no values to resample.
             return _Resampling(n=len(rows))
 
+        # All seeds ask the same questions, so those of the first seed are counted.
         n = sum(_value_of_question(column, row) is not None for row in rows)
         means = self._means_by_question(column)
         groups = [self._groups_by_question[question] for question in means]
@@ -195,8 +198,8 @@ class VariantResult:
             return _Resampling(n)
         return _Resampling(n, CellInterval(interval.low, interval.high), interval.unit)
 
-    def _resample_metric(self, name: str) -> _Resampling:
-        """Return the interval of a metric of all answers together.
+    def _bootstrap_metric(self, name: str) -> _Resampling:
+        """Return the bootstrap interval of a metric of all answers together.
 
         There is none if half of the draws or more lack the metric.
         """
@@ -210,19 +213,24 @@ class VariantResult:
 
     @cached_property
     def _metric_draws(self) -> _MetricDraws:
-        """The draws that all metrics of all answers together share."""
+        """The metrics of each bootstrap sample: of users or questions, drawn with replacement.
+
+        Whole users (or conversations) are drawn if there are enough of them. One set of samples
+        serves all metrics. There are none where no metric is computed, or too little is asked.
+        """
         groups = {row.group for row in self.evaluation.rows}
         unit: Unit = "group" if len(groups) >= MIN_GROUPS else "question"
         if self.aggregate is None or len(self.evaluation.rows) < 2:
             return _MetricDraws(unit, [])
 
         rows_of_seeds = [_rows_by_unit(evaluation, unit) for evaluation in self.evaluations]
-        names = sorted(rows_of_seeds[0])
+        # The names of the users, or the ids of the questions.
+        unit_names = sorted(rows_of_seeds[0])
         rng = np.random.default_rng(0)
         metrics: list[dict[str, float]] = []
         for _ in range(DRAWS):
-            positions = rng.integers(len(names), size=len(names))
-            drawn_names = [names[position] for position in positions]
+            positions = rng.integers(len(unit_names), size=len(unit_names))
+            drawn_names = [unit_names[position] for position in positions]
             metrics.append(_mean_metrics(self.aggregate, rows_of_seeds, drawn_names))
         return _MetricDraws(unit, metrics)
 

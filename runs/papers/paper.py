@@ -31,7 +31,7 @@ A paper is a JSON file of this folder, such as this one, which is shortened:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Literal
 
@@ -373,13 +373,9 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
     def printed_cells(
         self, section: Section, label: str, column: Column
     ) -> tuple[PrintedCell, ...]:
-        """Return the printed cells that stand beside one of ours, in the order of the tables.
+        """Return the paper's printed cells for one of ours, in the order of the tables.
 
-        Beside shares the cells are in points, from 0 to 100, also where they are printed from 0 to
-        1. Where a table names itself, the name is written behind the cell, e.g. "72.3 (Table 1)".
-
-        Tables that name a layer are sources of the same number that disagree. Only the first one
-        that has a cell is taken, and its layer is written behind the cell, e.g. "49.7 (figure)".
+        Where a table has a name, it is written behind the cell, e.g. "72.3 (Table 1)".
 
         Args:
             section: The section.
@@ -389,20 +385,19 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         row_names = self._printed_row_names(section, label)
         column_names = self._printed_column_names(label, column)
         cells: list[PrintedCell] = []
-        has_layer = False
+        has_cell_of_layer = False
         for table in self.tables(section):
-            if table.layer and has_layer:
-                continue
+            # Our shares are shown in points, from 0 to 100. The paper may print them from 0 to 1.
             shown_table = table.in_points(column_names) if column.is_share else table
             table_cells = shown_table.cells(row_names, column_names)
-            if table.layer and table_cells:
-                has_layer = True
 
-            table_name = table.layer or table.table
-            if table_name:
-                cells.extend(f"{cell} ({table_name})" for cell in table_cells)
-            else:
-                cells.extend(table_cells)
+            if table.layer and table_cells:
+                # Layers are sources that disagree on the same number. The first one that has the
+                # number is shown.
+                if has_cell_of_layer:
+                    continue
+                has_cell_of_layer = True
+            cells.extend(_cells_with_source(table_cells, table.layer or table.table))
         return tuple(cells)
 
     def _printed_row_names(self, section: Section, label: str) -> tuple[str, ...]:
@@ -418,6 +413,13 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         if variant is None or not variant.columns:
             return column.printed
         return tuple(name for name in column.printed if name in variant.columns)
+
+
+def _cells_with_source(cells: Iterable[PrintedCell], source: str) -> Iterable[PrintedCell]:
+    """Return printed cells with their source, if any, behind them, e.g. "49.7 (figure)"."""
+    if not source:
+        return cells
+    return [f"{cell} ({source})" for cell in cells]
 
 
 def _has_name(section: Section, name: str) -> bool:

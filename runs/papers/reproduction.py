@@ -49,7 +49,7 @@ from ..run import Parent, Run
 from ..scoring import Progress
 from ..statistics import Difference
 from ..tracking.tracker import Tracker
-from ..train import check_processes, reward_reader, run_train
+from ..train import check_processes, reward_answer_model, run_train
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, Paper, PaperOnlyRow, PrintedCell, Section, Tuning
 from .sections import (
@@ -305,28 +305,41 @@ def _check_before_paying(
 def _check_trainings(
     paper: Paper, resolved: ResolvedSection, choices: TrainingChoices, is_resumed: bool
 ) -> None:
-    """Refuse what a training would refuse: its number of processes, and the model for rewards."""
-    readers: list[RoleModel] = []
+    """Check the trainings of a section before it runs.
+
+    Raises:
+        UserError: The number of processes is not the planned one, or the model that answers the
+            questions of rewards could not be asked.
+        EndpointError: That model cannot be reached.
+    """
+    # Trainings may share the model, which is checked once.
+    reward_models: list[RoleModel] = []
     for label in resolved.labels:
         tuning = paper.variants[label].tuned
+        # `LOGO` is the only optimizer that is run as a training.
         if tuning is None or tuning.optimizer != LOGO:
             continue
         training = choices.training_config(tuning, resolved.config.models.task.name)
         check_processes(training)
-        reader = reward_reader(resolved.config, training)
-        if reader not in readers:
-            readers.append(reader)
+        reward_model = reward_answer_model(resolved.config, training)
+        if reward_model not in reward_models:
+            reward_models.append(reward_model)
 
-    for reader in readers:
-        check_model("judge", reader, is_resumed=is_resumed)
+    for reward_model in reward_models:
+        check_model("judge", reward_model, is_resumed=is_resumed)
 
 
 def _run_settings(
     paper: Paper, resolved: ResolvedSections, config: RunConfig, selection: Selection
 ) -> dict[str, object]:
-    """Return what decides the whole run, as its folder keeps it: a resumed run has the same."""
+    """Return the settings of the whole run that must be equal when it is resumed.
+
+    The run's folder keeps them, and `--resume` compares.
+    """
     section_names = [section.section.name for section in resolved.sections]
-    settings = _decisive_settings("reproduce", paper.name, config, {"sections": section_names})
+    settings = _settings_that_must_match(
+        "reproduce", paper.name, config, {"sections": section_names}
+    )
     settings["seeds"] = [section.seeds for section in resolved.sections]
     if selection.trainings.decisive:
         settings["training"] = selection.trainings.decisive
@@ -335,10 +348,10 @@ def _run_settings(
     return settings
 
 
-def _decisive_settings(
+def _settings_that_must_match(
     command: str, program: str, config: RunConfig, further_settings: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return what decides a run or a part, as its folder keeps it."""
+    """Return the settings of a run, or of a part of one, that must be equal when it is resumed."""
     settings = {
         "command": command,
         "part_of": "reproduce",
@@ -465,7 +478,7 @@ class _Runner:
         """
         variant = self.paper.variants[label]
         program = variant.program
-        settings = _decisive_settings("evaluate", program, config, {"part": resolved.part})
+        settings = _settings_that_must_match("evaluate", program, config, {"part": resolved.part})
         if variant.tuned is not None:
             tuned_folder = self._tune(label, resolved)
             if tuned_folder is None:
@@ -515,7 +528,7 @@ class _Runner:
         if is_training and self.trainings.decisive:
             further_settings["training"] = self.trainings.decisive
         program = variant.program
-        settings = _decisive_settings(command, program, config, further_settings)
+        settings = _settings_that_must_match(command, program, config, further_settings)
 
         if tuning.start:
             start_folder = self._tune(tuning.start, resolved)
@@ -650,10 +663,11 @@ def _is_stopped(result: VariantResult) -> bool:
 
 
 def _heading(resolved: ResolvedSection, rows: Sequence[VariantResult]) -> str:
-    """Return what the numbers of a section rest on; "" without any."""
+    """Return the benchmark and the models of a section, to head its table; "" without rows."""
     if not rows:
         return ""
-    # The program before " on " is only that of the first row.
+    # A description is e.g. "turn-rag on locomo, LM openai/gpt-4.1-mini". Its beginning names the
+    # program of the first row, and other rows have other programs.
     heading = describe_evaluation(rows[0].evaluation).partition(" on ")[2]
     if heading and resolved.section.needs == "answers":
         heading += f"; answers by {resolved.config.models.answer.name}"

@@ -59,6 +59,9 @@ class Selection:
         return replace(self, trainings=self.trainings.rewarded_by(config))
 
 
+_OWN_BENCHMARK = ""
+"""What `Tuning.on` is where a variant learns on the benchmark of its section."""
+
 WHOLE_PAPER = Selection()
 """All sections, on bundled samples, with the paper's own settings."""
 
@@ -80,17 +83,18 @@ class ResolvedSection:
     seeds: int
     """Repetitions."""
     learning_configs: Mapping[str, RunConfig]
-    """What variants learn on, by the benchmark that `Tuning.on` names.
+    """What variants learn on, by the benchmark that `Tuning.on` names, or `_OWN_BENCHMARK`.
 
     None of them has a judge: its verdict is no reward.
     """
 
     def learning_config(self, variant: Variant) -> RunConfig:
-        """Return what a variant learns on, with its settings.
+        """Return the configuration in which a variant is compiled or trained.
 
-        It is equal in all sections that learn alike, so that they share a training.
+        It has the settings of the variant. The judge and the answering model of the section are
+        left out, so sections that differ only in these have equal ones, and share a training.
         """
-        benchmark = variant.tuned.on if variant.tuned else ""
+        benchmark = variant.tuned.on if variant.tuned else _OWN_BENCHMARK
         config = self.learning_configs[benchmark]
         config = _with_benchmark_options(config, variant.options)
         return config.with_options(set=variant.program_settings)
@@ -175,6 +179,8 @@ def _choose_models(paper: Paper, section: Section, config: RunConfig, notes: _No
     """Return the configuration with the models that a section is run with."""
     if is_offline(config.models.task.name):
         config = config.with_options(**section.offline)
+    # In a paper with sections that another model answers, `--answer-lm` is for these alone. The
+    # other sections are answered by the model that writes.
     if paper.has_other_reader and section.needs != "answers" and config.models.answer.name:
         config = config.with_options(answer_lm=None)
         notes.add(
@@ -269,7 +275,7 @@ def _resolve_section(
     config: RunConfig,
     selection: Selection,
 ) -> ResolvedSection:
-    """Return a section with what its variants are asked and what they learn on.
+    """Return a section with the configurations that its variants are evaluated and tuned in.
 
     Args:
         paper: The paper.
@@ -278,10 +284,13 @@ def _resolve_section(
         config: With the models of the section.
         selection: Names the data files and the repetitions.
     """
+    # Learning asks no judge. A training has a setting for the model that answers for rewards.
     unjudged = config.with_options(
         judge_lm=None, judge_api_base=None, answer_lm=None, answer_api_base=None
     )
-    learning_configs = {"": _section_config(paper, section, unjudged, selection.files)}
+    learning_configs = {
+        _OWN_BENCHMARK: _section_config(paper, section, unjudged, selection.files),
+    }
     for benchmark in sorted(_other_learning_benchmarks(paper, labels)):
         other_section = section.model_copy(update={"benchmark": benchmark, "options": {}})
         learning_configs[benchmark] = _section_config(
@@ -413,17 +422,20 @@ def _check_files(
 def _check_training_choices(
     paper: Paper, resolved: ResolvedSection, choices: TrainingChoices, notes: _Notes
 ) -> None:
-    """Check the chosen settings of trainings, and note the variants that have others of their own.
+    """Check the user's settings of trainings, and note where the paper's settings come first.
 
     Raises:
         UserError: A chosen setting is unknown, or does not fit a variant.
     """
     for label in resolved.labels:
         tuning = paper.variants[label].tuned
+        # `LOGO` is the only optimizer that is run as a training.
         if tuning is None or tuning.optimizer != LOGO:
             continue
+
+        # This raises the error of a setting that does not fit.
         choices.training_config(tuning, resolved.config.models.task.name)
-        for name in choices.overruled_by(tuning):
+        for name in choices.names_fixed_by(tuning):
             value = tuning.settings[name]
             notes.add(
                 f"{label} is trained with its own {name} = {value}: that is what the row is about"
@@ -505,7 +517,7 @@ class _Planner:
         self.paper = paper
         self.choices = choices
         self.notes = notes
-        self._counted_runs: set[str] = set()
+        self._planned_runs: set[str] = set()
 
     def plan_section(self, resolved: ResolvedSection) -> Plan:
         """Return the plan of a section, without what was planned before."""
@@ -527,34 +539,38 @@ class _Planner:
     def _plan_repetition(
         self, label: str, resolved: ResolvedSection, config: RunConfig
     ) -> list[Plan]:
-        """Return the plans of an evaluation, and of the tuning before it, that are still new."""
+        """Return the plans of an evaluation and of the tuning before it.
+
+        A run that an earlier repetition, variant or section has planned already is left out.
+        """
         variant = self.paper.variants[label]
         inputs = RunInputs(config)
-        parts = [resume_key(inputs), variant.program, variant.tuned, resolved.part]
-        if not self._add_run(parts):
+        run_key = [resume_key(inputs), variant.program, variant.tuned, resolved.part]
+        if not self._add_run_key(run_key):
             return []
         plans = [plan_evaluate(variant.program, inputs, resolved.part)]
 
         # All repetitions evaluate the program that the first one tuned.
         if variant.tuned is not None and config.execution.repeat == 0:
             learning_config = resolved.learning_config(variant)
-            # The configuration names the benchmark that is learned on.
-            tuning = variant.tuned.model_copy(update={"on": ""})
+            # The configuration names the benchmark. Without `on` too, a tuning has the same key
+            # whether its benchmark is that of the section or another one.
+            tuning = variant.tuned.model_copy(update={"on": _OWN_BENCHMARK})
             learning_key = resume_key(RunInputs(learning_config))
-            if self._add_run([learning_key, variant.program, tuning]):
+            if self._add_run_key([learning_key, variant.program, tuning]):
                 plans.extend(self._plan_tuning(label, learning_config))
         return plans
 
-    def _add_run(self, parts: Sequence[object]) -> bool:
-        """Count a run; return False if it was counted before.
+    def _add_run_key(self, run_key: Sequence[object]) -> bool:
+        """Remember that a run is planned; return False if it was planned before.
 
         Args:
-            parts: What decides its result.
+            run_key: What decides the result of the run.
         """
-        key = json.dumps(parts, default=str)
-        if key in self._counted_runs:
+        key = json.dumps(run_key, default=str)
+        if key in self._planned_runs:
             return False
-        self._counted_runs.add(key)
+        self._planned_runs.add(key)
         return True
 
     def _plan_tuning(self, label: str, config: RunConfig) -> list[Plan]:

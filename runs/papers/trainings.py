@@ -50,7 +50,7 @@ class TrainingChoices:
         """
         return TrainingConfig.for_model(lm).changed({**self.settings, **tuning.settings})
 
-    def overruled_by(self, tuning: Tuning) -> list[str]:
+    def names_fixed_by(self, tuning: Tuning) -> list[str]:
         """Return the names of the choices that a variant has other values for, sorted."""
         names: list[str] = []
         for name, value in self.settings.items():

@@ -222,20 +222,24 @@ class _RowTrace:
         for call in self._details.calls:
             self._add_call(call, step_spans)
 
-    def _add_call(self, call: LMCall, step_spans: _StepSpans) -> None:
-        is_judge = self._times.answered is not None and call.at >= self._answered_at
-        is_of_recall = self._times.recalled is not None and call.at < self._recalled_at
-        if is_judge:
-            parent = step_spans.score
-        elif is_of_recall:
-            parent = step_spans.recall
-        else:
-            parent = step_spans.answer
+    def _is_judge_call(self, call: LMCall) -> bool:
+        """Tell whether a call began after the answer, when only judges are asked."""
+        return self._times.answered is not None and call.at >= self._answered_at
 
+    def _parent_of_call(self, call: LMCall, step_spans: _StepSpans) -> str:
+        """Return the id of the step in which a call began; the time of the call tells which."""
+        if self._is_judge_call(call):
+            return step_spans.score
+        if self._times.recalled is not None and call.at < self._recalled_at:
+            return step_spans.recall
+        return step_spans.answer
+
+    def _add_call(self, call: LMCall, step_spans: _StepSpans) -> None:
+        """Add the span of a language-model call below the step that made it."""
         attributes: dict[str, Any] = {"outcome": call.outcome}
         # A judge has no "model": MLflow would look up the price of that name, which takes seconds
         # and is known already.
-        if not is_judge:
+        if not self._is_judge_call(call):
             attributes["model"] = self.evaluation.lm
         if call.input_tokens or call.output_tokens:
             attributes["mlflow.chat.tokenUsage"] = {
@@ -254,7 +258,7 @@ class _RowTrace:
                 end=call.at + call.seconds,
                 inputs={"messages": messages},
                 outputs={"choices": [reply]},
-                parent=parent,
+                parent=self._parent_of_call(call, step_spans),
                 error=call.error if call.outcome == "lost" else None,
                 attributes=attributes,
             )

@@ -17,7 +17,7 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.inputs import RunInputs
 from mempiler.runs.role_models import RoleModel, check_models, role_models
 from mempiler.runs.run import Run
-from mempiler.runs.train import check_reader, load_reader, reward_reader
+from mempiler.runs.train import check_reward_answer_model, load_reward_answer_model, reward_answer_model
 
 from ..run_inputs import run_config, with_options
 
@@ -134,8 +134,8 @@ def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: A
     folder = RunFolder(tmp_path)
     folder.write({"settings": {}})
     run = Run(inputs, Meter(), BudgetGuard(), folder)
-    check_reader(inputs, reward_reader(inputs.config, course))
-    reader = load_reader(run, course)
+    check_reward_answer_model(inputs, reward_answer_model(inputs.config, course))
+    reader = load_reward_answer_model(run, course)
     assert reader is not None
     reader("Where?")
     assert (run.meter.read().calls["judge"], reader.kwargs["temperature"]) == (1, 0.0)
