@@ -184,7 +184,14 @@ def make_inputs(
 
     config = RunConfig.from_options(benchmark=benchmark, **limits.as_dict(), **names, **values)
     inputs = RunInputs(config, user_benchmark, user_models)
-    return with_replayed_models(inputs, lambda name: options.get(name) is not None)
+    return with_replayed_models(inputs, lambda name: _is_set(options.get(name)))
+
+
+def _is_set(value: Any) -> bool:
+    """Return whether an option was set: None and empty settings are as good as left out."""
+    if isinstance(value, Mapping):
+        return bool(value)
+    return value is not None
 
 
 def _joined(categories: str | Sequence[str | int] | None) -> str | None:
