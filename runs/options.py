@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -35,8 +35,8 @@ class RunOptions(TypedDict, total=False):
     """In the place of examples: a benchmark by its name, or one from `mempiler.benchmark`."""
     data: str | Path | None
     """The benchmark's file; the bundled sample if left out."""
-    categories: str | Sequence[str | int] | None
-    """Categories of the benchmark to keep, e.g. "2,4"."""
+    categories: str | int | Sequence[str | int] | None
+    """Categories of the benchmark to keep, e.g. 2, [2, 4] or "2,4"."""
     benchmark_set: Mapping[str, Any]
     """Further options of the benchmark, e.g. {"length": "128k"}."""
 
@@ -194,13 +194,19 @@ def _is_set(value: Any) -> bool:
     return value is not None
 
 
-def _joined(categories: str | Sequence[str | int] | None) -> str | None:
-    """Return categories with commas between them; None for all."""
-    if not categories:
-        return None
-    if isinstance(categories, str):
-        return categories
-    return ",".join(str(category) for category in categories)
+def _joined(categories: str | int | Iterable[str | int] | None) -> str | None:
+    """Return categories with commas between them; None for all.
+
+    Raises:
+        UserError: They are neither one category nor several.
+    """
+    if categories is None or isinstance(categories, str):
+        return categories or None
+    if isinstance(categories, int):
+        return str(categories)
+    if not isinstance(categories, Iterable):
+        raise UserError(f"categories = {categories!r:.100}: give one, or a list such as [2, 4]")
+    return ",".join(str(category) for category in categories) or None
 
 
 def _refuse_unknown(options: Mapping[str, Any], arguments: Collection[str]) -> None:
