@@ -97,9 +97,9 @@ class RunOptions(TypedDict, total=False):
     lm_deadline: float
     """Seconds for a call, its retries included."""
 
-    resume: str | None
-    """A run to continue; only what is missing is paid for."""
-    replay: str | None
+    resume: str | Path | None
+    """A run to continue, by its name or folder; only what is missing is paid for."""
+    replay: str | Path | None
     """A run whose answers are taken in the place of any call."""
     traces: int | None
     """Questions whose traces MLflow gets; None for all."""
@@ -111,6 +111,8 @@ class RunOptions(TypedDict, total=False):
 
 _MAPPINGS = ("set", "lm_set", "benchmark_set")
 """Options that hold settings by name."""
+_PATHS = ("data", "resume", "replay")
+"""Options that may be a path."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
 _MODELS: Mapping[str, Role] = {
     "lm": "task",
@@ -175,8 +177,9 @@ def make_inputs(
             )
         values["metric"] = questions.metric
     values["categories"] = _joined(values.get("categories"))
-    if values.get("data") is not None:
-        values["data"] = str(values["data"])
+    for name in _PATHS:
+        if isinstance(values.get(name), Path):
+            values[name] = str(values[name])
     for name in _MAPPINGS:
         settings = values.get(name)
         if settings is None or isinstance(settings, Mapping):
