@@ -78,7 +78,7 @@ def _number_of_traces(value: Any) -> Any:
 
 def _number_in_text(value: Any) -> Any:
     """Turn a text of digits into a number: options of the command line are texts."""
-    if isinstance(value, str) and value.isascii() and value.lstrip("-").isdecimal():
+    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdecimal():
         return int(value)
     return value
 
