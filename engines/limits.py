@@ -281,7 +281,10 @@ class BudgetGuard(SharedByCopies):
         """Keep a part of each limit back during the block, for the scoring that comes after it."""
         phase_limits: dict[str, Any] = {}
         for name, limit in self.limits.as_dict().items():
-            phase_limits[name] = max(0, limit - _amount(reserved, name))
+            phase_limit = max(0, limit - _amount(reserved, name))
+            # What is reserved is an estimate, with fractions of calls and tokens.
+            is_count = name in ("max_calls", "max_tokens")
+            phase_limits[name] = int(phase_limit) if is_count else phase_limit
 
         self._phase_limits = Limits(**phase_limits)
         try:
