@@ -7,6 +7,7 @@ it is made.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -282,9 +283,11 @@ class BudgetGuard(SharedByCopies):
         phase_limits: dict[str, Any] = {}
         for name, limit in self.limits.as_dict().items():
             phase_limit = max(0, limit - _amount(reserved, name))
-            # What is reserved is an estimate, with fractions of calls and tokens.
-            is_count = name in ("max_calls", "max_tokens")
-            phase_limits[name] = int(phase_limit) if is_count else phase_limit
+            if name in ("max_calls", "max_tokens"):
+                # What is reserved is an estimate, with a fraction. Calls are refused from the next
+                # whole number on, as they would be from the fraction on.
+                phase_limit = math.ceil(phase_limit)
+            phase_limits[name] = phase_limit
 
         self._phase_limits = Limits(**phase_limits)
         try:
