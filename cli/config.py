@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UserError
+from ..runs.setting_pairs import with_underscores
 
 VARIABLES_OF_VERBS = ("store", "lm", "api_base", "embedder", "embedder_api_base", "reranker")
 """Options of verbs, e.g. `memories forget`, that have a variable.
@@ -47,6 +49,19 @@ class FileOption(click.Option):
         super().__init__(*names, **attributes)
         self.file_key = file_key
         self._check = check
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        """Return the value and its source. Hyphens in names of settings become underscores.
+
+        Names from a file stay as they are: some fields of requests have hyphens.
+        """
+        value, source = super().consume_value(ctx, opts)
+        is_written_here = source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        if self.multiple and is_written_here:
+            return [with_underscores(pair) for pair in value], source
+        return value, source
 
     def default_from_file(self, ctx: click.Context, value: Any) -> Any:
         """Return a value of a file in the form of the command line.

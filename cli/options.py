@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import UserError
-from ..runs.setting_pairs import parse_settings
+from ..runs.setting_pairs import parse_settings, with_underscores
 from ..validation import MAX_SECONDS
 from .config import CONFIG, FileOption
 from .printing import choose_json
@@ -247,7 +247,7 @@ def open_asked(
         account.waits = Waits(**waits)
 
     name = opened.model(chosen["lm"])
-    settings = parse_settings(chosen["lm_set"])
+    settings = parse_settings(with_underscores(pair) for pair in chosen["lm_set"])
     model = language_model(name, api_base=chosen["api_base"], **settings, **model_config)
     return opened.program, name, model
 
