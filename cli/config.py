@@ -86,10 +86,24 @@ class FileOption(click.Option):
     def _pairs(self, value: Any) -> list[str]:
         """Return settings as NAME=VALUE, from a table, or from a list that has this form."""
         if isinstance(value, Mapping):
-            return [f"{name}={json.dumps(setting)}" for name, setting in value.items()]
+            return [_pair(name, setting) for name, setting in value.items()]
         if isinstance(value, list) and all(isinstance(pair, str) and "=" in pair for pair in value):
             return value
         raise UserError(f"{value!r} is neither a table nor a list of NAME=VALUE")
+
+
+def _pair(name: str, setting: Any) -> str:
+    """Return a setting of a file as NAME=VALUE.
+
+    Raises:
+        UserError: It is or holds a date or a time, which TOML has and settings do not.
+    """
+    try:
+        return f"{name}={json.dumps(setting)}"
+    except TypeError as error:
+        raise UserError(
+            f"{name} = {setting}: a date or time is no setting; put it in quotation marks"
+        ) from error
 
 
 def add_env_vars(command: click.Command, is_verb: bool = False) -> None:
