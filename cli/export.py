@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ..runs.setting_pairs import parse_settings, with_underscores
-from .options import ANSWERING, JSON, make_inputs, run_options
+from .options import JSON, make_inputs, run_options
 from .printing import print_result
 
 if TYPE_CHECKING:
     from ..runs.evaluate import Part
 
 _WITHOUT = (
-    *ANSWERING,
+    "answer_lm",
+    "answer_api_base",
     "prompt_lm",
     "prompt_api_base",
     "judge_lm",

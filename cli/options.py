@@ -57,9 +57,6 @@ WHOSE = click.option("--user", required=True, help="the user whose memory it is"
 TENANT = click.option("--tenant", default="default", help="keeps users of several customers apart")
 ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
 
-ANSWERING = ("answer_lm", "answer_api_base")
-"""Options of a run that are for evaluations alone."""
-
 
 def adds(*options: Decorator) -> Decorator:
     """Return a decorator that adds options in this order."""

@@ -377,6 +377,14 @@ SECTIONS: dict[str, type[Section] | type[Limits]] = {
 """The groups of settings, by their names in a file."""
 
 
+UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
+    "compile": ("answer_lm", "answer_api_base"),
+    "evaluate": (),
+    "train": ("answer_lm", "answer_api_base", "workers", "min_n", "replay"),
+}
+"""Options of a run that a command does not have, by the name of the command."""
+
+
 @dataclass(frozen=True)
 class ConfigField:
     """One setting of a `RunConfig`: where it stands, what it holds, and the option that sets it."""

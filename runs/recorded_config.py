@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from ..errors import UserError
 from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.logo_grpo.training_config import TrainingConfig
-from .config import CONFIG_FIELDS, RunConfig
+from .config import CONFIG_FIELDS, UNAVAILABLE_OPTIONS, RunConfig
 from .config_file import config_values, toml_text
 from .folder import RunFolder
 from .repeating import BENCHMARK_OPTIONS, FREE_ON_RESUME, RECORDED_NAMES
@@ -50,9 +50,23 @@ def recorded_toml(folder: RunFolder) -> str:
         raise UserError(f"{name}: rests on examples that were made in Python")
 
     config = _recorded_config(settings, record.get("parameters") or {})
-    values = {**config_values(config), **_COMMAND_VALUES[command](settings)}
+    values = config_values(config)
     words = shlex.join(["mempiler", command, str(settings["program"])])
-    return f"# {words} --config FILE\n{_ADDRESSES_ARE_LEFT_OUT}\n{toml_text(values)}"
+    comments = [f"# {words} --config FILE\n"]
+    for place in _unavailable_places(command):
+        if place in values:
+            del values[place]
+            comments.append(f"# {place} is left out: mempiler {command} has no option for it.\n")
+    comments.append(_ADDRESSES_ARE_LEFT_OUT)
+
+    values.update(_COMMAND_VALUES[command](settings))
+    return f"{''.join(comments)}\n{toml_text(values)}"
+
+
+def _unavailable_places(command: str) -> list[str]:
+    """Return the places in a file, e.g. "execution.min_n", that a command has no option for."""
+    fields_of_others = [CONFIG_FIELDS[name] for name in UNAVAILABLE_OPTIONS[command]]
+    return [f"{field.section}.{field.key}" for field in fields_of_others]
 
 
 def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunConfig:
