@@ -17,11 +17,15 @@ from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.logo_grpo.training_config import TrainingConfig
 from .config import CONFIG_FIELDS, UNAVAILABLE_OPTIONS, RunConfig
 from .config_file import config_values, toml_text
+from .external import ANSWER_FILE_ENDINGS
 from .folder import RunFolder
 from .repeating import BENCHMARK_OPTIONS, FREE_ON_RESUME, RECORDED_NAMES
 
 _ADDRESSES_ARE_LEFT_OUT = """\
 # A run keeps no address of a server. Give --api-base and the like again, or add api_base here.
+"""
+_FOLDER_IS_LEFT_OUT = """\
+# A run keeps no folder of a file of answers. Give the file's path, or run this in its folder.
 """
 _LIMIT_PREFIX = "limit."
 """What names of limits begin with among the parameters of a run."""
@@ -53,6 +57,8 @@ def recorded_toml(folder: RunFolder) -> str:
     values = config_values(config)
     words = shlex.join(["mempiler", command, str(settings["program"])])
     comments = [f"# {words} --config FILE\n"]
+    if settings["program"].endswith(ANSWER_FILE_ENDINGS):
+        comments.append(_FOLDER_IS_LEFT_OUT)
     for place in _unavailable_places(command):
         if place in values:
             del values[place]
