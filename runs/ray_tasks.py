@@ -63,7 +63,8 @@ def run_in_processes(
     except ray.exceptions.RayError:
         raise
     except Exception as error:
-        # Objects of a user raise anything while they are pickled. Ray's own message quotes the whole input.
+        # A user's object may raise anything while it is pickled. Ray's own message quotes the
+        # whole input.
         reason = one_line(error.__cause__ or error, 100)
         raise UserError(
             f"--workers: a model or metric of your own cannot be sent to another process ({reason})"

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from ..errors import UserError
-from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.logo_grpo.training_config import TrainingConfig
 from .config import CONFIG_FIELDS, UNAVAILABLE_OPTIONS, RunConfig
 from .config_file import config_values, toml_text
@@ -50,14 +49,18 @@ def recorded_toml(folder: RunFolder) -> str:
         raise UserError(
             f"{name}: only a whole compile, evaluate or train has a file that repeats it"
         )
-    if "questions" in settings:
-        raise UserError(f"{name}: rests on examples that were made in Python")
+    python_objects = record.get("python_objects")
+    if python_objects:
+        raise UserError(
+            f"{name}: rests on objects that were made in Python ({', '.join(python_objects)});"
+            " repeat it there"
+        )
 
     config = _recorded_config(settings, record.get("parameters") or {})
     values = config_values(config)
-    words = shlex.join(["mempiler", command, str(settings["program"])])
-    comments = [f"# {words} --config FILE\n"]
-    if settings["program"].endswith(ANSWER_FILE_ENDINGS):
+    program = str(settings["program"])
+    comments = [f"# {shlex.join(['mempiler', command, program])} --config FILE\n"]
+    if program.endswith(ANSWER_FILE_ENDINGS):
         comments.append(_FOLDER_IS_LEFT_OUT)
     for place in _unavailable_places(command):
         if place in values:
@@ -109,16 +112,9 @@ def _evaluation_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compile_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the file says of the optimizer of a compile.
-
-    Raises:
-        UserError: The optimizer is a function of the caller's.
-    """
-    optimizer = settings["optimizer"]
-    if optimizer not in OPTIMIZERS:
-        raise UserError(f"optimizer {optimizer!r} was made in Python")
+    """Return what the file says of the optimizer of a compile."""
     return {
-        "optimizer.name": optimizer,
+        "optimizer.name": settings["optimizer"],
         "optimizer.stage": settings["stage"],
         "optimizer.settings": settings["settings"],
     }
