@@ -97,7 +97,9 @@ def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any])
 
     benchmark_settings = dict(settings.get("options", {}))
     for name in ("metric", "categories"):
-        options[name] = benchmark_settings.pop(name, None)
+        # A list of categories can only be a setting of the benchmark.
+        if isinstance(benchmark_settings.get(name), str):
+            options[name] = benchmark_settings.pop(name)
     options["benchmark_set"] = benchmark_settings
 
     for name, limit in parameters.items():
