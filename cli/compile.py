@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runs.config import UNAVAILABLE_OPTIONS
 from ..runs.setting_pairs import parse_settings
 from .config import FileOption
-from .options import ANSWERING, JSON, PLAN, run_options, take_run_options
+from .options import JSON, PLAN, run_options, take_run_options
 from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("compile")
 @click.argument("program")
-@run_options(without=ANSWERING)
+@run_options(without=UNAVAILABLE_OPTIONS["compile"])
 @click.option(
     "--optimizer",
     cls=FileOption,

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UserError
+from ..runs.setting_pairs import with_underscores
 
 _SUBCOMMAND_OPTIONS_WITH_VARIABLE = (
     "store",
@@ -56,6 +58,19 @@ class FileOption(click.Option):
         self.file_key = file_key
         self._check = check
 
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        """Return the value and its source. Hyphens in names of settings become underscores.
+
+        Names from a file stay as they are: some fields of requests have hyphens.
+        """
+        value, source = super().consume_value(ctx, opts)
+        is_written_here = source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        if self.multiple and is_written_here:
+            return [with_underscores(pair) for pair in value], source
+        return value, source
+
     def default_from_file(self, ctx: click.Context, value: Any) -> Any:
         """Return a value of the file as click expects a default: as a user would type it.
 
@@ -88,10 +103,24 @@ class FileOption(click.Option):
     def _pairs(self, value: Any) -> list[str]:
         """Return settings as NAME=VALUE, from a table, or from a list that has this form."""
         if isinstance(value, Mapping):
-            return [f"{name}={json.dumps(setting)}" for name, setting in value.items()]
+            return [_pair(name, setting) for name, setting in value.items()]
         if isinstance(value, list) and all(isinstance(pair, str) and "=" in pair for pair in value):
             return value
         raise UserError(f"{value!r} is neither a table nor a list of NAME=VALUE")
+
+
+def _pair(name: str, setting: Any) -> str:
+    """Return a setting of a file as NAME=VALUE.
+
+    Raises:
+        UserError: It is or holds a date or a time, which TOML has and settings do not.
+    """
+    try:
+        return f"{name}={json.dumps(setting)}"
+    except TypeError as error:
+        raise UserError(
+            f"{name} = {setting}: a date or time is no setting; put it in quotation marks"
+        ) from error
 
 
 def add_env_vars(command: click.Command, is_subcommand: bool = False) -> None:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ..runs.setting_pairs import parse_settings
-from .options import ANSWERING, JSON, make_inputs, run_options
+from ..runs.setting_pairs import parse_settings, with_underscores
+from .options import JSON, make_inputs, run_options
 from .printing import print_result
 
 if TYPE_CHECKING:
     from ..runs.evaluate import Part
 
 _WITHOUT = (
-    *ANSWERING,
+    "answer_lm",
+    "answer_api_base",
     "prompt_lm",
     "prompt_api_base",
     "judge_lm",
@@ -68,7 +69,7 @@ def command(
     from ..runs.exports.environment import Export, write
     from ..runs.program_address import pin_address
 
-    reward = parse_settings(reward_set)
+    reward = parse_settings(with_underscores(pair) for pair in reward_set)
     inputs = make_inputs(values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pin_address(method)
     export = Export.of(method, inputs, reward=reward, part=part, sessions=sessions)

@@ -117,14 +117,16 @@ def _describe_systems() -> dict[str, str]:
 
 
 def _describe_settings() -> dict[str, str]:
-    """Return the options that the help of `compile` and `train` leaves out."""
+    """Return the options that the help of `compile`, `evaluate` and `train` leaves out."""
     from .compile import command as compile_command
+    from .evaluate import command as evaluate_command
     from .train import command as train_command
 
     descriptions: dict[str, str] = {}
-    for name, description in hidden_settings(train_command).items():
-        descriptions[name] = f"{description} (train)"
-    # An option of both commands is described as one of `compile`.
+    for command_name, other in (("train", train_command), ("evaluate", evaluate_command)):
+        for name, description in hidden_settings(other).items():
+            descriptions[name] = f"{description} ({command_name})"
+    # An option that `compile` has, too, is described as one of `compile`.
     return {**descriptions, **hidden_settings(compile_command)}
 
 

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import UserError
-from ..runs.setting_pairs import parse_settings
+from ..runs.setting_pairs import parse_settings, with_underscores
 from ..validation import MAX_SECONDS
 from .config import CONFIG, FileOption
 from .printing import choose_json
@@ -56,9 +56,6 @@ USER = click.option("--user", help="the user whose memory it is")
 WHOSE = click.option("--user", required=True, help="the user whose memory it is")
 TENANT = click.option("--tenant", default="default", help="keeps users of several customers apart")
 ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
-
-ANSWERING = ("answer_lm", "answer_api_base")
-"""Options of a run that are for evaluations alone."""
 
 
 def adds(*options: Decorator) -> Decorator:
@@ -243,7 +240,7 @@ def open_program_and_model(
     _set_waits_of_embedder(opened.program, model_config)
 
     name = opened.model(chosen["lm"])
-    settings = parse_settings(chosen["lm_set"])
+    settings = parse_settings(with_underscores(pair) for pair in chosen["lm_set"])
     model = language_model(name, api_base=chosen["api_base"], **settings, **model_config)
     return opened.program, name, model
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from ..runs.config import UNAVAILABLE_OPTIONS
 from ..runs.setting_pairs import parse_settings
 from .config import FileOption
-from .options import ANSWERING, JSON, PLAN, run_options, take_run_options, was_given
+from .options import JSON, PLAN, run_options, take_run_options, was_given
 from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
@@ -19,7 +20,7 @@ _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative, local"
 
 @click.command("train")
 @click.argument("program")
-@run_options(without=(*ANSWERING, "workers", "min_n", "replay"))
+@run_options(without=UNAVAILABLE_OPTIONS["train"])
 @click.option(
     "--optimizer",
     cls=FileOption,

@@ -7,6 +7,7 @@ it is made.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -281,7 +282,12 @@ class BudgetGuard(SharedByCopies):
         """Keep a part of each limit back during the block, for the scoring that comes after it."""
         phase_limits: dict[str, Any] = {}
         for name, limit in self.limits.as_dict().items():
-            phase_limits[name] = max(0, limit - _amount(reserved, name))
+            phase_limit = max(0, limit - _amount(reserved, name))
+            if name in ("max_calls", "max_tokens"):
+                # What is reserved is an estimate, with a fraction. Calls are refused from the next
+                # whole number on, as they would be from the fraction on.
+                phase_limit = math.ceil(phase_limit)
+            phase_limits[name] = phase_limit
 
         self._phase_limits = Limits(**phase_limits)
         try:

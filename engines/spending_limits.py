@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..errors import UserError
 from ..validation import check_number
 
 _LARGEST_LIMIT = 1e18
 """A larger limit is a slip."""
+_COUNTS = ("max_calls", "max_tokens")
+"""Limits that are whole numbers."""
 
 
 def _limit(description: str) -> Any:
@@ -21,7 +24,7 @@ class Limits:
     """What a run may spend at most; None is no limit.
 
     Raises:
-        UserError: A limit is no number, negative, infinite or NaN.
+        UserError: A limit is no number, negative, infinite or NaN, or half a call or token.
     """
 
     max_usd: float | None = _limit("stop at this cost in US dollars")
@@ -34,6 +37,10 @@ class Limits:
     def __post_init__(self) -> None:
         for limit_field in fields(self):
             check_number(limit_field.name, getattr(self, limit_field.name), maximum=_LARGEST_LIMIT)
+        for name in _COUNTS:
+            limit = getattr(self, name)
+            if limit is not None and limit != int(limit):
+                raise UserError(f"{name} = {limit}: give a whole number")
 
     def as_dict(self) -> dict[str, float]:
         """Return the limits that are set, by name."""

@@ -81,13 +81,30 @@ class CompileConfig:
         settings = self.settings or {}
         return {name: _recorded(value) for name, value in settings.items()}
 
+    @property
+    def has_python_objects(self) -> bool:
+        """Whether it is a user's function, or has Python objects among its settings."""
+        if self.make_teleprompter is not None:
+            return True
+        return any(_has_object(value) for value in (self.settings or {}).values())
+
 
 def _recorded(value: Any) -> Any:
+    """Return a setting with the name of its class for each Python object in it."""
+    if isinstance(value, Mapping):
+        return {name: _recorded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_recorded(item) for item in value]
-    if value is None or isinstance(value, str | int | float | Mapping):
-        return value
-    return type(value).__name__
+    return type(value).__name__ if _has_object(value) else value
+
+
+def _has_object(value: Any) -> bool:
+    """Return whether a setting is or holds a Python object that no file of settings can hold."""
+    if isinstance(value, Mapping):
+        return any(_has_object(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_object(item) for item in value)
+    return value is not None and not isinstance(value, str | int | float)
 
 
 def plan_job(

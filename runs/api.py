@@ -37,7 +37,7 @@ from .announce import announce
 from .comparison import Comparison, compare_evaluations
 from .compile import KeepOptions, run_compile
 from .compile_result import CompileResult
-from .config import RunConfig
+from .config import UNAVAILABLE_OPTIONS, RunConfig
 from .evaluate import Part, run_evaluate
 from .inputs import RunInputs
 from .options import Questions, RunOptions, make_inputs
@@ -98,6 +98,7 @@ def compile(  # noqa: A001 (the public name)
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
+    _refuse_unavailable("compile", options)
     questions = Questions(trainset, valset, testset, metric)
     inputs = make_inputs(options, questions, _argument_names(compile))
     compile_config = make_compilation(optimizer, optimizer_set, stage)
@@ -249,6 +250,8 @@ def plan(
     Raises:
         UserError: What the program takes cannot be known in advance.
     """
+    if optimizer is not None:
+        _refuse_unavailable("compile", options)
     questions = Questions(trainset, valset, testset, metric)
     inputs = make_inputs(options, questions, _argument_names(plan))
     if optimizer is None:
@@ -365,6 +368,17 @@ def make_training(
     if threads is not None:
         changes["threads"] = threads
     return TrainingConfig.for_model(config.models.task.name).changed(changes)
+
+
+def _refuse_unavailable(command: str, options: RunOptions) -> None:
+    """Refuse options that a command would ignore.
+
+    Raises:
+        UserError: One of them is set.
+    """
+    for name in UNAVAILABLE_OPTIONS[command]:
+        if options.get(name) is not None:
+            raise UserError(f"{name}: a {command} does not take it; leave it out")
 
 
 def _argument_names(function: Callable[..., object]) -> list[str]:

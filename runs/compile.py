@@ -47,7 +47,7 @@ from .pages.html import save_page
 from .pages.page import predictor_states, prompt_changes, run_page
 from .program_address import pin_address
 from .promotion import Promotion, decide_promotion, estimate_remaining_usage
-from .repeating import with_replayed_models
+from .repeating import python_objects, with_replayed_models
 from .results import Evaluation, difference, refuse_broken
 from .run import Parent, Run
 from .run_description import describe_data, parameters
@@ -130,7 +130,12 @@ def run_compile(
     }
     run = Run.start(inputs, "compile", name_in_tables(program), decisive_settings, meter, parent)
 
+    objects = python_objects(inputs, program)
+    if compile_config.has_python_objects:
+        objects.append("optimizer")
+
     with run.folder.recording():
+        run.record_python_objects(objects)
         benchmark = run.with_judges(benchmark)
         start = run.program(program, benchmark)
         with run.context(start):

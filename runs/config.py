@@ -78,7 +78,7 @@ def _number_of_traces(value: Any) -> Any:
 
 def _number_in_text(value: Any) -> Any:
     """Turn a text of digits into a number: options of the command line are texts."""
-    if isinstance(value, str) and value.isascii() and value.lstrip("-").isdecimal():
+    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdecimal():
         return int(value)
     return value
 
@@ -375,6 +375,14 @@ SECTIONS: dict[str, type[Section] | type[Limits]] = {
     "execution": ExecutionConfig,
 }
 """The groups of settings, by their names in a file."""
+
+
+UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
+    "compile": ("answer_lm", "answer_api_base"),
+    "evaluate": (),
+    "train": ("answer_lm", "answer_api_base", "workers", "min_n", "replay"),
+}
+"""Options of a run that a command does not have, by the name of the command."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from .pages.facts import Fact, setting_facts
 from .pages.html import save_page
 from .pages.page import PromptChange, predictor_states, prompt_changes, run_page
 from .program_address import pin_address
-from .repeating import command_line, with_replayed_models
+from .repeating import command_line, python_objects, with_replayed_models
 from .results import Evaluation
 from .rows import Row
 from .run import Parent, Run
@@ -75,6 +75,7 @@ def run_evaluate(
         parent: The larger run that it is a part of, if it is.
     """
     inputs = with_replayed_models(inputs)
+    objects = python_objects(inputs, target)
     if isinstance(target, str):
         target = pin_address(target)
     if isinstance(target, str) and target.endswith(ANSWER_FILE_ENDINGS):
@@ -88,6 +89,7 @@ def run_evaluate(
 
     run = Run.start(inputs, "evaluate", name, {"part": split}, meter, parent)
     with run.folder.recording():
+        run.record_python_objects(objects)
         program, benchmark = run.load_target(target)
         with closing(program.method):
             evaluator = Evaluator(run, benchmark, progress, target)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -35,8 +35,8 @@ class RunOptions(TypedDict, total=False):
     """In the place of examples: a benchmark by its name, or one from `mempiler.benchmark`."""
     data: str | Path | None
     """The benchmark's file; the bundled sample if left out."""
-    categories: str | Sequence[str | int] | None
-    """Categories of the benchmark to keep, e.g. "2,4"."""
+    categories: str | int | Sequence[str | int] | None
+    """Categories of the benchmark to keep, e.g. 2, [2, 4] or "2,4"."""
     benchmark_set: Mapping[str, Any]
     """Further options of the benchmark, e.g. {"length": "128k"}."""
 
@@ -97,9 +97,9 @@ class RunOptions(TypedDict, total=False):
     lm_deadline: float
     """Seconds for a call, its retries included."""
 
-    resume: str | None
-    """A run to continue; only what is missing is paid for."""
-    replay: str | None
+    resume: str | Path | None
+    """A run to continue, by its name or folder; only what is missing is paid for."""
+    replay: str | Path | None
     """A run whose answers are taken in the place of any call."""
     traces: int | None
     """Questions whose traces MLflow gets; None for all."""
@@ -111,6 +111,8 @@ class RunOptions(TypedDict, total=False):
 
 _MAPPINGS = ("set", "lm_set", "benchmark_set")
 """Options that hold settings by name."""
+_PATHS = ("data", "resume", "replay")
+"""Options that may be a path."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
 _MODELS: Mapping[str, Role] = {
     "lm": "task",
@@ -175,8 +177,9 @@ def make_inputs(
             )
         values["metric"] = questions.metric
     values["categories"] = _joined(values.get("categories"))
-    if values.get("data") is not None:
-        values["data"] = str(values["data"])
+    for name in _PATHS:
+        if isinstance(values.get(name), Path):
+            values[name] = str(values[name])
     for name in _MAPPINGS:
         settings = values.get(name)
         if settings is None or isinstance(settings, Mapping):
@@ -184,16 +187,29 @@ def make_inputs(
 
     config = RunConfig.from_options(benchmark=benchmark, **limits.as_dict(), **names, **values)
     inputs = RunInputs(config, user_benchmark, user_models)
-    return with_replayed_models(inputs, lambda name: options.get(name) is not None)
+    return with_replayed_models(inputs, lambda name: _is_set(options.get(name)))
 
 
-def _joined(categories: str | Sequence[str | int] | None) -> str | None:
-    """Return categories with commas between them; None for all."""
-    if not categories:
-        return None
-    if isinstance(categories, str):
-        return categories
-    return ",".join(str(category) for category in categories)
+def _is_set(value: Any) -> bool:
+    """Return whether an option was set: None and empty settings are as good as left out."""
+    if isinstance(value, Mapping):
+        return bool(value)
+    return value is not None
+
+
+def _joined(categories: str | int | Iterable[str | int] | None) -> str | None:
+    """Return categories with commas between them; None for all.
+
+    Raises:
+        UserError: They are neither one category nor several.
+    """
+    if categories is None or isinstance(categories, str):
+        return categories or None
+    if isinstance(categories, int):
+        return str(categories)
+    if not isinstance(categories, Iterable):
+        raise UserError(f"categories = {categories!r:.100}: give one, or a list such as [2, 4]")
+    return ",".join(str(category) for category in categories) or None
 
 
 def _refuse_unknown(options: Mapping[str, Any], arguments: Collection[str]) -> None:

@@ -60,8 +60,11 @@ def run_in_processes(
     task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, num_returns="streaming")(_run_task)
     try:
         numbers = {task.remote(function, value): n for n, value in enumerate(inputs)}
-    except TypeError as error:
-        # Ray's own message quotes the whole input.
+    except ray.exceptions.RayError:
+        raise
+    except Exception as error:
+        # A user's object may raise anything while it is pickled. Ray's own message quotes the
+        # whole input.
         reason = one_line(error.__cause__ or error, 100)
         raise UserError(
             f"--workers: a model or metric of your own cannot be sent to another process ({reason})"

@@ -13,15 +13,18 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from ..errors import UserError
-from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.logo_grpo.training_config import TrainingConfig
-from .config import CONFIG_FIELDS, RunConfig
+from .config import CONFIG_FIELDS, UNAVAILABLE_OPTIONS, RunConfig
 from .config_file import config_values, toml_text
+from .external import ANSWER_FILE_ENDINGS
 from .folder import RunFolder
 from .repeating import BENCHMARK_OPTIONS, FREE_ON_RESUME, RECORDED_NAMES
 
 _ADDRESSES_ARE_LEFT_OUT = """\
 # A run keeps no address of a server. Give --api-base and the like again, or add api_base here.
+"""
+_FOLDER_IS_LEFT_OUT = """\
+# A run keeps no folder of a file of answers. Give the file's path, or run this in its folder.
 """
 _LIMIT_PREFIX = "limit."
 """What names of limits begin with among the parameters of a run."""
@@ -46,13 +49,33 @@ def recorded_toml(folder: RunFolder) -> str:
         raise UserError(
             f"{name}: only a whole compile, evaluate or train has a file that repeats it"
         )
-    if "questions" in settings:
-        raise UserError(f"{name}: rests on examples that were made in Python")
+    python_objects = record.get("python_objects")
+    if python_objects:
+        raise UserError(
+            f"{name}: rests on objects that were made in Python ({', '.join(python_objects)});"
+            " repeat it there"
+        )
 
     config = _recorded_config(settings, record.get("parameters") or {})
-    values = {**config_values(config), **_COMMAND_VALUES[command](settings)}
-    words = shlex.join(["mempiler", command, str(settings["program"])])
-    return f"# {words} --config FILE\n{_ADDRESSES_ARE_LEFT_OUT}\n{toml_text(values)}"
+    values = config_values(config)
+    program = str(settings["program"])
+    comments = [f"# {shlex.join(['mempiler', command, program])} --config FILE\n"]
+    if program.endswith(ANSWER_FILE_ENDINGS):
+        comments.append(_FOLDER_IS_LEFT_OUT)
+    for place in _unavailable_places(command):
+        if place in values:
+            del values[place]
+            comments.append(f"# {place} is left out: mempiler {command} has no option for it.\n")
+    comments.append(_ADDRESSES_ARE_LEFT_OUT)
+
+    values.update(_COMMAND_VALUES[command](settings))
+    return f"{''.join(comments)}\n{toml_text(values)}"
+
+
+def _unavailable_places(command: str) -> list[str]:
+    """Return the places in a file, e.g. "execution.min_n", that a command has no option for."""
+    fields_of_others = [CONFIG_FIELDS[name] for name in UNAVAILABLE_OPTIONS[command]]
+    return [f"{field.section}.{field.key}" for field in fields_of_others]
 
 
 def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunConfig:
@@ -76,7 +99,9 @@ def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any])
     # The command line has options of their own for the metric and the categories.
     benchmark_settings = dict(settings.get("options", {}))
     for name in ("metric", "categories"):
-        options[name] = benchmark_settings.pop(name, None)
+        # A list of categories can only be a setting of the benchmark.
+        if isinstance(benchmark_settings.get(name), str):
+            options[name] = benchmark_settings.pop(name)
     options["benchmark_set"] = benchmark_settings
 
     for name, limit in parameters.items():
@@ -95,15 +120,9 @@ def _compile_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         recorded: What `run.json` has of the compile.
-
-    Raises:
-        UserError: The optimizer is a function of the caller's.
     """
-    optimizer = recorded["optimizer"]
-    if optimizer not in OPTIMIZERS:
-        raise UserError(f"optimizer {optimizer!r} was made in Python")
     return {
-        "optimizer.name": optimizer,
+        "optimizer.name": recorded["optimizer"],
         "optimizer.stage": recorded["stage"],
         "optimizer.settings": recorded["settings"],
     }

@@ -87,6 +87,22 @@ def resume_key(inputs: RunInputs) -> dict[str, Any]:
     return decisive
 
 
+def python_objects(inputs: RunInputs, program: object) -> list[str]:
+    """Return what of a run is an object of the caller's, which no file of settings can hold.
+
+    Returns:
+        Some of "program", "questions" and "models".
+    """
+    objects: list[str] = []
+    if not isinstance(program, str):
+        objects.append("program")
+    if inputs.user_benchmark is not None:
+        objects.append("questions")
+    if inputs.user_models:
+        objects.append("models")
+    return objects
+
+
 def _never_set(name: str) -> bool:
     """Return False: no option was set on purpose."""
     return False

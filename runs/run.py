@@ -19,7 +19,7 @@ stopped at any point goes on from there with `--resume`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -134,6 +134,15 @@ class Run:
         guard = BudgetGuard(config.limits, in_flight=max(IN_FLIGHT, config.execution.threads))
         replay = Replay(config.execution.replay, guard) if config.execution.replay else None
         return cls(inputs, meter, guard, folder, replay=replay)
+
+    def record_python_objects(self, objects: Sequence[str]) -> None:
+        """Write into `run.json` what was made in Python, beside what is there of earlier starts.
+
+        It is no part of the settings: a resumed run may name a model that was an object before.
+        """
+        if self.parent is None and objects:
+            before = self.folder.read().get("python_objects", [])
+            self.folder.update(python_objects=sorted({*before, *objects}))
 
     @contextmanager
     def tracked(self, command: str, name: str, parameters: dict[str, Any]) -> Iterator[Tracker]:

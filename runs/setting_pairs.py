@@ -1,4 +1,8 @@
-"""Settings as the command line takes them: NAME=VALUE."""
+"""Settings as the command line takes them: NAME=VALUE.
+
+On the command line a name may have hyphens for underscores, as options do (`with_underscores`). In
+a file it stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,15 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals:
             raise UserError(f"{pair!r} is not NAME=VALUE")
-        key = name.replace("-", "_")
         with_zero = re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", text)
         try:
-            settings[key] = decode_json(with_zero)
+            settings[name] = decode_json(with_zero)
         except ValueError:
-            settings[key] = text
+            settings[name] = text
     return settings
+
+
+def with_underscores(pair: str) -> str:
+    """Return NAME=VALUE with an underscore for each hyphen of the name."""
+    name, equals, text = pair.partition("=")
+    return f"{name.replace('-', '_')}{equals}{text}"

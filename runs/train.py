@@ -47,6 +47,7 @@ from .pages.facts import Fact, difference_line
 from .pages.html import HTML
 from .pages.page import open_page
 from .pages.text import page_table
+from .repeating import python_objects
 from .results import Evaluation, difference
 from .role_models import RoleModel, check_model, role_model
 from .run import Parent, Run
@@ -183,6 +184,7 @@ def run_train(
     decisive = _decisive_settings(training)
     run = Run.start(inputs, "train", name_in_tables(method), decisive, meter, parent)
     with run.folder.recording():
+        run.record_python_objects(python_objects(inputs, method))
         program = run.program(method, benchmark)
         folder = Path(out) if out else run.folder.program
         check_writable(folder)

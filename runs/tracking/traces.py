@@ -35,9 +35,6 @@ from .tracker import Tracker
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, Span, TraceInfo
 
-DEFAULT_MAX_TRACES = 20
-"""Questions whose traces are logged by default."""
-
 _PREVIEW_LENGTH = 900
 """Characters of the longest text in the table of traces."""
 _MAX_TAG_LENGTH = 200

@@ -10,6 +10,7 @@ from typing import Any
 import mempiler
 import pytest
 from mempiler.programs.catalog import build
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest, read_manifest
 
 EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml", "--plan", "--json")
@@ -50,6 +51,33 @@ def test_settings_are_a_table_or_a_list(cli: Any, here: Path) -> None:
     assert tokens[0] < tokens[1] == tokens[2]
 
 
+def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(cli: Any, here: Path) -> None:
+    (here / "table.toml").write_text(f"{FILE}[models.task.settings]\nmy-field = 1\n")
+    (here / "list.toml").write_text(f'{FILE}[models.task]\nsettings = ["my-field=1"]\n')
+    (here / "none.toml").write_text(FILE)
+    for words, name in (
+        (["table.toml"], "my-field"),
+        (["list.toml"], "my-field"),
+        (["none.toml", "--lm-set", "my-field=1"], "my_field"),
+    ):
+        err = cli("evaluate", "turn-rag", "--json", "--config", *words)[2]
+        assert f"--lm-set {name}: offline does not take it" in err
+
+
+def test_a_replay_of_a_run_with_settings_of_its_model_takes_them_over(cli: Any, here: Path) -> None:
+    (here / "run.toml").write_text(FILE)
+    words = ("evaluate", "turn-rag", "--config", "run.toml", "--json")
+    code, out, err = cli(*words, "--lm-set", "temperature=0")
+    assert code == 0, err
+    run = json.loads(out)["run_id"]
+    code, out, err = cli(*words, "--replay", run)
+    assert code == 0, err
+    settings = RunFolder.open(json.loads(out)["run_id"]).read()["settings"]
+    assert settings["lm_settings"] == {"temperature": 0}
+    code, out, err = cli(*words, "--replay", run, "--lm-set", "temperature=1")
+    assert (code, "ran with --lm-set {'temperature': 0}, not {'temperature': 1}" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -64,6 +92,9 @@ def test_settings_are_a_table_or_a_list(cli: Any, here: Path) -> None:
         ("[models.task]\nname = 3\n", "run.toml: line 2: models.task.name: lm = 3: input should be a valid string"),
         ("[execution.threads]\nk = 3\n", "run.toml: line 1: execution.threads: threads = {'k': 3}: "),
         ("[method]\nsettings = 3\n", "run.toml: line 2: method.settings: 3 is neither a table nor a list"),
+        ("[method.settings]\nsince = 2024-01-01\n", "run.toml: line 1: method.settings: since = 2024-01-01: a date or time"),
+        ("[method.settings]\nat = [{ since = 2024-01-01T10:00:00 }]\n", "run.toml: line 1: method.settings: at = "),
+        ("[limits]\nmax_calls = 2.5\n", "run.toml: line 2: limits.max_calls: max_calls = 2.5: give a whole number"),
         ('[evaluation]\nsplit = "tset"\n', "run.toml: line 2: evaluation.split: 'tset' is not one of"),
         ("seed = \n", "run.toml: cannot be read as TOML: Invalid value (at line 1"),
         ("\xff\xfe", "run.toml: cannot be read as UTF-8 text: it is UTF-16"),
@@ -107,6 +138,7 @@ def test_help_shows_what_is_often_used_and_the_list_the_rest(cli: Any) -> None:
     assert {"--max-usd", "--max-calls", "--max-tokens", "--max-minutes", "--min-n", "--force", "--resume"} <= set(shown)
     assert listed["threads"] == "questions in flight [default: 8]; in a file: execution.threads"
     assert "default" not in listed["categories"]
+    assert listed["answer-api-base"].endswith("in a file: models.answer.api_base (evaluate)")
     assert not {f"--{name}" for name in listed} & set(shown)
 
 

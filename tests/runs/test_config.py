@@ -4,14 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dspy
 import mempiler
 import pytest
 from mempiler import UserError
+from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
+from mempiler.programs.catalog import build
+from mempiler.runs.api import make_compilation
 from mempiler.runs.config import CONFIG_FIELDS, DataConfig, RunConfig
 from mempiler.runs.config_file import config_toml, parse_config
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.options import RunOptions
+from mempiler.runs.options import RunOptions, make_inputs
 from mempiler.runs.recorded_config import recorded_toml
 from mempiler.runs.repeating import BENCHMARK_OPTIONS, FREE_ON_RESUME, RECORDED_NAMES, resume_key
 
@@ -21,7 +25,7 @@ CHANGED: dict[str, Any] = {
     "data": 'a "file".json',
     "metric": "f1",
     "categories": "2,4",
-    "benchmark_set": {"size": "1M", "a name": [1, 2.5, True], "nested": {"x": "é\n\x7f"}},
+    "benchmark_set": {"size": "1M", "a name": [1, 2.5, True], "a-b": None, "nested": {"x": "é\n\x7f"}},
     "train": 0,
     "seed": -1,
     "lm": "openai/x",
@@ -58,6 +62,9 @@ def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
         ("workers", 1.5, "workers = 1.5: input should be a valid integer or a valid string"),
         ("workers", "many", "workers = 'many': give a number of processes, or HOST:PORT"),
         ("traces", "some", "traces = 'some': input should be a valid integer"),
+        ("traces", "--5", "traces = '--5': input should be a valid integer"),
+        ("max_calls", 2.5, "max_calls = 2.5: give a whole number"),
+        ("max_tokens", 1.5, "max_tokens = 1.5: give a whole number"),
         ("allow_code", 1, "allow_code = 1: input should be a valid boolean"),
         ("max_usd", True, "max_usd = True: give a finite number"),
         ("sead", 3, "unknown option 'sead'; did you mean 'seed'?"),
@@ -167,5 +174,102 @@ def parse_training(text: str) -> dict[str, Any]:
 def test_what_was_made_in_python_has_no_file() -> None:
     example = mempiler.benchmark("locomo").test[:2]
     result = mempiler.evaluate("turn-rag", example, metric="f1", progress=False)
-    with pytest.raises(UserError, match="rests on examples that were made in Python"):
+    with pytest.raises(UserError, match="rests on objects that were made in Python \\(questions\\)"):
         recorded_toml(RunFolder.open(str(result.run_id)))
+
+
+def test_programs_and_models_that_are_objects_have_no_file() -> None:
+    program = build("turn-rag", k=3)
+    lm = dspy.LM("own/model", engine=OfflineEngine())
+    result = mempiler.evaluate(program, benchmark="locomo", test=2, lm=lm, progress=False)
+    folder = RunFolder.open(str(result.run_id))
+    assert folder.read()["settings"].keys().isdisjoint({"python_objects"})
+    with pytest.raises(UserError, match="made in Python \\(models, program\\); repeat it there"):
+        recorded_toml(folder)
+
+
+def test_an_optimizer_that_is_a_function_or_holds_objects_has_no_file() -> None:
+    def bootstrap(metric: Any) -> Any:
+        return dspy.LabeledFewShot(k=1)
+
+    holds_object = mempiler.optimizers.Gepa(extra={"logger": object()})
+    plain = mempiler.optimizers.Gepa(max_metric_calls=5, extra={"use_merge": (1, {"a": 2})})
+    assert make_compilation(bootstrap).has_python_objects
+    assert make_compilation(holds_object).has_python_objects
+    assert not make_compilation(plain).has_python_objects
+
+    sizes: Any = {"benchmark": "locomo", "train": 4, "dev": 2, "test": 2, "progress": False}
+    result = mempiler.compile("turn-rag", optimizer=bootstrap, force=True, **sizes)
+    with pytest.raises(UserError, match="made in Python \\(optimizer\\)"):
+        recorded_toml(RunFolder(result.run))
+
+
+@pytest.mark.parametrize(
+    ("command", "changes", "place"),
+    [
+        ("compile", {"answer_lm": "openai/y"}, "models.answer.name"),
+        ("train", {"min_n": 5}, "execution.min_n"),
+    ],
+)
+def test_the_file_of_a_run_leaves_out_what_its_command_has_no_option_for(
+    command: str, changes: dict[str, Any], place: str
+) -> None:
+    from pydantic_core import to_jsonable_python
+
+    record: dict[str, Any] = {"command": command, "program": "memory-r2"}
+    record |= to_jsonable_python(TrainingConfig()) if command == "train" else {"settings": {}, "stage": "all"}
+    record |= {"optimizer": "bootstrap", **resume_key(run_inputs("memory-env", lm="local:x")), **changes}
+    text = recorded_toml(RunFolder.create(f"{command}-x", record))
+    assert f"# {place} is left out: mempiler {command} has no option for it.\n" in text
+    assert place.rpartition(".")[2] not in parse_sections(text).get(place.rpartition(".")[0], {})
+
+
+def parse_sections(text: str) -> dict[str, Any]:
+    """The tables of a file, by their whole names."""
+    import tomllib
+
+    tables = tomllib.loads(text)
+    return {**tables, **{f"models.{name}": table for name, table in tables.get("models", {}).items()}}
+
+
+def test_the_file_of_answers_says_that_their_folder_is_left_out(cli: Any, tmp_path: Path) -> None:
+    questions = mempiler.benchmark("locomo").examples
+    file = tmp_path / "answers.jsonl"
+    file.write_text("".join(json.dumps({"id": str(each.id), "answer": "x"}) + "\n" for each in questions))
+    code, out, err = cli("evaluate", str(file), "--benchmark", "locomo", "--json")
+    assert code == 0, err
+    text = cli("show", json.loads(out)["run_id"], "--config")[1]
+    assert text.startswith("# mempiler evaluate answers.jsonl --config FILE\n# A run keeps no folder of a file of answers.")
+
+
+def test_a_list_of_categories_stays_a_setting_of_the_benchmark() -> None:
+    record = {"command": "evaluate", "program": "turn-rag", "part": "all", **resume_key(run_inputs("locomo"))}
+    folder = RunFolder.create("evaluate-x", {**record, "options": {"categories": [1, 2]}})
+    assert "[data.settings]\ncategories = [1, 2]\n" in recorded_toml(folder)
+
+
+def test_a_compile_refuses_a_model_that_it_would_not_ask() -> None:
+    for function in (mempiler.compile, mempiler.plan):
+        with pytest.raises(UserError, match="answer_lm: a compile does not take it; leave it out"):
+            function("turn-rag", benchmark="locomo", answer_lm="offline", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("categories", "expected"), [(2, "2"), (0, "0"), ([2, 4], "2,4"), ("2,4", "2,4"), ((), None), ("", None), (None, None)]
+)
+def test_categories_are_one_or_several(categories: Any, expected: str | None) -> None:
+    assert make_inputs({"benchmark": "locomo", "categories": categories}).config.data.categories == expected
+    with pytest.raises(UserError, match=r"categories = 2.5: give one, or a list"):
+        make_inputs({"benchmark": "locomo", "categories": 2.5})
+
+
+def test_a_run_to_resume_or_replay_may_be_a_path() -> None:
+    first = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, progress=False)
+    run = RunFolder.open(str(first.run_id)).path
+    resumed = mempiler.evaluate(
+        "turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, resume=run, progress=False
+    )
+    replayed = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm_set={}, replay=run, progress=False)
+    assert first.score == resumed.score == replayed.score
+    with pytest.raises(UserError, match="ran with --lm-set"):
+        make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": run})

@@ -88,6 +88,20 @@ def test_a_model_that_no_other_process_can_have_is_one_line(ray: Any) -> None:
     assert "\n" not in str(error.value)
 
 
+class Unpicklable:
+    """An object with an error of its own when it is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("not\nme")
+
+
+def test_any_error_of_pickling_is_one_line(ray: Any) -> None:
+    inputs: Any = [Unpicklable()]
+    with pytest.raises(UserError, match="cannot be sent to another process") as error:
+        list(run_in_processes(fail, inputs, 2))
+    assert "\n" not in str(error.value)
+
+
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"^ray is not installed; run: pip install '\.\[ray\]'$"):
