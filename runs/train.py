@@ -61,15 +61,6 @@ if TYPE_CHECKING:
 Phase = Literal["before", "after"]
 """When the test questions are scored: before or after the training."""
 
-_ROW_PHASES: dict[Phase, str] = {
-    "before": "start",
-    "after": "result",
-}
-"""What the rows of a phase are filed under.
-
-Runs of earlier versions, which are resumed too, have their rows under these names.
-"""
-
 FREE_ON_RESUME = frozenset(
     {
         "answer_api_base",
@@ -465,9 +456,7 @@ class _TrainingJob:
                 # Its copies go on writing with the model that is set now, which is trained.
                 program = program.staged("read")
             with dspy.context(lm=lm if reader is None else reader):
-                return self.evaluator(
-                    program, self.split.test, _ROW_PHASES[phase], f"test questions, {phase}"
-                )
+                return self.evaluator(program, self.split.test, phase, f"test questions, {phase}")
 
     @contextmanager
     def _asking(self, lm: MeteredLM) -> Iterator[None]:
