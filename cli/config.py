@@ -5,8 +5,10 @@
     [method.settings]
     k = 20                     --set k=20
 
-The command line is asked first, then a variable `MEMPILER_NAME`, then the file of `--config`. The
-file has the form of a `RunConfig`; `mempiler show RUN --config` prints that of a run.
+The command line is asked first, then a variable `MEMPILER_NAME`, then the file of `--config`.
+Settings by name, such as those of `--set`, are added to those of the file, name by name.
+
+The file has the form of a `RunConfig`; `mempiler show RUN --config` prints that of a run.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UserError
 
@@ -47,6 +50,18 @@ class FileOption(click.Option):
         super().__init__(*names, **attributes)
         self.file_key = file_key
         self._check = check
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, click.Parameter]
+    ) -> tuple[Any, ParameterSource]:
+        """Return the value and where it is from; settings by name are added to those of a file."""
+        value, source = super().consume_value(ctx, opts)
+        is_set = source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        if self.multiple and is_set:
+            file_pairs = (ctx.default_map or {}).get(str(self.name), [])
+            # Of two settings with one name the last is taken.
+            value = [*file_pairs, *value]
+        return value, source
 
     def default_from_file(self, ctx: click.Context, value: Any) -> Any:
         """Return a value of a file in the form of the command line.
