@@ -106,12 +106,27 @@ def _compile_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _training_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the file says of a training: its objective, and what is not the default."""
-    defaults = training_settings(to_jsonable_python(TrainingConfig.for_model(settings["lm"])))
+    return {
+        "training.optimizer": settings["objective"],
+        "training.settings": changed_training_settings(settings, settings["lm"]),
+    }
+
+
+def changed_training_settings(recorded: Mapping[str, Any], lm: str) -> dict[str, Any]:
+    """Return the settings of a recorded training that are not the defaults of its model.
+
+    They stand side by side, as `--train-set` takes them.
+
+    Args:
+        recorded: The settings, as `run.json` has them.
+        lm: The name of the model that is trained.
+    """
+    defaults = training_settings(to_jsonable_python(TrainingConfig.for_model(lm)))
     changed: dict[str, Any] = {}
-    for name, value in training_settings(settings).items():
+    for name, value in training_settings(recorded).items():
         if name not in defaults or value != defaults[name]:
             changed[name] = value
-    return {"training.optimizer": settings["objective"], "training.settings": changed}
+    return changed
 
 
 def training_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
