@@ -5,8 +5,10 @@
     [method.settings]
     k = 20                     --set k=20
 
-The command line is asked first, then a variable `MEMPILER_NAME`, then the file of `--config`. The
-file has the form of a `RunConfig`; `mempiler show RUN --config` prints that of a run.
+The command line is asked first, then a variable `MEMPILER_NAME`, then the file of `--config`.
+Settings by name, such as those of `--set`, are added to those of the file, name by name.
+
+The file has the form of a `RunConfig`; `mempiler show RUN --config` prints that of a run.
 """
 
 from __future__ import annotations
@@ -61,14 +63,17 @@ class FileOption(click.Option):
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
-        """Return the value and its source. Hyphens in names of settings become underscores.
+        """Return the value and where it is from.
 
-        Names from a file stay as they are: some fields of requests have hyphens.
+        Settings by name are added to those of a file. Hyphens in their names become underscores,
+        except in a file: some fields of requests have hyphens.
         """
         value, source = super().consume_value(ctx, opts)
         is_written_here = source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
         if self.multiple and is_written_here:
-            return [with_underscores(pair) for pair in value], source
+            file_pairs = (ctx.default_map or {}).get(str(self.name), [])
+            # Of two settings with one name the last is taken.
+            return [*file_pairs, *(with_underscores(pair) for pair in value)], source
         return value, source
 
     def default_from_file(self, ctx: click.Context, value: Any) -> Any:

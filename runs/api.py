@@ -79,7 +79,7 @@ def compile(  # noqa: A001 (the public name)
         valset: Examples that decide whether the compiled program is better.
         testset: Examples that are scored before and after.
         metric: A function of an example and a prediction, in any form that DSPy or GEPA takes, or
-            the name of a metric: "f1", "exact_match", "judge".
+            the name of a metric: "f1", "exact", "judge".
         optimizer: A name (`mempiler list optimizers`), settings such as
             `mempiler.optimizers.Gepa(...)`, or a function that makes a
             `dspy.teleprompt.Teleprompter` for a metric.
@@ -270,6 +270,9 @@ def plan(
 def plan_training(
     program: object = "memory-r2",
     *,
+    trainset: Examples | None = None,
+    valset: Examples | None = None,
+    testset: Examples | None = None,
     metric: Metric | None = None,
     optimizer: str = "logo-grpo",
     train_set: Mapping[str, Any] | None = None,
@@ -277,7 +280,8 @@ def plan_training(
     **options: Unpack[RunOptions],
 ) -> Plan:
     """Estimate the calls, tokens and hours of a training; the arguments are those of `train`."""
-    inputs = make_inputs(options, Questions(metric=metric), _argument_names(plan_training))
+    questions = Questions(trainset, valset, testset, metric)
+    inputs = make_inputs(options, questions, _argument_names(plan_training))
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
     estimate = plan_train(program, inputs, training)
     if options.get("progress", True):

@@ -136,13 +136,27 @@ def _training_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         recorded: What `run.json` has of the training.
     """
-    default_config = TrainingConfig.for_model(recorded["lm"])
-    defaults = training_settings(to_jsonable_python(default_config))
+    return {
+        "training.optimizer": recorded["objective"],
+        "training.settings": changed_training_settings(recorded, recorded["lm"]),
+    }
+
+
+def changed_training_settings(recorded: Mapping[str, Any], lm: str) -> dict[str, Any]:
+    """Return the settings of a recorded training that are not the defaults of its model.
+
+    They stand side by side, as `--train-set` takes them.
+
+    Args:
+        recorded: The settings, as `run.json` has them.
+        lm: The name of the model that is trained.
+    """
+    defaults = training_settings(to_jsonable_python(TrainingConfig.for_model(lm)))
     changed: dict[str, Any] = {}
     for name, value in training_settings(recorded).items():
         if name not in defaults or value != defaults[name]:
             changed[name] = value
-    return {"training.optimizer": recorded["objective"], "training.settings": changed}
+    return changed
 
 
 def training_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:

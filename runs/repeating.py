@@ -6,6 +6,7 @@ and settings over from the run that is replayed. `command_line` is the command t
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ..errors import UserError
 from .config import CONFIG_FIELDS, RunConfig
 from .folder import RunFolder
 from .inputs import RunInputs
+from .setting_pairs import parse_settings
 
 FREE_ON_RESUME = {
     # Which code may run is the user's decision of the day.
@@ -193,7 +195,7 @@ def _option_words(name: str, value: Any) -> list[str]:
     if value is None:
         return []
     if isinstance(value, Mapping):
-        values = [f"{key}={entry}" for key, entry in value.items()]
+        values = [f"{key}={_setting_text(entry)}" for key, entry in value.items()]
     elif name in _FILE_OPTIONS:
         values = [Path(value).name]
     else:
@@ -203,6 +205,15 @@ def _option_words(name: str, value: Any) -> list[str]:
     for text in values:
         words.extend([_option(name), text])
     return words
+
+
+def _setting_text(value: Any) -> str:
+    """Return the value of a setting as a text that `parse_settings` reads as this value."""
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    # A text such as "20" would be read as a number.
+    is_plain = parse_settings([f"name={value}"])["name"] == value
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
 def _option(name: str) -> str:

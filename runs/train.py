@@ -47,6 +47,7 @@ from .pages.facts import Fact, difference_line
 from .pages.html import HTML
 from .pages.page import open_page
 from .pages.text import page_table
+from .recorded_config import changed_training_settings
 from .repeating import python_objects
 from .results import Evaluation, difference
 from .role_models import RoleModel, check_model, role_model
@@ -61,15 +62,6 @@ if TYPE_CHECKING:
 
 Phase = Literal["before", "after"]
 """When the test questions are scored: before or after the training."""
-
-_ROW_PHASES: dict[Phase, str] = {
-    "before": "start",
-    "after": "result",
-}
-"""What the rows of a phase are filed under.
-
-Runs of earlier versions, which are resumed too, have their rows under these names.
-"""
 
 FREE_ON_RESUME = frozenset(
     {
@@ -242,6 +234,24 @@ def _scoring_run(run: Run, training: TrainingConfig) -> Run:
         max_failure_rate=1.0,
         threads=training.settings.threads,
         # The weights are in this process.
+        workers=1,
+    )
+    return replace(run, inputs=replace(run.inputs, config=config))
+
+
+def command_options(training: TrainingConfig, lm: str) -> dict[str, Any]:
+    """Return the options of the command `train` itself that repeat the training of a model."""
+    settings = changed_training_settings(_decisive_settings(training), lm)
+    trainer = settings.pop("trainer", None)
+    return {"optimizer": training.objective, "trainer": trainer, "train_set": settings}
+
+
+def run_of_page(run: Run) -> Run:
+    """Return the run as the command on its page repeats it."""
+    config = run.config.with_options(
+        # The answering model is a setting of the training there.
+        answer_lm=None,
+        # A training has no workers, and a page needs none.
         workers=1,
     )
     return replace(run, inputs=replace(run.inputs, config=config))
@@ -473,9 +483,7 @@ class _TrainingJob:
                 # below sets another model, which then only answers.
                 program = program.staged("read")
             with dspy.context(lm=lm if answer_lm is None else answer_lm):
-                return self.evaluator(
-                    program, self.split.test, _ROW_PHASES[phase], f"test questions, {phase}"
-                )
+                return self.evaluator(program, self.split.test, phase, f"test questions, {phase}")
 
     @contextmanager
     def _asking(self, lm: MeteredLM) -> Iterator[None]:
@@ -521,9 +529,11 @@ class _TrainingJob:
             Fact("Program", result.folder.name),
             Fact("Training", ", ".join(figures)),
         ]
-        self.evaluator.keep_page(
+        # The evaluator scores with other settings than those that the run was started with.
+        evaluator = replace(self.evaluator, run=run_of_page(self.run))
+        evaluator.keep_page(
             tracker,
-            {"optimizer": self.training_config.objective},
+            command_options(self.training_config, self.run.config.models.task.name),
             self.program,
             evaluations,
             "test questions",

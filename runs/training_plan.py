@@ -28,6 +28,7 @@ from ..optimizers.call_bounds import NOTHING, Range
 from ..optimizers.logo_grpo.journal import FILE
 from ..optimizers.logo_grpo.policy import questions_by_history
 from ..optimizers.logo_grpo.settings import Curriculum, TrainingSettings
+from ..optimizers.logo_grpo.teleprompter import training_histories
 from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
 from ..programs.program import MemoryProgram
 from ..records import read_json
@@ -60,11 +61,19 @@ def plan_train(method: object, inputs: RunInputs, training: TrainingConfig) -> P
         method: The method, or the saved program, whose model is trained.
         inputs: Data, models, and the method's settings.
         training: How the model is trained.
+
+    Raises:
+        UserError: There is nothing to train, or nothing to train on.
     """
     config = inputs.config
     benchmark = inputs.benchmark
     split = inputs.split()
     program = start_program(method, inputs, benchmark)
+    # The training itself would refuse these, too.
+    training_histories(
+        program, [example for example in split.train if benchmark.in_headline(example)]
+    )
+
     settings = training.training(0)
     sizes = measure_program(program, benchmark, split.train)
 

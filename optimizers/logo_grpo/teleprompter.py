@@ -128,13 +128,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         lm = writing_lm(student)
         training_examples = self._headline_examples(trainset)
         validation_examples = self._headline_examples(valset or ())
-        histories = [history for history in questions_by_history(training_examples) if len(history)]
-        if not histories:
-            raise UserError("there is no training history with a session; raise --train")
-        if not student.method.writer.predictors_below():
-            raise UserError(
-                f"{student.name} writes without a language model, so there is nothing to train"
-            )
+        histories = training_histories(student, training_examples)
 
         train_kwargs: dict[str, Any] = dict(self.train_kwargs[lm])
         journal = Journal(self.folder, self._deciding_settings(train_kwargs))
@@ -194,6 +188,26 @@ class LoGoGRPO(FinetuneTeleprompter):
             return [example for example in askable_questions if self.in_headline(example)]
 
         return questions_after_sessions
+
+
+def training_histories(program: MemoryProgram, examples: Sequence[dspy.Example]) -> list[History]:
+    """Return the histories that a training of a program writes.
+
+    Args:
+        program: Its writing predictors are trained.
+        examples: The questions to learn from that count for the score.
+
+    Raises:
+        UserError: There is no history to write, or the program writes without a language model.
+    """
+    histories = [history for history in questions_by_history(examples) if len(history)]
+    if not histories:
+        raise UserError("there is no training history with a session; raise --train")
+    if not program.method.writer.predictors_below():
+        raise UserError(
+            f"{program.name} writes without a language model, so there is nothing to train"
+        )
+    return histories
 
 
 def writing_lm(program: MemoryProgram) -> dspy.LM:

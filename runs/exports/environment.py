@@ -110,16 +110,11 @@ class Export(BaseModel):
             reward: Fields of `RewardSettings` that differ from the defaults.
 
         Raises:
-            UserError: A model is an object, which no file can hold. Or the adapter asks its
-                endpoint what it can do, which is not the trainer's endpoint.
+            UserError: A model or the questions are objects, which no file can hold. Or the adapter
+                asks its endpoint what it can do, which is not the trainer's endpoint.
         """
         config = inputs.config
-        if inputs.user_models:
-            name = config.models.task.name
-            raise UserError(
-                f"lm: {name} is an object; an export holds the names of models,"
-                " as in lm='openai/NAME'"
-            )
+        _refuse_objects(inputs)
         if config.method.adapter == "auto":
             raise UserError(
                 "--adapter auto asks an endpoint what it can;"
@@ -256,6 +251,25 @@ class Environment:
         return [example for example in due_examples if self.benchmark.in_headline(example)]
 
 
+def _refuse_objects(inputs: RunInputs) -> None:
+    """Refuse models and questions that were made in Python: no file can hold them."""
+    if inputs.user_benchmark is not None:
+        raise UserError(
+            "an export reads its questions from the file of a benchmark, so it cannot hold yours;"
+            " name a benchmark, as in benchmark='jsonl', data='questions.jsonl'"
+        )
+    for role, lm in inputs.user_models.items():
+        if role == "task":
+            raise UserError(
+                f"lm: {lm.model} is an object; an export holds the names of models,"
+                " as in lm='openai/NAME'"
+            )
+        raise UserError(
+            f"{role}_lm: {lm.model} is an object, and an export keeps no model but lm;"
+            f" leave {role}_lm out"
+        )
+
+
 def _exported_program(method: str, inputs: RunInputs, folder: Path) -> MemoryProgram:
     """Return the program of a method, with an adapter that asks no endpoint what it can do."""
     run = Run(inputs, Meter(), BudgetGuard(), RunFolder(folder))
@@ -277,11 +291,14 @@ def _reward_settings(settings: Mapping[str, Any]) -> RewardSettings:
 
 def _read_export(path: Path) -> Export:
     """Read an `export.json`; one that this version does not know is a ProgramError."""
+    content = read_json(path)
     try:
-        export = Export.model_validate(read_json(path))
+        export = Export.model_validate(content)
     except ValidationError as error:
+        is_export = isinstance(content, dict) and "method" in content
+        problem = "was exported by another version" if is_export else "is no export"
         raise ProgramError(
-            f"{path}: is no export: {validation_message(error)}; export anew"
+            f"{path}: {problem}: {validation_message(error)}; export anew"
         ) from error
     unknown_options = export.options.keys() - CONFIG_FIELDS.keys()
     if unknown_options:
@@ -289,6 +306,13 @@ def _read_export(path: Path) -> Export:
         raise ProgramError(
             f"{path}: was exported by another version: unknown settings {names}; export anew"
         )
+
+    # Its values are checked here, where the file can be named.
+    try:
+        RunConfig.from_options(**export.options)
+        _reward_settings(export.reward)
+    except UserError as error:
+        raise ProgramError(f"{path}: {error}; export anew") from error
     return export
 
 

@@ -7,11 +7,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import click
 import mempiler
 import pytest
+from click.testing import CliRunner
+from mempiler.cli.config import CONFIG, FileOption
 from mempiler.programs.catalog import build
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest, read_manifest
+from mempiler.runs.setting_pairs import parse_settings
 
 EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml", "--plan", "--json")
 FILE = '[data]\nbenchmark = "locomo"\ntest = 4\n[evaluation]\nsplit = "test"\n'
@@ -76,6 +80,41 @@ def test_a_replay_of_a_run_with_settings_of_its_model_takes_them_over(cli: Any, 
     assert settings["lm_settings"] == {"temperature": 0}
     code, out, err = cli(*words, "--replay", run, "--lm-set", "temperature=1")
     assert (code, "ran with --lm-set {'temperature': 0}, not {'temperature': 1}" in err) == (2, True)
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+@pytest.mark.parametrize("name", ["set", "lm-set", "benchmark-set", "optimizer-set", "train-set"])
+def test_settings_of_the_line_are_added_to_those_of_the_file(
+    name: str, by_variable: bool, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @click.command()
+    @click.option(f"--{name}", "pairs", cls=FileOption, file_key="group.settings", multiple=True, envvar="PAIRS")
+    @CONFIG
+    def show(pairs: tuple[str, ...]) -> None:
+        click.echo(json.dumps(parse_settings(pairs)))
+
+    (here / "run.toml").write_text("[group.settings]\nk = 1\nsteps = 2\n")
+    words = ["--config", "run.toml"]
+    if by_variable:
+        monkeypatch.setenv("PAIRS", "k=9")
+    else:
+        words += [f"--{name}", "k=9"]
+    assert json.loads(CliRunner().invoke(show, words).output) == {"k": 9, "steps": 2}
+
+
+def test_train_set_is_added_to_the_settings_of_the_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+) -> None:
+    planned_with: list[Any] = []
+
+    def plan_training(program: str, **options: Any) -> Any:
+        planned_with.append(options["train_set"])
+        raise mempiler.UserError("enough")
+
+    monkeypatch.setattr("mempiler.runs.api.plan_training", plan_training)
+    (here / "run.toml").write_text("[training.settings]\nsteps = 2\nlora = 4\n[training.settings.trl]\nbf16 = true\n")
+    cli("train", "memory-r2", "--benchmark", "memory-env", "--config", "run.toml", "--train-set", "steps=3", "--plan")
+    assert planned_with == [{"steps": 3, "lora": 4, "trl": {"bf16": True}}]
 
 
 @pytest.mark.parametrize(

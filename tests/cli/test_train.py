@@ -1,6 +1,7 @@
 """`mempiler train` from the command line: a small model, and a program that another process loads."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -212,10 +213,19 @@ def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
 
 
 def test_a_finished_run_is_resumed_without_training_again(start: Path, result: dict[str, Any]) -> None:
+    from mempiler.runs.folder import RunFolder
+    from mempiler.runs.pages.page import open_page
+
     again = trained(start, "--resume", result["run"], "--threads", "3")
     for phase in ("before", "after"):
         assert (again[phase]["score"], again[phase]["calls"]["task"]) == (result[phase]["score"], 0)
     assert again["training"]["tokens"] == result["training"]["tokens"]
+    # The command on its page is that of the very same run.
+    facts = dict(open_page(RunFolder.open(result["run"])).facts)
+    repeated = shlex.split(facts["Command"])[1:]
+    code, out, err = printed(*repeated, "--resume", result["run"], "--json")
+    assert code == 0, err
+    assert json.loads(out)["after"]["calls"]["task"] == 0
     code, _, err = printed(*command(start, "--train-set", "lora=2", "--resume", result["run"]))
     assert (code, "was started with lora" in err) == (2, True)
 

@@ -143,9 +143,13 @@ def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: A
 
 def test_an_export_takes_no_object() -> None:
     user_lm = dspy.LM("openai/x", api_key="k")
-    inputs = RunInputs(run_config("memory-env", lm="openai/x"), user_models={"task": user_lm})
-    with pytest.raises(UserError, match="an export holds the names of models"):
-        Export.of("memory-r2", inputs)
+    config = run_config("memory-env", lm="offline")
+    with pytest.raises(UserError, match="lm: openai/x is an object; an export holds the names of models"):
+        Export.of("memory-r2", RunInputs(config, user_models={"task": user_lm}))
+    with pytest.raises(UserError, match=r"answer_lm: openai/x is an object, .*; leave answer_lm out"):
+        Export.of("memory-r2", RunInputs(config, user_models={"answer": user_lm}))
+    with pytest.raises(UserError, match="an export reads its questions from the file of a benchmark"):
+        Export.of("memory-r2", RunInputs(config, mempiler.benchmark("memory-env")))
 
 
 REFUSED: dict[str, tuple[list[str], int, str]] = {

@@ -2,19 +2,36 @@
 
 import json
 import re
+import shlex
 import shutil
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import dspy
 import mempiler
 import pytest
 from mempiler.cli import main
+from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.local.settings import Reinforcement
+from mempiler.engines.meter import Meter
 from mempiler.optimizers import demonstrations
 from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TrainingConfig
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
+from mempiler.runs.api import make_training
 from mempiler.runs.exports.environment import Environment
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.inputs import RunInputs
+from mempiler.runs.repeating import command_line
+from mempiler.runs.run import Run
+from mempiler.runs.setting_pairs import parse_settings
+from mempiler.runs.train import command_options, run_of_page
+
+from ..cli.test_train import warmed_up
+from ..conftest import chat_fields
+from ..run_inputs import run_config
 
 SAMPLE = next((Path(mempiler.__file__).parent / "data" / "samples").glob("locomo*.json"))
 ENV = ["--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2"]
@@ -64,7 +81,12 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
     other = {**told, "options": {**told["options"], "set": {"chunk_turns": 2}}}
     for changed, said in (
         (other, "other prompts or settings than were exported"),
-        ({**told, "more": 1}, "is no export"),
+        ({**told, "more": 1}, "was exported by another version: more: .*; export anew"),
+        ({"method": "memory-r2"}, "was exported by another version: options: .*; export anew"),
+        ({"options": {}}, "is no export"),
+        ([told], "is no export"),
+        ({**told, "options": {**told["options"], "seed": "x"}}, r"export.json: seed = 'x': .*; export anew"),
+        ({**told, "reward": {"depth": 1}}, r"export.json: --reward-set: .*; export anew"),
         ({**told, "options": {**told["options"], "course": 1}}, "unknown settings course; export anew"),
     ):
         (tmp_path / "export.json").write_text(json.dumps(changed))
@@ -146,6 +168,101 @@ def test_the_configurations_of_the_manual_are_taken():
         settings = {**training["settings"], "trainer": training["trainer"]}
         given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).trainer_settings)
         assert given.trl == settings["trl"]
+
+
+def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> None:
+    config = run_config("memory-env", lm="local:tiny", answer_lm="openai/reader", test=4, workers=1)
+    changes = {"steps": 2, "tokens": None, "horizons": [2, 4], "lora": 4}
+    training = make_training(config, "logo-grpo", changes, "local")
+    run = Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
+    options = command_options(training, "local:tiny")
+    words = shlex.split(command_line(run_of_page(run).inputs, "train", "memory-r2", options))
+    assert not {"--answer-lm", "--max-failure-rate"} & set(words)
+    assert words[words.index("--optimizer") + 1] == "logo-grpo"
+    pairs = [words[place + 1] for place, word in enumerate(words) if word == "--train-set"]
+    assert parse_settings(pairs).items() >= {**changes, "answer_lm": "openai/reader"}.items()
+    config = config.with_options(answer_lm=None)
+    repeated = make_training(config, "logo-grpo", parse_settings(pairs), words[words.index("--trainer") + 1])
+    assert command_options(repeated, "local:tiny") == options
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "message"),
+    [
+        ("turn-rag", {}, "turn-rag writes without a language model"),
+        ("memory-r2", {"train": 0}, "there is no training history with a session; raise --train"),
+    ],
+)
+def test_a_training_of_nothing_has_no_plan(program: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(mempiler.UserError, match=message):
+        mempiler.plan_training(
+            program, benchmark="memory-env", lm="local:tiny", progress=False, **options
+        )
+
+
+def own_examples(count: int) -> list[dspy.Example]:
+    """Return questions of the made-up world, as a user's own examples: a model has to answer them."""
+    world = mempiler.benchmark("memory-env", users=10, sessions=2)
+    return world.examples[:count]
+
+
+def test_a_training_on_ones_own_examples_is_planned() -> None:
+    examples = own_examples(3)
+    plan = mempiler.plan_training(
+        trainset=examples[:1],
+        valset=examples[1:2],
+        testset=examples[2:],
+        metric="exact",
+        lm="local:a/model",
+        train_set={"steps": 1, "horizons": [1]},
+        progress=False,
+    )
+    assert plan.phases["training"].high > 0
+
+
+class CountingLM(dspy.BaseLM):
+    """A model of the user's own that counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__("own/reader")
+        self.calls = 0
+
+    def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        self.calls += 1
+        message = SimpleNamespace(content=chat_fields(answer="cat"), tool_calls=None)
+        choice = SimpleNamespace(message=message, finish_reason="stop")
+        usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
+        return SimpleNamespace(choices=[choice], usage=usage, model="own/reader")
+
+    # A training copies the object; the calls of all copies are counted together.
+    def __deepcopy__(self, memo: Any) -> "CountingLM":
+        return self
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_object_answers_in_a_whole_training(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+    start = warmed_up(tmp_path / "start", 8, steps=2)
+    examples = own_examples(3)
+    reader = CountingLM()
+    options: dict[str, Any] = {
+        "trainset": examples[:1],
+        "valset": examples[1:2],
+        "testset": examples[2:],
+        "metric": "exact",
+        "lm": f"local:{start}",
+        "answer_lm": reader,
+        "adapter": "compact",
+        "train_set": {"steps": 1, "num_rollouts": 2, "local_n": 2, "horizons": [1], "answer_tokens": 24},
+        "progress": False,
+    }
+    result = mempiler.train("memory-r2", **options)
+    calls = reader.calls
+    assert calls > 0
+    again = mempiler.train("memory-r2", resume=str(result.run), **options)
+    assert reader.calls == calls
+    assert again.after.score == result.after.score
 
 
 def test_every_session_is_shown() -> None:
