@@ -173,13 +173,17 @@ def _parse_hub_address(address: str) -> HubFile:
     """Return the parts of `hf://datasets/OWNER/NAME@COMMIT/FILE`."""
     match = _HUB_ADDRESS.fullmatch(address)
     if match is None or ".." in address:
-        form = f"{HUB_PREFIX}OWNER/NAME@COMMIT/FILE"
-        raise UserError(f"{address}: is no file of the hub; write {form}")
+        raise _no_hub_file(address)
     commit = match["commit"] or "none"
     if not _COMMIT.fullmatch(commit):
         advice = "take one from the set's page, 40 digits"
         raise UserError(f"{address}: {commit} is no commit and may change; {advice}")
     return HubFile(match["dataset"], commit, match["file"])
+
+
+def _no_hub_file(address: str) -> UserError:
+    form = f"{HUB_PREFIX}OWNER/NAME@COMMIT/FILE"
+    return UserError(f"{address}: is no file of the hub; write {form}")
 
 
 def _hub_endpoint() -> str:
@@ -192,20 +196,32 @@ def _download(name: str, download: Download) -> bytes:
 
     Raises:
         EndpointError: The address cannot be reached.
+        UserError: The temporary folder cannot be written, or the hub allows no such name.
     """
-    with tempfile.TemporaryDirectory(prefix="mempiler-fetch-") as workspace:
-        if download.address.startswith(HUB_PREFIX):
-            path = _download_from_hub(name, _parse_hub_address(download.address), Path(workspace))
-        else:
-            path = _download_from_web(name, download.address, Path(workspace))
-        return path.read_bytes()
+    try:
+        with tempfile.TemporaryDirectory(prefix="mempiler-fetch-") as folder:
+            workspace = Path(folder)
+            if download.address.startswith(HUB_PREFIX):
+                path = _download_from_hub(name, download.address, workspace)
+            else:
+                path = _download_from_web(name, download.address, workspace)
+            return path.read_bytes()
+    except OSError as error:
+        # The two functions above raise an EndpointError for errors of the network.
+        reason = one_line(str(error), 200)
+        raise UserError(
+            f"{name}: the temporary folder cannot be written ({reason});"
+            " make room in it, or set TMPDIR to another one"
+        ) from error
 
 
-def _download_from_hub(name: str, hub_file: HubFile, workspace: Path) -> Path:
+def _download_from_hub(name: str, address: str, workspace: Path) -> Path:
     """Download a file of the hub, with the user's token if there is one."""
+    import httpx
     from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError
 
+    hub_file = _parse_hub_address(address)
     by_hand = f"download {hub_file.web_address} by hand and name the file with --data"
     if constants.HF_HUB_OFFLINE:
         reason = "HF_HUB_OFFLINE switches the hub off"
@@ -220,13 +236,27 @@ def _download_from_hub(name: str, hub_file: HubFile, workspace: Path) -> Path:
             local_dir=workspace,
             endpoint=_hub_endpoint(),
         )
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except HFValidationError as error:
+        raise _no_hub_file(address) from error
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        if _is_local_error(error):
+            raise
         response = getattr(error, "response", None)
         if response is not None and response.status_code in (401, 403, 404):
             by_hand = f"set HF_TOKEN if the set is private, or {by_hand}"
         reason = one_line(f"{type(error).__name__}: {error}", 200)
         raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
     return Path(path)
+
+
+def _is_local_error(error: Exception) -> bool:
+    """Return whether an error of the hub's package comes from the disk, not from the network.
+
+    The system gives its errors a number. The package raises an OSError without one where the file
+    that came is not the one that was announced.
+    """
+    is_of_network = isinstance(error, ConnectionError | TimeoutError)
+    return isinstance(error, OSError) and error.errno is not None and not is_of_network
 
 
 def _download_from_web(name: str, address: str, workspace: Path) -> Path:

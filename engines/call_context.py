@@ -159,6 +159,9 @@ class AdapterCall:
     """Values by the name of their field."""
     layout: Layout
     """How the prompt asks for the outputs."""
+    lm: object
+    """The model that the adapter asks. It may ask other models for its answer, which are asked
+    something else."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,8 @@ class CallContext:
     running_call: Call | None = None
     """The call that a metered model is making; a local model adds its samples to it."""
     adapter_call: AdapterCall | None = None
-    """The call of one of our adapters that asks the model; the offline engine answers from it."""
+    """The call of one of our adapters that asks the model; the offline engine answers from it. A
+    `MeteredLM` takes it out of the context if the adapter asks another model."""
 
 
 class ContextChanges(TypedDict, total=False):
@@ -214,6 +218,14 @@ _current: contextvars.ContextVar[CallContext] = contextvars.ContextVar(
 def current_context() -> CallContext:
     """Return the call context of the running code."""
     return _current.get()
+
+
+def adapter_call_to(lm: object) -> AdapterCall | None:
+    """Return the running call of an adapter if it asks this model; None if it asks another one."""
+    adapter_call = current_context().adapter_call
+    if adapter_call is None or adapter_call.lm is not lm:
+        return None
+    return adapter_call
 
 
 @contextmanager

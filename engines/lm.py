@@ -80,11 +80,12 @@ def language_model(
     Args:
         model: `offline`, `gguf:` and a name or path, `local:` and a folder or hub id, or any name
             that `dspy.LM` takes. Or a `dspy.LM` or other `dspy.BaseLM`: a copy is returned, which
-            asks the same model at the same address. The object itself is not changed.
+            asks the same model at the same address. The object itself is not changed. If it is a
+            `MeteredLM`, its meter, guard, prices, answers and replay hold where none are given.
         config: How the model is asked.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
-        guard: Refuses calls over budget or to an unreachable endpoint.
+        guard: Refuses calls over budget or to an unreachable endpoint; without limits if None.
         answers: The answers of earlier calls of the same run.
         replay: Gives the answers of a finished run. `model` is then the name that the model had in
             it, and neither weights nor a key are needed.
@@ -104,6 +105,12 @@ def language_model(
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
+    if isinstance(model, MeteredLM):
+        meter = meter or model.meter
+        guard = guard or model.guard
+        answers = answers or model.answers
+        config = replace(config, prices=config.prices or model.prices)
+        replay = replay or model.replay
     metering = Metering(
         meter=meter or Meter(),
         role=role,

@@ -20,7 +20,7 @@ from ..reading.cut_texts import mark_cut_texts
 from . import pipeline
 from .async_models import ask_in_thread
 from .call import Call
-from .call_context import call_context, current_context, record_usage
+from .call_context import adapter_call_to, call_context, current_context, record_usage
 from .dspy_internals import BODY_FIELDS, async_engine_of
 from .endpoint.engine import Engine
 from .limits import BudgetGuard
@@ -89,7 +89,8 @@ class MeteredLM(dspy.LM):
             return ask_in_thread(partial(self, prompt, messages=messages, **kwargs))
 
         call = Call(self, prompt, messages, self._with_seed(kwargs))
-        with call_context(running_call=call):
+        # The adapter may have asked a model of the user's, which asks this one something else.
+        with call_context(running_call=call, adapter_call=adapter_call_to(self)):
             result = self._pipeline().complete(call)
             return self._finish(call, result)
 

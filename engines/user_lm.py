@@ -15,12 +15,17 @@ from typing import Any
 import dspy
 from dspy.clients.engines import AsyncLegacyEngine, LegacyEngine
 from dspy.lm15 import Request, Response
+from dspy.utils.exceptions import LMConfigurationError
 
+from ..errors import UserError
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
+from ..text import one_line
 from .async_models import can_be_awaited
 from .dspy_internals import async_engine_of
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
+from .limits import BudgetGuard
+from .meter import Meter
 from .metered_lm import MeteredLM, Metering
 from .model_config import ModelConfig
 
@@ -70,6 +75,9 @@ def forwarding_lm(lm: dspy.BaseLM, config: ModelConfig, metering: Metering) -> M
         lm: The user's model; it is not changed.
         config: Its cache, repetition and settings hold before those of the model.
         metering: How calls are counted and limited.
+
+    Raises:
+        UserError: The model does not take a setting.
     """
     settings = _settings(lm)
     for name, value in config.settings.items():
@@ -85,16 +93,19 @@ def forwarding_lm(lm: dspy.BaseLM, config: ModelConfig, metering: Metering) -> M
     cache = False
     if isinstance(lm, dspy.LM):
         cache = lm.cache if config.cache is None else config.cache
-    metered = MeteredLM(
-        lm.model,
-        metering,
-        engine=_engine(lm),
-        async_engine=_async_engine(lm),
-        model_type=lm.model_type,
-        cache=cache,
-        callbacks=lm.callbacks,
-        **settings,
-    )
+    try:
+        metered = MeteredLM(
+            lm.model,
+            metering,
+            engine=_engine(lm),
+            async_engine=_async_engine(lm),
+            model_type=lm.model_type,
+            cache=cache,
+            callbacks=lm.callbacks,
+            **settings,
+        )
+    except (ValueError, LMConfigurationError) as error:
+        raise UserError(f"language model {lm.model!r}: {one_line(error, 300)}") from error
     if isinstance(lm, MeteredLM):
         metered.window = lm.window
     return metered
@@ -138,14 +149,25 @@ def _counted_once() -> AbstractContextManager[Any]:
     return dspy.context(callbacks=[], usage_tracker=None, disable_history=True)
 
 
+def _forwarded_copy(lm: dspy.LM) -> dspy.LM:
+    """Return a copy that a metered model asks, and that does nothing but ask.
+
+    The metered model reads the cache, tells the callbacks, counts and limits. If the copy did so
+    too, each call would count twice.
+    """
+    copy = lm.copy(cache=False, callbacks=[])
+    if isinstance(copy, MeteredLM):
+        copy.meter = Meter()
+        copy.guard = BudgetGuard()
+        copy.answers = None
+    return copy
+
+
 class _ForwardingEngine(RemoteEngine):
     """Answer requests by a `dspy.LM` with settings of its own, e.g. headers or another API."""
 
     def __init__(self, lm: dspy.LM) -> None:
-        # The metered model reads DSPy's cache itself. A second look would count a call that nobody
-        # made.
-        # Callbacks hear of the metered model.
-        self.lm = lm.copy(cache=False, callbacks=[])
+        self.lm = _forwarded_copy(lm)
 
     @property
     def digest(self) -> str | None:
@@ -161,7 +183,7 @@ class _AsyncForwardingEngine:
     """Do for asyncio what `_ForwardingEngine` does."""
 
     def __init__(self, lm: dspy.LM) -> None:
-        self.lm = lm.copy(cache=False, callbacks=[])
+        self.lm = _forwarded_copy(lm)
 
     async def complete(self, request: Request) -> Response:
         with _secrets(self.lm).hiding(), _counted_once():

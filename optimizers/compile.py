@@ -9,9 +9,11 @@ DSPy's optimizers would return an untuned program as compiled.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +27,7 @@ from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram
 from ..programs.staging import Stage
 from ..programs.state import own_demos
-from .catalog import make_optimizer
+from .catalog import OPTIMIZERS, make_optimizer
 from .custom import CustomOptimizer, TeleprompterFactory
 from .demo_lengths import drop_demos_beyond_window
 from .demos import without_question
@@ -35,8 +37,12 @@ from .job import MAX_ERRORS, OptimizerJob
 from .metric_views import MetricViews
 from .optimizer import Optimizer
 from .proposals import ProposingLM
+from .settings_check import check_settings
 
 _log = logging.getLogger("mempiler")
+
+_SECRET_NAME = re.compile("key|token|secret|password", re.IGNORECASE)
+"""What the names of texts that no record may have contain."""
 
 _VALSET_SHARE = 3
 """One of so many training questions is set aside for the valset."""
@@ -57,6 +63,26 @@ class CompileConfig:
     """The smallest score of an answer to learn from."""
     make_teleprompter: TeleprompterFactory | None = None
     """A user's function that returns a teleprompter, in place of an optimizer of the catalog."""
+    optimizer_object: Optimizer | None = None
+    """An optimizer that the user made. `optimizer` and `settings` then only describe it."""
+
+    @classmethod
+    def of_object(cls, optimizer: Optimizer, stage: Stage = "all") -> CompileConfig:
+        """Return how an optimizer that the user made compiles a program.
+
+        Records have the name in the catalog, or the name of a class that is not in it.
+
+        Raises:
+            UserError: Its class has no `name`, which messages show.
+        """
+        if not hasattr(optimizer, "name"):
+            class_name = type(optimizer).__name__
+            raise UserError(f'optimizer {class_name}: set a name in its class, name = "my-own"')
+        name = type(optimizer).__name__
+        if type(optimizer) in OPTIMIZERS.values():
+            name = optimizer.name
+        settings = optimizer.changed_settings()
+        return cls(name, stage, settings=settings, optimizer_object=optimizer)
 
     def make_optimizer(self) -> Optimizer:
         """Return the optimizer with its settings.
@@ -65,6 +91,9 @@ class CompileConfig:
             UnknownNameError: There is no optimizer of this name.
             UserError: A setting is unknown, of the wrong type, or too small.
         """
+        if self.optimizer_object is not None:
+            check_settings(type(self.optimizer_object), self.settings or {})
+            return self.optimizer_object
         if self.make_teleprompter is None:
             return make_optimizer(self.optimizer, self.settings)
         if self.settings:
@@ -77,25 +106,33 @@ class CompileConfig:
         )
 
     def recorded_settings(self) -> dict[str, Any]:
-        """Return the settings as records keep them: the name of its class for each object."""
+        """Return the settings as records keep them: objects as their class with its arguments."""
         settings = self.settings or {}
         return {name: _recorded(value) for name, value in settings.items()}
 
     @property
     def has_python_objects(self) -> bool:
-        """Whether it is a user's function, or has Python objects among its settings."""
+        """Whether it is a user's function or class, or has Python objects among its settings."""
         if self.make_teleprompter is not None:
             return True
+        if self.optimizer_object is not None:
+            is_from_catalog = type(self.optimizer_object) in OPTIMIZERS.values()
+            if not is_from_catalog:
+                return True
         return any(_has_object(value) for value in (self.settings or {}).values())
 
 
 def _recorded(value: Any) -> Any:
-    """Return a setting with the name of its class for each Python object in it."""
+    """Return a setting as JSON; an object becomes a text such as "PxNSampling(p=2, n=3)"."""
     if isinstance(value, Mapping):
         return {name: _recorded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_recorded(item) for item in value]
-    return type(value).__name__ if _has_object(value) else value
+    if not _has_object(value):
+        return value
+    if isinstance(value, type) or inspect.isroutine(value):
+        return value.__name__
+    return _recorded_object(value)
 
 
 def _has_object(value: Any) -> bool:
@@ -105,6 +142,32 @@ def _has_object(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_has_object(item) for item in value)
     return value is not None and not isinstance(value, str | int | float)
+
+
+def _recorded_object(value: object) -> str:
+    """Return the name of an object's class, with the arguments that it was made with.
+
+    Arguments are the plain values that the object keeps under the names of its constructor's
+    parameters. Its other attributes may change while it works.
+    """
+    class_name = type(value).__name__
+    # The arguments of a model may be keys, and records name it by its class alone.
+    if isinstance(value, dspy.BaseLM):
+        return class_name
+    try:
+        parameter_names = list(inspect.signature(type(value)).parameters)
+    except (TypeError, ValueError):
+        return class_name
+
+    arguments: list[str] = []
+    for name in parameter_names:
+        argument = getattr(value, name, None)
+        is_secret = isinstance(argument, str) and _SECRET_NAME.search(name) is not None
+        if isinstance(argument, str | int | float) and not is_secret:
+            arguments.append(f"{name}={argument!r}")
+    if not arguments:
+        return class_name
+    return f"{class_name}({', '.join(arguments)})"
 
 
 def plan_job(

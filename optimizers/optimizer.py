@@ -7,30 +7,32 @@ DSPy's teleprompters behind the same interface. Its fields are its settings:
     optimizer = mempiler.optimizers.Gepa(max_metric_calls=300)
     mempiler.compile(program, trainset=..., optimizer=optimizer)
 
-A new optimizer is a frozen dataclass with a method `run`:
+A new optimizer is a frozen dataclass with a method `run`. An object of it is passed to `compile`
+like those above:
 
     @dataclass(frozen=True, kw_only=True)
-    class LongestAnswers(Optimizer):
+    class LongestAnswers(mempiler.optimizers.Optimizer):
         name = "longest-answers"
         changes_in_program = "demos: the training questions with the longest answers"
         cost_description = "no calls"
 
         num_demos: int = 4
 
-        def run(self, job: OptimizerJob) -> MemoryProgram:
+        def run(self, job):
             longest_first = sorted(job.train, key=lambda example: -len(example.answer))
             for predictor in job.student.predictors():
                 predictor.demos = longest_first[: self.num_demos]
             return job.student
 
-`catalog.py` lists them all. Users bring optimizers of their own as functions (`custom.py`).
+`catalog.py` lists those that are known by name. A function that makes a teleprompter of DSPy's may
+be passed as well (`custom.py`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .call_bounds import CallBounds
@@ -84,8 +86,20 @@ class Optimizer(ABC):
 
     @classmethod
     def default_settings(cls) -> dict[str, Any]:
-        """Return the defaults of all settings by name, those for `extra` included."""
-        defaults = cls().settings()
+        """Return the defaults of all settings by name, those for `extra` included.
+
+        The default of a field that has none is None.
+        """
+        defaults: dict[str, Any] = {}
+        for setting in fields(cls):
+            if setting.name == "extra":
+                continue
+            default: Any = None
+            if setting.default is not MISSING:
+                default = setting.default
+            elif setting.default_factory is not MISSING:
+                default = setting.default_factory()
+            defaults[setting.name] = default
         for extra_settings in cls.extra_settings:
             defaults.update(extra_settings.defaults())
         return defaults
@@ -97,12 +111,13 @@ class Optimizer(ABC):
 
     def changed_settings(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults of the fields, and all of `extra`."""
-        defaults = type(self)().settings()
         changed: dict[str, Any] = {}
-        for name, value in self.settings().items():
-            if name not in defaults or value != defaults[name]:
+        defaults = self.default_settings()
+        for name in self.field_names():
+            value = getattr(self, name)
+            if value != defaults[name]:
                 changed[name] = value
-        return changed
+        return {**changed, **self.extra}
 
     def check_requirements(self, job: OptimizerJob) -> None:
         """Raise a UserError if the job lacks something that the optimizer needs.

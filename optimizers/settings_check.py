@@ -81,7 +81,11 @@ def _check_type(optimizer_class: type[Optimizer], name: str, value: Any, default
 
 def _type_of(optimizer_class: type[Optimizer], name: str) -> Any:
     if name in optimizer_class.field_names():
-        return get_type_hints(optimizer_class)[name]
+        try:
+            return get_type_hints(optimizer_class)[name]
+        except NameError:
+            # A user's class may be made in a function, whose names are not known here.
+            return Any
     for extra_settings in optimizer_class.extra_settings:
         if name in extra_settings.names:
             return extra_settings.type_of(name)

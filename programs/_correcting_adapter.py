@@ -98,7 +98,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         # Ask until an answer can be read. `retry_after` sets the next attempt as the current one;
         # after the last attempt it raises the error instead.
         attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
-        adapter_call = AdapterCall(signature, demos, inputs, self.layout)
+        adapter_call = AdapterCall(signature, demos, inputs, self.layout, lm)
         while True:
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}

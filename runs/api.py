@@ -327,7 +327,7 @@ def make_compilation(
             " put the settings into the object"
         )
     if isinstance(optimizer, Optimizer):
-        return CompileConfig(optimizer.name, stage, settings=optimizer.changed_settings())
+        return CompileConfig.of_object(optimizer, stage)
     if callable(optimizer):
         name = getattr(optimizer, "__name__", type(optimizer).__name__)
         return CompileConfig(name, stage, make_teleprompter=optimizer)

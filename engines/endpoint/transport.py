@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import base64
 import functools
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -107,11 +108,19 @@ class Transport:
     def _send(self, request: HttpRequest) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Return a context manager that sends a request, and gives the beginning of the reply."""
         address = urlsplit(request.url)
+        headers = request.headers
+        url = request.url
+        # aiohttp would send a name and password as Latin-1, which has few letters.
+        credentials = address.netloc.rpartition("@")[0]
+        if credentials:
+            headers = _headers_with_login(credentials, headers)
+            url = address._replace(netloc=_host_of(address.netloc)).geturl()
+
         session = _session_of(asyncio.get_running_loop())
         return session.request(
             request.method,
-            request.url,
-            headers=_headers_beside(address.netloc, request.headers),
+            url,
+            headers=headers,
             data=request.body or None,
             timeout=self._timeout,
             proxy=_proxy_of(address.scheme, _host_of(address.netloc)),
@@ -176,16 +185,18 @@ def _host_of(netloc: str) -> str:
     return netloc.rpartition("@")[2]
 
 
-def _headers_beside(netloc: str, headers: Headers) -> Headers:
-    """Return the headers to send to an address, without `Authorization` if it holds a name.
+def _headers_with_login(credentials: str, headers: Headers) -> Headers:
+    """Return headers with the name and password of an address as their `Authorization`.
 
-    aiohttp sends a name and password of an address as that header, and refuses a second one.
+    They are sent as UTF-8 (RFC 7617), and replace a key.
     """
-    credentials = netloc.rpartition("@")[0]
-    if not credentials:
-        return headers
+    user, _, password = credentials.partition(":")
+    login = f"{unquote(user)}:{unquote(password)}"
+    encoded_login = base64.b64encode(login.encode()).decode()
+
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [(name, value) for name, value in pairs if name.lower() != "authorization"]
+    others = [(name, value) for name, value in pairs if name.lower() != "authorization"]
+    return [*others, ("Authorization", f"Basic {encoded_login}")]
 
 
 @functools.cache

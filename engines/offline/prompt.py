@@ -1,14 +1,16 @@
 """What the offline engine is asked: inputs and demos as texts, and the schemas of the outputs.
 
-Our adapters hand over the call as values (`call_context.AdapterCall`). Other adapters of DSPy do
-not. Then the signature is that of the running `dspy.Predict`, and the texts of its fields are found
-in the messages, under the headers that DSPy's chat and JSON adapters write above each:
+Our chat, JSON and auto adapters hand over the call as values (`call_context.AdapterCall`). Adapters
+of DSPy do not. Then the signature is that of the running `dspy.Predict`, and the texts of its
+fields are found in the messages, under the headers that DSPy's chat and JSON adapters write above
+each:
 
     [[ ## question ## ]]
     Where does Ann live?
 
-Any other request is a plain text to answer from, without a field. So is a prompt of an adapter that
-comes from elsewhere, such as over HTTP: its text alone does not say what is asked.
+Any other request is a plain text to answer from, without a field. So is a prompt of our compact
+adapter, which hands over nothing and writes no headers. So is a prompt that comes from elsewhere,
+such as over HTTP: its text alone does not say what is asked.
 """
 
 from __future__ import annotations

@@ -77,10 +77,12 @@ class Stores(SharedByCopies):
         self._folder = folder
         self._stores = SingleFlight[str, _Store | _UnusableStore](MAX_OPEN_STORES)
         self._writing_slots = Slots(MAX_STORES_IN_WRITING)
-        self._latest_calls: dict[str, SystemCalls] = {}
-        """The calls of the newest store of each history, by the digest of the history."""
-        self._stores_in_use = WeakValueDictionary[str, _Store]()
-        """Written stores that somebody refers to, by the digest of the history.
+        self._latest_calls: dict[Path, SystemCalls] = {}
+        """The calls of the newest store in each folder."""
+        self._folders_in_writing: set[Path] = set()
+        """The folders of the stores that are being written."""
+        self._stores_in_use = WeakValueDictionary[Path, _Store]()
+        """Written stores that somebody refers to, by their folder.
 
         A store that a question asks is one of them even if `_stores` has no more room for it.
         """
@@ -142,49 +144,69 @@ class Stores(SharedByCopies):
 
         If the system cannot be made, hangs, or adds no session, an `_UnusableStore` is returned.
         """
+        folder = self._free_folder(history)
         # The store may have been dropped for want of room while a question still asks it. Two
         # systems must not work in one folder, so it is taken back.
-        store_in_use = self._stores_in_use.get(history.digest)
+        store_in_use = self._stores_in_use.get(folder)
         if store_in_use is not None:
             return store_in_use
 
-        # A store that is being written has a thread, so only so many are written at the same time.
-        with self._writing_slots.slot():
-            folder = self._make_folder(history)
-            calls = SystemCalls(self.name, self._timeout)
-            # A later store of the same history gets the same folder; `_make_folder` then waits
-            # until these calls have ended, if they are being closed.
-            self._latest_calls[history.digest] = calls
-            store = _Store(calls)
+        self._folders_in_writing.add(folder)
+        try:
+            # A store that is being written has a thread, so only so many are written at a time.
+            with self._writing_slots.slot():
+                return self._write_store_in(folder, history)
+        finally:
+            self._folders_in_writing.discard(folder)
 
-            # Model calls are counted here, not for the question that happens to need the store
-            # first. `Stores.write` adds them to the usage of the run.
-            with measure_usage() as tracker:
-                try:
-                    self._fill_store(store, history, folder)
-                except ExternalError as error:
-                    return _UnusableStore(str(error), tracker.usage)
+    def _write_store_in(self, folder: Path, history: History) -> _Store | _UnusableStore:
+        """Do what `_write_store` does, in a folder in which no other store is being written."""
+        self._empty_folder(folder)
+        calls = SystemCalls(self.name, self._timeout)
+        # A later store of the same history gets the same folder; `_empty_folder` then waits until
+        # these calls have ended.
+        self._latest_calls[folder] = calls
+        store = _Store(calls)
+
+        # Model calls are counted here, not for the question that happens to need the store first.
+        # `Stores.write` adds them to the usage of the run.
+        with measure_usage() as tracker:
+            try:
+                self._fill_store(store, history, folder)
+            except ExternalError as error:
+                return _UnusableStore(str(error), tracker.usage)
 
         store.usage = tracker.usage
-        self._stores_in_use[history.digest] = store
+        self._stores_in_use[folder] = store
         return store
 
-    def _make_folder(self, history: History) -> Path:
-        """Return an empty folder for the store of a history."""
-        previous_calls = self._latest_calls.get(history.digest)
+    def _free_folder(self, history: History) -> Path:
+        """Return the folder for the store of a history; no store is being written in it.
+
+        A history has one folder. It needs another one only if its store is being written, and
+        another caller writes it a second time because waiting would block the event loop.
+        """
+        # The first 16 characters of a digest tell histories apart. A history without items has the
+        # digest "", which is no name for a folder.
+        folder_name = (history.digest or "empty")[:16]
+        folder = self._folder / folder_name
+        number = 1
+        while folder in self._folders_in_writing:
+            number += 1
+            folder = self._folder / f"{folder_name}-{number}"
+        return folder
+
+    def _empty_folder(self, folder: Path) -> None:
+        """Make a folder empty, after the system that worked in it before has been closed."""
+        previous_calls = self._latest_calls.get(folder)
         if previous_calls is not None:
             # An earlier system that is being closed may still write files in the folder. Nobody
             # asks it any more, but its finalizer may not have run yet.
             previous_calls.begin_close()
             previous_calls.wait_until_closed()
 
-        # The first 16 characters of a digest tell histories apart. A history without items has the
-        # digest "", which is no name for a folder.
-        folder_name = (history.digest or "empty")[:16]
-        folder = self._folder / folder_name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        return folder
 
     def _fill_store(self, store: _Store, history: History, folder: Path) -> None:
         """Make the system of a store, and add the sessions of a history to it, one by one.

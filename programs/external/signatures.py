@@ -6,6 +6,7 @@ the other, with the same reason.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -63,9 +64,11 @@ def _check_constructor(target: Any, name: str) -> None:
 def _check_method(target: Any, method: str, name: str) -> None:
     """Raise a UserError if a method of a store does not take the arguments it is called with."""
     arguments = _METHOD_ARGUMENTS[method]
-    # A method of a class takes the store as its first argument too. Static methods do not.
-    is_plain_method = inspect.isfunction(inspect.getattr_static(target, method, None))
-    if isinstance(target, type) and is_plain_method:
+    attribute = inspect.getattr_static(target, method, None)
+    if isinstance(attribute, functools.singledispatchmethod):
+        # Its signature has `self` even where it is bound, in some versions of Python.
+        return
+    if isinstance(target, type) and _takes_store(attribute):
         arguments = ("self", *arguments)
 
     try:
@@ -80,3 +83,14 @@ def _check_method(target: Any, method: str, name: str) -> None:
         raise UserError(
             f"{name}: {method}{signature} cannot be called as {expected}: {error}"
         ) from error
+
+
+def _takes_store(attribute: object) -> bool:
+    """Return whether an attribute of a class, when called, takes the store as its first argument.
+
+    Functions do, and so do methods in a wrapper such as `functools.lru_cache`. Python binds all of
+    these to the store, for which they have `__get__`.
+    """
+    if isinstance(attribute, staticmethod | classmethod):
+        return False
+    return hasattr(type(attribute), "__get__")

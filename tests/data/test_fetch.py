@@ -1,7 +1,9 @@
 """Fetching genuine files from a server of the test's own: licence first, checksum, nothing half-written, one line."""
 
+import errno
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mempiler.data import fetch as module
 from mempiler.data.fetch import Download, fetch
@@ -122,6 +125,7 @@ REFUSED = [
     (f"{HUB}x", {}, EndpointError, "; set HF_TOKEN if the set is private, or download"),
     ("hf://datasets/ada/set@main/set.jsonl", {}, UserError, "main is no commit and may change"),
     (f"hf://datasets/ada/set@{COMMIT}/../set.jsonl", {}, UserError, "is no file of the hub"),
+    (f"hf://datasets/a--b/set@{COMMIT}/set.jsonl", {}, UserError, "is no file of the hub"),
 ]
 
 
@@ -133,6 +137,38 @@ def test_what_cannot_be_had_is_one_line_and_nothing_is_kept(offer, tmp_path, nam
     assert says in str(refusal.value)
     assert error is not EndpointError or name != "set" or f"download {address} by hand" in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
+
+
+NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+FULL_FOLDER = r"the temporary folder cannot be written \(.*No space left"
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "error", "line"),
+    [
+        ("set", NO_SPACE, UserError, FULL_FOLDER),
+        (HUB, NO_SPACE, UserError, FULL_FOLDER),
+        (HUB, httpx.ReadTimeout("timed out"), EndpointError, r"cannot be fetched \(ReadTimeout: timed out\)"),
+        (HUB, OSError("Consistency check failed"), EndpointError, "cannot be fetched"),
+    ],
+)
+def test_a_download_that_fails_is_one_line_about_its_cause(
+    offer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    cause: Exception,
+    error: type[Exception],
+    line: str,
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise cause
+
+    offer()
+    monkeypatch.setattr("pooch.HTTPDownloader.__call__", fail)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+    with pytest.raises(error, match=line):
+        fetch(name, tmp_path, lambda line: None)
 
 
 def test_any_file_of_the_hub_is_fetched_at_a_commit_and_the_token_goes_nowhere_else(

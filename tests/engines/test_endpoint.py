@@ -210,6 +210,15 @@ def test_a_name_and_a_password_in_the_address_are_shown_to_the_server(ask: Any, 
         assert shown == ["Basic " + base64.b64encode(b"ann:secret").decode()]
 
 
+def test_a_name_and_a_password_are_sent_as_utf8(ask: Any) -> None:
+    with StubServer() as server:
+        address = server.url.replace("http://", "http://ānn:%E5%AF%86@")
+        assert ask(language_model(server.model, api_base=address, cache=False))
+        ((_, headers, _),) = server.requests
+        shown = [value for name, value in headers.items() if name.lower() == "authorization"]
+        assert shown == ["Basic " + base64.b64encode("ānn:密".encode()).decode()]
+
+
 def test_an_address_of_the_environment_tells_servers_apart_as_well(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = f"openai/environment-{uuid.uuid4().hex}"
     monkeypatch.setenv("OPENAI_API_KEY", "none")

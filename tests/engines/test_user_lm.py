@@ -15,6 +15,7 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import BudgetError, UserError
+from mempiler.programs.adapter import adapter
 
 from ..conftest import chat_fields
 
@@ -150,3 +151,47 @@ def test_a_copy_of_a_metered_model_knows_its_window() -> None:
     lm = language_model("offline")
     lm.window = 4096
     assert language_model(lm).window == 4096
+
+
+def test_a_copy_of_a_metered_model_keeps_its_limits_unless_others_are_given() -> None:
+    meter = Meter()
+    lm = language_model("offline", meter=meter, guard=BudgetGuard(Limits(max_calls=1)))
+    copy = language_model(lm)
+    copy("Who are you?")
+    with pytest.raises(BudgetError):
+        copy("Who else?")
+    assert meter.read().calls["task"] == 1
+
+    copy = language_model(lm, guard=BudgetGuard())
+    assert copy("Who else?")
+
+
+def test_a_setting_that_an_object_refuses_is_one_line() -> None:
+    lm = dspy.LM("openai/gpt-5", headers={"a": "b"}, temperature=1.0, max_tokens=16000)
+    with pytest.raises(UserError, match=r"^language model 'openai/gpt-5': .*reasoning models"):
+        language_model(lm, temperature=0.2)
+
+
+class AskingModel(OwnModel):
+    """A model of the user's, which asks another one in plain words."""
+
+    def __init__(self, other: dspy.BaseLM) -> None:
+        super().__init__()
+        self.other = other
+        self.answers: list[str] = []
+
+    def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        self.answers.extend(self.other("Bob likes tea."))
+        return super().forward(prompt, messages, **kwargs)
+
+
+@WARNED_OF_BY_DSPY
+@pytest.mark.filterwarnings("ignore:Implementing custom LMs:DeprecationWarning")
+@pytest.mark.parametrize("is_metered", [True, False])
+def test_a_model_that_another_one_asks_in_plain_words_answers_these(is_metered: bool) -> None:
+    own_model = AskingModel(language_model("offline"))
+    lm = language_model(own_model) if is_metered else own_model
+    with dspy.context(lm=lm, adapter=adapter("chat")):
+        answer = dspy.Predict("context, question -> answer")(context="Ann is in Rome.", question="Where is Ann?")
+    assert answer.answer == "Lisbon"
+    assert own_model.answers == ["Bob likes tea."]

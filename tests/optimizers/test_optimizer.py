@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dspy
+import mempiler
 from mempiler.data.catalog import benchmark
 from mempiler.engines.lm import language_model
 from mempiler.optimizers import optimizer as optimizer_module
@@ -17,7 +18,7 @@ def test_the_example_of_an_optimizer_compiles_the_student() -> None:
     docstring = optimizer_module.__doc__ or ""
     example = re.search(r"^    @dataclass.*?(?=^\S)", docstring, re.MULTILINE | re.DOTALL)
     assert example is not None
-    names: dict[str, Any] = dict(vars(optimizer_module), dataclass=dataclass)
+    names: dict[str, Any] = dict(vars(optimizer_module), dataclass=dataclass, mempiler=mempiler)
     source = re.sub("^    ", "", example[0], flags=re.MULTILINE)
     exec(f"from __future__ import annotations\n{source}", names)
     lm = language_model()

@@ -1,5 +1,6 @@
 """Anything that answers is scored: stores are written once per history, what fails is a failure of its questions."""
 
+import functools
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,7 @@ from mempiler.engines.meter import Meter
 from mempiler.programs.external._answers import hits_of
 from mempiler.programs.external._endpoint import Endpoint
 from mempiler.programs.external.program import build_external_program
+from mempiler.programs.external.signatures import check_store
 from mempiler.programs.external.target import load_target
 from mempiler.runs.scoring import score_questions
 from mempiler.runs.results import Evaluation
@@ -169,6 +171,36 @@ def make_at(folder: Path, url: str) -> Any:
 def test_a_store_that_cannot_be_made_or_called_is_refused_before_it_is_asked(store: Any, line: str) -> None:
     with pytest.raises(UserError, match=line):
         build_external_program(store, "mine", "question-answering")
+
+
+class Wrapped:
+    """A store whose methods are functions in wrappers."""
+
+    def add(self, session: Any) -> None:
+        pass
+
+    def search_by(self, order: str, query: str, k: int) -> Any:
+        return []
+
+    search = functools.partialmethod(search_by, "newest")
+
+
+class Cached(Wrapped):
+    @functools.lru_cache  # noqa: B019 (one object, for a test)
+    def search(self, query: str, k: int) -> Any:
+        return []
+
+
+class Dispatching(Wrapped):
+    @functools.singledispatchmethod
+    def search(self, query: str, k: int) -> Any:
+        return []
+
+
+@pytest.mark.parametrize("store", [Wrapped, Cached, Dispatching])
+def test_methods_in_wrappers_of_functools_fit_in_a_class_as_in_an_object(store: Any) -> None:
+    check_store(store, "mine")
+    check_store(store(), "mine")
 
 
 class Unusual:

@@ -19,7 +19,7 @@ import dspy
 import mempiler
 import pytest
 from mempiler import History
-from mempiler.async_bridge import in_thread
+from mempiler.async_bridge import in_thread, run_bridged
 from mempiler.engines.lm import language_model
 from mempiler.programs.external import _calls, _stores
 from mempiler.programs.external.program import build_external_program
@@ -617,3 +617,34 @@ def test_stores_are_closed_at_the_end_of_the_process(tmp_path: Path) -> None:
         [sys.executable, script], capture_output=True, text=True, timeout=120, check=True
     )
     assert ended.stdout.splitlines() == ["end of the script", "closed"]
+
+
+class SlowLines(Lines):
+    """A store that takes time for each session."""
+
+    async def add(self, session: Any) -> None:
+        await asyncio.sleep(0.02)
+        self.lines += session.lines()
+
+    def ask(self, question: str) -> str:
+        return str(len(self.lines))
+
+
+def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_alone(
+    make_history: Callable[..., History],
+) -> None:
+    history = make_history(6)
+    stores = _stores.Stores(SlowLines, "slow", None, 60.0)
+
+    def ask() -> str:
+        return stores.call(history, "ask", "How many?")
+
+    async def main() -> list[str]:
+        first = asyncio.create_task(run_bridged(ask))
+        await asyncio.sleep(0.03)
+        second = ask()
+        return [await first, second, await run_bridged(ask)]
+
+    answers = asyncio.run(main())
+    lines = [line for session in history for line in session.lines()]
+    assert answers == [str(len(lines))] * 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from gepa.utils.stop_condition import NoImprovementStopper
 from mempiler.engines.lm import language_model
 from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.runs.api import make_compilation
 
 from ..conftest import chat_fields
 
@@ -260,6 +262,69 @@ def test_an_optimizer_may_be_a_function_that_makes_a_teleprompter() -> None:
     (predictor,) = [predictor for _, predictor in compiled.program.module.named_predictors()]
     assert len(predictor.demos) == 3
     assert made_with
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongestAnswers(mempiler.optimizers.Optimizer):
+    """The example of `mempiler.optimizers.optimizer`."""
+
+    name = "longest-answers"
+    changes_in_program = "demos: the training questions with the longest answers"
+    cost_description = "no calls"
+
+    num_demos: int = 4
+
+    def run(self, job: Any) -> Any:
+        longest_first = sorted(job.train, key=lambda example: -len(example.answer))
+        for predictor in job.student.predictors():
+            predictor.demos = longest_first[: self.num_demos]
+        return job.student
+
+
+class OwnLabeled(mempiler.optimizers.Labeled):
+    """An optimizer of ours with another `run`."""
+
+    def run(self, job: Any) -> Any:
+        for predictor in job.student.predictors():
+            predictor.demos = list(job.train[:1])
+        return job.student
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "demo_count", "settings"),
+    [(LongestAnswers(num_demos=2), 2, {"num_demos": 2}), (OwnLabeled(), 1, {})],
+)
+def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
+    optimizer: Any, demo_count: int, settings: dict[str, Any]
+) -> None:
+    compiled = mempiler.compile(
+        Agent(),
+        trainset=make_examples(9),
+        valset=make_examples(3, first=9),
+        optimizer=optimizer,
+        lm="offline",
+        force=True,
+        progress=False,
+    )
+    (predictor,) = [predictor for _, predictor in compiled.program.module.named_predictors()]
+    assert len(predictor.demos) == demo_count
+
+    recorded = json.loads((compiled.run / "run.json").read_text())["settings"]
+    assert recorded["optimizer"] == type(optimizer).__name__
+    assert recorded["settings"] == settings
+
+
+def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:
+    lm = dspy.LM("openai/x", api_key="a-secret-key")
+    stopper = NoImprovementStopper(5)
+    optimizer = mempiler.optimizers.Gepa(extra={"stop_callbacks": [stopper], "reflection_lm": lm})
+    recorded = make_compilation(optimizer).recorded_settings()
+    assert recorded["stop_callbacks"] == ["NoImprovementStopper(max_iterations_without_improvement=5)"]
+    assert recorded["reflection_lm"] == "LM"
+
+    # What a stopper counts while it works is no setting.
+    stopper.iterations_without_improvement = 3
+    assert make_compilation(optimizer).recorded_settings() == recorded
 
 
 def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:

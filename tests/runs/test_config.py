@@ -192,10 +192,14 @@ def test_an_optimizer_that_is_a_function_or_holds_objects_has_no_file() -> None:
     def bootstrap(metric: Any) -> Any:
         return dspy.LabeledFewShot(k=1)
 
+    class OwnGepa(mempiler.optimizers.Gepa):
+        pass
+
     holds_object = mempiler.optimizers.Gepa(extra={"logger": object()})
     plain = mempiler.optimizers.Gepa(max_metric_calls=5, extra={"use_merge": (1, {"a": 2})})
     assert make_compilation(bootstrap).has_python_objects
     assert make_compilation(holds_object).has_python_objects
+    assert make_compilation(OwnGepa(max_metric_calls=5)).has_python_objects
     assert not make_compilation(plain).has_python_objects
 
     sizes: Any = {"benchmark": "locomo", "train": 4, "dev": 2, "test": 2, "progress": False}
