@@ -193,8 +193,21 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     ctx.default_map = defaults
 
 
+_COMMANDS_BY_SECTION = {
+    "evaluation": "evaluate",
+    "optimizer": "compile",
+    "training": "train",
+}
+"""The sections of a file that only one command has."""
+
+
 def _advice(key: str, options: Mapping[str, FileOption]) -> str:
-    """Say where in a file a misplaced or misspelt setting stands."""
+    """Say where in a file a misplaced or misspelt setting stands, or which command it is for."""
+    section = key.partition(".")[0]
+    is_known_section = any(known.startswith(f"{section}.") for known in options)
+    if section in _COMMANDS_BY_SECTION and not is_known_section:
+        return f"the file is for mempiler {_COMMANDS_BY_SECTION[section]}"
+
     name = key.rpartition(".")[2].replace("-", "_")
     for known, option in options.items():
         if name in (_name(option), known.rpartition(".")[2]):

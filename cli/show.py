@@ -52,7 +52,7 @@ _MAX_ANSWER_LENGTH = 400
 @click.option(
     "--prompts",
     is_flag=True,
-    help="of a saved program, or a run's: all that each predictor is asked with",
+    help="of a saved program, or a compile's: all that each predictor is asked with",
 )
 @click.option(
     "--config",
@@ -73,8 +73,8 @@ def command(
     """Show what came out of a RUN, which questions it got wrong, and why; or a program's prompts.
 
     RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more
-    is in the page report.html of the run's folder. With --prompts it may be the folder of a
-    program, or its address, too.
+    is in the page report.html of the run's folder. With --prompts it is a compile, the folder of
+    a program, or its address.
     """
     from ..runs.folder import RUN, RunFolder
     from ..runs.pages.html import HTML
@@ -136,7 +136,11 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
 
 
 def _show_prompts(name: str) -> None:
-    """Print the prompts of a saved program, or of the program of a run."""
+    """Print the prompts of a saved program, or of the program that a run made.
+
+    Raises:
+        UserError: The run made no program, as an evaluation does not.
+    """
     from ..programs.prompts_text import prompts_text
     from ..runs.folder import RUN, RunFolder
     from ..runs.manifest import read_states
@@ -145,6 +149,11 @@ def _show_prompts(name: str) -> None:
     program = program_folder(name)
     if program is None or (program / RUN).is_file():
         program = RunFolder.open(name).saved_program
+        if not program.is_dir():
+            raise UserError(
+                f"{name}: the run made no program whose prompts could be shown;"
+                " give the folder of a program, or `--question ID` for the prompts of one answer"
+            )
     Output().print(prompts_text(read_states(program)), end="")
 
 

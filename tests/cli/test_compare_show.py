@@ -256,6 +256,15 @@ def test_the_prompts_of_a_program_are_plain_text(cli: Call, tmp_path: Path) -> N
     assert cli("show", tmp_path, "--prompts")[0] == 2
 
 
+def test_an_evaluation_made_no_program_whose_prompts_could_be_shown(cli: Call) -> None:
+    words = ("--benchmark", "locomo", "--split", "test", "--test", "1", "--json")
+    run = json.loads(cli("evaluate", "turn-rag", *words)[1])["run_id"]
+    code, _, err = cli("show", run, "--prompts")
+    assert code == 2
+    assert "the run made no program whose prompts could be shown" in err
+    assert err.count("\n") == 1
+
+
 def test_the_prompts_of_a_run_are_those_of_its_program(cli: Call, tmp_path: Path) -> None:
     folder = RunFolder.create("compile", {})
     save(build("turn-rag"), folder.program)

@@ -246,3 +246,9 @@ def test_the_operator_chooses_the_embedder(run, monkeypatch):
     assert (code, "give --embedder" in err) == (2, True)
     code, _, err = run(*words_of("plan", "facts"), "--embedder", "openai/far")
     assert "embedder 'openai/far' needs a key" in err
+
+
+def test_a_file_of_another_command_is_refused_with_the_name_of_that_command(cli: Any, here: Path) -> None:
+    (here / "run.toml").write_text('[data]\nbenchmark = "locomo"\n[optimizer]\nname = "knn"\n')
+    code, _, err = cli("evaluate", "turn-rag", "--config", "run.toml")
+    assert (code, "the file is for mempiler compile" in err) == (2, True)
