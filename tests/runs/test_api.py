@@ -322,13 +322,18 @@ def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
             mempiler.optimizers.Gepa(max_metric_calls=4, extra={"max_metric_calls": 9}),
             "max_metric_calls is a setting of Gepa itself; give it there",
         ),
-        (mempiler.optimizers.Gepa(extra=3), "extra = 3: give settings by name, as in Gepa(extra={NAME: VALUE})"),  # pyright: ignore[reportArgumentType]
+        (
+            mempiler.optimizers.Gepa(extra=3),  # pyright: ignore[reportArgumentType]
+            "extra = 3: give settings by name, as in Gepa(extra={NAME: VALUE})",
+        ),
         (mempiler.optimizers.Gepa(extra={"nope": 1}), "optimizer 'gepa' has no setting 'nope'"),
         (mempiler.optimizers.Knn, "write mempiler.optimizers.Knn()"),
         (LongestAnswers, "write LongestAnswers()"),
     ],
 )
-def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(optimizer: Any, message: str) -> None:
+def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(
+    optimizer: Any, message: str
+) -> None:
     runs_before = set(results_folder().glob("*"))
     with pytest.raises(UserError) as refused:
         mempiler.compile(

@@ -81,17 +81,20 @@ def test_a_wrong_value_names_option_value_and_what_is_expected(option: str, valu
 def test_a_setting_of_the_benchmark_that_is_given_twice_is_refused(name: str, value: str) -> None:
     with pytest.raises(UserError) as error:
         run_inputs("locomo", **{name: value, "benchmark_set": {name: "1"}})
-    assert str(error.value) == f"--{name} and --benchmark-set {name}=... set the same thing; give one of them"
+    assert f"--{name} and --benchmark-set {name}=... set the same thing" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ({"steps": "abc"}, "a setting of the training: steps: Input should be a valid integer"),
-        ({"horizons": [8, "x"]}, "a setting of the training: horizons.1: Input should be a valid integer"),
+        ({"horizons": [8, "x"]}, "a setting of the training: horizons.1: Input should be a valid"),
     ],
 )
-def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(settings: dict[str, Any], expected: str) -> None:
+def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(
+    settings: dict[str, Any], expected: str
+) -> None:
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
     assert str(error.value).startswith(expected)

@@ -191,7 +191,7 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
     [
         ("turn-rag", {}, "turn-rag writes without a language model"),
         ("memory-r2", {"train": 0}, "there is no training history with a session; raise --train"),
-        ("memory-r2", {"lm": "offline"}, "offline cannot be trained in this process; use --lm local:NAME"),
+        ("memory-r2", {"lm": "offline"}, "offline cannot be trained in this process; use --lm"),
     ],
 )
 def test_a_training_of_nothing_has_no_plan(program: str, options: dict[str, Any], message: str) -> None:
