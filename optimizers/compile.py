@@ -37,7 +37,7 @@ from .job import MAX_ERRORS, OptimizerJob
 from .metric_views import MetricViews
 from .optimizer import Optimizer
 from .proposals import ProposingLM
-from .settings_check import check_settings
+from .settings_check import check_extra, check_settings
 
 _log = logging.getLogger("mempiler")
 
@@ -73,11 +73,12 @@ class CompileConfig:
         Records have the name in the catalog, or the name of a class that is not in it.
 
         Raises:
-            UserError: Its class has no `name`, which messages show.
+            UserError: Its class has no `name`, which messages show, or its `extra` does not fit.
         """
         if not hasattr(optimizer, "name"):
             class_name = type(optimizer).__name__
             raise UserError(f'optimizer {class_name}: set a name in its class, name = "my-own"')
+        check_extra(optimizer)
         name = type(optimizer).__name__
         if type(optimizer) in OPTIMIZERS.values():
             name = optimizer.name

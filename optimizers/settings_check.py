@@ -43,6 +43,30 @@ def check_settings(optimizer_class: type[Optimizer], settings: Mapping[str, Any]
             _check_size(optimizer_class, name, value, default)
 
 
+def check_extra(optimizer: Optimizer) -> None:
+    """Check the form of `extra` of an optimizer that a user made, and the names in it.
+
+    A name that is a field as well would replace the value of the field.
+
+    Raises:
+        UserError: `extra` is no mapping, or has the name of a field.
+    """
+    # Callers without type checks may pass anything.
+    extra: object = optimizer.extra
+    class_name = type(optimizer).__name__
+    if not isinstance(extra, Mapping):
+        raise UserError(
+            f"optimizer {optimizer.name!r}: extra = {extra!r:.60}: give settings by name, as in "
+            f"{class_name}(extra={{NAME: VALUE}})"
+        )
+    for name in optimizer.field_names():
+        if name in extra:
+            raise UserError(
+                f"optimizer {optimizer.name!r}: extra: {name} is a setting of {class_name} itself; "
+                "give it there"
+            )
+
+
 def _check_object(optimizer_class: type[Optimizer], name: str, value: Any) -> None:
     """Refuse text and numbers where an object belongs; some names of objects are allowed."""
     texts = optimizer_class.object_settings[name]

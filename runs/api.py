@@ -28,6 +28,7 @@ from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..engines.meter import Meter
 from ..errors import UserError
+from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.compile import CompileConfig
 from ..optimizers.custom import TeleprompterFactory
 from ..optimizers.logo_grpo.training_config import TrainingConfig
@@ -321,6 +322,12 @@ def make_compilation(
     """
     if isinstance(optimizer, str):
         return CompileConfig(optimizer, stage, settings=settings)
+    if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
+        # A class can be called, too, and would be taken for a function.
+        class_name = optimizer.__name__
+        if optimizer in OPTIMIZERS.values():
+            class_name = f"mempiler.optimizers.{class_name}"
+        raise UserError(f"optimizer: got a class, not an object of it; write {class_name}()")
     if settings:
         raise UserError(
             "optimizer_set is for an optimizer that is given by name;"

@@ -168,8 +168,9 @@ def load(
     Raises:
         ProgramError: The folder was altered, is of another version, or does not fit this code.
         DataError: It holds no saved program.
+        UserError: It is neither a path nor a text.
     """
-    local_folder = program_folder(folder) or Path(folder)
+    local_folder = _local_folder(folder)
     return _load_folder(local_folder, allow_code, embedder).program
 
 
@@ -183,9 +184,23 @@ def open_program(
         allow_code: As for `load`.
         **embedder_options: What the user says of the embedder; see `choose_embedder`.
     """
-    local_folder = program_folder(folder) or Path(folder)
+    local_folder = _local_folder(folder)
     embedder = choose_embedder(local_folder, **embedder_options)
     return _load_folder(local_folder, allow_code, embedder)
+
+
+def _local_folder(folder: object) -> Path:
+    """Return the folder on this machine that a folder or an address stands for.
+
+    Raises:
+        UserError: It is neither a path nor a text; callers without type checks may pass anything.
+    """
+    if not isinstance(folder, str | Path):
+        raise UserError(
+            f"folder = {folder!r:.60}: give the folder of a saved program, or an address such as"
+            " models:/NAME@ALIAS"
+        )
+    return program_folder(folder) or Path(folder)
 
 
 def check_writable(folder: str | Path) -> None:

@@ -118,6 +118,9 @@ def run_compile(
             " raise --dev, or keep the result with --force"
         )
 
+    # A wrong name or setting of the optimizer is refused before the run has a folder.
+    compile_config.make_optimizer()
+
     if isinstance(program, str):
         program = pin_address(program)
     benchmark = inputs.benchmark_for_compiling()

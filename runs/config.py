@@ -70,10 +70,19 @@ class Option:
 
 
 def _number_of_traces(value: Any) -> Any:
-    """Turn "all" into None and "none" into 0, as `--traces` takes them; leave numbers alone."""
+    """Turn "all" into None and "none" into 0, as `--traces` takes them; leave numbers alone.
+
+    Raises:
+        UserError: It is another text.
+    """
     if value == "all":
         return None
-    return 0 if value == "none" else _number_in_text(value)
+    if value == "none":
+        return 0
+    number = _number_in_text(value)
+    if isinstance(number, str):
+        raise UserError(f"traces = {_quoted(number)}: give a number, all or none")
+    return number
 
 
 def _number_in_text(value: Any) -> Any:
@@ -142,6 +151,15 @@ class DataConfig(Section):
     seed: Annotated[int, Option("seed", rare=True)] = Field(
         default=0, description="seed of the split, the optimizer and the training"
     )
+
+    @model_validator(mode="after")
+    def _refuse_settings_given_twice(self) -> Self:
+        for name in ("metric", "categories"):
+            if getattr(self, name) is not None and name in self.settings:
+                raise UserError(
+                    f"--{name} and --benchmark-set {name}=... set the same thing; give one of them"
+                )
+        return self
 
     @property
     def benchmark_settings(self) -> Settings:

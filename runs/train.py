@@ -162,7 +162,7 @@ def run_train(
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
     training = _with_run_settings(training or TrainingConfig(), inputs.config)
-    _check_trainable(inputs)
+    check_trainable(inputs)
     inputs = _with_default_adapter(inputs)
     benchmark = inputs.benchmark
     if benchmark.scorer.required_judges:
@@ -195,8 +195,12 @@ def _with_run_settings(training: TrainingConfig, config: RunConfig) -> TrainingC
     return replace(training, settings=training.training(config.data.seed))
 
 
-def _check_trainable(inputs: RunInputs) -> None:
-    """Refuse a model whose weights are not in this process."""
+def check_trainable(inputs: RunInputs) -> None:
+    """Refuse a model whose weights are not in this process.
+
+    Raises:
+        UserError: The model is an object, or is not named `local:NAME`.
+    """
     name = inputs.config.models.task.name
     if "task" in inputs.user_models:
         raise UserError(

@@ -39,6 +39,7 @@ from .plan_sizes import ProgramSizes, estimate_writing, measure_program
 from .planning import Plan, make_plan, start_program
 from .results_folder import results_folder
 from .split_plan import plan_split
+from .train import check_trainable
 
 SHORTEST_COMPLETION = 8
 """Tokens of the shortest completion that is expected of a predictor that writes."""
@@ -63,8 +64,10 @@ def plan_train(method: object, inputs: RunInputs, training: TrainingConfig) -> P
         training: How the model is trained.
 
     Raises:
-        UserError: There is nothing to train, or nothing to train on.
+        UserError: There is nothing to train, or nothing to train on, or the model cannot be
+            trained in this process.
     """
+    check_trainable(inputs)
     config = inputs.config
     benchmark = inputs.benchmark
     split = inputs.split()

@@ -123,7 +123,7 @@ class TrainingConfig:
                 **config_changes,
             )
         except ValidationError as error:
-            raise UserError(f"a setting of the training: {validation_message(error)}") from error
+            raise _setting_error(error) from error
 
         # The training job would refuse these settings too, but only after the warm-up.
         Reinforcement.parse(config.trainer_settings)
@@ -145,6 +145,20 @@ class TrainingConfig:
             objective=choice.objective,
             session_reward=choice.session_reward or self.settings.session_reward,
         )
+
+
+def _setting_error(error: ValidationError) -> UserError:
+    """Return the first problem as one line, with the name of the setting, e.g. "horizons.0"."""
+    problem = error.errors()[0]
+    field_name, *rest = problem["loc"]
+    # Of the rest only indices mean something to a user. Others are pydantic's names for types.
+    parts = [str(field_name)]
+    for part in rest:
+        if isinstance(part, int):
+            parts.append(str(part))
+    place = ".".join(parts)
+    reason = validation_message(error, skipped_parts=len(problem["loc"]))
+    return UserError(f"a setting of the training: {place}: {reason}")
 
 
 def _take_fields(settings_class: type[Any], settings: dict[str, Any]) -> dict[str, Any]:

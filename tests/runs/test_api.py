@@ -17,6 +17,7 @@ from gepa.utils.stop_condition import NoImprovementStopper
 from mempiler.engines.lm import language_model
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.runs.api import make_compilation
+from mempiler.runs.results_folder import results_folder
 
 from ..conftest import chat_fields
 
@@ -312,6 +313,49 @@ def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
     recorded = json.loads((compiled.run / "run.json").read_text())["settings"]
     assert recorded["optimizer"] == type(optimizer).__name__
     assert recorded["settings"] == settings
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (
+            mempiler.optimizers.Gepa(max_metric_calls=4, extra={"max_metric_calls": 9}),
+            "max_metric_calls is a setting of Gepa itself; give it there",
+        ),
+        (
+            mempiler.optimizers.Gepa(extra=3),  # pyright: ignore[reportArgumentType]
+            "extra = 3: give settings by name, as in Gepa(extra={NAME: VALUE})",
+        ),
+        (mempiler.optimizers.Gepa(extra={"nope": 1}), "optimizer 'gepa' has no setting 'nope'"),
+        (mempiler.optimizers.Knn, "write mempiler.optimizers.Knn()"),
+        (LongestAnswers, "write LongestAnswers()"),
+    ],
+)
+def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(
+    optimizer: Any, message: str
+) -> None:
+    runs_before = set(results_folder().glob("*"))
+    with pytest.raises(UserError) as refused:
+        mempiler.compile(
+            Agent(), trainset=make_examples(30), optimizer=optimizer, lm="offline", progress=False
+        )
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert set(results_folder().glob("*")) == runs_before
+
+
+def test_a_wrong_setting_of_a_named_optimizer_makes_no_run() -> None:
+    runs_before = set(results_folder().glob("*"))
+    with pytest.raises(UserError, match="k = 0: it is 1 or more"):
+        mempiler.compile(
+            Agent(),
+            trainset=make_examples(30),
+            optimizer="knn",
+            optimizer_set={"k": 0},
+            lm="offline",
+            progress=False,
+        )
+    assert set(results_folder().glob("*")) == runs_before
 
 
 def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:

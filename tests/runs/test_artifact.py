@@ -41,6 +41,13 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "program"
 
 
+@pytest.mark.parametrize("folder", [3, None])
+def test_what_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
+    with pytest.raises(UserError) as refused:
+        load(folder)
+    assert str(refused.value).startswith(f"folder = {folder}: give the folder of a saved program")
+
+
 def tune(program: Any, history: History) -> None:
     """What teleprompters do: the program's own calls as demos, a labelled demo, other words in the prompts."""
     with dspy.context(trace=[]):

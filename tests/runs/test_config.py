@@ -61,8 +61,8 @@ def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
         ("set", 3, "set = 3: input should be a valid dictionary"),
         ("workers", 1.5, "workers = 1.5: input should be a valid integer or a valid string"),
         ("workers", "many", "workers = 'many': give a number of processes, or HOST:PORT"),
-        ("traces", "some", "traces = 'some': input should be a valid integer"),
-        ("traces", "--5", "traces = '--5': input should be a valid integer"),
+        ("traces", "some", "traces = 'some': give a number, all or none"),
+        ("traces", "--5", "traces = '--5': give a number, all or none"),
         ("max_calls", 2.5, "max_calls = 2.5: give a whole number"),
         ("max_tokens", 1.5, "max_tokens = 1.5: give a whole number"),
         ("allow_code", 1, "allow_code = 1: input should be a valid boolean"),
@@ -75,6 +75,29 @@ def test_a_wrong_value_names_option_value_and_what_is_expected(option: str, valu
         run_inputs("locomo", **{option: value})
     assert str(error.value).startswith(expected)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("metric", "f1"), ("categories", "2")])
+def test_a_setting_of_the_benchmark_that_is_given_twice_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UserError) as error:
+        run_inputs("locomo", **{name: value, "benchmark_set": {name: "1"}})
+    assert f"--{name} and --benchmark-set {name}=... set the same thing" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"steps": "abc"}, "a setting of the training: steps: Input should be a valid integer"),
+        ({"horizons": [8, "x"]}, "a setting of the training: horizons.1: Input should be a valid"),
+    ],
+)
+def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(
+    settings: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        TrainingConfig().changed(settings)
+    assert str(error.value).startswith(expected)
 
 
 def test_groups_refuse_what_they_do_not_have() -> None:

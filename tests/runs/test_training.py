@@ -191,12 +191,13 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
     [
         ("turn-rag", {}, "turn-rag writes without a language model"),
         ("memory-r2", {"train": 0}, "there is no training history with a session; raise --train"),
+        ("memory-r2", {"lm": "offline"}, "offline cannot be trained in this process; use --lm"),
     ],
 )
 def test_a_training_of_nothing_has_no_plan(program: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(mempiler.UserError, match=message):
         mempiler.plan_training(
-            program, benchmark="memory-env", lm="local:tiny", progress=False, **options
+            program, **{"benchmark": "memory-env", "lm": "local:tiny", "progress": False, **options}
         )
 
 
