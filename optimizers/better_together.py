@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,9 +40,14 @@ STEP_OPTIMIZERS: tuple[type[Optimizer], ...] = (
 )
 """The optimizers that a strategy may name: all but `better-together`, which cannot hold itself."""
 
-_COMPILE_SETTINGS = ExtraSettings(
-    "dspy:BetterTogether.compile", ("shuffle_trainset_between_steps",)
-)
+
+def _compile_method() -> Callable[..., Any]:
+    import dspy
+
+    return dspy.BetterTogether.compile
+
+
+_COMPILE_SETTINGS = ExtraSettings(_compile_method, ("shuffle_trainset_between_steps",))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UserError
 from .bootstrapping import (
@@ -21,8 +22,21 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .job import OptimizerJob
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:BootstrapRS", ("max_rounds", "stop_at_score"))
-_COMPILE_SETTINGS = ExtraSettings("dspy:BootstrapRS.compile", ("labeled_sample",))
+
+def _constructor() -> type:
+    import dspy
+
+    return dspy.BootstrapRS
+
+
+def _compile_method() -> Callable[..., Any]:
+    import dspy
+
+    return dspy.BootstrapRS.compile
+
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(_constructor, ("max_rounds", "stop_at_score"))
+_COMPILE_SETTINGS = ExtraSettings(_compile_method, ("labeled_sample",))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .job import OptimizerJob
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:COPRO", ("init_temperature",))
+
+def _constructor() -> type:
+    import dspy
+
+    return dspy.COPRO
+
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(_constructor, ("init_temperature",))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,21 @@
     Gepa(max_metric_calls=300, extra={"reflection_minibatch_size": 5})
 
 An optimizer lists the names of such settings for each function of DSPy that takes them. Their
-defaults and types are read from the function's signature.
+defaults and types are read from the function's signature:
+
+    def _constructor() -> type:
+        import dspy
+
+        return dspy.COPRO
+
+    _CONSTRUCTOR_SETTINGS = ExtraSettings(_constructor, ("init_temperature",))
+
+DSPy is imported in that function, because the optimizers are also listed where nothing is run.
 """
 
 from __future__ import annotations
 
 import inspect
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +27,8 @@ from typing import Any
 class ExtraSettings:
     """Parameters of one function of DSPy that a user may set."""
 
-    function: str
-    """Where the function is, e.g. "dspy:SIMBA.compile"; it is imported when it is needed."""
+    load_function: Callable[[], Callable[..., Any]]
+    """Imports the function, or the class, and returns it."""
     names: tuple[str, ...]
 
     def select(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,6 +52,5 @@ class ExtraSettings:
         return type(parameter.default)
 
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
-        """Import the function, and return its parameters by name."""
-        function: Callable[..., Any] = pkgutil.resolve_name(self.function)
-        return inspect.signature(function).parameters
+        """Return the parameters of the function by name."""
+        return inspect.signature(self.load_function()).parameters

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .job import OptimizerJob
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:BootstrapFinetune", ("multitask",))
+
+def _constructor() -> type:
+    import dspy
+
+    return dspy.BootstrapFinetune
+
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(_constructor, ("multitask",))
 
 
 @dataclass(frozen=True, kw_only=True)

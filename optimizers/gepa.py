@@ -10,6 +10,7 @@ The gepa package has strategies and stopping rules that are Python objects. They
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -22,8 +23,21 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .job import OptimizerJob
 
+
+def _constructor() -> Callable[..., Any]:
+    import dspy
+
+    return dspy.GEPA
+
+
+def _optimize_function() -> Callable[..., Any]:
+    from gepa.api import optimize
+
+    return optimize
+
+
 _CONSTRUCTOR_SETTINGS = ExtraSettings(
-    "dspy:GEPA",
+    _constructor,
     (
         "auto",
         "max_full_evals",
@@ -40,7 +54,7 @@ _CONSTRUCTOR_SETTINGS = ExtraSettings(
     ),
 )
 _OPTIMIZE_SETTINGS = ExtraSettings(
-    "gepa.api:optimize",
+    _optimize_function,
     (
         "frontier_type",
         "batch_sampler",

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .job import OptimizerJob
 
-_BOOTSTRAP_SETTINGS = ExtraSettings("dspy:BootstrapFewShot", ("max_rounds",))
+
+def _bootstrap_constructor() -> type:
+    import dspy
+
+    return dspy.BootstrapFewShot
+
+
+_BOOTSTRAP_SETTINGS = ExtraSettings(_bootstrap_constructor, ("max_rounds",))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import MissingDependencyError
 from .bootstrap_random import require_bootstrapped_demos
@@ -24,9 +25,22 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .job import OptimizerJob
 
-_CONSTRUCTOR_SETTINGS = ExtraSettings("dspy:MIPROv2", ("init_temperature",))
+
+def _constructor() -> type:
+    import dspy
+
+    return dspy.MIPROv2
+
+
+def _compile_method() -> Callable[..., Any]:
+    import dspy
+
+    return dspy.MIPROv2.compile
+
+
+_CONSTRUCTOR_SETTINGS = ExtraSettings(_constructor, ("init_temperature",))
 _COMPILE_SETTINGS = ExtraSettings(
-    "dspy:MIPROv2.compile",
+    _compile_method,
     (
         "minibatch_full_eval_steps",
         "program_aware_proposer",

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
     from .demos import DemoBuilder
     from .job import OptimizerJob
 
+
+def _constructor() -> type:
+    import dspy
+
+    return dspy.SIMBA
+
+
 _CONSTRUCTOR_SETTINGS = ExtraSettings(
-    "dspy:SIMBA",
+    _constructor,
     ("demo_input_field_maxlen", "temperature_for_sampling", "temperature_for_candidates"),
 )
 
