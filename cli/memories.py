@@ -50,8 +50,8 @@ command.add_command(edit)
 def add(history: str, store: str | None, user: str, tenant: str) -> None:
     """Store the sessions or chat messages of a HISTORY file.
 
-    They are queued for `memories rebuild`; messages are a session named after the file, so that it
-    is stored once.
+    They are queued for `memories rebuild`. Messages become one session with the name of the file;
+    a session that is stored already is not stored again.
     """
     from ..memory.store.owner import Owner
     from ..records import read_json

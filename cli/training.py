@@ -45,7 +45,10 @@ def chosen_training(train_set: tuple[str, ...], trainer: str | None) -> dict[str
 
 
 def follow_first_process(planned: bool, many: bool = False) -> None:
-    """Work for the first process of `torchrun`, and end; in the first process do nothing.
+    """Make a process that `torchrun` started beside the first one do its part, and end it.
+
+    The first process reads the options, asks models and leads the training; it returns from here at
+    once. The others wait for its commands until it has finished.
 
     Args:
         planned: Whether the command prints a plan, which the first process does alone.
@@ -63,6 +66,6 @@ def follow_first_process(planned: bool, many: bool = False) -> None:
             follow_all()
         else:
             run_follower()
-    # A usual exit ends torch's threads, which now and then aborts the process. torchrun then ends
-    # the first process, too.
+    # A usual exit ends torch's threads, which now and then aborts the process. torchrun would take
+    # that for a failure, and end the first process, too.
     os._exit(0)

@@ -77,7 +77,12 @@ def prepare_bootstrapping(
 def _questions_to_try(
     job: OptimizerJob, settings: BootstrapSettings, demos: Sequence[DemoExample]
 ) -> list[dspy.Example]:
-    """Return the training questions that DSPy tries, those with a labelled demo first."""
+    """Return the training questions that DSPy tries, those with a labelled demo first.
+
+    If there are too few labelled demos for a prompt, further questions are tried, up to
+    `max_tries` in all: their answers may become bootstrapped demos.
+    """
+    # No more demos are built than questions may be tried.
     wanted_demos = min(settings.max_labeled_demos, settings.max_tries)
     has_enough_demos = len(demos) > 0 and len(demos) >= wanted_demos
     if has_enough_demos:

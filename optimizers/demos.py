@@ -185,10 +185,11 @@ class DemoBuilder:
     def count_fitting(
         self, demos: Sequence[DemoExample], wanted: int, num_bootstrapped: int = 0
     ) -> int:
-        """Return how many of the wanted demos fit a prompt beside the request.
+        """Return how many demos fit a prompt beside the request.
 
-        It holds for every mixture: whether all demos of the prompt are labelled, or as many as
-        possible are bootstrapped.
+        Which demos a prompt gets is decided later. So that they fit in any case, two extremes are
+        computed, and the lower number is returned: all demos are labelled, or as many as possible
+        are bootstrapped.
 
         Args:
             demos: The labelled demos that were built.
@@ -203,8 +204,9 @@ class DemoBuilder:
         longest_labeled = max(tokens_of_demo(demo) for demo in demos)
         fitting_if_all_labeled = budget.tokens // longest_labeled
 
-        # A bootstrapped demo is taken to be as long as the longest request. Those that are longer
-        # than their share of the budget get shortened (`shorten_trace`).
+        # A bootstrapped demo is a real call, so it is taken to be as long as the longest request
+        # of the training questions. One that is longer than its share of the budget gets shortened
+        # later (`shorten_trace`).
         share = budget.tokens // max(1, num_bootstrapped)
         longest_bootstrapped = min(max(self._request_tokens), share)
         tokens_beside_bootstrapped = budget.tokens - num_bootstrapped * longest_bootstrapped

@@ -294,12 +294,11 @@ def _minutes(calls: Range, config: RunConfig) -> Range | None:
     # At best all threads make calls all the time. At worst only one thread in `WAITING_THREADS`
     # does, because the calls of one memory wait for one another; at least one thread always does.
     threads = config.execution.threads
-    threads_per_busy_thread = min(WAITING_THREADS, threads)
-    thread_seconds = Range(
-        calls.low * SECONDS_OF_CALL.low,
-        calls.high * SECONDS_OF_CALL.high * threads_per_busy_thread,
+    fewest_busy_threads = max(1.0, threads / WAITING_THREADS)
+    return Range(
+        calls.low * SECONDS_OF_CALL.low / threads / 60,
+        calls.high * SECONDS_OF_CALL.high / fewest_busy_threads / 60,
     )
-    return thread_seconds.times(1 / (60 * threads))
 
 
 def start_program(target: object, inputs: RunInputs, benchmark: Benchmark) -> MemoryProgram:

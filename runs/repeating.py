@@ -71,15 +71,18 @@ _FILE_OPTIONS = ("data", "replay")
 
 
 def resume_key(inputs: RunInputs) -> dict[str, Any]:
-    """Return what decides the result of a run: one that is resumed has the same.
+    """Return everything that decides the result of a run, by its name in `run.json`.
 
-    The names are those of `settings` in `run.json`.
+    A run can only be resumed with the same values: answers that were paid for would otherwise be
+    mixed with those of another question, model or setting. How many threads work, for instance, is
+    no part of it (`FREE_ON_RESUME`).
     """
     config = inputs.config
     decisive: dict[str, Any] = {}
     for name, value in config.options().items():
         if name not in FREE_ON_RESUME and name not in BENCHMARK_OPTIONS:
             decisive[RECORDED_NAMES.get(name, name)] = value
+    # Options of the benchmark (`BENCHMARK_OPTIONS`) are recorded together.
     decisive["options"] = config.data.benchmark_settings
 
     if config.data.file:

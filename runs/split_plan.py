@@ -152,8 +152,9 @@ def plan_split(inputs: RunInputs) -> SplitPlan:
     dev = _part_size("dev", sizes.dev, split.dev, benchmark)
     test = _part_size("test", sizes.test, split.test, benchmark)
 
-    # A verdict compares scores, and train is not scored. If dev or test is too small for a verdict,
-    # the candidates show whether a larger part of the benchmark would do.
+    # Whether one program is better than another (the verdict) is decided on dev and test. If one of
+    # them has too few questions for that, the user is told how many would do, which depends on the
+    # questions that the benchmark could still give it: the candidates.
     dev_candidates = benchmark.candidates_for_dev(sizes.seed)
     test_candidates = benchmark.candidates_for_test(sizes.seed)
     return SplitPlan(

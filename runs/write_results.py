@@ -58,13 +58,13 @@ class _WrittenMemories:
 def collect_write_results(
     program: MemoryProgram, histories: Sequence[History]
 ) -> dict[History, WriteResult]:
-    """Return how different histories were written.
+    """Return, for each history, how the writing of its memory went: what it took, what failed.
 
-    Their memories are in the cache already if any question asked for them. Histories that begin
-    alike share their first memories: what writing these took and what failed is counted once.
+    The memories are in the cache already if any question asked for them. Histories that begin alike
+    share their first memories, which count for the first of these histories alone.
     """
     results: dict[History, WriteResult] = {}
-    # Python ids; the cache keeps the memories, so they stay unique.
+    # The ids of Python objects. They stay unique, since the cache keeps all memories alive.
     counted: set[int] = set()
     for history in histories:
         written = _written_memories(program, history)
