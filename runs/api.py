@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 import dspy
 
@@ -27,7 +27,7 @@ from ..async_bridge import run_in_own_loop
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..engines.meter import Meter
-from ..errors import UserError
+from ..errors import UnknownNameError, UserError
 from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.compile import CompileConfig
 from ..optimizers.custom import TeleprompterFactory
@@ -99,7 +99,7 @@ def compile(  # noqa: A001 (the public name)
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    _refuse_unavailable("compile", options)
+    _refuse_answer_model(options)
     questions = Questions(trainset, valset, testset, metric)
     inputs = make_inputs(options, questions, _argument_names(compile))
     compile_config = make_compilation(optimizer, optimizer_set, stage)
@@ -252,7 +252,7 @@ def plan(
         UserError: What the program takes cannot be known in advance.
     """
     if optimizer is not None:
-        _refuse_unavailable("compile", options)
+        _refuse_answer_model(options)
     questions = Questions(trainset, valset, testset, metric)
     inputs = make_inputs(options, questions, _argument_names(plan))
     if optimizer is None:
@@ -319,7 +319,10 @@ def make_compilation(
 
     Raises:
         UserError: The optimizer is of no known form, or there are settings beside an object.
+        UnknownNameError: There is no such stage.
     """
+    if stage not in get_args(Stage):
+        raise UnknownNameError("stage", stage, get_args(Stage))
     if isinstance(optimizer, str):
         return CompileConfig(optimizer, stage, settings=settings)
     if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
@@ -381,15 +384,15 @@ def make_training(
     return TrainingConfig.for_model(config.models.task.name).changed(changes)
 
 
-def _refuse_unavailable(command: str, options: RunOptions) -> None:
-    """Refuse options that a command would ignore.
+def _refuse_answer_model(options: RunOptions) -> None:
+    """Refuse the options of a model that answers, which a compile would ignore.
 
     Raises:
         UserError: One of them is set.
     """
-    for name in UNAVAILABLE_OPTIONS[command]:
+    for name in UNAVAILABLE_OPTIONS["compile"]:
         if options.get(name) is not None:
-            raise UserError(f"{name}: a {command} does not take it; leave it out")
+            raise UserError(f"{name}: a compile does not take it; leave it out")
 
 
 def _argument_names(function: Callable[..., object]) -> list[str]:

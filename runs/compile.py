@@ -55,12 +55,12 @@ from .tracking.details import log_details
 from .tracking.prompts import ProgramPrompts
 from .tracking.tracker import Tracker
 
-# Names in `run.json`. Runs of earlier versions are resumed too, so they stay.
-_RETRY_COUNT = "troubled"
+# Names in `run.json`.
+_RETRY_COUNT = "retry_count"
 """How often the optimizer of the run failed, or abandoned proposals."""
 _PROPOSAL_ATTEMPTS = "proposal_attempts"
 """How often one request for a proposal was made at most, when the run was last started."""
-_FIRST_SCORING_USAGE = "first_spending"
+_FIRST_SCORING_USAGE = "first_scoring_usage"
 """What the first scoring of the run took."""
 
 
@@ -356,7 +356,7 @@ class _CompileJob:
             promotion=decision.promotion,
             optimizer_problems=optimization.problems(self.config.optimizer),
             rejected_evaluation=rejected,
-            refused_difference=rejected_difference,
+            rejected_difference=rejected_difference,
         )
 
     def _optimize(self, start_on_dev: Evaluation) -> _Optimization:
@@ -616,8 +616,8 @@ class _ProposalAttempts:
         retry_count = record.get(_RETRY_COUNT, 0)
         limit = ATTEMPTS * (1 + retry_count)
         if wants_rejected_program:
-            # Without a record, the run began with an older version.
-            limit = record.get(_PROPOSAL_ATTEMPTS, limit)
+            # The start that rejected the program has recorded it.
+            limit = record[_PROPOSAL_ATTEMPTS]
         return cls(folder, limit, retry_count, wants_rejected_program)
 
     def record_limit(self) -> None:

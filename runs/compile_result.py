@@ -133,15 +133,10 @@ class CompileResult:
     """What went wrong in the optimizer."""
     rejected_evaluation: Evaluation | None = None
     """The compiled program on the test questions, if it was not kept, but scored."""
-    refused_difference: Difference | None = None
+    rejected_difference: Difference | None = None
     """That program minus the start on the test questions."""
     untouched_out: Path | None = None
     """The folder of `--out`, if it holds another program, which the start did not replace."""
-
-    @property
-    def troubles(self) -> OptimizerProblems:
-        """What went wrong in the optimizer, by the first name of `optimizer_problems`."""
-        return self.optimizer_problems
 
     @property
     def rejection_reason(self) -> str | None:
@@ -215,7 +210,7 @@ class CompileResult:
             " (in Python: resume=, force=True)"
         )
         rejected = self.rejected_evaluation
-        difference = self.refused_difference
+        difference = self.rejected_difference
         if rejected is None or rejected.score is None or difference is None:
             # Without scores on the test questions.
             if compiled_on_dev is None:
@@ -306,11 +301,11 @@ class CompileResult:
 
     def _rejected_to_dict(self) -> dict[str, Any] | None:
         """Return the test scores of the program that was not kept; None if it has none."""
-        if self.rejected_evaluation is None or self.refused_difference is None:
+        if self.rejected_evaluation is None or self.rejected_difference is None:
             return None
         return {
             "test": self.rejected_evaluation.to_dict(),
-            "difference": self.refused_difference.to_dict(),
+            "difference": self.rejected_difference.to_dict(),
         }
 
 

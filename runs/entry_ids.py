@@ -6,6 +6,7 @@ A search finds only one of such entries. So the score would be too low, and noth
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
 import dspy
 
@@ -24,8 +25,9 @@ class EntryIdCheck:
 
     def __init__(self, program: MemoryProgram) -> None:
         self._program = program
-        self._checked: set[int] = set()
-        """The results of `id()` for the checked memories."""
+        self._checked: WeakValueDictionary[int, CachedMemory] = WeakValueDictionary()
+        """The checked memories by their `id()`. A memory that the cache has dropped is not kept
+        here: another one may get its id."""
 
     def check(self, cached: CachedMemory) -> None:
         """Raise a UserError if two entries of a memory have the same id.
@@ -39,14 +41,13 @@ class EntryIdCheck:
         if is_own_system:
             return
 
-        # The cache keeps every memory, so no other object gets the id of this one.
-        if id(cached) in self._checked:
+        if self._checked.get(id(cached)) is cached:
             return
-        self._checked.add(id(cached))
+        self._checked[id(cached)] = cached
 
         try:
             entries = reader.entries(cached.memory)
-        except Exception:
+        except (Exception, SystemExit):
             # Whatever needs the entries of this memory later fails with the same error.
             return
         duplicate = _first_duplicate(entry.id for entry in entries)

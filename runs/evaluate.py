@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack, get_args
 
 import dspy
 
 from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
-from ..errors import UserError
+from ..errors import UnknownNameError, UserError
 from ..optimizers.history import Candidate
 from ..optimizers.proposals import UnreadableAnswer
 from ..programs.identity import program_digest
@@ -107,8 +107,11 @@ def chosen_examples(inputs: RunInputs, split: Part) -> Sequence[dspy.Example]:
     `--test N` without a part means the test part.
 
     Raises:
-        UserError: There are none.
+        UnknownNameError: There is no such part.
+        UserError: There are no questions.
     """
+    if split not in get_args(Part):
+        raise UnknownNameError("split", split, get_args(Part))
     benchmark = inputs.benchmark
     if split == "all" and inputs.config.data.test is None:
         return benchmark.interleave(benchmark.examples)
@@ -158,8 +161,12 @@ class Evaluator:
     """What the run scores or starts from, by its name or itself, as `Run.program` takes it."""
 
     def __post_init__(self) -> None:
-        if self.run.config.execution.workers != 1:
-            self._name_for_workers()
+        has_workers = self.run.config.execution.workers != 1
+        if has_workers and not isinstance(self.target, str):
+            name = name_in_tables(self.target)
+            raise UserError(
+                f"{name} is only in this process; leave --workers out, or name it module:thing"
+            )
 
     def __call__(
         self,
@@ -201,21 +208,8 @@ class Evaluator:
         on_row: Callable[[Row], None],
     ) -> Mapping[str, WriteResult]:
         """Ask questions in the workers of the run (a `scoring.RemoteEvaluator`)."""
-        name = self._name_for_workers()
-        return evaluate_remotely(self.run, name, program, benchmark, examples, on_row)
-
-    def _name_for_workers(self) -> str:
-        """Return the name by which a worker loads what the run scores or starts from.
-
-        Raises:
-            UserError: It has no name, because it was made in this process.
-        """
-        if isinstance(self.target, str):
-            return self.target
-        name = name_in_tables(self.target)
-        raise UserError(
-            f"{name} is only in this process; leave --workers out, or name it module:thing"
-        )
+        assert isinstance(self.target, str)  # `__post_init__` has refused anything else
+        return evaluate_remotely(self.run, self.target, program, benchmark, examples, on_row)
 
     def keep_page(
         self,

@@ -125,7 +125,7 @@ def _search_for_evidence(
         return evidence_hits(reader, memory, query.search_text, depth, ranking)
     except MempilerError:
         raise
-    except Exception:
+    except (Exception, SystemExit):  # code of the user's may call `exit`
         return []
 
 

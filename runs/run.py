@@ -233,20 +233,6 @@ class Run:
         """
         return self.models.model(role)
 
-    def user_model(self, role: Role, name: str | None) -> dspy.BaseLM | None:
-        """Return the user's object for a role; see `RunModels.user_model`."""
-        return self.models.user_model(role, name)
-
-    def meter_user_model(self, user_lm: dspy.BaseLM, role: Role, **settings: object) -> MeteredLM:
-        """Return a metered copy of a user's model; see `RunModels.meter_user_model`."""
-        return self.models.meter_user_model(user_lm, role, **settings)
-
-    def load_model(
-        self, name: str, role: Role, api_base: str | None, **settings: object
-    ) -> MeteredLM:
-        """Return a metered model by its name; see `RunModels.load_model`."""
-        return self.models.load_model(name, role, api_base, **settings)
-
     def with_judges(self, benchmark: Benchmark) -> Benchmark:
         """Return the benchmark with its judges bound to the judge model, if it asks any."""
         if not benchmark.scorer.required_judges:

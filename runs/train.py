@@ -280,10 +280,10 @@ def load_reward_answer_model(run: Run, training: TrainingConfig) -> MeteredLM | 
     if model.name is None:
         return None
     # Its answers only serve to compute rewards, so its calls are counted as those of a judge.
-    user_lm = run.user_model("answer", model.name)
+    user_lm = run.models.user_model("answer", model.name)
     if user_lm is not None:
-        return run.meter_user_model(user_lm, "judge", temperature=0.0)
-    return run.load_model(model.name, "judge", model.address, temperature=0.0)
+        return run.models.meter_user_model(user_lm, "judge", temperature=0.0)
+    return run.models.load_model(model.name, "judge", model.address, temperature=0.0)
 
 
 def check_reward_answer_model(inputs: RunInputs, model: RoleModel) -> None:
@@ -427,7 +427,7 @@ class _TrainingJob:
         # `load_model` finds these weights by their name, instead of loading them again.
         name = f"{LOCAL}{path}"
         self.run.loaded.local[name] = model
-        return self.run.load_model(
+        return self.run.models.load_model(
             name, "task", None, max_tokens=self.training_config.answer_tokens, seed=seed
         )
 

@@ -486,6 +486,30 @@ def test_a_model_that_calls_exit_does_not_end_a_compile() -> None:
     assert compiled.before.failures == len(compiled.before.rows)
 
 
+def test_a_search_that_calls_exit_fails_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: Any, **__: Any) -> Any:
+        raise SystemExit(0)
+
+    reader = type(mempiler.build("turn-rag").method.reader)
+    monkeypatch.setattr(reader, "search", leave)
+    evaluation = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm="offline", progress=False)
+    assert evaluation.failures == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "option"),
+    [
+        (mempiler.compile, {"stage": "reed"}),
+        (mempiler.plan, {"stage": "reed"}),
+        (mempiler.evaluate, {"split": "tset"}),
+        (mempiler.plan, {"optimizer": None, "split": "tset"}),
+    ],
+)
+def test_an_unknown_stage_or_split_is_refused(function: Any, option: dict[str, Any]) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean '(read|test)'"):
+        function("turn-rag", benchmark="locomo", lm="offline", progress=False, **option)
+
+
 class CutOff(dspy.BaseLM):
     """A model of the user's whose answers reach their limit of tokens."""
 

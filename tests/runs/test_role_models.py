@@ -104,9 +104,9 @@ def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_obj
     lm = dspy.LM("openai/mine", api_key="k")
     inputs = RunInputs(run_config("locomo", lm="openai/mine"), user_models={"task": lm})
     run = Run(inputs, Meter(), BudgetGuard(), RunFolder(tmp_path))
-    assert run.user_model("task", "openai/mine") is lm
+    assert run.models.user_model("task", "openai/mine") is lm
     part = replace(run, inputs=with_options(inputs, lm="local:trained"))
-    assert part.user_model("task", "local:trained") is None
+    assert part.models.user_model("task", "local:trained") is None
 
 
 def test_a_model_that_is_trained_is_named(tmp_path: Path) -> None:
