@@ -238,7 +238,8 @@ def _download_from_hub(name: str, address: str, workspace: Path) -> Path:
         )
     except HFValidationError as error:
         raise _no_hub_file(address) from error
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError) as error:
+        # RuntimeError is what the hub's storage of large files (hf_xet) raises for any failure.
         if _is_local_error(error):
             raise
         response = getattr(error, "response", None)

@@ -63,7 +63,7 @@ def language_model(
     config: ModelConfig | None = None,
     *,
     meter: Meter | None = None,
-    role: Role = "task",
+    role: Role | None = None,
     guard: BudgetGuard | None = None,
     answers: AnswerStore | None = None,
     replay: Callable[[Call], CallResult] | None = None,
@@ -81,10 +81,12 @@ def language_model(
         model: `offline`, `gguf:` and a name or path, `local:` and a folder or hub id, or any name
             that `dspy.LM` takes. Or a `dspy.LM` or other `dspy.BaseLM`: a copy is returned, which
             asks the same model at the same address. The object itself is not changed. If it is a
-            `MeteredLM`, its meter, guard, prices, answers and replay hold where none are given.
-        config: How the model is asked.
+            `MeteredLM`, its meter, role, guard, prices, answers and replay hold where none are
+            given.
+        config: How the model is asked. Timeout, deadline and retries of an object stay its own,
+            unless it is a plain `dspy.LM`, with a name, an address, a key and settings alone.
         meter: Where its calls are counted; a new one if None.
-        role: What it is used for.
+        role: What it is used for; "task" if None.
         guard: Refuses calls over budget or to an unreachable endpoint; without limits if None.
         answers: The answers of earlier calls of the same run.
         replay: Gives the answers of a finished run. `model` is then the name that the model had in
@@ -107,13 +109,14 @@ def language_model(
 
     if isinstance(model, MeteredLM):
         meter = meter or model.meter
+        role = role or model.role
         guard = guard or model.guard
         answers = answers or model.answers
         config = replace(config, prices=config.prices or model.prices)
         replay = replay or model.replay
     metering = Metering(
         meter=meter or Meter(),
-        role=role,
+        role=role or "task",
         guard=guard or BudgetGuard(),
         answers=answers,
         prices=config.prices,

@@ -14,8 +14,10 @@ import logging
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import PurePath
 from typing import Any
 
 import dspy
@@ -148,13 +150,17 @@ def _has_object(value: Any) -> bool:
 def _recorded_object(value: object) -> str:
     """Return the name of an object's class, with the arguments that it was made with.
 
-    Arguments are the plain values that the object keeps under the names of its constructor's
-    parameters. Its other attributes may change while it works.
+    Arguments are the values that the object keeps under the names of its constructor's parameters.
+    Its other attributes may change while it works.
     """
     class_name = type(value).__name__
     # The arguments of a model may be keys, and records name it by its class alone.
     if isinstance(value, dspy.BaseLM):
         return class_name
+    if isinstance(value, PurePath | date):
+        return repr(value)
+    if isinstance(value, Set):
+        return f"{class_name}({sorted(repr(item) for item in value)})"
     try:
         parameter_names = list(inspect.signature(type(value)).parameters)
     except (TypeError, ValueError):
@@ -163,9 +169,16 @@ def _recorded_object(value: object) -> str:
     arguments: list[str] = []
     for name in parameter_names:
         argument = getattr(value, name, None)
-        is_secret = isinstance(argument, str) and _SECRET_NAME.search(name) is not None
-        if isinstance(argument, str | int | float) and not is_secret:
-            arguments.append(f"{name}={argument!r}")
+        # A method of that name is no argument. Keys may also stand in mappings, such as headers.
+        if argument is None or inspect.ismethod(argument) or isinstance(argument, Mapping):
+            continue
+        may_be_secret = isinstance(argument, str | list | tuple) and _SECRET_NAME.search(name)
+        if may_be_secret:
+            continue
+        recorded_argument = _recorded(argument)
+        is_object = isinstance(recorded_argument, str) and not isinstance(argument, str)
+        argument_text = recorded_argument if is_object else repr(recorded_argument)
+        arguments.append(f"{name}={argument_text}")
     if not arguments:
         return class_name
     return f"{class_name}({', '.join(arguments)})"

@@ -4,8 +4,8 @@
 
 An answer that cannot be read is counted, and the model is asked again. After the last attempt its
 answers are returned as they are, and DSPy's adapter raises an error: the proposal is given up. GEPA
-and SIMBA go on without it; `mipro.py` and `infer_rules.py` do the same for their teleprompters.
-COPRO has nothing to go on with, and ends.
+and SIMBA go on without it; so do MIPROv2 and InferRules in `tolerant_mipro.py` and
+`tolerant_infer_rules.py`. COPRO has nothing to go on with, and ends.
 """
 
 from __future__ import annotations

@@ -51,9 +51,14 @@ def check_extra(optimizer: Optimizer) -> None:
     Raises:
         UserError: `extra` is no mapping, or has the name of a field.
     """
+    class_name = type(optimizer).__name__
+    if not hasattr(optimizer, "extra"):
+        raise UserError(
+            f"optimizer {class_name}: its constructor does not set the fields of Optimizer; "
+            "make the class a @dataclass(frozen=True, kw_only=True)"
+        )
     # Callers without type checks may pass anything.
     extra: object = optimizer.extra
-    class_name = type(optimizer).__name__
     if not isinstance(extra, Mapping):
         raise UserError(
             f"optimizer {optimizer.name!r}: extra = {extra!r:.60}: give settings by name, as in "

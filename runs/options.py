@@ -18,6 +18,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.examples import ExampleBenchmark
 from ..engines.limits import Limits
+from ..engines.metered_lm import MeteredLM
 from ..engines.usage import Role
 from ..errors import UnknownNameError, UserError
 from .config import RunConfig, Workers
@@ -250,6 +251,7 @@ def _take_models(
         if option == "lm" and model is None:
             model = dspy.settings.lm or "offline"
         if isinstance(model, dspy.BaseLM):
+            _refuse_own_limits(option, model)
             models[role] = model
             names[option] = model.model
         elif model is None or isinstance(model, str):
@@ -259,6 +261,19 @@ def _take_models(
                 f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}"
             )
     return names, models
+
+
+def _refuse_own_limits(option: str, model: dspy.BaseLM) -> None:
+    """Refuse a metered model with limits: a run meters a copy, which keeps to the run's limits.
+
+    Raises:
+        UserError: The model has limits.
+    """
+    if isinstance(model, MeteredLM) and model.guard.has_limits:
+        raise UserError(
+            f"{option}: the model has limits of its own, which a run does not keep to;"
+            " give limits= to the run instead"
+        )
 
 
 def _take_benchmark(values: dict[str, Any], questions: Questions) -> tuple[str, Benchmark | None]:

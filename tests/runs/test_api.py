@@ -13,7 +13,8 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
-from gepa.utils.stop_condition import NoImprovementStopper
+from gepa.utils.stop_condition import CompositeStopper, NoImprovementStopper, ScoreThresholdStopper
+from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.runs.api import make_compilation
@@ -366,6 +367,14 @@ def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:
     assert recorded["stop_callbacks"] == ["NoImprovementStopper(max_iterations_without_improvement=5)"]
     assert recorded["reflection_lm"] == "LM"
 
+    both = CompositeStopper(stopper, ScoreThresholdStopper(0.9))
+    optimizer = mempiler.optimizers.Gepa(extra={"stop_callbacks": both})
+    text = make_compilation(optimizer).recorded_settings()["stop_callbacks"]
+    assert "max_iterations_without_improvement=5" in text
+    assert "0.9" in text
+    optimizer = mempiler.optimizers.Gepa(extra={"stop_callbacks": stopper})
+    recorded = make_compilation(optimizer).recorded_settings()
+
     # What a stopper counts while it works is no setting.
     stopper.iterations_without_improvement = 3
     assert make_compilation(optimizer).recorded_settings() == recorded
@@ -506,8 +515,14 @@ def test_a_search_that_calls_exit_fails_its_questions(monkeypatch: pytest.Monkey
     ],
 )
 def test_an_unknown_stage_or_split_is_refused(function: Any, option: dict[str, Any]) -> None:
-    with pytest.raises(UnknownNameError, match="did you mean '(read|test)'"):
+    with pytest.raises(UnknownNameError, match=r"did you mean '(read|test)'"):
         function("turn-rag", benchmark="locomo", lm="offline", progress=False, **option)
+
+
+def test_a_model_with_limits_of_its_own_is_refused_by_a_run() -> None:
+    lm = language_model("offline", guard=BudgetGuard(Limits(max_calls=2)))
+    with pytest.raises(UserError, match="give limits= to the run instead"):
+        mempiler.evaluate(Agent(), make_examples(2), lm=lm, progress=False)
 
 
 class CutOff(dspy.BaseLM):
