@@ -298,6 +298,8 @@ def _answer_question(
 class _Attempt:
     """The attempt to answer one question, whose results are kept even if a later step fails.
 
+    Call `answer_and_score`, then `measure_recall`, and `row` after the recording has ended.
+
     Args:
         program: What answers.
         benchmark: The benchmark, whose metric scores.
