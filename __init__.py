@@ -74,10 +74,10 @@ if TYPE_CHECKING:
     from .runs.compile_result import CompileResult as CompileResult
     from .runs.results import Evaluation as Evaluation
     from .runs.train import TrainResult as TrainResult
-    from .serving.client import AsyncClient as AsyncClient
-    from .serving.client import Client as Client
+    from .serving.client.async_client import AsyncClient as AsyncClient
+    from .serving.client.client import Client as Client
+    from .serving.memories.user_memory import UserMemory as UserMemory
     from .serving.prompt_text import memory_tool as memory_tool
-    from .serving.user_memory import UserMemory as UserMemory
 
 __version__ = "0.1.0"
 
@@ -135,10 +135,10 @@ _MODULES = {
     "CompileResult": ".runs.compile_result",
     "Evaluation": ".runs.results",
     "TrainResult": ".runs.train",
-    "AsyncClient": ".serving.client",
-    "Client": ".serving.client",
+    "AsyncClient": ".serving.client.async_client",
+    "Client": ".serving.client.client",
     "memory_tool": ".serving.prompt_text",
-    "UserMemory": ".serving.user_memory",
+    "UserMemory": ".serving.memories.user_memory",
 }
 """The module that each public name is imported from."""
 

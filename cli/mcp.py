@@ -11,7 +11,7 @@ from .option_values import AskingOptions
 from .options import STORE, TENANT, asking_options, open_program_and_model, open_store
 
 if TYPE_CHECKING:
-    from ..serving.user_memory import UserMemory
+    from ..serving.memories.user_memory import UserMemory
 
 ResultT = TypeVar("ResultT")
 

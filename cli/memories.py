@@ -150,7 +150,7 @@ def export(
     """Write users as JSON lines to PATH (- is standard output)."""
     from ..records.atomic_file import atomic_write
     from ..runs.results_folder import refuse_foreign_file
-    from ..serving.transfer import MARK, export_users
+    from ..serving.memories.transfer import MARK, export_users
 
     target: AbstractContextManager[TextIO]
     if path == "-":
@@ -180,7 +180,7 @@ class _EscapedOutput(io.StringIO):
 @options.JSON
 def import_file(path: TextIO, store: str | None, replace: bool) -> None:
     """Read users from the JSON lines of PATH (- is standard input)."""
-    from ..serving.transfer import import_users
+    from ..serving.memories.transfer import import_users
 
     with open_store(store, make=True) as opened_store:
         user_count = import_users(opened_store, path, path.name, replace)

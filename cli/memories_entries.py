@@ -20,12 +20,12 @@ from .stored_users import find_owner
 
 if TYPE_CHECKING:
     from ..memory.edits import Amendment
+    from ..memory.entry_choice import EntryChoice
     from ..memory.results import ListedEntry
     from ..memory.store.records import UserDump
     from ..programs.program import MemoryProgram
     from ..records import SearchResult
-    from ..serving.bodies import EntryChoice
-    from ..serving.user_memory import UserMemory
+    from ..serving.memories.user_memory import UserMemory
 
 _memory_options = options.adds(
     options.STORE, options.WHOSE, options.TENANT, options.JSON, options.reading_options
@@ -83,7 +83,7 @@ def _parse_choice(where: str | None, since: str | None, until: str | None) -> En
     """
     from pydantic import ValidationError
 
-    from ..serving.bodies import Listing
+    from ..serving.http.schemas import Listing
 
     values = {"where": where, "since": since, "until": until}
     try:
@@ -174,7 +174,7 @@ def show(
     PROGRAM, which wrote the memory, is needed only where entries were changed.
     """
     from ..memory.edits import active_amendments
-    from ..serving.memory_view import redacted_dump
+    from ..serving.memories.view import redacted_dump
 
     with open_store(store) as opened_store:
         owner = find_owner(opened_store, tenant, user)

@@ -25,7 +25,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..serving.service import Service
+    from ..serving.http.service import Service
 
 _SHARED_MEMORY = "/dev/shm"
 """A folder that is kept in memory, on systems that have it."""
@@ -107,7 +107,7 @@ def command(
 
     PROGRAM is the folder of a saved program, or models:/NAME@ALIAS.
     """
-    from ..serving.app import listen, serve
+    from ..serving.http.app import listen, serve
 
     check_number("lm_timeout", lm_timeout)
     check_number("lm_deadline", lm_deadline)
@@ -144,8 +144,8 @@ def _serve_with_processes(
     options: _ServiceOptions, settings: Settings, listening_socket: socket, workers: int
 ) -> None:
     """Serve with several processes, which share their metrics in files of a folder."""
-    from ..serving.app import serve_with_workers
-    from ..serving.operations import SHARED_FOLDER
+    from ..serving.http.app import serve_with_workers
+    from ..serving.http.operations import SHARED_FOLDER
 
     # The files are mapped into memory, which must not fail because a disk is full.
     parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
@@ -170,10 +170,10 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
     from pydantic import ValidationError
 
     from ..engines.model_checks import check_key
-    from ..serving.auth import Tokens
-    from ..serving.breaker import Breaker
-    from ..serving.operations import set_up
-    from ..serving.service import Service
+    from ..serving.http.auth import Tokens
+    from ..serving.http.operations import set_up
+    from ..serving.http.service import Service
+    from ..serving.worker.breaker import Breaker
 
     try:
         settings = Settings(
@@ -198,7 +198,7 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
     spans = None
     if options.otel:
         # Needs an extra.
-        from ..serving.tracing import exported
+        from ..serving.http.tracing import exported
 
         spans = exported()
 

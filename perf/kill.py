@@ -47,9 +47,9 @@ from mempiler.memory.store.owner import Owner
 from mempiler.programs.baselines.turn_rag import TurnRAG, TurnWriter
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.answering import QuestionAnswering
-from mempiler.serving.memories import Memories
-from mempiler.serving.user_memory import UserMemory
-from mempiler.serving.writers import write_all_queued
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.memories.user_memory import UserMemory
+from mempiler.serving.worker.writers import write_all_queued
 
 sys.path.append(str(Path(__file__).parents[1]))
 LEASE = 1.0

@@ -9,10 +9,10 @@ from .. import __version__
 from ..memory.store.records import Number
 from ..optional_import import require_package
 from ..text import one_line
-from .bodies import Conditions, Most, Since, Until, Words
-from .error_responses import CAUGHT, log, refusal_of
+from .http.schemas import Conditions, Most, Since, Until, Words
+from .http.errors import CAUGHT, log, refusal_of
 from .prompt_text import FOUND, NOTHING, data_lines
-from .user_memory import UserMemory
+from .memories.user_memory import UserMemory
 
 with require_package("mcp", "mcp"):
     from mcp.server import MCPServer

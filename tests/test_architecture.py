@@ -42,8 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": OPTIMIZERS,
     "serving": OPTIMIZERS | {"optimizers", "runs"},
     "serving/frameworks": {"errors", "optional_import", "reading", "serving"},
-    "serving/client": BASE | {"memory", "serving/requests"},
-    "serving/requests": BASE | {"memory", "serving"},
+    "serving/client": BASE | {"memory", "serving"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "serving", "systems"},
 }
 """What each room may import besides itself."""
@@ -87,7 +86,7 @@ class Module:
 
 ONLY: dict[tuple[str, str], tuple[str, ...]] = {
     ("serving/frameworks", "serving"): (".serving.prompt_text.",),
-    ("serving/requests", "serving"): (".serving.bodies.",),
+    ("serving/client", "serving"): (".serving.http.schemas.",),
     ("programs", "engines"): (
         ".engines.async_models.ask_model",
         ".engines.call_context.",
@@ -170,9 +169,9 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (wrong_rooms, "engines/offline/engine", "from ...memory.facts import Facts"),
     (wrong_rooms, "programs/program", "from ..serving.memories import Memories"),
     (wrong_rooms, "programs/program", "from .. import Client"),
-    (wrong_rooms, "serving/app", "from .frameworks.langchain import MemoryRetriever"),
-    (wrong_rooms, "serving/frameworks/langchain", "from ..user_memory import UserMemory"),
-    (wrong_rooms, "serving/requests", "from .memory_view import View"),
+    (wrong_rooms, "serving/http/app", "from ..frameworks.langchain import MemoryRetriever"),
+    (wrong_rooms, "serving/frameworks/langchain", "from ..memories.user_memory import UserMemory"),
+    (wrong_rooms, "serving/client/requests", "from ..memories.view import View"),
     (wrong_rooms, "unheard_of/room", "from ..errors import UserError"),
 ]
 """Each rule, with the path and text of modules that break it."""

@@ -1,6 +1,7 @@
 """Moving users between stores: everything of a user is read at one moment, and stored anew.
 
-Export files hold what `dump` returns, one user a line; `serving/transfer.py` reads and writes them.
+Export files hold what `dump` returns, one user a line. `serving/memories/transfer.py` reads and
+writes them.
 """
 
 from __future__ import annotations

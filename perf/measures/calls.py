@@ -27,8 +27,8 @@ from mempiler.memory.store.owner import Owner
 from mempiler.programs.cache import MemoryCache
 from mempiler.runs.run_store import RunStore
 from mempiler.runs.scoring import score_questions
-from mempiler.serving.memories import Memories
-from mempiler.serving.writers import write_all_queued
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.worker.writers import write_all_queued
 from mempiler.signatures.answering import AnswerFromContext
 
 from measures.scripted import ScriptedEngine, asking, cpu_ms, guard_of_a_run, scripted, timed

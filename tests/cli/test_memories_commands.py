@@ -257,7 +257,7 @@ class Killed(BaseException):
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What was written how often, and how many writes are let through before a kill."""
-    from mempiler.serving import writing
+    from mempiler.serving.memories import writing
 
     counted: Counter[str] = Counter()
     most, real, lock = [10**9], writing.write_item, threading.Lock()

@@ -22,7 +22,7 @@ from mempiler.engines.lm import language_model
 from mempiler.memory.incoming_items import read_incoming_item
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.schema import SCHEMA_VERSION
-from mempiler.serving.transfer import import_users
+from mempiler.serving.memories.transfer import import_users
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
 ADA, OLD = Owner("ada"), Owner("old")

@@ -18,8 +18,8 @@ from mempiler.memory.store import tables as t
 from mempiler.memory.store.documents import Document, Stamp
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import MAX_LEASE, Claim
-from mempiler.serving.memories import Memories
-from mempiler.serving.transfer import export_users, import_users
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.memories.transfer import export_users, import_users
 from sqlalchemy import update
 
 from .conftest import ADA, WRITER, session

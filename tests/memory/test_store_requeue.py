@@ -15,9 +15,9 @@ from mempiler.engines.lm import language_model
 from mempiler.memory.store.documents import Document
 from mempiler.memory.store.memories import reset_memory
 from mempiler.memory.store.user_rows import lock_user
-from mempiler.serving.memories import Memories
-from mempiler.serving.transfer import export_users, import_users
-from mempiler.serving.writing import write_user_queue
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.memories.transfer import export_users, import_users
+from mempiler.serving.memories.writing import write_user_queue
 
 from .conftest import ADA, WRITER, session
 

@@ -41,9 +41,9 @@ from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.external import RecordedAnswers, resolve_external
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import plan_evaluate
-from mempiler.serving.app import make_app
-from mempiler.serving.bodies import Question
-from mempiler.serving.service import Service
+from mempiler.serving.http.app import make_app
+from mempiler.serving.http.schemas import Question
+from mempiler.serving.http.service import Service
 from mempiler.serving.settings import Settings
 
 from .evaluations import Listening, asked, locomo, refusal, row

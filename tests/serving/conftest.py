@@ -13,7 +13,7 @@ from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
-from mempiler.serving.breaker import Breaker
+from mempiler.serving.worker.breaker import Breaker
 
 from ..conftest import within
 from ..stub_server import StubServer
@@ -44,8 +44,8 @@ def service_over(
     store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
 ) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
-    from mempiler.serving.auth import Tokens
-    from mempiler.serving.service import Service
+    from mempiler.serving.http.auth import Tokens
+    from mempiler.serving.http.service import Service
     from mempiler.serving.settings import Settings
 
     path = folder / "tokens"
@@ -92,7 +92,7 @@ class Api(httpx.Client):
 def serving(service: Any) -> Iterator[Api]:
     """Runs a service in a thread, and connects a client of `acme` to it."""
     import uvicorn
-    from mempiler.serving.app import listen, make_app, uvicorn_config
+    from mempiler.serving.http.app import listen, make_app, uvicorn_config
 
     with listen("127.0.0.1", 0, tokens=False) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))

@@ -17,8 +17,8 @@ from mempiler.engines.endpoint import Waits
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
-from mempiler.serving import operations
-from mempiler.serving.breaker import Breaker
+from mempiler.serving.http import operations
+from mempiler.serving.worker.breaker import Breaker
 from sqlalchemy import event
 
 from tests.stub_server import StubServer, every

@@ -86,7 +86,7 @@ def test_a_question_that_tells_something_is_recalled(client: Any) -> None:
 
 def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     client, before = connect(session_gap=30), datetime(2025, 3, 5, 12)
-    monkeypatch.setattr("mempiler.serving.user_memory.utc_now", lambda: before)
+    monkeypatch.setattr("mempiler.serving.memories.user_memory.utc_now", lambda: before)
     for minutes, sessions in (
         (0, [("open", 2)]),
         (29, [("open", 4)]),
@@ -94,7 +94,7 @@ def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pyt
         (-31, [("queued", 4), ("queued", 2), ("open", 2)]),  # turns lie in the future
     ):
         at = before + timedelta(minutes=minutes)
-        monkeypatch.setattr("mempiler.serving.conversation.utc_now", lambda at=at: at)
+        monkeypatch.setattr("mempiler.serving.http.conversation.utc_now", lambda at=at: at)
         client.chat(f"in {minutes} minutes")
         assert list(client.sessions().values()) == sessions
 

@@ -24,15 +24,15 @@ from mempiler import (
 )
 from mempiler.engines.lm import language_model
 from mempiler.memory.results import EntryChange, EntryPage, ListedEntry, Origin
-from mempiler.serving.entries import UserEntries
-from mempiler.serving.memories import Memories
-from mempiler.serving.requests import (
+from mempiler.serving.client.requests import (
     AsyncRemoteEntries,
     AsyncRemoteMemory,
     RemoteEntries,
     RemoteMemory,
 )
-from mempiler.serving.writers import write_all_queued
+from mempiler.serving.memories.entries import UserEntries
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.worker.writers import write_all_queued
 
 from .conftest import TOKENS
 

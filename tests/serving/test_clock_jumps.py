@@ -25,7 +25,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
 
     def set_ahead(seconds: float) -> None:
         monkeypatch.setattr(time, "time", lambda: real_time() + seconds)
-        for module in ("memory.incoming_items", "serving.conversation", "serving.user_memory"):
+        for module in ("memory.incoming_items", "serving.http.conversation", "serving.memories.user_memory"):
             monkeypatch.setattr(f"mempiler.{module}.utc_now", lambda: real_now() + timedelta(seconds=seconds))
 
     return set_ahead

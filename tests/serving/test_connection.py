@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from mempiler.serving import connection
+from mempiler.serving.http import connection
 
 from .conftest import TOKENS, within
 

@@ -13,11 +13,11 @@ from mempiler import Store, UserMemory, build
 from mempiler.engines.call_context import Deadline
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
-from mempiler.serving.bodies import ChatRequest
-from mempiler.serving.conversation import Conversation
-from mempiler.serving.memories import Memories
-from mempiler.serving.transfer import export_users
-from mempiler.serving.writers import Worker
+from mempiler.serving.http.conversation import Conversation
+from mempiler.serving.http.schemas import ChatRequest
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.memories.transfer import export_users
+from mempiler.serving.worker.writers import Worker
 
 from .conftest import ADA, within
 

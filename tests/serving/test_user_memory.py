@@ -19,7 +19,7 @@ from mempiler.engines.lm import language_model
 from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.catalog import needs_embedder
-from mempiler.serving.memories import Memories
+from mempiler.serving.memories.memories import Memories
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 

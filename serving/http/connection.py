@@ -17,7 +17,7 @@ import h11
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .error_responses import (
+from .errors import (
     AMBIGUOUS,
     MALFORMED,
     NO_WEBSOCKET,

@@ -21,15 +21,15 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from ..engines.call_context import Deadline
-from ..programs.answer_stream import AnswerStream
-from ..records.token_counts import estimate_tokens
-from .bodies import ChatRequest, ResponseExtension
+from ...engines.call_context import Deadline
+from ...programs.answer_stream import AnswerStream
+from ...records.token_counts import estimate_tokens
+from .schemas import ChatRequest, ResponseExtension
 from .conversation import Conversation
-from .error_responses import body_of, failure, log, refusal_of
+from .errors import body_of, failure, log, refusal_of
 from .relay import Relay, Send
 from .service import GUARD, Asked, RequestContext
-from .user_memory import UserMemory
+from ..memories.user_memory import UserMemory
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 

@@ -30,16 +30,16 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic_core import to_json
 
-from ..errors import MempilerError
-from ..memory.changes import diff
-from ..memory.edits import Amendments, active_amendments, amendment_scope
-from ..memory.memory import Memory
-from ..memory.store.documents import ChangeLog, Document, MemoryChange
-from ..memory.store.owner import Owner
-from ..memory.store.records import MAX_LEASE, Claim, StoredItem
-from ..programs.retry import retry_failed
-from ..programs.threads import gather
-from ..programs.writing import (
+from ...errors import MempilerError
+from ...memory.changes import diff
+from ...memory.edits import Amendments, active_amendments, amendment_scope
+from ...memory.memory import Memory
+from ...memory.store.documents import ChangeLog, Document, MemoryChange
+from ...memory.store.owner import Owner
+from ...memory.store.records import MAX_LEASE, Claim, StoredItem
+from ...programs.retry import retry_failed
+from ...programs.threads import gather
+from ...programs.writing import (
     NO_EXTRACTION,
     StepResult,
     extract_item,
@@ -47,11 +47,11 @@ from ..programs.writing import (
     record_step,
     write_item,
 )
-from ..records import Failure, Item
-from ..text import one_line
+from ...records import Failure, Item
+from ...text import one_line
 from .memories import Memories
-from .memory_view import MemoryView
-from .settings import LEASE
+from .view import MemoryView
+from ..settings import LEASE
 
 T = TypeVar("T")
 

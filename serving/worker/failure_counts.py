@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections import OrderedDict
 
-from ..memory.store.owner import Owner
+from ...memory.store.owner import Owner
 
 MOST_COUNTED = 1000
 """Users whose failures are counted; those who failed longest ago go first."""

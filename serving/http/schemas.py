@@ -6,10 +6,8 @@ interface checks is checked by the same functions; their errors are the caller's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -21,12 +19,13 @@ from pydantic import (
     StringConstraints,
 )
 
-from ..memory.edits import MAX_AUTHOR_LENGTH, MAX_ENTRY_LENGTH
-from ..memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryHistory, Evidence, ListedEntry
-from ..memory.metadata import Metadata, MetadataFilter
-from ..memory.names import HTTP_NAME_PATTERN, MAX_ID_LENGTH, StorableText, valid_name
-from ..records.timestamps import Moment, utc
-from .settings import MAX_MESSAGES
+from ...memory.entry_choice import EntryChoice
+from ...memory.edits import MAX_AUTHOR_LENGTH, MAX_ENTRY_LENGTH
+from ...memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryHistory, Evidence, ListedEntry
+from ...memory.metadata import Metadata, MetadataFilter
+from ...memory.names import HTTP_NAME_PATTERN, MAX_ID_LENGTH, StorableText, valid_name
+from ...records.timestamps import Moment, utc
+from ..settings import MAX_MESSAGES
 
 MAX_OPTIONS = 100
 """Most things to choose from."""
@@ -67,17 +66,6 @@ Conditions = Annotated[
 ]
 Since = Annotated[Time | None, Field(description="only what is of this moment or later, such as 2025-03-05")]
 Until = Annotated[Time | None, Field(description="only what is from before this moment; what has no time is left out")]
-
-
-class EntryChoice(TypedDict, total=False):
-    """What of a memory is looked at; everything where nothing is said."""
-
-    where: Mapping[str, Any] | None
-    """Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session."""
-    since: datetime | None
-    """Only what is of this moment or later; moments without a zone are in UTC."""
-    until: datetime | None
-    """Only what is from before this moment."""
 
 
 class EntryFilter(Body):

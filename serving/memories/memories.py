@@ -23,29 +23,29 @@ from weakref import ReferenceType, ref
 import dspy
 from pydantic import ValidationError
 
-from ..engines.call_context import call_context
-from ..engines.fair_semaphore import FairSemaphore
-from ..engines.lm import metered_model
-from ..engines.metered_lm import MeteredLM
-from ..errors import ProgramError, StoreError, UserError
-from ..memory.changes import apply_changes
-from ..memory.edits import Amendments, active_amendments
-from ..memory.memory import Memory
-from ..memory.metadata import validate_filter
-from ..memory.search.tokens import clear_word_cache
-from ..memory.store.documents import DOCUMENT_VERSION, ChangeLog, Document, Stamp
-from ..memory.store.owner import Owner
-from ..memory.store.store import Store
-from ..memory.tenant_lock import TenantLock
-from ..memory.text_slots import SLOT_FACTORY
-from ..programs.identity import digest, program_digest, writer_digest
-from ..programs.pending import PendingItems
-from ..programs.program import MemoryProgram
-from ..records.context_variables import set_context
-from .bodies import EntryChoice
-from .breaker import breakers_of
-from .failure_counts import FailureCounts
-from .memory_view import (
+from ...engines.call_context import call_context
+from ...engines.fair_semaphore import FairSemaphore
+from ...engines.lm import metered_model
+from ...engines.metered_lm import MeteredLM
+from ...errors import ProgramError, StoreError, UserError
+from ...memory.changes import apply_changes
+from ...memory.edits import Amendments, active_amendments
+from ...memory.memory import Memory
+from ...memory.metadata import validate_filter
+from ...memory.search.tokens import clear_word_cache
+from ...memory.store.documents import DOCUMENT_VERSION, ChangeLog, Document, Stamp
+from ...memory.store.owner import Owner
+from ...memory.store.store import Store
+from ...memory.tenant_lock import TenantLock
+from ...memory.text_slots import SLOT_FACTORY
+from ...programs.identity import digest, program_digest, writer_digest
+from ...programs.pending import PendingItems
+from ...programs.program import MemoryProgram
+from ...records.context_variables import set_context
+from ...memory.entry_choice import EntryChoice
+from ..worker.breaker import breakers_of
+from ..worker.failure_counts import FailureCounts
+from .view import (
     ActiveAmendments,
     EditedMemory,
     MemoryFilter,

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from ..memory.edits import Amendments, EntryEdits
-from ..memory.entry import Entry
-from ..memory.memory import Memory, turn_entries
-from ..memory.results import MAX_PAGE_SIZE
-from ..memory.search.index_cache import Lineage
-from ..memory.store.documents import Document
-from ..memory.store.records import ParsedRows, Snapshot, StoredItem, UserDump
-from ..programs.method import Method
-from ..programs.pending import PendingItems, with_failed_items
-from ..records import ABSTRACT_KINDS, Hit, Item, Query, SearchResult, Session, Turn
-from ..records.timestamps import comparable
-from ..validation import check_number
+from ...memory.edits import Amendments, EntryEdits
+from ...memory.entry import Entry
+from ...memory.memory import Memory, turn_entries
+from ...memory.results import MAX_PAGE_SIZE
+from ...memory.search.index_cache import Lineage
+from ...memory.store.documents import Document
+from ...memory.store.records import ParsedRows, Snapshot, StoredItem, UserDump
+from ...programs.method import Method
+from ...programs.pending import PendingItems, with_failed_items
+from ...records import ABSTRACT_KINDS, Hit, Item, Query, SearchResult, Session, Turn
+from ...records.timestamps import comparable
+from ...validation import check_number
 
 ItemT = TypeVar("ItemT", bound=Item)
 

@@ -16,12 +16,12 @@ from typing import Any
 from dspy.utils.exceptions import LMTransportError
 from fastapi.responses import Response
 
-from ..engines.endpoint.relay import Upstream
-from ..engines.call_context import Deadline
-from ..records import Context
-from .bodies import ChatRequest
+from ...engines.endpoint.relay import Upstream
+from ...engines.call_context import Deadline
+from ...records import Context
+from .schemas import ChatRequest
 from .conversation import Conversation
-from .prompt_text import prepend_text
+from ..prompt_text import prepend_text
 
 Send = Callable[[Any], None]
 """Takes the headers of a stream, and then its parts."""

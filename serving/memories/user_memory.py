@@ -26,21 +26,21 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 import dspy
 
-from ..async_bridge import in_thread, off_loop, run_bridged
-from ..memory.incoming_items import Messages, read_incoming_item, turns_from_messages, utc_now
-from ..memory.memory import Memory
-from ..memory.metadata import Scalar
-from ..memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
-from ..memory.store.owner import Owner
-from ..memory.store.store import Store
-from ..programs.program import MemoryProgram
-from ..programs.streaming import stream_answer
-from ..records import Context, Hit, Item, Query, SearchResult, Turn
-from .bodies import EntryChoice
+from ...async_bridge import in_thread, off_loop, run_bridged
+from ...memory.incoming_items import Messages, read_incoming_item, turns_from_messages, utc_now
+from ...memory.memory import Memory
+from ...memory.metadata import Scalar
+from ...memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
+from ...memory.store.owner import Owner
+from ...memory.store.store import Store
+from ...programs.program import MemoryProgram
+from ...programs.streaming import stream_answer
+from ...records import Context, Hit, Item, Query, SearchResult, Turn
+from ...memory.entry_choice import EntryChoice
 from .entries import UserEntries
 from .memories import Memories
-from .memory_view import MemoryView
-from .settings import LEASE
+from .view import MemoryView
+from ..settings import LEASE
 from .writing import WriteCounts, write_user_queue
 
 P = ParamSpec("P")

@@ -23,8 +23,8 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
-from ..errors import AnswerChangedError, BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
-from ..validation import validation_message
+from ...errors import AnswerChangedError, BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
+from ...validation import validation_message
 
 log = logging.getLogger("mempiler.serving")
 _KINDS = {

@@ -28,16 +28,16 @@ from fastapi.responses import JSONResponse
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from .. import __version__
-from ..errors import MempilerError, UserError
+from ... import __version__
+from ...errors import MempilerError, UserError
 from . import chat, operations, routes
 from .auth import LOOPBACK, AuthMiddleware
-from .bodies import ERRORS
+from .schemas import ERRORS
 from .connection import bounded_protocol
-from .error_responses import CAUGHT, failure, log, refusal_of, response_of
-from .json_bodies import JsonCheck
+from .errors import CAUGHT, failure, log, refusal_of, response_of
+from .json_check import JsonCheck
 from .service import Service
-from .settings import Settings
+from ..settings import Settings
 
 BACKLOG = 512
 """Connections that wait for a process to take them."""

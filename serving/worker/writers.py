@@ -19,14 +19,14 @@ from functools import partial
 
 from dspy.utils.exceptions import LMError
 
-from ..errors import DamagedRowError, MempilerError, StoreError
-from ..memory.store.records import Claim, IdleSession
-from ..memory.tenant_lock import CURRENT_TENANT
+from ...errors import DamagedRowError, MempilerError, StoreError
+from ...memory.store.records import Claim, IdleSession
+from ...memory.tenant_lock import CURRENT_TENANT
 from .breaker import CALLER, breakers_of
-from .error_responses import failure, log
-from .memories import Memories
-from .settings import AT_ONCE, LEASE
-from .writing import WriteCounts, write_claimed
+from ..http.errors import failure, log
+from ..memories.memories import Memories
+from ..settings import AT_ONCE, LEASE
+from ..memories.writing import WriteCounts, write_claimed
 
 CLAIMED = 8
 """The most users that are claimed at once, so that other processes get some, too."""

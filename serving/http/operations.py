@@ -32,13 +32,13 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 
-from ..engines.usage import UsageReport
-from ..errors import StoreError
-from ..memory.store.owner import Owner
-from ..memory.store.records import State
-from ..memory.store.store import Store
+from ...engines.usage import UsageReport
+from ...errors import StoreError
+from ...memory.store.owner import Owner
+from ...memory.store.records import State
+from ...memory.store.store import Store
 from .auth import METRICS
-from .error_responses import BUG, cause_of, failure, log, response_of
+from .errors import BUG, cause_of, failure, log, response_of
 from .service import Service
 
 router = APIRouter(tags=["state"])

@@ -17,14 +17,14 @@ from typing import Any, TextIO, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..errors import DataError, UserError
-from ..memory.incoming_items import storable_item
-from ..memory.names import valid_name
-from ..memory.store.owner import Owner
-from ..memory.store.records import UserDump
-from ..memory.store.store import Store
-from ..records.json_input import parse_json
-from ..validation import validation_message
+from ...errors import DataError, UserError
+from ...memory.incoming_items import storable_item
+from ...memory.names import valid_name
+from ...memory.store.owner import Owner
+from ...memory.store.records import UserDump
+from ...memory.store.store import Store
+from ...records.json_input import parse_json
+from ...validation import validation_message
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from ..memory.results import (
+from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     Added,
     Answer,
@@ -25,9 +25,9 @@ from ..memory.results import (
     Sessions,
     Users,
 )
-from ..memory.incoming_items import utc_now
-from ..records import format_time
-from .bodies import (
+from ...memory.incoming_items import utc_now
+from ...records import format_time
+from .schemas import (
     After,
     By,
     ChangedEntry,
@@ -41,10 +41,10 @@ from .bodies import (
     Question,
     Search,
 )
-from .entries import number_that_fits
-from .memory_view import redacted_memory
+from ..memories.entries import number_that_fits
+from ..memories.view import redacted_memory
 from .service import GUARD, Asked, RequestContext, Service, User
-from .user_memory import UserMemory
+from ..memories.user_memory import UserMemory
 
 T = TypeVar("T")
 TOOLS, HEADER = "/v1/mcp", "Mempiler-User"
@@ -241,7 +241,7 @@ def tools_route(service: Service) -> tuple[Any, Route]:
     A request carries all there is to know of it, so any process of a service answers any: no sessions, no streams.
     POST alone: the SDK would open a stream without end for every GET, outside of all pools and limits.
     """
-    from .mcp import memory_tools  # an extra
+    from ..mcp import memory_tools  # an extra
     from mcp.server.transport_security import TransportSecuritySettings  # isort: skip
 
     async def work(request: Any, call: Callable[[UserMemory], Any]) -> Any:

@@ -15,14 +15,14 @@ from datetime import datetime, timedelta
 
 import dspy
 
-from ..engines.call_context import Deadline
-from ..errors import ConflictError
-from ..memory.incoming_items import utc_now, turns_from_messages
-from ..programs.answer_stream import AnswerStream
-from ..programs.streaming import send_answer_to
-from ..records import Context, Session, Turn, format_time
-from .bodies import ChatRequest, RequestExtension, ResponseExtension
-from .user_memory import UserMemory
+from ...engines.call_context import Deadline
+from ...errors import ConflictError
+from ...memory.incoming_items import utc_now, turns_from_messages
+from ...programs.answer_stream import AnswerStream
+from ...programs.streaming import send_answer_to
+from ...records import Context, Session, Turn, format_time
+from .schemas import ChatRequest, RequestExtension, ResponseExtension
+from ..memories.user_memory import UserMemory
 
 ASSISTANT = "assistant"
 

@@ -28,10 +28,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias, Unpack
 
-from ..errors import ConflictError, UserError
-from ..memory.edits import MAX_AUTHOR_LENGTH, Amendment
-from ..memory.names import plain_line
-from ..memory.results import (
+from ...errors import ConflictError, UserError
+from ...memory.edits import MAX_AUTHOR_LENGTH, Amendment
+from ...memory.names import plain_line
+from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_SIZE,
     EntryChange,
@@ -39,12 +39,12 @@ from ..memory.results import (
     ListedEntry,
     Origin,
 )
-from ..memory.store.owner import Owner
-from ..validation import check_number
-from .bodies import EntryChoice
+from ...memory.store.owner import Owner
+from ...validation import check_number
+from ...memory.entry_choice import EntryChoice
 from .entry_changes import Deletion, EntryChanger, Rewording, Undo
 from .memories import Memories
-from .memory_view import CurrentEntry, MemoryView
+from .view import CurrentEntry, MemoryView
 
 MAX_TRIES = 50
 """How often a change is tried again, because another one came first or a session was forgotten."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
-from ..engines.endpoint.embeddings import EndpointEmbedding
-from ..engines.endpoint.errors import AbandonedCallError
-from ..engines.limits import DEAD_AFTER, BudgetGuard
-from ..errors import EndpointError
-from ..memory.store.owner import Owner
+from ...engines.endpoint.embeddings import EndpointEmbedding
+from ...engines.endpoint.errors import AbandonedCallError
+from ...engines.limits import DEAD_AFTER, BudgetGuard
+from ...errors import EndpointError
+from ...memory.store.owner import Owner
 from .failure_counts import NameKeys
 
 CALLER: ContextVar[Owner | None] = ContextVar("caller", default=None)

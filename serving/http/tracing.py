@@ -11,8 +11,8 @@ from typing import Any
 from dspy.utils.callback import BaseCallback
 from fastapi import FastAPI
 
-from .. import __version__
-from ..optional_import import require_package
+from ... import __version__
+from ...optional_import import require_package
 
 with require_package("opentelemetry-instrumentation-fastapi", "otel"):
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor

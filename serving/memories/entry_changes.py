@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..errors import UserError
-from ..memory.edits import MAX_ENTRY_LENGTH, Amendment, Amendments
-from ..memory.names import plain_line
-from ..memory.entry import Entry
-from .memory_view import MemoryView
+from ...errors import UserError
+from ...memory.edits import MAX_ENTRY_LENGTH, Amendment, Amendments
+from ...memory.names import plain_line
+from ...memory.entry import Entry
+from .view import MemoryView
 
 _NO_NUMBER = 0
 """Stands for the number of an amendment that is not stored yet."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from .error_responses import NO_JSON, TOO_MANY_VALUES
+from .errors import NO_JSON, TOO_MANY_VALUES
 
 SMALL = 16_384
 """Bytes of a body that can be parsed and validated in no time, whatever is in it."""

@@ -21,11 +21,11 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from ..errors import DataError, UserError
-from ..memory.names import valid_name
-from ..records.text_file import read_bounded
+from ...errors import DataError, UserError
+from ...memory.names import valid_name
+from ...records.text_file import read_bounded
 from . import connection
-from .error_responses import (
+from .errors import (
     GONE,
     OTHER_ORIGIN,
     OTHER_PATH,
@@ -36,7 +36,7 @@ from .error_responses import (
     log,
     response_of,
 )
-from .json_bodies import JsonCheck
+from .json_check import JsonCheck
 
 GUARDED = "/v1"
 """Below this path every request needs a token; other paths reveal nothing about users."""

@@ -6,17 +6,16 @@ shared; a client may be used from many threads, or tasks, at once. `add` returns
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from .. import __version__
-from ..memory.results import MemoryStatus, Users
-from ..secret_values import Secrets, secrets_of_address
-from ..validation import check_address, check_number
-from .requests import ApiRequest, AsyncRemoteMemory, RemoteMemory
+from ... import __version__
+from ...memory.results import MemoryStatus, Users
+from ...secret_values import Secrets, secrets_of_address
+from ...validation import check_address, check_number
+from .requests import ApiRequest, RemoteMemory
 
 T = TypeVar("T")
 
@@ -43,7 +42,7 @@ class Client:
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
         self._retries = retries
         self._secrets = Secrets([token, *secrets_of_address(url)])
-        self._http = httpx.Client(**_settings(url, token, timeout))
+        self._http = httpx.Client(**http_settings(url, token, timeout))
 
     def memory(self, user: str) -> RemoteMemory:
         """The memory of a user, known or not.
@@ -92,52 +91,7 @@ class Client:
         self.close()
 
 
-class AsyncClient:
-    """A service, for asyncio; arguments as `Client`."""
-
-    def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._retries = retries
-        self._secrets = Secrets([token, *secrets_of_address(url)])
-        self._http = httpx.AsyncClient(**_settings(url, token, timeout))
-
-    def memory(self, user: str) -> AsyncRemoteMemory:
-        """As `Client.memory`."""
-        return AsyncRemoteMemory(self.send, user)
-
-    async def users(self) -> list[MemoryStatus]:
-        """As `Client.users`."""
-        found, page = list[MemoryStatus](), Users(users=(), next="")
-        while page.next is not None:
-            page = await self.send(ApiRequest("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
-            found += page.users
-        return found
-
-    async def send(self, call: ApiRequest[T]) -> T:
-        """Makes a call; errors as those of `Client.send`."""
-        attempt = 0
-        while True:
-            try:
-                found = await self._http.request(call.method, call.path, json=call.body, params=call.params)
-            except httpx.HTTPError as error:
-                found = error
-            pause = call.pause(found, attempt)
-            if pause is None or attempt == self._retries:
-                return call.result(found, self._secrets)
-            await asyncio.sleep(pause)
-            attempt += 1
-
-    async def close(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
-
-def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:
+def http_settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:
     """What both kinds of httpx's clients are made with."""
     check_number("timeout", timeout)
     check_address("url", url)

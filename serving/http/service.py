@@ -19,24 +19,24 @@ from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from ..engines.endpoint.embeddings import EndpointEmbedding
-from ..engines.endpoint.relay import Upstream, upstream_of
-from ..engines.call_context import Deadline, call_context
-from ..engines.fair_semaphore import IN_FLIGHT, FairSemaphore
-from ..engines.meter import Meter
-from ..memory.store.store import Store
-from ..memory.store.owner import Owner
-from ..memory.tenant_lock import CURRENT_TENANT, TenantLock
-from ..programs.program import MemoryProgram
-from ..records.context_variables import set_context
+from ...engines.endpoint.embeddings import EndpointEmbedding
+from ...engines.endpoint.relay import Upstream, upstream_of
+from ...engines.call_context import Deadline, call_context
+from ...engines.fair_semaphore import IN_FLIGHT, FairSemaphore
+from ...engines.meter import Meter
+from ...memory.store.store import Store
+from ...memory.store.owner import Owner
+from ...memory.tenant_lock import CURRENT_TENANT, TenantLock
+from ...programs.program import MemoryProgram
+from ...records.context_variables import set_context
 from .auth import Tokens
-from .bodies import Name
-from .breaker import CALLER, Breaker, breakers_of
-from .error_responses import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN
-from .memories import Memories
-from .settings import Settings
-from .user_memory import UserMemory
-from .writers import Worker
+from .schemas import Name
+from ..worker.breaker import CALLER, Breaker, breakers_of
+from .errors import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN
+from ..memories.memories import Memories
+from ..settings import Settings
+from ..memories.user_memory import UserMemory
+from ..worker.writers import Worker
 
 T = TypeVar("T")
 EMBEDDING_SHARE = 2 / 3

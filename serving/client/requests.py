@@ -17,8 +17,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
-from ..memory.results import (
+from ...errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
+from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     Added,
     Answer,
@@ -33,13 +33,14 @@ from ..memory.results import (
     Sessions,
     SessionStatus,
 )
-from ..memory.incoming_items import Messages
-from ..memory.metadata import Scalar
-from ..memory.names import storable_text
-from ..records import Item, SearchResult, Session
-from ..secret_values import Secrets
-from ..validation import validation_message
-from .bodies import EntryChoice, EntryFilter, Name, NewSession, NewText, Question, Search
+from ...memory.incoming_items import Messages
+from ...memory.metadata import Scalar
+from ...memory.names import storable_text
+from ...records import Item, SearchResult, Session
+from ...secret_values import Secrets
+from ...validation import validation_message
+from ...memory.entry_choice import EntryChoice
+from ..http.schemas import EntryFilter, Name, NewSession, NewText, Question, Search
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -1,0 +1,1 @@
+"""What writes queued sessions in the background, and how it treats failures."""
