@@ -174,7 +174,7 @@ def show(
     PROGRAM, which wrote the memory, is needed only where entries were changed.
     """
     from ..memory.edits import active_amendments
-    from ..serving.memories.view import redacted_dump
+    from ..serving.memories.redaction import redacted_dump
 
     with open_store(store) as opened_store:
         owner = find_owner(opened_store, tenant, user)

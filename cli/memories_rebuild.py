@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..memory.store.owner import Owner
     from ..memory.store.store import Store
     from ..serving.memories.memories import Memories
-    from ..serving.memories.writing import WriteCounts
+    from ..serving.memories.queue_writer import WriteCounts
 
 Selection = Literal["outdated", "queued", "failed"]
 """What is written of a user: all that is queued or out of date, or only one kind of sessions."""
@@ -62,7 +62,7 @@ def rebuild(
     from ..engines.model_checks import endpoint_errors
     from ..programs.threads import gather
     from ..serving.memories.memories import Memories
-    from ..serving.memories.writing import WriteCounts
+    from ..serving.memories.queue_writer import WriteCounts
 
     if queued + failed + force > 1:
         raise UserError("--queued, --failed and --force each say what is written; give one of them")
@@ -116,7 +116,7 @@ class _Rebuilder:
 
     def write_user(self, owner: Owner) -> WriteCounts:
         """Write the memory of a user, unless the writing of another one has failed."""
-        from ..serving.memories.writing import WriteCounts
+        from ..serving.memories.queue_writer import WriteCounts
 
         if self._is_stopped.is_set():
             return WriteCounts()
@@ -142,7 +142,8 @@ class _Rebuilder:
         Without a named user, a memory that another program wrote is left alone. With one, writing
         it raises the error that says how to repair it.
         """
-        from ..serving.memories.writing import WriteCounts, write_user_queue
+        from ..serving.memories.queue_writer import WriteCounts
+        from ..serving.memories.writing import write_user_queue
         from ..serving.settings import LEASE
 
         if not self._is_user_named:

@@ -1,1 +1,1 @@
-"""The HTTP service: memories of many users behind bearer tokens, and an OpenAI-compatible chat that remembers."""
+"""Memories of many users in production: from Python, over HTTP, and for agents."""

@@ -42,7 +42,7 @@ from .schemas import (
     Search,
 )
 from ..memories.entries import number_that_fits
-from ..memories.view import redacted_memory
+from ..memories.redaction import redacted_memory
 from .service import GUARD, Asked, RequestContext, Service, User
 from ..memories.user_memory import UserMemory
 

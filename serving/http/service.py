@@ -36,7 +36,7 @@ from .errors import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN
 from ..memories.memories import Memories
 from ..settings import Settings
 from ..memories.user_memory import UserMemory
-from ..worker.writers import Worker
+from ..worker.worker import Worker
 
 T = TypeVar("T")
 EMBEDDING_SHARE = 2 / 3

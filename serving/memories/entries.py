@@ -30,6 +30,7 @@ from typing import TypeAlias, Unpack
 
 from ...errors import ConflictError, UserError
 from ...memory.edits import MAX_AUTHOR_LENGTH, Amendment
+from ...memory.entry_choice import EntryChoice
 from ...memory.names import plain_line
 from ...memory.results import (
     DEFAULT_PAGE_SIZE,
@@ -41,7 +42,6 @@ from ...memory.results import (
 )
 from ...memory.store.owner import Owner
 from ...validation import check_number
-from ...memory.entry_choice import EntryChoice
 from .entry_changes import Deletion, EntryChanger, Rewording, Undo
 from .memories import Memories
 from .view import CurrentEntry, MemoryView

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ...errors import UserError
 from ...memory.edits import MAX_ENTRY_LENGTH, Amendment, Amendments
-from ...memory.names import plain_line
 from ...memory.entry import Entry
+from ...memory.names import plain_line
 from .view import MemoryView
 
 _NO_NUMBER = 0

@@ -9,16 +9,13 @@ memory, or when its worker looks.
 from __future__ import annotations
 
 import json
-import threading
-from collections import Counter, OrderedDict
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
-from weakref import ReferenceType, ref
 
 import dspy
 from pydantic import ValidationError
@@ -30,6 +27,7 @@ from ...engines.metered_lm import MeteredLM
 from ...errors import ProgramError, StoreError, UserError
 from ...memory.changes import apply_changes
 from ...memory.edits import Amendments, active_amendments
+from ...memory.entry_choice import EntryChoice
 from ...memory.memory import Memory
 from ...memory.metadata import validate_filter
 from ...memory.search.tokens import clear_word_cache
@@ -42,20 +40,13 @@ from ...programs.identity import digest, program_digest, writer_digest
 from ...programs.pending import PendingItems
 from ...programs.program import MemoryProgram
 from ...records.context_variables import set_context
-from ...memory.entry_choice import EntryChoice
 from ..worker.breaker import breakers_of
-from ..worker.failure_counts import FailureCounts
-from .view import (
-    ActiveAmendments,
-    EditedMemory,
-    MemoryFilter,
-    MemoryView,
-    ParsedMemory,
-    UserCache,
-)
+from .memory_filter import MemoryFilter
+from .user_cache import ActiveAmendments, EditedMemory, ParsedMemory, UserCache
+from .user_caches import UserCaches
+from .user_vectors import UserVectors
+from .view import MemoryView
 
-USERS = 320
-"""Users of a store of whom something is kept; of each tenant those used last."""
 PARTS = 8
 """Most parts of a user's memory that are kept as memories of their own."""
 
@@ -75,7 +66,9 @@ class Memories:
         StoreError: The store cannot be opened.
     """
 
-    def __init__(self, program: MemoryProgram, store: Store | str | Path, lm: str | dspy.BaseLM | None = None) -> None:
+    def __init__(
+        self, program: MemoryProgram, store: Store | str | Path, lm: str | dspy.BaseLM | None = None
+    ) -> None:
         self.program = program
         self.lm: MeteredLM | None = None if lm is None else metered_model(lm)
         """The model of `lm`, which counts its calls."""
@@ -87,7 +80,9 @@ class Memories:
         """Where users take turns at embedding and reranking."""
         self.text_lock: TenantLock | None = None
         """The lock that tenants hold in turns for long work on text; None if nobody has to wait."""
-        self._kept: _Cache = program.shared.get_or_compute(("memories", self.store.url), _Cache)
+        self._kept: UserCaches = program.shared.get_or_compute(
+            ("memories", self.store.url), UserCaches
+        )
         self.failures = self._kept.failures
         """How often users could not be written in a row."""
 
@@ -305,7 +300,7 @@ class Memories:
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
         self._kept.note_engines([lm, *self._own_models()])
-        vectors = _UserVectors(self.store, owner, forget_count, view.cache.vectors)
+        vectors = UserVectors(self.store, owner, forget_count, view.cache.vectors)
         dspy_settings = dspy.context(
             lm=lm,
             adapter=self.program.current_adapter(),
@@ -397,91 +392,3 @@ class Memories:
         predictors = self.program.all_predictors().values()
         models = [getattr(predictor, "lm", None) for predictor in predictors]
         return [model for model in models if model is not None]
-
-
-@dataclass(frozen=True, eq=False)
-class _UserVectors:
-    """The stored vectors of a user, for embedders.
-
-    Vectors that are known to be stored are not written again. If the store fails here, nothing is
-    raised: the next reading or writing of the store says so.
-    """
-
-    store: Store
-    owner: Owner
-    forget_count: int
-    """What `Forgetting.count` was when the work began."""
-    seen: dict[bytes, int]
-    """The lengths of the vectors that are known to be stored, by key; kept with the user."""
-
-    def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        stored: Mapping[bytes, bytes] = {}
-        with suppress(StoreError):
-            stored = self.store.vectors.get(self.owner, keys)
-        self._note_stored(stored)
-        return stored
-
-    def write(self, vectors: Mapping[bytes, bytes]) -> None:
-        new_vectors = {
-            key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)
-        }
-        if not new_vectors:
-            return
-        with suppress(StoreError):
-            if self.store.vectors.put(self.owner, new_vectors, self.forget_count):
-                self._note_stored(new_vectors)
-
-    def _note_stored(self, vectors: Mapping[bytes, bytes]) -> None:
-        for key, vector in vectors.items():
-            self.seen[key] = len(vector)
-
-
-class _Cache:
-    """What a process keeps of the users of one store."""
-
-    def __init__(self) -> None:
-        self.users = OrderedDict[Owner, UserCache]()
-        self.forget_count = 0
-        """How often anybody had been forgotten in the store when this process last looked."""
-        self.lock = threading.Lock()
-        self.failures = FailureCounts()
-        self._engines: dict[int, ReferenceType[Any]] = {}
-        """Engines by their ids; some cannot be hashed."""
-
-    def note_engines(self, models: Sequence[Any]) -> None:
-        """Note what is shown texts of users, and may keep them."""
-        engines = [getattr(model, "engine", None) for model in models]
-        with self.lock:
-            for engine in engines:
-                if hasattr(engine, "clear"):
-                    self._engines[id(engine)] = ref(engine)
-
-    def engines(self) -> list[Any]:
-        """Return the engines of `note_engines` that are still there."""
-        engines: list[Any] = []
-        with self.lock:
-            for number, reference in list(self._engines.items()):
-                engine = reference()
-                if engine is None:
-                    del self._engines[number]
-                else:
-                    engines.append(engine)
-        return engines
-
-    def of(self, owner: Owner) -> UserCache:
-        """Return what is kept of a user, from now on.
-
-        If there are too many users, the one of the tenant with the most users goes who was used
-        least recently.
-        """
-        with self.lock:
-            if owner not in self.users:
-                self.users[owner] = UserCache()
-            user_cache = self.users[owner]
-            self.users.move_to_end(owner)
-            if len(self.users) > USERS:
-                user_counts = Counter(user.tenant for user in self.users)
-                largest_tenant = user_counts.most_common(1)[0][0]
-                oldest = next(user for user in self.users if user.tenant == largest_tenant)
-                del self.users[oldest]
-            return user_cache

@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 import dspy
 
 from ...async_bridge import in_thread, off_loop, run_bridged
+from ...memory.entry_choice import EntryChoice
 from ...memory.incoming_items import Messages, read_incoming_item, turns_from_messages, utc_now
 from ...memory.memory import Memory
 from ...memory.metadata import Scalar
@@ -36,12 +37,12 @@ from ...memory.store.store import Store
 from ...programs.program import MemoryProgram
 from ...programs.streaming import stream_answer
 from ...records import Context, Hit, Item, Query, SearchResult, Turn
-from ...memory.entry_choice import EntryChoice
+from ..settings import LEASE
 from .entries import UserEntries
 from .memories import Memories
+from .queue_writer import WriteCounts
 from .view import MemoryView
-from ..settings import LEASE
-from .writing import WriteCounts, write_user_queue
+from .writing import write_user_queue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -129,7 +130,7 @@ class UserMemory:
     def add(
         self,
         session: Item | Messages,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002 (the public name)
         remember: bool = True,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
@@ -164,7 +165,7 @@ class UserMemory:
     def replace(
         self,
         session: Item | Messages,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002 (the public name)
         remember: bool = True,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
@@ -445,7 +446,11 @@ class UserMemory:
         self.memories.drop_forgotten(self.store.forgetting.count())
         return receipt
 
-    def forget_session(self, id: str, remember: bool = True) -> Receipt:
+    def forget_session(
+        self,
+        id: str,  # noqa: A002 (the public name)
+        remember: bool = True,
+    ) -> Receipt:
         """Delete one session; if it was in the memory, write the memory anew from the others.
 
         Args:

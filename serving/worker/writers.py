@@ -10,30 +10,24 @@ from __future__ import annotations
 
 import contextvars
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from functools import partial
 
-from dspy.utils.exceptions import LMError
-
-from ...errors import DamagedRowError, MempilerError, StoreError
-from ...memory.store.records import Claim, IdleSession
+from ...errors import StoreError
+from ...memory.store.records import Claim
 from ...memory.tenant_lock import CURRENT_TENANT
-from .breaker import CALLER, breakers_of
-from ..http.errors import failure, log
 from ..memories.memories import Memories
+from ..memories.queue_writer import WriteCounts, write_claimed
 from ..settings import AT_ONCE, LEASE
-from ..memories.writing import WriteCounts, write_claimed
+from .breaker import CALLER
 
 CLAIMED = 8
 """The most users that are claimed at once, so that other processes get some, too."""
 POLL_INTERVAL = 1.0
 """Seconds between two looks for further users, while some are written."""
-WATCH = 2.0
-"""Seconds between two looks for users whom another process forgot."""
 LONGEST_PAUSE = 30.0
 """The most seconds between two attempts, while the store, the language model or a user fails."""
 
@@ -159,195 +153,3 @@ class Writers:
                     self._memories.store.queue.pause(claim.owner, pause)
             future.set_exception(error)
         self._notify()
-
-
-class Worker:
-    """The background threads of one process.
-
-    Args:
-        memories: What writes; their store holds sessions and queues.
-        session_gap: Minutes after which an idle session ends.
-        writers: The most users whose memories are written at the same time; with 0 none is.
-        interval: Seconds between two looks at the store, which other processes fill too.
-        lease: Seconds after which another process may take over a user if this one dies.
-        share: Returns the part of `writers` that one tenant may have at the moment.
-    """
-
-    def __init__(
-        self,
-        memories: Memories,
-        session_gap: float,
-        writers: int = AT_ONCE,
-        interval: float = 1.0,
-        lease: float = LEASE,
-        share: Callable[[], float] = lambda: 1.0,
-    ) -> None:
-        self._memories = memories
-        self._store = memories.store
-        self._gap = session_gap * 60
-        self._damaged_sessions: set[IdleSession] = set()
-        """Idle sessions that could not be ended, because a row of them is damaged."""
-        self._stopping = threading.Event()
-        self._news = threading.Event()
-        """Set when something was queued, and when a user was written."""
-        self.writers = Writers(
-            memories,
-            lease,
-            self._stopping.is_set,
-            limit=writers,
-            notify=self._news.set,
-            tenant_share=share,
-            pauses=True,
-        )
-        sweep_interval = max(interval, min(15.0, self._gap / 20))
-        self.threads = [
-            self._make_thread("sweep", self.sweep, sweep_interval),
-            self._make_thread("watch", self.watch, max(interval, WATCH)),
-        ]
-        if writers:
-            self.threads.append(self._make_thread("write", self._write, interval, self._news))
-
-    def start(self) -> None:
-        """Start the threads."""
-        for thread in self.threads:
-            thread.start()
-
-    def wake(self) -> None:
-        """Tell the writers that something was queued."""
-        self._news.set()
-
-    def begin_stop(self) -> None:
-        """Let no writer begin another session."""
-        self._stopping.set()
-        self.wake()
-
-    def stop(self, grace: float) -> bool:
-        """Finish the sessions that are being written, and end the threads.
-
-        Args:
-            grace: The most seconds to wait for that.
-
-        Returns:
-            Whether all has ended; what has not is written again by the next worker.
-        """
-        self.begin_stop()
-        deadline = time.monotonic() + grace
-        for thread in self.threads:
-            was_started = thread.ident is not None
-            if was_started:
-                thread.join(max(0.0, deadline - time.monotonic()))
-        while self.writers.running and time.monotonic() < deadline:
-            self.writers.take_ended(deadline - time.monotonic())
-        is_any_alive = any(thread.is_alive() for thread in self.threads)
-        return not self.writers.running and not is_any_alive
-
-    @property
-    def alive(self) -> bool:
-        """Whether all threads run."""
-        return all(thread.is_alive() for thread in self.threads) and not self._stopping.is_set()
-
-    def sweep(self) -> int:
-        """End idle sessions, and return how many. A damaged session stays open, and is logged."""
-        ended = 0
-        idle_sessions = self._store.open_sessions.idle(self._gap)
-        self._damaged_sessions.intersection_update(idle_sessions)
-        for session in idle_sessions:
-            if self._stopping.is_set():
-                break
-            try:
-                added = self._store.open_sessions.end(session.owner, session.session)
-            except DamagedRowError as error:
-                self._log_damage(session, error)
-                continue
-            if added is not None:
-                ended += 1
-
-        if ended:
-            log.info("idle sessions ended", extra={"sessions": ended})
-            self.wake()
-        return ended
-
-    def _log_damage(self, session: IdleSession, error: DamagedRowError) -> None:
-        """Log that a session cannot be ended, once for each session: every sweep comes to it."""
-        if session not in self._damaged_sessions:
-            self._damaged_sessions.add(session)
-            log.warning("%s; its session stays open", error, extra=failure(error))
-
-    def watch(self) -> None:
-        """Drop what this process keeps of users whom any process forgot, and erase their bytes."""
-        forget_count = self._store.forgetting.count()
-        self._memories.drop_forgotten(forget_count)
-        if forget_count > 0:
-            self._store.forgetting.erase()
-
-    def _write(self) -> None:
-        """Begin to write users, unless the language model is down, and log who was written."""
-        memories = self._memories
-        breakers = breakers_of(memories.lm, memories.program.method.embedder)
-        if not any(breaker.open for breaker in breakers):
-            self.writers.claim()
-
-        counts = WriteCounts()
-        errors: list[BaseException] = []
-        for future in self.writers.take_ended(timeout=0):
-            error = future.exception()
-            if error is None:
-                counts += future.result()
-            else:
-                errors.append(error)
-
-        if counts.items or counts.failures:
-            fields = {"sessions": counts.items, "failures": len(counts.failures)}
-            log.info("sessions remembered", extra=fields)
-        if errors:
-            is_foreseen = all(isinstance(error, MempilerError | LMError) for error in errors)
-            log.warning(
-                "users cannot be written, tried again later",
-                extra={**failure(errors[0]), "users": len(errors)},
-                exc_info=None if is_foreseen else errors[0],
-            )
-
-    def _make_thread(
-        self,
-        name: str,
-        work: Callable[[], object],
-        interval: float,
-        news: threading.Event | None = None,
-    ) -> threading.Thread:
-        """Return a thread that does some work again and again; see `_loop`."""
-        return threading.Thread(
-            target=self._loop,
-            args=(work, interval, news),
-            name=f"mempiler-worker-{name}",
-            daemon=True,
-        )
-
-    def _loop(
-        self, work: Callable[[], object], interval: float, news: threading.Event | None
-    ) -> None:
-        """Do some work again and again until the worker stops.
-
-        Args:
-            work: The work. If it fails, that is logged, and the pauses become longer.
-            interval: Seconds between two times.
-            news: If it is set, the work is done at once.
-        """
-        pause = interval
-        while not self._stopping.is_set():
-            try:
-                work()
-                pause = interval
-            except (MempilerError, LMError) as error:
-                pause = min(LONGEST_PAUSE, pause * 2)
-                log.warning(
-                    "background work failed, it will be tried again",
-                    extra={**failure(error), "pause": pause},
-                )
-            except Exception:
-                pause = min(LONGEST_PAUSE, pause * 2)
-                log.error("background work failed for an unforeseen reason", exc_info=True)
-            # News must not wake a writer whose language model is down.
-            if news is None or pause > interval:
-                self._stopping.wait(pause)
-            elif news.wait(pause):
-                news.clear()

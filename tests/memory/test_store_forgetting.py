@@ -18,7 +18,7 @@ from mempiler.memory.store import forget_log, sqlite
 from mempiler.memory.store.documents import ChangeLog, Document, MemoryChange
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import Erasure
-from mempiler.serving.memories.writing import SHORT
+from mempiler.serving.memories.queue_writer import SHORT
 from sqlalchemy import event, text
 
 from .conftest import ADA, BOB, WRITER, session

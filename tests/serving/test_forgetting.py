@@ -17,7 +17,7 @@ from mempiler.serving.http.conversation import Conversation
 from mempiler.serving.http.schemas import ChatRequest
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.memories.transfer import export_users
-from mempiler.serving.worker.writers import Worker
+from mempiler.serving.worker.worker import Worker
 
 from .conftest import ADA, within
 

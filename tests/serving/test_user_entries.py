@@ -10,7 +10,7 @@ from mempiler import Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.programs.catalog import needs_embedder
-from mempiler.serving.memories.view import redacted_dump, redacted_memory
+from mempiler.serving.memories.redaction import redacted_dump, redacted_memory
 
 RAW = ["turn-rag", "session-rag", "logs+session-rag", "memory-bank"]
 """Those whose entries are what was said."""

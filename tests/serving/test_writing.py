@@ -31,7 +31,8 @@ from mempiler.serving.http import operations
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.worker.breaker import CALLER, MOST_CALLERS, Breaker
 from mempiler.serving.worker.failure_counts import FailureCounts
-from mempiler.serving.worker.writers import Worker, write_all_queued
+from mempiler.serving.worker.worker import Worker
+from mempiler.serving.worker.writers import write_all_queued
 
 from .conftest import failing, within
 
@@ -236,7 +237,7 @@ def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(s
 
 
 def test_who_asks_for_many_users_makes_room_among_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mempiler.serving.memories.memories.USERS", 4)
+    monkeypatch.setattr("mempiler.serving.memories.user_caches.USERS", 4)
     note(store, "fine")
     memories = Memories(build("turn-rag"), store)
     write_all_queued(memories)
