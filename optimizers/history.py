@@ -55,7 +55,8 @@ class _RunningEvaluation:
 class _BestCandidate:
     """The program that is the result if the optimizer does not return one."""
 
-    n: int
+    question_count: int
+    """Questions it was scored on."""
     score: float
     program: MemoryProgram
 
@@ -137,7 +138,7 @@ class CandidateHistory(BaseCallback):
             best = self._best
             # A candidate that was scored on more questions is better, whatever the scores: a high
             # score on a minibatch says little.
-            if best is None or (question_count, score) > (best.n, best.score):
+            if best is None or (question_count, score) > (best.question_count, best.score):
                 self._best = _BestCandidate(question_count, score, running.program.deepcopy())
 
     def set_failure(self, error: Exception) -> None:

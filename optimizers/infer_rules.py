@@ -63,10 +63,10 @@ class InferRules(BootstrapSettings, Optimizer):
         fewest_answers = tries.low + valset
         most_answers = tries.high + self.num_candidates * valset
 
-        # At least: only one predictor has demos to induce rules from. DSPy samples the rules of
-        # each candidate anew, so that no candidate gets the answer to an earlier request.
+        # At least: one call for each candidate. DSPy samples the rules of each candidate anew, so
+        # none of them gets the answer to an earlier request.
         fewest_proposals = self.num_candidates
-        # At most: every predictor has demos, and no answer can be read before the last attempt.
+        # At most: one request for each predictor, of which only the last attempt can be read.
         most_proposals = ATTEMPTS * self.num_candidates * job.predictor_count
         return CallBounds(
             answers=Range(fewest_answers, most_answers),

@@ -90,7 +90,7 @@ class Simba(DemoLimits, Optimizer):
 
         from .demos import DemoBuilder
 
-        # Of another type than DSPy's annotation says, which only names dictionaries.
+        # By DSPy's annotation, metrics get predictions as dictionaries, but they do not.
         metric: Any = job.metric_views.score
         teleprompter = dspy.SIMBA(
             metric=metric,
