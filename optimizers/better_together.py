@@ -90,15 +90,16 @@ class BetterTogether(Optimizer):
             step.check_requirements(job)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds: the most calls of the steps are added up, and those of scoring."""
+        """Return the bounds: at most, the sum of what the steps and the scorings take."""
         valset = len(job.val)
-        # The start is scored on the valset.
+        # The program that the first step begins with is scored on the valset.
         most_answers: float = valset
         most_recalls: float = 0
         most_writings: float = 0
         most_proposals: float = 0
         for step in self.steps():
             bounds = step.call_bounds(job)
+            # Every optimizer that a strategy may name knows its bounds.
             if bounds is not None:
                 # The result of the step is scored on the valset too.
                 most_answers += bounds.answers.high + valset
@@ -106,7 +107,7 @@ class BetterTogether(Optimizer):
                 most_writings += bounds.memory_writings.high
                 most_proposals += bounds.proposals.high
         return CallBounds(
-            # At least: the steps ask only what scoring the start has asked.
+            # At least: only the first scoring is paid, because no step asks anything new.
             answers=Range(valset, most_answers),
             recalls=Range(0, most_recalls),
             memory_writings=Range(1, max(1, most_writings)),

@@ -36,17 +36,21 @@ class Bootstrap(BootstrapSettings, Optimizer):
     """How often a question is tried until its answer is good."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds: labelled demos take recalls, and bootstrapped ones take answers."""
         tries = bounds_of_tries(job, self, self.max_rounds)
         recalls = bounds_of_recalls(job, self)
-        # One memory writing writes the memories of all training questions. Memories that no
-        # question is tried or recalled with are not written, so it can be less than one. A question
-        # may be both tried and recalled.
+
+        # A memory is written when its question is first answered or recalled, and 1 stands for the
+        # memories of all training questions. At least: the questions that are answered are among
+        # those that are recalled, or the other way round.
         fewest_used_questions = max(tries.low, recalls.low)
         fewest_writings = min(1.0, fewest_used_questions / len(job.train))
+        # At most: each round samples anew, so it writes memories of its own.
+        most_writings = max(1, self.max_rounds)
         return CallBounds(
             answers=tries,
             recalls=recalls,
-            memory_writings=Range(fewest_writings, max(1, self.max_rounds)),
+            memory_writings=Range(fewest_writings, most_writings),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
@@ -57,7 +61,7 @@ class Bootstrap(BootstrapSettings, Optimizer):
             metric=inputs.metric,
             max_errors=MAX_ERRORS,
             max_bootstrapped_demos=self.max_bootstrapped_demos,
-            max_labeled_demos=inputs.max_labeled_demos,
+            max_labeled_demos=inputs.demos_per_prompt,
             max_rounds=self.max_rounds,
         )
         compiled = teleprompter.compile(job.student, trainset=inputs.trainset)

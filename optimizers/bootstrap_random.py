@@ -59,6 +59,7 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
         require_bootstrapped_demos(self)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds: sets of demos are bootstrapped, and a program is scored with each."""
         # Besides the sets from shuffled questions, DSPy bootstraps one from the questions in order.
         bootstrapped_sets = self.num_candidate_programs + 1
         # It also scores a program without demos, and one with labelled demos alone.
@@ -66,29 +67,35 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
 
         tries_per_set = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
         valset = len(job.val)
-        # At least: all sets are equal, so that each question is asked once.
+        # At least: all sets of demos are equal. A prompt is paid once, so the tries and the scoring
+        # of one set are all that is paid.
         fewest_answers = valset + tries_per_set.low
         most_answers = scored_programs * valset + bootstrapped_sets * tries_per_set.high
+
+        # Bootstrapped demos may change how a program writes. Labelled demos do not, because only
+        # the predictor that answers gets them. So the programs without demos and with labelled ones
+        # alone share their memories.
+        most_writings = bootstrapped_sets + 1
         return CallBounds(
             answers=Range(fewest_answers, most_answers),
             recalls=bounds_of_recalls(job, self),
-            # Only the predictor that answers gets labelled demos. So both programs without
-            # bootstrapped demos write the same memories.
-            memory_writings=Range(1, bootstrapped_sets + 1),
+            memory_writings=Range(1, most_writings),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program with the set of demos that scores best on the valset."""
         import dspy
 
+        # The sets compete by their mean score, so the metric is the score and not `passed`.
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         teleprompter = dspy.BootstrapRS(
             metric=inputs.metric,
-            # Calls become demos if their answer reaches the threshold; sets compete by the score.
+            # Calls become demos if the score of their answer reaches it.
             metric_threshold=job.metric_views.threshold,
             num_threads=job.threads,
             max_errors=MAX_ERRORS,
             max_bootstrapped_demos=self.max_bootstrapped_demos,
-            max_labeled_demos=inputs.max_labeled_demos,
+            max_labeled_demos=inputs.demos_per_prompt,
             num_candidate_programs=self.num_candidate_programs,
             **_CONSTRUCTOR_SETTINGS.select(self.extra),
         )

@@ -43,6 +43,6 @@ class CallBounds:
     recalls: Range = NOTHING
     """Questions that are recalled but not answered, for labelled demos."""
     memory_writings: Range = NOTHING
-    """How often the memories of all its questions are written from the start."""
+    """How often the memories of all its questions are written; half of them count as 0.5."""
     proposals: Range = NOTHING
     """Calls of the prompt model."""

@@ -46,8 +46,8 @@ _log = logging.getLogger("mempiler")
 _SECRET_NAME = re.compile("key|token|secret|password", re.IGNORECASE)
 """What the names of texts that no record may have contain."""
 
-_VALSET_SHARE = 3
-"""One of so many training questions is set aside for the valset."""
+_QUESTIONS_PER_VALSET_QUESTION = 3
+"""One of three training questions is set aside for the valset."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,27 @@ class CompileConfig:
 
     @classmethod
     def of_object(cls, optimizer: Optimizer, stage: Stage = "all") -> CompileConfig:
-        """Return how an optimizer that the user made compiles a program.
-
-        Records have the name in the catalog, or the name of a class that is not in it.
+        """Return the configuration for an optimizer object that the user made.
 
         Raises:
-            UserError: Its class has no `name`, which messages show, or its `extra` does not fit.
+            UserError: The class of the object has no `name`, or its `extra` does not fit.
         """
+        # Messages show this name.
         if not hasattr(optimizer, "name"):
             class_name = type(optimizer).__name__
             raise UserError(f'optimizer {class_name}: set a name in its class, name = "my-own"')
         check_extra(optimizer)
-        name = type(optimizer).__name__
-        if type(optimizer) in OPTIMIZERS.values():
-            name = optimizer.name
-        settings = optimizer.changed_settings()
-        return cls(name, stage, settings=settings, optimizer_object=optimizer)
+
+        # Records show the name in the catalog. A user's own class may have inherited such a name,
+        # so records show the name of the class instead.
+        is_from_catalog = type(optimizer) in OPTIMIZERS.values()
+        recorded_name = optimizer.name if is_from_catalog else type(optimizer).__name__
+        return cls(
+            optimizer=recorded_name,
+            stage=stage,
+            settings=optimizer.changed_settings(),
+            optimizer_object=optimizer,
+        )
 
     def make_optimizer(self) -> Optimizer:
         """Return the optimizer with its settings.
@@ -95,27 +100,33 @@ class CompileConfig:
             UserError: A setting is unknown, of the wrong type, or too small.
         """
         if self.optimizer_object is not None:
+            # The object has its settings already. Its constructor did not check their values.
             check_settings(type(self.optimizer_object), self.settings or {})
             return self.optimizer_object
-        if self.make_teleprompter is None:
-            return make_optimizer(self.optimizer, self.settings)
-        if self.settings:
-            raise UserError(
-                f"optimizer {self.optimizer!r} is a function and has no settings; "
-                "put them into the function"
+
+        if self.make_teleprompter is not None:
+            if self.settings:
+                raise UserError(
+                    f"optimizer {self.optimizer!r} is a function and has no settings; "
+                    "put them into the function"
+                )
+            return CustomOptimizer(
+                make_teleprompter=self.make_teleprompter, function_name=self.optimizer
             )
-        return CustomOptimizer(
-            make_teleprompter=self.make_teleprompter, function_name=self.optimizer
-        )
+
+        return make_optimizer(self.optimizer, self.settings)
 
     def recorded_settings(self) -> dict[str, Any]:
         """Return the settings as records keep them: objects as their class with its arguments."""
         settings = self.settings or {}
-        return {name: _recorded(value) for name, value in settings.items()}
+        return {name: _setting_as_json(value) for name, value in settings.items()}
 
     @property
     def has_python_objects(self) -> bool:
-        """Whether it is a user's function or class, or has Python objects among its settings."""
+        """Whether only Python code can describe the optimizer, and no file of settings.
+
+        It is a user's function or class then, or has a Python object among its settings.
+        """
         if self.make_teleprompter is not None:
             return True
         if self.optimizer_object is not None:
@@ -125,17 +136,18 @@ class CompileConfig:
         return any(_has_object(value) for value in (self.settings or {}).values())
 
 
-def _recorded(value: Any) -> Any:
+def _setting_as_json(value: Any) -> Any:
     """Return a setting as JSON; an object becomes a text such as "PxNSampling(p=2, n=3)"."""
     if isinstance(value, Mapping):
-        return {name: _recorded(item) for name, item in value.items()}
+        return {name: _setting_as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_recorded(item) for item in value]
-    if not _has_object(value):
+        return [_setting_as_json(item) for item in value]
+    if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, type) or inspect.isroutine(value):
+        # A class or a function is known by its name.
         return value.__name__
-    return _recorded_object(value)
+    return _object_as_text(value)
 
 
 def _has_object(value: Any) -> bool:
@@ -147,41 +159,59 @@ def _has_object(value: Any) -> bool:
     return value is not None and not isinstance(value, str | int | float)
 
 
-def _recorded_object(value: object) -> str:
-    """Return the name of an object's class, with the arguments that it was made with.
-
-    Arguments are the values that the object keeps under the names of its constructor's parameters.
-    Its other attributes may change while it works.
-    """
+def _object_as_text(value: object) -> str:
+    """Return the name of an object's class with its arguments, such as "PxNSampling(p=2, n=3)"."""
     class_name = type(value).__name__
-    # The arguments of a model may be keys, and records name it by its class alone.
     if isinstance(value, dspy.BaseLM):
+        # The arguments of a model may be API keys.
         return class_name
     if isinstance(value, PurePath | date):
         return repr(value)
     if isinstance(value, Set):
+        # Sets of equal items may have different orders.
         return f"{class_name}({sorted(repr(item) for item in value)})"
-    try:
-        parameter_names = list(inspect.signature(type(value)).parameters)
-    except (TypeError, ValueError):
-        return class_name
 
-    arguments: list[str] = []
-    for name in parameter_names:
-        argument = getattr(value, name, None)
-        # A method of that name is no argument. Keys may also stand in mappings, such as headers.
-        if argument is None or inspect.ismethod(argument) or isinstance(argument, Mapping):
-            continue
-        may_be_secret = isinstance(argument, str | list | tuple) and _SECRET_NAME.search(name)
-        if may_be_secret:
-            continue
-        recorded_argument = _recorded(argument)
-        is_object = isinstance(recorded_argument, str) and not isinstance(argument, str)
-        argument_text = recorded_argument if is_object else repr(recorded_argument)
-        arguments.append(f"{name}={argument_text}")
+    arguments = [
+        f"{name}={_argument_as_text(argument)}"
+        for name, argument in _constructor_arguments(value).items()
+    ]
     if not arguments:
         return class_name
     return f"{class_name}({', '.join(arguments)})"
+
+
+def _constructor_arguments(value: object) -> dict[str, Any]:
+    """Return the arguments that an object was made with, as far as records may show them.
+
+    They are read from the attributes that have the names of the constructor's parameters. Other
+    attributes may change while the object works. Arguments that may be secret are left out.
+    """
+    try:
+        parameter_names = list(inspect.signature(type(value)).parameters)
+    except (TypeError, ValueError):
+        # Python does not know the parameters of some classes that are written in C.
+        return {}
+
+    arguments: dict[str, Any] = {}
+    for name in parameter_names:
+        attribute = getattr(value, name, None)
+        # A method may happen to have the name of a parameter.
+        if attribute is None or inspect.ismethod(attribute):
+            continue
+        # Mappings, such as the headers of a request, may hold API keys.
+        if isinstance(attribute, Mapping):
+            continue
+        if isinstance(attribute, str | list | tuple) and _SECRET_NAME.search(name):
+            continue
+        arguments[name] = attribute
+    return arguments
+
+
+def _argument_as_text(argument: Any) -> str:
+    """Return an argument as Python code would have it: texts in quotes, objects without."""
+    recorded = _setting_as_json(argument)
+    is_described_object = isinstance(recorded, str) and not isinstance(argument, str)
+    return recorded if is_described_object else repr(recorded)
 
 
 def plan_job(
@@ -193,6 +223,9 @@ def plan_job(
 ) -> OptimizerJob:
     """Return the job of `compile_program`, checked before any paid call.
 
+    The questions are split at random into those to learn from and, for an optimizer that needs one,
+    a valset to choose candidates by.
+
     Raises:
         UserError: Too few training questions count, a setting is wrong, or something that the
             optimizer needs is missing.
@@ -200,7 +233,8 @@ def plan_job(
     optimizer = config.make_optimizer()
     # Only questions that count for the score are learned from.
     examples = [example for example in trainset if benchmark.in_headline(example)]
-    fewest = _VALSET_SHARE if optimizer.needs_valset else 1
+    # With fewer questions, the valset would be empty.
+    fewest = _QUESTIONS_PER_VALSET_QUESTION if optimizer.needs_valset else 1
     if len(examples) < fewest:
         raise UserError(
             f"{config.optimizer} needs at least {fewest} training questions that count for "
@@ -209,12 +243,18 @@ def plan_job(
 
     valset_size = 0
     if optimizer.needs_valset:
-        valset_size = len(examples) // _VALSET_SHARE
+        valset_size = len(examples) // _QUESTIONS_PER_VALSET_QUESTION
+    # The valset is a random part of the questions.
     random.Random(config.seed).shuffle(examples)
+    # Conversations take turns in both parts, so that an optimizer which uses only the first
+    # questions still learns from many conversations.
+    val_examples = benchmark.interleave(examples[:valset_size])
+    train_examples = benchmark.interleave(examples[valset_size:])
+
     job = OptimizerJob(
         student=program.staged(config.stage),
-        train=benchmark.interleave(examples[valset_size:]),
-        val=benchmark.interleave(examples[:valset_size]),
+        train=train_examples,
+        val=val_examples,
         metric_views=MetricViews(benchmark, config.threshold, sorted(program.writer_names())),
         task_lm=dspy.settings.lm,
         prompt_lm=prompt_lm or dspy.settings.lm,
@@ -259,7 +299,8 @@ def compile_program(
     job = plan_job(program, benchmark, trainset, config, prompt_lm)
     optimizer = config.make_optimizer()
     history = history or CandidateHistory(lm.meter)
-    _expect(optimizer, job, history, guard)
+    _set_question_limit(optimizer, job, history)
+    _warn_of_few_proposals(optimizer, job, history, guard)
 
     refused_calls_before = guard.refused_calls
     compiled = _run(optimizer, job, history, guard)
@@ -286,27 +327,34 @@ def compile_program(
 def clean_program(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
     """Return a copy of `start` with the prompts of `compiled`, fit to be saved.
 
-    Nothing is frozen, no LM is bound, and predictors keep only demos that a prompt shows. What the
-    optimizer attached to its program is left behind: candidate programs, logs, scores.
+    Only prompts are taken over. What the optimizer attached to its program is left behind:
+    candidate programs, logs, scores, and marks such as DSPy's that a program is compiled.
     """
     result = start.with_prompts_of(compiled)
     for predictor in result.all_predictors().values():
+        # Of the demos, those stay that this predictor shows. The training questions that they were
+        # made from have whole histories, and do not belong into a saved program.
         predictor.demos = [without_question(demo) for demo in own_demos(predictor)]
         predictor.lm = None
     return result
 
 
-def _expect(
-    optimizer: Optimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
-) -> None:
-    """Tell the history how many questions will be asked, and warn if there are few proposals."""
+def _set_question_limit(optimizer: Optimizer, job: OptimizerJob, history: CandidateHistory) -> None:
+    """Set how many questions the optimizer asks at most, of which the progress is a share."""
     bounds = optimizer.call_bounds(job)
     if bounds is not None:
-        # The history reports the progress as a share of this number.
         history.max_questions = math.ceil(bounds.answers.high + bounds.recalls.high)
 
-    # The budget may allow too few calls for the proposals that the settings ask for.
-    calls_left = guard.remaining(1.0).max_calls
+
+def _warn_of_few_proposals(
+    optimizer: Optimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
+) -> None:
+    """Log a warning if the settings or the calls that are left allow hardly any proposal.
+
+    The history keeps the warning too, as a note on the result.
+    """
+    remaining_limits = guard.remaining(share=1.0)
+    calls_left = remaining_limits.max_calls
     warning = optimizer.proposal_warning(job, calls_left)
     if warning is not None:
         _log.warning(warning)

@@ -47,23 +47,27 @@ class Copro(Optimizer):
         scored with each of them on all training questions.
         """
         predictors = job.predictor_count
+        # For each predictor, one request a round asks for `breadth` instructions.
         proposal_requests = self.depth * predictors
         proposed_instructions = self.breadth * proposal_requests
 
-        scored_programs = proposed_instructions
-        if predictors > 1:
-            # Each round scores the instructions of all rounds before again, since the other
-            # predictors have new ones: 1 + 2 + ... + depth times `breadth` of them.
-            rounds_scored = self.depth * (self.depth + 1) // 2
-            scored_programs = self.breadth * predictors * rounds_scored
+        if predictors == 1:
+            scorings_per_predictor = self.breadth * self.depth
+        else:
+            # An instruction is scored again in every later round, because the other predictors have
+            # changed by then. So round n scores `breadth` instructions n times, and the rounds are
+            # 1, 2 and so on up to `depth`: their sum is counted here.
+            rounds_to_score = sum(range(1, self.depth + 1))
+            scorings_per_predictor = self.breadth * rounds_to_score
+        scored_programs = predictors * scorings_per_predictor
 
         questions = len(job.train)
-        # At least: all instructions are equal to the start's, so each question is asked once.
+        # At least: every proposal repeats the first instructions, so each prompt is paid once.
         fewest_answers = questions if self.depth else 0
         return CallBounds(
             answers=Range(fewest_answers, scored_programs * questions),
             memory_writings=Range(1, scored_programs),
-            # One request asks for `breadth` instructions. At most: each is a call of its own.
+            # At least: one call answers a whole request. At most: each instruction takes a call.
             proposals=Range(proposal_requests, proposed_instructions),
         )
 

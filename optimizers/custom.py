@@ -59,14 +59,17 @@ class CustomOptimizer(Optimizer):
 
         if "valset" in inspect.signature(compile_method).parameters:
             return compile_method(job.student, trainset=list(job.train), valset=list(job.val))
+        # The teleprompter does not choose candidates by a valset, so the questions that were set
+        # aside for one are free to learn from.
         return compile_method(job.student, trainset=[*job.train, *job.val])
 
 
 def teleprompter_metric(metric_views: MetricViews) -> Callable[..., Any]:
     """Return the benchmark's metric as one function that every teleprompter of DSPy can call.
 
-    It returns a score with feedback where GEPA asks about one predictor, a yes or no where a trace
-    is judged for bootstrapping, and a number everywhere else.
+    Teleprompters need different kinds of result, and pass different arguments. So the arguments
+    decide what is returned: a score with feedback for GEPA, which names a predictor; a yes or no
+    for bootstrapping, which passes a trace; and a number for everyone else.
     """
 
     def metric(
@@ -76,11 +79,9 @@ def teleprompter_metric(metric_views: MetricViews) -> Callable[..., Any]:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> Any:
-        """Score an answer in the form that the caller needs: the arguments show who calls."""
-        # Only GEPA asks about one predictor; it learns from the text of the feedback.
+        """Score an answer in the form that the caller needs; the arguments show who calls."""
         if pred_name is not None:
             return metric_views.feedback(gold, pred, trace, pred_name, pred_trace)
-        # Bootstrapping passes the trace, and keeps its calls as demos if the answer is good.
         if trace is not None:
             return metric_views.passed(gold, pred, trace)
         return metric_views.score(gold, pred)

@@ -38,7 +38,7 @@ def prompt_tokens_of_window(window: int) -> int:
 
 
 def drop_demos_beyond_window(program: MemoryProgram, window: int) -> list[str]:
-    """Remove the last demos of predictors whose prompts would not fit a model.
+    """Remove the last demos of predictors whose prompts would not fit the window of a model.
 
     Args:
         program: The program; its predictors are changed.
@@ -55,7 +55,8 @@ def drop_demos_beyond_window(program: MemoryProgram, window: int) -> list[str]:
         if not lengths or chooses_demos:
             continue
 
-        # A request is about as long as the longest demo.
+        # The length of later requests is not known here. A demo is such a request with its answer,
+        # so the longest demo serves as an estimate.
         instruction_tokens = estimate_tokens(signature_of(predictor).instructions)
         free_tokens = prompt_tokens_of_window(window) - instruction_tokens - max(lengths)
 
@@ -63,8 +64,10 @@ def drop_demos_beyond_window(program: MemoryProgram, window: int) -> list[str]:
         total_tokens = 0
         for length in lengths:
             total_tokens += length
-            if total_tokens <= free_tokens:
-                fitting += 1
+            if total_tokens > free_tokens:
+                break
+            fitting += 1
+
         if fitting < len(lengths):
             notes.append(
                 f"{name}: {fitting} of {len(lengths)} demos fit the model's window "

@@ -1,5 +1,9 @@
 """Demonstrations of Memory-R2 by a teacher, and `local:tiny`, a model that is warmed up on them.
 
+`local:tiny` is a model so small that reinforcement learning with it takes minutes on two cores. An
+untrained model would write nothing readable, and so get no reward to learn from. So it first learns
+from demonstrations, which is called its warm-up.
+
 A teacher replaces the two predictors that write, and makes a set share of mistakes. All else is the
 method itself: so a model that is warmed up meets the prompts of its later training, with what
 earlier mistakes left in the memory.
@@ -47,15 +51,19 @@ SESSIONS = 32
 ENTRIES = 96
 """Memory entries whose ids the tokenizer knows."""
 USERS = 400
-"""Users of the good teacher's demonstrations; the poor teacher has half as many."""
+"""Users of the good teacher's demonstrations."""
 STEPS = 600
 """Steps of the optimizer on the good teacher's demonstrations."""
 RATE = 3e-3
 """The learning rate of these steps."""
+POOR_USERS = 200
+"""Users of the poor teacher's demonstrations: fewer, since fewer steps are made on them."""
 POOR_STEPS = 200
 POOR_RATE = 1e-3
 FIRST_STEPS = 20
 """Steps at a small learning rate before all others."""
+FIRST_RATE = RATE / 4
+"""The learning rate of these steps."""
 BATCH = 24
 """Demonstrations of one step."""
 EXTRACTION_SHARE = 0.3
@@ -161,9 +169,10 @@ class TeachingPredictor:
 
 
 def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
-    """Return the folder of the warmed-up model; make it first if the cache does not have it.
+    """Return the folder of the model `local:tiny`; make it first if the cache does not have it.
 
-    Making it takes a minute or two on one core.
+    The model has learned from demonstrations to write memories in the form that Memory-R2 asks for,
+    so that reinforcement learning can begin with it. Making it takes a minute or two on one core.
 
     Args:
         seed: Decides the weights, the demonstrations and their order.
@@ -176,18 +185,21 @@ def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
     """
     if method is None:
         method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
-    # Even and odd seeds, so that each teacher has users of its own.
+    # Demonstrations are cheap to make, and the cached model is found by their digest. Even and odd
+    # seeds, so that each teacher has users of its own.
     good = _demonstrations(method, USERS, 2 * seed, GOOD_TEACHER, seed)
-    poor = _demonstrations(method, USERS // 2, 2 * seed + 1, POOR_TEACHER, seed)
+    poor = _demonstrations(method, POOR_USERS, 2 * seed + 1, POOR_TEACHER, seed)
 
     folder = cache_folder() / f"tiny-{_digest(good, poor, seed)}"
     if (folder / "config.json").is_file():
         return folder
+
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
+        # The folder appears in the cache in one piece, so no process sees half a model.
         with tempfile.TemporaryDirectory(dir=cache_folder()) as temporary:
             model_folder = _make_model(Path(temporary) / "model", good, poor, seed)
-            # Another process may have made it in the meantime.
+            # If another process was faster, its model is the same.
             if not folder.exists():
                 model_folder.rename(folder)
     except OSError as error:
@@ -204,7 +216,7 @@ def _demonstrations(
 
     Args:
         method: Memory-R2.
-        users: How many users the teacher writes.
+        users: How many users there are, each with a history that the teacher writes into a memory.
         users_seed: Decides the users and the teacher's errors.
         errors: How often the teacher is wrong.
         seed: Draws which extractions are left out.
@@ -213,8 +225,9 @@ def _demonstrations(
     rng = random.Random(seed)
     selected: list[Demonstration] = []
     for demonstration in demonstrations:
-        # `CompactAdapter` begins a prompt with the names of inputs and outputs. Of the two writing
-        # predictors, only the one that extracts has the output "facts".
+        # A demonstration does not name its predictor, but `CompactAdapter` begins a prompt with the
+        # names of inputs and outputs, as in "dialogue -> facts". Only the predictor that extracts
+        # has the output "facts".
         is_extraction = "-> facts" in demonstration.messages[0]["content"]
         # Extractions are easy to learn, so a few of them are enough.
         if not is_extraction or rng.random() < EXTRACTION_SHARE:
@@ -235,12 +248,13 @@ def _make_model(
     create(folder, [*good, *poor], [*_ids(), *vocabulary()], seed)
     model = LocalModel.load(folder, device="cpu")
 
-    # A few small steps first: Adam's first ones are too long for an untrained model.
+    # At the full learning rate, Adam's first updates are too large for an untrained model.
     first_steps = Finetuning(
         batch_size=BATCH,
         micro_batch_size=BATCH,
         steps=FIRST_STEPS,
-        learning_rate=RATE / 4,
+        learning_rate=FIRST_RATE,
+        # Another order of the demonstrations than that of the steps which follow.
         seed=seed + 1,
         cosine=False,
     )

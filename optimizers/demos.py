@@ -71,13 +71,21 @@ def without_question(demo: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class _TaskInputs:
+    """What a task is run with."""
+
+    context: Context
+    query: Query
+
+
+@dataclass(frozen=True)
 class _Request:
     """What the answering predictor is asked for a training question."""
 
-    call: PredictorCall
-    """The call, with a shortened context."""
+    short_call: PredictorCall
+    """The call with shortened inputs, which the demo shows."""
     full_tokens: int
-    """Tokens of the inputs with the whole context."""
+    """Tokens of the inputs of the call with the whole context."""
     evidence_share: float
     """The share of the question's evidence that the shortened inputs hold."""
 
@@ -88,6 +96,11 @@ class _Candidate:
 
     demo: DemoExample
     evidence_share: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the demo holds all evidence of its question."""
+        return self.evidence_share == 1
 
 
 @dataclass(frozen=True)
@@ -125,6 +138,8 @@ class DemoBuilder:
     def build_demos(self, num_demos: int, max_tries: int | None = None) -> list[DemoExample]:
         """Return demos of the first training questions that make one, spread over the categories.
 
+        Questions of all categories take turns, first to be tried, and then to be returned.
+
         Args:
             num_demos: How many demos are wanted.
             max_tries: How many questions are tried at most; None tries all.
@@ -138,10 +153,12 @@ class DemoBuilder:
             questions = questions[:max_tries]
         candidates = self._try_questions(questions, num_demos)
 
-        demos = [candidate.demo for candidate in candidates if candidate.evidence_share == 1]
+        demos = [candidate.demo for candidate in candidates if candidate.is_complete]
         if candidates and not demos:
-            # Demos with a part of the evidence serve only where none has all of it.
-            candidates.sort(key=lambda candidate: -candidate.evidence_share)
+            # Demos with a part of the evidence serve only where none has all of it: those with the
+            # most evidence first, which holds within each category until the end. The smallest
+            # part is `MIN_EVIDENCE_SHARE`.
+            candidates.sort(key=lambda candidate: candidate.evidence_share, reverse=True)
             demos = [candidate.demo for candidate in candidates]
             self._job.on_note(
                 "labelled demos: no question was recalled with all of its evidence; "
@@ -153,15 +170,21 @@ class DemoBuilder:
             if questions[0].get("evidence_ids"):
                 reason = "none was recalled with half of its evidence"
             self._job.on_note(f"no labelled demos: of {len(questions)} training questions {reason}")
+
+        # Some questions made no demo, so the categories no longer take turns evenly.
         return self._spread_over_categories(demos)[:num_demos]
 
     def _try_questions(self, questions: Sequence[dspy.Example], num_demos: int) -> list[_Candidate]:
-        """Build demos of the questions, until `num_demos` of them hold all of their evidence."""
+        """Build demos of the questions, until `num_demos` of them hold all of their evidence.
+
+        The result may have more demos than that: the others hold a part of their evidence.
+        """
         candidates: list[_Candidate] = []
         complete_count = 0
         pool = ThreadPoolExecutor(max(1, self._job.threads))
         try:
-            # As many questions at a time as demos are wanted: recalling may cost calls.
+            # As many questions are tried at a time as demos are wanted. To try all of them at once
+            # would be faster, but recalling may cost calls, and the first may be enough.
             for start in range(0, len(questions), num_demos):
                 futures = []
                 for question in questions[start : start + num_demos]:
@@ -174,7 +197,7 @@ class DemoBuilder:
                     if candidate is None:
                         continue
                     candidates.append(candidate)
-                    if candidate.evidence_share == 1:
+                    if candidate.is_complete:
                         complete_count += 1
                 if complete_count >= num_demos:
                     break
@@ -185,11 +208,12 @@ class DemoBuilder:
     def count_fitting(
         self, demos: Sequence[DemoExample], wanted: int, num_bootstrapped: int = 0
     ) -> int:
-        """Return how many demos fit a prompt beside the request.
+        """Return how many demos fit a prompt beside the request, whichever DSPy chooses.
 
-        Which demos a prompt gets is decided later. So that they fit in any case, two extremes are
-        computed, and the lower number is returned: all demos are labelled, or as many as possible
-        are bootstrapped.
+        DSPy decides later how many demos of a prompt are bootstrapped and how many are labelled.
+        The prompt is longest either if none is bootstrapped, or if as many as possible are: every
+        bootstrapped demo in place of a labelled one changes the length by the same amount. So the
+        number is returned that fits in both cases.
 
         Args:
             demos: The labelled demos that were built.
@@ -198,6 +222,7 @@ class DemoBuilder:
                 calls.
         """
         if not demos:
+            # All demos will be bootstrapped, and these are shortened so that they fit.
             return wanted
 
         budget = self._demo_budget()
@@ -205,10 +230,10 @@ class DemoBuilder:
         fitting_if_all_labeled = budget.tokens // longest_labeled
 
         # A bootstrapped demo is a real call, so it is taken to be as long as the longest request
-        # of the training questions. One that is longer than its share of the budget gets shortened
-        # later (`shorten_trace`).
-        share = budget.tokens // max(1, num_bootstrapped)
-        longest_bootstrapped = min(max(self._request_tokens), share)
+        # of the training questions. It is not longer than its share of the budget, since longer
+        # ones get shortened (`shorten_trace`).
+        share_of_budget = budget.tokens // max(1, num_bootstrapped)
+        longest_bootstrapped = min(max(self._request_tokens), share_of_budget)
         tokens_beside_bootstrapped = budget.tokens - num_bootstrapped * longest_bootstrapped
         fitting_beside_bootstrapped = tokens_beside_bootstrapped // longest_labeled
         fitting_if_mixed = num_bootstrapped + fitting_beside_bootstrapped
@@ -222,25 +247,27 @@ class DemoBuilder:
         return fitting
 
     def shortening_metric(
-        self, view: Callable[..., Any], num_bootstrapped: int
+        self, metric: Callable[..., Any], num_bootstrapped: int
     ) -> Callable[..., Any]:
-        """Return a metric that also shortens the traces it is given.
+        """Return a metric that also shortens the calls which become bootstrapped demos.
 
-        DSPy makes demos of the trace of a good answer, and passes the trace to the metric first.
+        DSPy makes demos of the calls in the trace of a good answer. There is no place in between to
+        shorten them, but before, DSPy passes the trace to the metric. So the metric changes it.
 
         Args:
-            view: The metric, one of `MetricViews`.
-            num_bootstrapped: How many demos of this kind a prompt may have.
+            metric: Scores the answers; one of `MetricViews`.
+            num_bootstrapped: How many bootstrapped demos a prompt may have.
         """
 
-        def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> Any:
+        def shortening_metric(example: dspy.Example, prediction: Any, trace: Any = None) -> Any:
             question = question_of(example)
-            value = view(question, prediction, trace)
+            # The metric sees the calls as they were.
+            score = metric(question, prediction, trace)
             if trace:
                 self.shorten_trace(trace, question, prediction, num_bootstrapped)
-            return value
+            return score
 
-        return metric
+        return shortening_metric
 
     def shorten_trace(
         self,
@@ -249,48 +276,49 @@ class DemoBuilder:
         prediction: Any,
         num_bootstrapped: int,
     ) -> None:
-        """Replace inputs of the answering predictor in `trace` that exceed their share of a prompt.
+        """Shorten in `trace` what the answering predictors were shown, where it is too long.
 
-        The new inputs are what the predictor would be asked with a shortened context.
+        A call that is longer than its share of the demos' budget gets the inputs that the predictor
+        would be shown with a shortened context. That these fit is not checked again: they may have
+        `demo_context_tokens`, and demos that exceed a model's window are removed at the end
+        (`drop_demos_beyond_window`).
 
         Args:
             trace: Predictors with their inputs and outputs, as DSPy records them; it is changed.
             example: The question.
             prediction: The program's prediction, with its context.
-            num_bootstrapped: How many demos of this kind a prompt may have.
+            num_bootstrapped: How many bootstrapped demos a prompt may have.
         """
         context = prediction.get("context") if prediction else None
         if context is None:
             return
 
+        # All bootstrapped demos share the budget of a prompt equally.
+        max_tokens = self._demo_budget().tokens // max(1, num_bootstrapped)
         for position, (predictor, inputs, outputs) in enumerate(trace):
             path = getattr(predictor, "path", "")
-            if path not in self._predictors:
-                continue
-            # All demos of this kind share the budget of a prompt equally.
-            max_tokens = self._demo_budget().tokens // max(1, num_bootstrapped)
-            if tokens_of_fields(inputs) <= max_tokens:
+            is_answering = path in self._predictors
+            if not is_answering or tokens_of_fields(inputs) <= max_tokens:
                 continue
 
-            query = self._job.student.query_of(example)
-            short_context, short_query = self._shorten(example, context, query)
-            call = self._record_request(short_context, short_query)
-            if call is not None and call.predictor.path == path:
-                trace[position] = (predictor, {**inputs, **call.inputs}, outputs)
+            full_inputs = _TaskInputs(context, self._job.student.query_of(example))
+            short_call = self._record_request(self._shorten(example, full_inputs))
+            if short_call is not None and short_call.predictor.path == path:
+                trace[position] = (predictor, {**inputs, **short_call.inputs}, outputs)
 
     def _demo_budget(self) -> _DemoBudget:
         """Return the tokens that the demos of a prompt may have, by the settings and the model."""
         max_tokens = self._limits.max_demo_tokens
-        # Only models in this process tell how long a prompt may be.
         window = getattr(self._job.task_lm, "window", None)
         if window is None:
+            # Only models in this process tell their window, which is how long a prompt may be.
             return _DemoBudget(max_tokens, "max_demo_tokens")
 
         # The demos have what is left beside the longest instructions and the longest request.
         instruction_tokens = 0
         for predictor in self._predictors.values():
-            # Counted like one more field of the prompt.
-            instructions = {"": signature_of(predictor).instructions}
+            # The name of the field is of no importance: only its text and its heading are counted.
+            instructions = {"instructions": signature_of(predictor).instructions}
             instruction_tokens = max(instruction_tokens, tokens_of_fields(instructions))
         request_tokens = max(self._request_tokens, default=0)
         free_tokens = prompt_tokens_of_window(window) - instruction_tokens - request_tokens
@@ -329,23 +357,33 @@ class DemoBuilder:
         if request is None:
             return None
 
-        # The demos' budget depends on the longest request.
+        # A prompt needs room for the longest request, whether or not this one makes a demo.
         self._request_tokens.append(request.full_tokens)
-        predictor = request.call.predictor
+        demo = self._demo_of_call(example, request.short_call)
+        return None if demo is None else _Candidate(demo, request.evidence_share)
+
+    def _demo_of_call(self, example: dspy.Example, call: PredictorCall) -> DemoExample | None:
+        """Return the demo that shows a call with its gold answer; None if it does not work as one.
+
+        That is if it cannot be saved with its answer, or is too long.
+        """
+        predictor: Any = call.predictor
         signature = signature_of(predictor)
-        fields = {**request.call.inputs, **_gold_outputs(predictor, example)}
+        fields = {**call.inputs, **_gold_outputs(predictor, example)}
         try:
-            # The fields as they come back from a saved program: what saving loses is no demo.
-            values = load_values(signature, dump_values(signature, fields), "")
+            # A compiled program is saved and loaded. The demo has the fields as they come back from
+            # that, so that the optimizer learns from what will be shown later.
+            loaded_fields = load_values(signature, dump_values(signature, fields), predictor.path)
         except ProgramError:
-            return None
-        if not _gold_outputs(predictor, values):
-            return None
-        if tokens_of_fields(values.toDict()) > self._limits.max_demo_tokens:
+            # Some values, such as images, cannot be saved in a demo.
             return None
 
-        demo_fields = {**dict(values.items()), DEMO_PREDICTOR_KEY: predictor.path}
-        return _Candidate(DemoExample(demo_fields, question=example), request.evidence_share)
+        if not _gold_outputs(predictor, loaded_fields):
+            return None
+        if tokens_of_fields(loaded_fields.toDict()) > self._limits.max_demo_tokens:
+            return None
+        demo_fields = {**dict(loaded_fields.items()), DEMO_PREDICTOR_KEY: predictor.path}
+        return DemoExample(demo_fields, question=example)
 
     def _request_for(self, example: dspy.Example) -> _Request | None:
         """Return what the answering predictor is asked; None if too little evidence is recalled.
@@ -355,30 +393,40 @@ class DemoBuilder:
         """
         program = self._job.student
         with dspy.context(trace=None, adapter=program.current_adapter()):
-            query, context, _ = program.recall_for(example)
+            recalled = program.recall_for(example)
 
-        short_context, short_query = self._shorten(example, context, query)
-        evidence_share = _evidence_share(example, short_context, short_query)
+        full_inputs = _TaskInputs(recalled.context, recalled.query)
+        short_inputs = self._shorten(example, full_inputs)
+        evidence_share = _evidence_share(example, short_inputs)
         if evidence_share < MIN_EVIDENCE_SHARE:
             return None
 
-        short_call = self._record_request(short_context, short_query)
-        full_call = self._record_request(context, query)
+        short_call = self._record_request(short_inputs)
+        full_call = self._record_request(full_inputs)
         if short_call is None or full_call is None:
             return None
-        return _Request(short_call, tokens_of_fields(full_call.inputs), evidence_share)
+        return _Request(
+            short_call=short_call,
+            full_tokens=tokens_of_fields(full_call.inputs),
+            evidence_share=evidence_share,
+        )
 
-    def _shorten(
-        self, example: dspy.Example, context: Context, query: Query
-    ) -> tuple[Context, Query]:
-        """Return context and query, each shortened to the tokens of a demo's context.
+    def _shorten(self, example: dspy.Example, task_inputs: _TaskInputs) -> _TaskInputs:
+        """Return the inputs of a task with a shorter context and fewer shown items.
 
-        The context is shortened around its evidence. Of the actions that a query shows, as in
-        tasks about behavior, the newest stay.
+        The context and the items may have `demo_context_tokens` each. They are measured as prompts
+        show them: there the words of relative dates have the date beside them.
         """
         max_tokens = self._limits.demo_context_tokens
 
-        # Both are measured as the task shows them: resolved dates make lines longer.
+        # The context keeps the evidence of the question.
+        evidence_ids = tuple(example.get("evidence_ids") or ())
+        context = self._task.context_as_shown(task_inputs.context)
+        short_context = shorten_context(context, evidence_ids, max_tokens)
+
+        # Some tasks, such as those about behavior, show a user's latest actions beside the context.
+        # They are the items of the query, and the newest of them stay.
+        query = task_inputs.query
         items = self._task.items_as_shown(query.shown_items)
         item_tokens = 0
         for item in items:
@@ -387,38 +435,45 @@ class DemoBuilder:
         if item_tokens > max_tokens:
             items = newest_actions(items, max_tokens)
 
-        evidence_ids = tuple(example.get("evidence_ids") or ())
-        shown_context = self._task.context_as_shown(context)
-        short_context = shorten_context(shown_context, evidence_ids, max_tokens)
-        return short_context, query.model_copy(update={"shown_items": tuple(items)})
+        short_query = query.model_copy(update={"shown_items": tuple(items)})
+        return _TaskInputs(short_context, short_query)
 
-    def _record_request(self, context: Context, query: Query) -> PredictorCall | None:
-        """Return what the answering predictor would be asked; no model is called.
+    def _record_request(self, task_inputs: _TaskInputs) -> PredictorCall | None:
+        """Return what the answering predictor would be asked, without calling a model.
 
         None if the task does not ask one of the predictors that the optimizer may change.
         """
+        # The task is run without a model, to see what it asks. It fails at its first predictor, but
+        # by then the call is recorded, and the error is of no interest.
         without_model = dspy.context(lm=None, trace=None, callbacks=[])
-        # Without a model, the task fails at its first predictor. Its call is recorded by then, and
-        # the error is of no interest.
         with recording() as recorder, without_model, suppress(Exception):
-            self._task(context=context, query=query)
+            self._task(context=task_inputs.context, query=task_inputs.query)
+
+        # A user's task may catch the error of one predictor and ask another.
         for call in recorder.calls:
             if getattr(call.predictor, "path", "") in self._predictors:
                 return call
         return None
 
 
-def _evidence_share(example: dspy.Example, context: Context, query: Query) -> float:
-    """Return the share of a question's evidence that context and query show; 1 without evidence."""
+def _evidence_share(example: dspy.Example, task_inputs: _TaskInputs) -> float:
+    """Return the share of a question's evidence that a task is shown; 1 for one without evidence.
+
+    The evidence of a question is the turns that hold its answer. A task is shown the turns behind
+    the hits of its context, and those in the items of its query.
+    """
     evidence_ids = set(example.get("evidence_ids") or ())
     if not evidence_ids:
         return 1.0
 
-    # Hits such as summaries do not rest on particular turns. So the turns that they name count
-    # only where no other hit was recalled.
-    has_evidence_hits = any(hit.is_evidence for hit in context.hits)
-    recalled_ids = context.evidence if has_evidence_hits else context.sources
-    shown_ids = {*recalled_ids, *query.shown_turn_ids}
+    context = task_inputs.context
+    if any(hit.is_evidence for hit in context.hits):
+        recalled_ids = context.evidence
+    else:
+        # All hits are summaries and the like, which rest on many turns. Such a hit is no proof that
+        # its turns were found, so it counts only where there is no better one.
+        recalled_ids = context.sources
+    shown_ids = {*recalled_ids, *task_inputs.query.shown_turn_ids}
     return len(evidence_ids & shown_ids) / len(evidence_ids)
 
 

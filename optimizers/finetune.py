@@ -53,13 +53,15 @@ class Finetune(Optimizer):
     """Rank of the adapter that is trained; None trains all weights."""
 
     def check_requirements(self, job: OptimizerJob) -> None:
+        """Raise a UserError if the model cannot be trained, or not with these settings."""
         from ..engines.local.settings import Finetuning
 
-        # A model with an address of its own is refused, though its provider may say that it can
-        # fine-tune: DSPy's provider for openai/... sends the data to OpenAI all the same.
-        has_own_address = "api_base" in job.task_lm.kwargs
         provider = getattr(job.task_lm, "provider", None)
-        if has_own_address or not getattr(provider, "finetunable", False):
+        can_finetune = getattr(provider, "finetunable", False)
+        # A server at the user's own address may be called by a name such as openai/NAME. DSPy then
+        # takes it for OpenAI, which can fine-tune, and would send the training data there.
+        has_own_address = "api_base" in job.task_lm.kwargs
+        if has_own_address or not can_finetune:
             raise UserError(
                 f"the provider of {job.task_lm.model} cannot fine-tune; "
                 "choose another --lm, or a prompt optimizer"
@@ -101,18 +103,18 @@ class Finetune(Optimizer):
         return training_settings
 
 
-def trained_lm(program: MemoryProgram, start: Any) -> Any:
+def trained_lm(program: MemoryProgram, start_lm: Any) -> Any:
     """Return the LM with trained weights that is bound to a program; None if there is none.
 
     Args:
         program: What an optimizer returned.
-        start: The LM with which the optimizer began.
+        start_lm: The LM with which the optimizer began; None if there was none.
     """
-    if start is None:
+    if start_lm is None:
         return None
     for predictor in program.all_predictors().values():
         # A trained LM has a name of its own. Some optimizers bind copies of the LM that sample
         # differently; these keep its name.
-        if predictor.lm is not None and predictor.lm.model != start.model:
+        if predictor.lm is not None and predictor.lm.model != start_lm.model:
             return predictor.lm
     return None

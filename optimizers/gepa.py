@@ -123,47 +123,54 @@ class Gepa(Optimizer):
         """
         budget = self._budget(job)
         valset = len(job.val)
-        answers_per_proposal = self._answers_per_proposal()
-        # A budget for questions does not have to be a whole number of rounds.
-        most_rounds = max(0, budget - valset) / answers_per_proposal
-        # GEPA looks at its budget only between rounds, so the last round may exceed it.
-        most_excess = answers_per_proposal + valset
+        answers_per_round = self._answers_per_round()
+        # GEPA looks at its budget only before each round, so it completes a round that it has
+        # begun, and may exceed the budget by one round.
+        most_rounds = math.ceil(max(0, budget - valset) / answers_per_round)
+        most_excess = answers_per_round + valset
         return CallBounds(
             # At least: the start is scored.
             answers=Range(min(budget, valset), budget + most_excess),
             # At most: the start writes the memories, and so does each program that is proposed.
             memory_writings=Range(1, 1 + most_rounds),
-            # One more for a round that the budget allows in part, and one as a margin.
-            proposals=Range(0, most_rounds + 2),
+            # One for each round, and one more to be safe: an unreadable one is asked for again.
+            proposals=Range(0, most_rounds + 1),
         )
 
     def proposal_warning(self, job: OptimizerJob, calls_left: int | None) -> str | None:
+        """Return a line that warns of too few proposals; None if there are enough.
+
+        GEPA makes one proposal a round. The number of rounds is limited by GEPA's own budget, which
+        counts answers, and by the run's budget of calls. The smaller number counts.
+        """
         budget = self._budget(job)
         valset = len(job.val)
-        answers_per_proposal = self._answers_per_proposal()
-        # The start is scored on the valset before the first proposal.
-        answers_for_proposals = max(0, budget - valset)
-        proposals = math.ceil(answers_for_proposals / answers_per_proposal)
+        answers_per_round = self._answers_per_round()
+        # The start is scored on the valset before the first round. GEPA completes each round that
+        # it has begun, so numbers of rounds are rounded up.
+        rounds = math.ceil(max(0, budget - valset) / answers_per_round)
         limit = f"max_metric_calls = {budget}"
 
         if calls_left is not None:
-            # A proposal is a call itself.
-            calls_per_proposal = answers_per_proposal + 1
-            affordable_proposals = math.ceil(max(0, calls_left - valset) / calls_per_proposal)
-            if affordable_proposals < proposals:
-                proposals = affordable_proposals
+            # Each answer takes at least one call, and so does the proposal of the round.
+            calls_per_round = answers_per_round + 1
+            affordable_rounds = math.ceil(max(0, calls_left - valset) / calls_per_round)
+            if affordable_rounds < rounds:
+                rounds = affordable_rounds
                 limit = f"the {calls_left} calls that are left"
 
         reason = (
             f"{limit} with {valset} questions to choose by "
-            f"and {answers_per_proposal} for each proposal"
+            f"and {answers_per_round} for each proposal"
         )
-        return few_proposals_line(self.name, proposals, reason)
+        return few_proposals_line(self.name, most_proposals=rounds, reason=reason)
 
     def _budget(self, job: OptimizerJob) -> int:
-        """Return how many questions are asked in all: by the setting that is set, or our default.
+        """Return how many questions are asked in all.
 
-        `auto` and `max_full_evals` are DSPy's settings, and are counted as DSPy counts them.
+        At most one of `auto`, `max_full_evals` and `max_metric_calls` is set
+        (`check_requirements`); without any, our default counts. `auto` and `max_full_evals` are
+        settings of DSPy's, and are counted as DSPy counts them.
         """
         import dspy
         from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
@@ -171,23 +178,29 @@ class Gepa(Optimizer):
         auto = self.extra.get("auto")
         if auto:
             candidates = AUTO_RUN_SETTINGS[auto]["n"]
-            # The constructor of GEPA asks for models, but this method does not use its object. So
-            # it is called without one: None is `self`.
+            # `auto_budget` is a method that does not use its object, and the object's constructor
+            # would ask for models. So the method is called without an object.
             auto_budget = cast("Any", dspy.GEPA).auto_budget
-            return auto_budget(None, job.predictor_count, candidates, len(job.val))
+            no_object = None
+            return auto_budget(no_object, job.predictor_count, candidates, len(job.val))
         if self.extra.get("max_full_evals"):
             return self.extra["max_full_evals"] * (len(job.train) + len(job.val))
         if self.max_metric_calls is not None:
             return self.max_metric_calls
         return _default_budget(job)
 
-    def _answers_per_proposal(self) -> int:
-        """Return how many questions are asked for a proposal: a minibatch before and one after."""
+    def _answers_per_round(self) -> int:
+        """Return how many questions a round asks: a minibatch before the proposal, and one after.
+
+        The valset that follows on a better minibatch is not counted.
+        """
         return 2 * self.extra.get("reflection_minibatch_size", _DEFAULT_MINIBATCH)
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program whose instructions score best on the valset."""
         import dspy
 
+        # GEPA takes exactly one of its three budgets. The other two are in `extra`.
         max_metric_calls = self.max_metric_calls
         has_other_budget = self.extra.get("auto") or self.extra.get("max_full_evals")
         if not max_metric_calls and not has_other_budget:

@@ -55,7 +55,8 @@ class _RunningEvaluation:
 class _BestCandidate:
     """The program that is the result if the optimizer does not return one."""
 
-    n: int
+    question_count: int
+    """Questions it was scored on."""
     score: float
     program: MemoryProgram
 
@@ -118,24 +119,27 @@ class CandidateHistory(BaseCallback):
         An evaluation with failed calls is no fair comparison, so its program is not kept.
         """
         with self._lock:
-            running = self._running.pop(call_id, _RunningEvaluation(None, 0))
+            running = self._running.pop(call_id, None)
         if outputs is None or exception is not None or not outputs.results:
             return
 
-        n = len(outputs.results)
+        question_count = len(outputs.results)
         # `dspy.Evaluate` returns percent.
         score = outputs.score / 100
-        self.add(score, n)
+        self.add(score, question_count)
 
+        if running is None or not isinstance(running.program, MemoryProgram):
+            return
         all_answered = all(_is_answer(prediction) for _, prediction, _ in outputs.results)
         has_failures = self._meter.read().failed != running.failed_calls
-        if not all_answered or has_failures or not isinstance(running.program, MemoryProgram):
+        if not all_answered or has_failures:
             return
         with self._lock:
             best = self._best
-            # A score on a minibatch does not compete with one on all questions.
-            if best is None or (n, score) > (best.n, best.score):
-                self._best = _BestCandidate(n, score, running.program.deepcopy())
+            # A candidate that was scored on more questions is better, whatever the scores: a high
+            # score on a minibatch says little.
+            if best is None or (question_count, score) > (best.question_count, best.score):
+                self._best = _BestCandidate(question_count, score, running.program.deepcopy())
 
     def set_failure(self, error: Exception) -> None:
         """Remember the error that ended the optimizer early.

@@ -58,23 +58,30 @@ class InferRules(BootstrapSettings, Optimizer):
 
         valset = len(job.val)
         tries = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
+        # At least: no rules could be read, so all candidates are equal. A prompt is paid once, so
+        # scoring the second one costs nothing.
+        fewest_answers = tries.low + valset
+        most_answers = tries.high + self.num_candidates * valset
 
-        # An answer that cannot be read is asked for again, `ATTEMPTS` times in all.
-        rule_requests = self.num_candidates * job.predictor_count
-        most_proposals = ATTEMPTS * rule_requests
+        # At least: one call for each candidate. DSPy samples the rules of each candidate anew, so
+        # none of them gets the answer to an earlier request.
+        fewest_proposals = self.num_candidates
+        # At most: one request for each predictor, of which only the last attempt can be read.
+        most_proposals = ATTEMPTS * self.num_candidates * job.predictor_count
         return CallBounds(
-            # At least: all candidates are equal, since no rules could be read.
-            answers=Range(valset + tries.low, self.num_candidates * valset + tries.high),
+            answers=Range(fewest_answers, most_answers),
             recalls=bounds_of_recalls(job, self),
             # At most: once to bootstrap, and once for each candidate, which may write differently.
             memory_writings=Range(1, 1 + self.num_candidates),
-            # DSPy makes every request a new one, so each candidate costs one call or more.
-            proposals=Range(self.num_candidates, most_proposals),
+            proposals=Range(fewest_proposals, most_proposals),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program whose rules score best on the valset."""
         from .tolerant_infer_rules import TolerantInferRules
 
+        # The candidates compete by their mean score, so the metric is the score and not `passed`.
+        # An answer becomes a demo if its score reaches `metric_threshold`.
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         teleprompter = TolerantInferRules(
             prompt_lm=job.prompt_lm,
@@ -86,7 +93,7 @@ class InferRules(BootstrapSettings, Optimizer):
             num_candidates=self.num_candidates,
             num_rules=self.num_rules,
             max_bootstrapped_demos=self.max_bootstrapped_demos,
-            max_labeled_demos=inputs.max_labeled_demos,
+            max_labeled_demos=inputs.demos_per_prompt,
             **_BOOTSTRAP_SETTINGS.select(self.extra),
         )
         compiled: Any = teleprompter.compile(

@@ -74,7 +74,7 @@ class OptimizerJob:
     """Returns the category of a question: labelled demos are spread over the categories."""
 
     on_failure: Callable[[Exception], None] = ignore_failure
-    """Receives the error that ended one step of several, where the other steps go on."""
+    """Receives the error that ended one step of several, where the result of the others counts."""
     on_note: Callable[[str], None] = ignore_note
     """Receives what a user should know about the result, in one line."""
 

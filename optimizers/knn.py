@@ -34,13 +34,14 @@ class Knn(DemoLimits, Optimizer):
         return CallBounds(recalls=Range(questions, questions), memory_writings=Range(1, 1))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Give the program a demo of every question, of which each prompt shows the nearest."""
         from .demos import DemoBuilder
 
         builder = DemoBuilder(job, self)
         demos = builder.build_demos(len(job.train))
         demos_per_prompt = builder.count_fitting(demos, self.k)
-        # DSPy's KNNFewShot replaces `forward`, which cannot be saved. Here each predictor holds all
-        # demos, and at every call shows as many of the nearest as `nearest` says.
+        # DSPy's KNNFewShot replaces `forward`, which cannot be saved. Our predictors choose among
+        # their demos themselves: `nearest` is the number of demos that a prompt shows.
         for predictor in give_demos(job.student, demos):
-            predictor.nearest = demos_per_prompt
+            predictor.nearest = demos_per_prompt  # pyright: ignore[reportAttributeAccessIssue]
         return job.student

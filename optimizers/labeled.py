@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .call_bounds import CallBounds, Range
 from .demo_limits import DemoLimits
@@ -35,37 +35,44 @@ class Labeled(DemoLimits, Optimizer):
     max_labeled_demos: int = 8
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds: questions are recalled until enough of them made a demo."""
+        # It is never 0: a job has at least one training question.
         questions = len(job.train)
-        fewest = min(self.max_labeled_demos, questions)
-        most = min(TRIES_PER_DEMO * self.max_labeled_demos, questions)
-        # One memory writing writes the memories of all training questions. Only those of recalled
-        # questions are written, so it can be less than one.
-        fewest_writings = fewest / questions
+        fewest_recalls = min(self.max_labeled_demos, questions)
+        most_recalls = min(TRIES_PER_DEMO * self.max_labeled_demos, questions)
+
+        # Only the memories of recalled questions are written. Writing those of all training
+        # questions counts as 1, so writing some of them counts as a fraction.
+        fewest_writings = fewest_recalls / questions
         return CallBounds(
-            recalls=Range(fewest, most),
+            recalls=Range(fewest_recalls, most_recalls),
             memory_writings=Range(fewest_writings, 1),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Give the program as many labelled demos as are wanted and fit into a prompt."""
         from .demos import DemoBuilder
 
         builder = DemoBuilder(job, self)
+        # A question makes no demo if its evidence is not recalled, so more of them are tried.
         max_tries = TRIES_PER_DEMO * self.max_labeled_demos
         demos = builder.build_demos(self.max_labeled_demos, max_tries)
-        fitting = builder.count_fitting(demos, self.max_labeled_demos)
-        give_demos(job.student, demos[:fitting])
+        demos_per_prompt = builder.count_fitting(demos, self.max_labeled_demos)
+        give_demos(job.student, demos[:demos_per_prompt])
         return job.student
 
 
-def give_demos(student: MemoryProgram, demos: Sequence[dspy.Example]) -> list[Any]:
-    """Give the demos to the predictors that they were made for, and return these predictors."""
+def give_demos(student: MemoryProgram, demos: Sequence[dspy.Example]) -> list[dspy.Predict]:
+    """Set the demos of each predictor that one of them was made for; return these predictors.
+
+    Each gets all demos: a predictor leaves those of others out of its prompt.
+    """
     from ..programs.predictor import is_for
 
-    receivers: list[Any] = []
+    receivers: list[dspy.Predict] = []
     for _, predictor in student.named_predictors():
         path = getattr(predictor, "path", "")
         if any(is_for(demo, path) for demo in demos):
+            predictor.demos = list(demos)
             receivers.append(predictor)
-    for predictor in receivers:
-        predictor.demos = list(demos)
     return receivers

@@ -14,7 +14,7 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..data.scorer import OptimizerStep, Score
+from ..data.scorer import OptimizerStep, Score, Trace
 from ..programs.evidence import EvidenceStep, evidence_steps, turns_in_inputs
 from ..programs.replay import inputs_contain_turn
 
@@ -35,12 +35,16 @@ class MetricViews:
         self._writers = frozenset(writers)
         self.threshold = threshold
 
-    def score(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> float:
+    def score(
+        self, example: dspy.Example, prediction: dspy.Prediction, trace: Trace | None = None
+    ) -> float:
         """Return the score, for search and reinforcement learning."""
         step = OptimizerStep(trace=trace)
         return float(self._benchmark.score_step(example, prediction, step).value)
 
-    def passed(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> bool:
+    def passed(
+        self, example: dspy.Example, prediction: dspy.Prediction, trace: Trace | None = None
+    ) -> bool:
         """Return whether the answer reaches the threshold, for bootstrapping."""
         return self.score(example, prediction, trace) >= self.threshold
 
@@ -48,9 +52,9 @@ class MetricViews:
         self,
         example: dspy.Example,
         prediction: dspy.Prediction,
-        trace: Any = None,
+        trace: Trace | None = None,
         pred_name: str | None = None,
-        pred_trace: Any = None,
+        pred_trace: Trace | None = None,
     ) -> dspy.Prediction:
         """Return the score, and a text on what went wrong where.
 
@@ -63,52 +67,68 @@ class MetricViews:
             pred_name: The predictor that the feedback is for; None for the whole program.
             pred_trace: The calls of that predictor.
         """
-        step = OptimizerStep(trace, pred_name, pred_trace)
-        score = self._benchmark.score_step(example, prediction, step)
-        steps_by_turn = evidence_steps(
+        score = self._benchmark.score_step(
+            example, prediction, OptimizerStep(trace, pred_name, pred_trace)
+        )
+        # For each turn with evidence, how far it came: e.g. "stored but not recalled".
+        fate_by_turn = evidence_steps(
             example.get("evidence_ids") or (), prediction.get("memory"), prediction.get("context")
         )
         if pred_name in self._writers:
-            text = self._writer_feedback(example, steps_by_turn, score, pred_trace or ())
+            text = self._writer_feedback(example, fate_by_turn, score, pred_trace or ())
         else:
-            inputs = self._reading_inputs(pred_trace or trace or ())
-            text = _reader_feedback(example, steps_by_turn, score.feedback, inputs)
+            # Feedback for the whole program is about all of its calls.
+            calls = pred_trace or trace or ()
+            inputs = self._reading_inputs(calls)
+            text = _reader_feedback(example, fate_by_turn, score.feedback, inputs)
         return dspy.Prediction(score=float(score.value), feedback=text)
 
     def _writer_feedback(
         self,
         example: dspy.Example,
-        steps_by_turn: Mapping[str, EvidenceStep],
+        fate_by_turn: Mapping[str, EvidenceStep],
         score: Score,
-        pred_trace: Any,
+        pred_trace: Trace,
     ) -> str:
-        seen_steps: dict[str, EvidenceStep] = {}
-        for turn_id, step in steps_by_turn.items():
-            if any(inputs_contain_turn(inputs, turn_id) for _, inputs, _ in pred_trace):
-                seen_steps[turn_id] = step
+        """Return what a writing predictor can learn from the answer to a question.
 
-        all_recalled = all(step == "recalled" for step in seen_steps.values())
-        if not seen_steps:
+        It is told only of the evidence that its own calls were shown: that these calls were not
+        concerned, that they did well, or what became of each turn of evidence.
+
+        Args:
+            example: The question.
+            fate_by_turn: How far each turn of evidence came; only turns of which that is known.
+            score: The score of the answer.
+            pred_trace: The calls of the predictor.
+        """
+        fate_of_seen_turns: dict[str, EvidenceStep] = {}
+        for turn_id, fate in fate_by_turn.items():
+            if any(inputs_contain_turn(dict(inputs), turn_id) for _, inputs, _ in pred_trace):
+                fate_of_seen_turns[turn_id] = fate
+
+        is_good_answer = score.value >= self.threshold
+        if not fate_of_seen_turns:
             text = (
                 "This call did not see what the question was about; "
                 "nothing is to be learnt from it."
             )
-        elif score.value >= self.threshold and all_recalled:
+        elif is_good_answer and set(fate_of_seen_turns.values()) == {"recalled"}:
             text = (
                 "The question could be answered from what was stored here. Keep storing such facts."
             )
         else:
             sentences = [f"The question was: {example.question}"]
-            for turn_id, step in seen_steps.items():
-                sentences.append(f"{_line_of_turn(example, turn_id)}: {_WRITER_ADVICE[step]}")
+            for turn_id, fate in fate_of_seen_turns.items():
+                sentences.append(f"{_line_of_turn(example, turn_id)}: {_WRITER_ADVICE[fate]}")
             text = " ".join(sentences)
 
-        # A metric's feedback is about the answer, unless the metric judged this very predictor.
+        # The metric's own feedback is mostly about the answer, which a writer does not give. Only a
+        # metric that judges a single predictor has something to say to it: it judged this one.
         if score.judged_predictor is None:
             return text
         return f"{text} {score.feedback}"
 
-    def _reading_inputs(self, trace: Any) -> list[Mapping[str, Any]]:
+    def _reading_inputs(self, trace: Trace) -> list[Mapping[str, Any]]:
         """Return the inputs of the calls that read.
 
         What a writer was shown does not count as recalled.
@@ -139,7 +159,7 @@ _WRITER_ADVICE: dict[EvidenceStep, str] = {
 
 def _reader_feedback(
     example: dspy.Example,
-    steps_by_turn: Mapping[str, EvidenceStep],
+    fate_by_turn: Mapping[str, EvidenceStep],
     feedback: str,
     inputs: Sequence[Mapping[str, Any]],
 ) -> str:
@@ -147,7 +167,7 @@ def _reader_feedback(
 
     Args:
         example: The question.
-        steps_by_turn: How far each turn of evidence came; turns of which it is not known are not
+        fate_by_turn: How far each turn of evidence came; turns of which it is not known are not
             in it, and nothing is said of them unless the inputs show them.
         feedback: The metric's feedback on the answer.
         inputs: The inputs of the calls that read.
@@ -158,14 +178,14 @@ def _reader_feedback(
 
     shown_ids = set(turns_in_inputs(inputs, turn_ids, example.history))
     for turn_id in turn_ids:
-        if steps_by_turn.get(turn_id) == "recalled":
+        if fate_by_turn.get(turn_id) == "recalled":
             shown_ids.add(turn_id)
     missing_ids = [
-        turn_id for turn_id in turn_ids if turn_id in steps_by_turn and turn_id not in shown_ids
+        turn_id for turn_id in turn_ids if turn_id in fate_by_turn and turn_id not in shown_ids
     ]
 
     if len(missing_ids) == len(turn_ids):
-        reasons = ", ".join(f"{turn_id} was {steps_by_turn[turn_id]}" for turn_id in missing_ids)
+        reasons = ", ".join(f"{turn_id} was {fate_by_turn[turn_id]}" for turn_id in missing_ids)
         return (
             f"The evidence was not in the context ({reasons}), "
             f"so this call could not know the answer. {feedback}"

@@ -54,10 +54,10 @@ _DEFAULT_FULL_EVAL_STEPS = 5
 """After so many minibatches DSPy scores the best candidate on the whole valset."""
 _CALLS_PER_PROPOSAL = 3
 """DSPy has the program described, then the predictor, and then asks for an instruction."""
-_DEFAULT_VIEW_SIZE = 10
-"""Training questions that DSPy looks at in one call, to describe them all."""
-_MOST_VIEWS = 10
-"""Such calls at most; one more sums them up."""
+_DEFAULT_DESCRIBED_QUESTIONS = 10
+"""Training questions that DSPy shows in one call, to have them described."""
+_MOST_DESCRIPTIONS = 10
+"""Such calls that DSPy makes at most."""
 
 
 @dataclass(frozen=True)
@@ -108,43 +108,58 @@ class Mipro(BootstrapSettings, Optimizer):
             require_bootstrapped_demos(self)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds of MIPROv2's phases: sets of demos, instructions, trials of both."""
-        size = self._search_size(job)
-        valset = len(job.val)
+        """Return the bounds.
 
-        # Two sets of demos are not bootstrapped: an empty one, and one of labelled demos alone.
+        MIPROv2 bootstraps sets of demos, has instructions proposed, and then scores trials: the
+        program with a set of demos and an instruction for each predictor.
+        """
+        size = self._search_size(job)
+        # Two more sets of demos are not bootstrapped: an empty one, and one of labelled demos.
         bootstrapped_sets = max(1, size.candidates - 2)
         demo_sets = bootstrapped_sets + 2
         tries_per_set = bounds_of_tries(job, self)
-        most_bootstrap_answers = bootstrapped_sets * tries_per_set.high
-        most_trial_answers = self._most_trial_answers(size.trials, valset)
 
-        # Before it proposes, DSPy has the training questions described, some at a time, and then
-        # has the descriptions summed up.
-        view_size = self.extra.get("view_data_batch_size", _DEFAULT_VIEW_SIZE)
-        views = min(_MOST_VIEWS, math.ceil(tries_per_set.high / view_size))
-        description_calls = views + 1
-        most_proposal_calls = _CALLS_PER_PROPOSAL * size.candidates * job.predictor_count
+        valset = len(job.val)
+        # At least: all trials are equal to the start, and a prompt is paid once.
+        fewest_answers = tries_per_set.low + valset
+        most_trial_answers = self._most_trial_answers(size.trials, valset)
+        most_answers = bootstrapped_sets * tries_per_set.high + most_trial_answers
         return CallBounds(
-            # At least: all candidates are equal to the start, which is scored once.
-            answers=Range(valset + tries_per_set.low, most_trial_answers + most_bootstrap_answers),
+            answers=Range(fewest_answers, most_answers),
             recalls=bounds_of_recalls(job, self),
             # At most: each trial and each set of demos makes a program that writes differently.
             memory_writings=Range(1, size.trials + demo_sets),
-            proposals=Range(job.predictor_count, most_proposal_calls + description_calls),
+            proposals=Range(job.predictor_count, self._most_proposal_calls(job, size)),
         )
+
+    def _most_proposal_calls(self, job: OptimizerJob, size: _SearchSize) -> int:
+        """Return how many calls it takes at most to propose instructions for all predictors.
+
+        Before it proposes, DSPy has the training questions described, so many in each call, and
+        the descriptions summed up in one more call.
+        """
+        # DSPy gets no more training questions than it may try.
+        questions = min(self.max_tries, len(job.train))
+        questions_per_call = self.extra.get("view_data_batch_size", _DEFAULT_DESCRIBED_QUESTIONS)
+        descriptions = min(_MOST_DESCRIPTIONS, math.ceil(questions / questions_per_call))
+        summaries = 1
+        proposal_calls = _CALLS_PER_PROPOSAL * size.candidates * job.predictor_count
+        return descriptions + summaries + proposal_calls
 
     def _most_trial_answers(self, trials: int, valset: int) -> int:
         """Return how many questions are asked at most to score the start and all trials."""
         from dspy.teleprompt.mipro_optimizer_v2 import MIN_MINIBATCH_SIZE
 
-        # With `auto`, DSPy takes no minibatches of a valset up to this size.
-        largest_whole_valset = MIN_MINIBATCH_SIZE if self.auto else 0
-        if valset <= max(self.minibatch_size, largest_whole_valset):
-            return (trials + 1) * valset
+        # A small valset is not cut into minibatches. With `auto`, DSPy has a limit of its own.
+        largest_uncut_valset = self.minibatch_size
+        if self.auto is not None:
+            largest_uncut_valset = max(largest_uncut_valset, MIN_MINIBATCH_SIZE)
+        if valset <= largest_uncut_valset:
+            start_and_trials = 1 + trials
+            return start_and_trials * valset
 
-        # The start is scored on the whole valset, then a candidate after every `interval`
-        # minibatches, and once more at the end.
+        # Each trial is scored on a minibatch. The whole valset scores the start, the best candidate
+        # after every `interval` trials, and the best one at the end.
         interval = self.extra.get("minibatch_full_eval_steps", _DEFAULT_FULL_EVAL_STEPS)
         full_scorings = 1 + trials // interval + 1
         return trials * self.minibatch_size + full_scorings * valset
@@ -163,12 +178,13 @@ class Mipro(BootstrapSettings, Optimizer):
         return _SearchSize(candidates, int(trials))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program of the best trial on the valset."""
         from .tolerant_mipro import TolerantMIPROv2
 
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         valset = list(job.val)
 
-        # With `auto`, DSPy computes both numbers itself, and raises an error if it gets any.
+        # With `auto`, DSPy computes both numbers itself, and raises an error if it gets one.
         num_candidates = None
         num_trials = None
         if self.auto is None:
@@ -186,7 +202,7 @@ class Mipro(BootstrapSettings, Optimizer):
             auto=self.auto,
             num_candidates=num_candidates,
             max_bootstrapped_demos=self.max_bootstrapped_demos,
-            max_labeled_demos=inputs.max_labeled_demos,
+            max_labeled_demos=inputs.demos_per_prompt,
             **_CONSTRUCTOR_SETTINGS.select(self.extra),
         )
         return teleprompter.compile(

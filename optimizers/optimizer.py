@@ -131,32 +131,39 @@ class Optimizer(ABC):
         return None
 
     def proposal_warning(self, job: OptimizerJob, calls_left: int | None) -> str | None:
-        """Return a line that warns of too few proposals; None if there are enough.
+        """Return a line that warns of too few proposals; None if there is nothing to warn of.
+
+        By default only the settings are looked at. Optimizers that can tell how many proposals a
+        number of calls allows override this method.
 
         Args:
             job: What is to be compiled.
             calls_left: How many calls the budget still allows; None if it has no such limit.
         """
         bounds = self.call_bounds(job)
-        if bounds is None or bounds.proposals.high == 0:
+        if bounds is None:
             return None
-        return few_proposals_line(self.name, int(bounds.proposals.high), "its settings")
+        # Where the most is 0, the optimizer works without proposals.
+        most_proposals = int(bounds.proposals.high)
+        if most_proposals == 0:
+            return None
+        return few_proposals_line(self.name, most_proposals, reason="its settings")
 
     @abstractmethod
     def run(self, job: OptimizerJob) -> MemoryProgram:
         """Compile the job's student, and return what DSPy's teleprompter returns."""
 
 
-def few_proposals_line(name: str, proposals: int, reason: str) -> str | None:
+def few_proposals_line(name: str, most_proposals: int, reason: str) -> str | None:
     """Return a warning if at most one proposal can be made, else None.
 
     Args:
         name: The optimizer.
-        proposals: How many proposals there are at most.
-        reason: What bounds them.
+        most_proposals: How many proposals there are at most.
+        reason: What limits them, e.g. "max_metric_calls = 20"; the warning quotes it.
     """
-    if proposals >= 2:
+    if most_proposals >= 2:
         return None
-    number = "no proposal" if proposals == 0 else "one proposal at most"
-    advice = "raise it, or learn from fewer questions"
+    number = "no proposal" if most_proposals == 0 else "one proposal at most"
+    advice = "raise the budget, or learn from fewer questions"
     return f"{name}: the budget allows {number} ({reason}); {advice}"

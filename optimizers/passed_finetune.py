@@ -63,14 +63,23 @@ class PassedFinetune(dspy.BootstrapFinetune):
     def _train_data(
         self, runs: list[Any], position: int | None, adapter: dspy.Adapter
     ) -> list[dict[str, Any]]:
-        """Return the calls at a position of the runs, or all of them, in shuffled order."""
+        """Return calls of the runs as training data, in shuffled order.
+
+        Args:
+            runs: What `bootstrap_trace_data` returned; the trace of a run has its calls in order.
+            position: Which call of each run is returned; None for all calls.
+            adapter: Renders the calls.
+        """
         calls: list[dict[str, Any]] = []
         for run in runs:
-            for number in range(len(run["trace"])):
-                if position is None or position == number:
+            trace = run["trace"]
+            for call_position in range(len(trace)):
+                if position is None or call_position == position:
                     call = build_call_data_from_trace(
-                        run["trace"], number, adapter, self.exclude_demos
+                        trace, call_position, adapter, self.exclude_demos
                     )
                     calls.append(call)
+
+        # With a fixed seed, the same runs always make the same training data.
         random.Random(0).shuffle(calls)
         return calls

@@ -92,16 +92,23 @@ class Proposals(BaseCallback):
     def on_module_end(
         self, call_id: str, outputs: Any | None, exception: BaseException | None = None
     ) -> None:
-        """Count the proposal as given up if its error ends a module."""
-        is_proposing = isinstance(dspy.settings.lm, ProposingLM)
-        if not is_proposing or exception is None:
+        """Count a proposal that is given up.
+
+        DSPy calls this method when a module ends. A module that asks for a proposal ends with an
+        error if the answer could not be read, or if its prompt was refused.
+        """
+        if exception is None:
             return
-        # One error may end several modules inside one another; it is counted once.
+        # Other modules of the process, such as the program that is compiled, ask other models.
+        asks_for_proposals = isinstance(dspy.settings.lm, ProposingLM)
+        # Any other error, such as that of an endpoint that is gone, is reported elsewhere.
+        if not asks_for_proposals or not concerns_prompt(exception):
+            return
+        # An error passes through modules that stand inside one another. It is counted once.
         if exception is self._last_error:
             return
-        if concerns_prompt(exception):
-            self._last_error = exception
-            self.given_up += 1
+        self._last_error = exception
+        self.given_up += 1
 
 
 class ProposingLM(MeteredLM):
@@ -113,13 +120,16 @@ class ProposingLM(MeteredLM):
     def from_lm(cls, lm: MeteredLM, proposals: Proposals) -> ProposingLM:
         """Return a model that shares meter, guard and known answers with `lm`.
 
+        The model checks its answers only while `proposals` is one of DSPy's callbacks
+        (`dspy.context(callbacks=...)`): DSPy tells callbacks how the answer to a request is read,
+        but not the model.
+
         Args:
             lm: The prompt model.
-            proposals: Counts the proposals. It has to be among DSPy's callbacks while the model is
-                called, because it tells the model how its answers are read. Otherwise no answer is
-                checked, and none is asked for again.
+            proposals: Counts the proposals.
         """
-        # Like `dspy.LM.copy`, this bypasses the constructor, which cannot take over another model.
+        # The constructor would need every setting that `lm` was made with. So it is not called: the
+        # new model gets the attributes of a copy of `lm`, whatever they are.
         proposing_lm = cls.__new__(cls)
         proposing_lm.__dict__.update(lm.copy().__dict__)
         proposing_lm.proposals = proposals
@@ -159,13 +169,13 @@ class ProposingLM(MeteredLM):
     def _settings_of_next_attempt(self, kwargs: dict[str, Any], attempt: int) -> dict[str, Any]:
         """Return the settings for asking the same request once more.
 
-        Answers are cached by `rollout_id` among others. So the next attempt has another one, which
-        follows from the request's own and the number of the attempt: no cache knows it yet, and a
-        run that is resumed finds the answer under it again.
+        A cache would give the same answer to the same request. Its key includes `rollout_id`, so
+        the next attempt has a new id. The id is computed from that of the request and the number of
+        the attempt, so that a resumed run uses the same ids and finds its answers again.
         """
         merged = {**self.kwargs, **kwargs}
         rollout_id = zlib.crc32(f"{merged.get('rollout_id')} attempt {attempt}".encode())
-        # In DSPy, a `rollout_id` has no effect at temperature 0.
+        # In DSPy, a `rollout_id` has no effect at temperature 0, so 0 becomes 1.
         temperature = merged.get("temperature") or 1.0
         return {**kwargs, "rollout_id": rollout_id, "temperature": temperature}
 

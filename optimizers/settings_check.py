@@ -73,14 +73,21 @@ def check_extra(optimizer: Optimizer) -> None:
 
 
 def _check_object(optimizer_class: type[Optimizer], name: str, value: Any) -> None:
-    """Refuse text and numbers where an object belongs; some names of objects are allowed."""
-    texts = optimizer_class.object_settings[name]
-    if value in texts or not _is_plain(value):
+    """Check a setting that takes a Python object, which the command line cannot give.
+
+    Some settings also take the names of DSPy's own objects, such as "pareto".
+
+    Raises:
+        UserError: The value is plain data, and none of these names.
+    """
+    object_names = optimizer_class.object_settings[name]
+    if not _is_plain(value) or value in object_names:
         return
 
     class_name = optimizer_class.__name__
-    example = f'mempiler.optimizers.{class_name}(extra={{"{name}": ...}})'
-    alternatives = "".join(f", or {text!r}" for text in texts)
+    extra = '{"' + name + '": ...}'
+    example = f"mempiler.optimizers.{class_name}(extra={extra})"
+    alternatives = "".join(f", or {object_name!r}" for object_name in object_names)
     raise UserError(
         f"optimizer {optimizer_class.name!r}: {name} = {value!r}: "
         f"it takes an object in Python, {example}{alternatives}"
@@ -95,10 +102,16 @@ def _is_plain(value: Any) -> bool:
 
 
 def _check_type(optimizer_class: type[Optimizer], name: str, value: Any, default: Any) -> None:
+    """Check the type of a setting, as far as pydantic knows it.
+
+    Raises:
+        UserError: The value is of another type.
+    """
     try:
         TypeAdapter(_type_of(optimizer_class, name)).validate_python(value, strict=True)
     except PydanticUserError:
-        # A class of DSPy's, of which pydantic knows nothing.
+        # The type is a class that pydantic knows nothing of, such as one of DSPy's. Its values are
+        # not checked.
         return
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
@@ -129,9 +142,10 @@ def _check_size(optimizer_class: type[Optimizer], name: str, value: Any, default
     """
     if not isinstance(value, int | float):
         return
-    # Whole numbers are counts, 0 or more. Others are scores and the like, which may be negative.
-    usual_smallest = -math.inf if isinstance(default, float) else 0
-    smallest = optimizer_class.smallest_values.get(name, usual_smallest)
+    # The default tells what a setting is. Where it is a float, the setting is a score or the like,
+    # which may be negative. All others are counts, also where the default is None.
+    smallest_by_kind = -math.inf if isinstance(default, float) else 0
+    smallest = optimizer_class.smallest_values.get(name, smallest_by_kind)
     if value < smallest:
         raise UserError(
             f"optimizer {optimizer_class.name!r}: {name} = {value}: it is {smallest} or more; "

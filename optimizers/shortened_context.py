@@ -18,17 +18,17 @@ def shorten_context(
 ) -> Context:
     """Return a part of the context that holds the evidence and fits `max_tokens`.
 
-    The best hit for each turn of evidence stays, however long it is. Without evidence the first hit
-    stays. Notes stay if they fit; then the hits that stand nearest to the evidence are added.
+    The best hit for each turn of evidence stays, however long it is, so the result may exceed
+    `max_tokens`. Without evidence the first hit stays. In what is left, the notes stay if all of
+    them fit; then the hits that stand nearest to the evidence are added.
     """
     hits = context.hits
     if len(hits) <= max_hits and estimate_tokens(context.text()) <= max_tokens:
         return context
 
     evidence_positions = _evidence_positions(hits, evidence_ids)
-    chosen = set(evidence_positions)
     free_tokens = max_tokens
-    for position in chosen:
+    for position in evidence_positions:
         free_tokens -= _tokens_of_hit(hits[position])
 
     notes = {}
@@ -37,18 +37,28 @@ def shorten_context(
         notes = context.notes
         free_tokens -= note_tokens
 
-    def distance_to_evidence(position: int) -> tuple[int, int]:
-        distance = min(abs(position - other) for other in evidence_positions)
-        return distance, position
-
-    others = sorted(set(range(len(hits))) - evidence_positions, key=distance_to_evidence)
-    for position in others:
+    chosen_positions = set(evidence_positions)
+    for position in _nearest_first(len(hits), evidence_positions):
         tokens = _tokens_of_hit(hits[position])
-        if len(chosen) < max_hits and tokens <= free_tokens:
-            chosen.add(position)
+        if len(chosen_positions) < max_hits and tokens <= free_tokens:
+            chosen_positions.add(position)
             free_tokens -= tokens
 
-    return Context(hits=tuple(hits[position] for position in sorted(chosen)), notes=notes)
+    # The hits stay in their order.
+    chosen_hits = tuple(hits[position] for position in sorted(chosen_positions))
+    return Context(hits=chosen_hits, notes=notes)
+
+
+def _nearest_first(hit_count: int, evidence_positions: set[int]) -> list[int]:
+    """Return the positions of the other hits, those that are nearest to evidence first."""
+
+    def distance_to_evidence(position: int) -> tuple[int, int]:
+        distance = min(abs(position - other) for other in evidence_positions)
+        # Of two hits at the same distance, the one that was recalled first.
+        return distance, position
+
+    other_positions = set(range(hit_count)) - evidence_positions
+    return sorted(other_positions, key=distance_to_evidence)
 
 
 def _evidence_positions(hits: Sequence[Hit], evidence_ids: Sequence[str]) -> set[int]:

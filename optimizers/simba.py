@@ -56,36 +56,41 @@ class Simba(DemoLimits, Optimizer):
     """Demos of one prompt."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
+        """Return the bounds.
+
+        A step samples answers: it answers a batch of questions `num_candidates` times. From good
+        and bad answers it makes at most `num_candidates + 1` new programs, and scores each on the
+        batch. In the end SIMBA scores the start and the best program of each step on all questions.
+        """
         questions = len(job.train)
         batch_size = min(self.bsize, questions)
 
-        # A step answers its batch of questions `num_candidates` times. From good and bad answers
-        # it makes new programs, one more than that, and each of them answers the batch too.
-        most_new_programs = self.max_steps * (self.num_candidates + 1)
         most_samples = self.max_steps * self.num_candidates
+        most_new_programs = self.max_steps * (self.num_candidates + 1)
         most_batches = most_samples + most_new_programs
-
-        # In the end the start and the best program of each step answer all training questions.
-        most_final_scorings = self.max_steps + 1
+        most_final_scorings = 1 + self.max_steps
         most_answers = most_batches * batch_size + most_final_scorings * questions
 
-        # At least: all steps sample the same answers and make no new program, so in the end only
-        # the start is scored.
-        fewest_steps = min(1, self.max_steps)
-        fewest_samples = fewest_steps * self.num_candidates
+        # At least: no step makes a new program, so in the end only the start is scored. All steps
+        # then sample the same answers if they have the same batch. A prompt is paid once, so only
+        # the first step costs something.
+        fewest_paid_steps = min(1, self.max_steps)
+        fewest_samples = fewest_paid_steps * self.num_candidates
         fewest_answers = fewest_samples * batch_size + questions
         return CallBounds(
             answers=Range(fewest_answers, most_answers),
-            memory_writings=Range(fewest_steps, most_batches),
+            memory_writings=Range(fewest_paid_steps, most_batches),
             # A new program may take a proposal.
             proposals=Range(0, most_new_programs),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program that SIMBA scores best on the training questions."""
         import dspy
 
         from .demos import DemoBuilder
 
+        # By DSPy's annotation, metrics get predictions as dictionaries, but they do not.
         metric: Any = job.metric_views.score
         teleprompter = dspy.SIMBA(
             metric=metric,
@@ -98,12 +103,13 @@ class Simba(DemoLimits, Optimizer):
             **_CONSTRUCTOR_SETTINGS.select(self.extra),
         )
 
-        # The first strategy makes a demo of the calls behind the best answer to a question, which
-        # may be too long for a prompt.
-        builder = DemoBuilder(job, self)
-        demo_strategy, *other_strategies = teleprompter.strategies
-        short_demo_strategy = self._with_short_traces(demo_strategy, builder)
-        teleprompter.strategies = [short_demo_strategy, *other_strategies]
+        if self.max_demos > 0:
+            # Only then SIMBA has a strategy that makes demos: the first one. It makes them of the
+            # calls behind the best answer to a question, which may be too long for a prompt.
+            builder = DemoBuilder(job, self)
+            demo_strategy, *other_strategies = teleprompter.strategies
+            short_demo_strategy = self._with_short_traces(demo_strategy, builder)
+            teleprompter.strategies = [short_demo_strategy, *other_strategies]
 
         compiled: Any = teleprompter.compile(job.student, trainset=list(job.train), seed=job.seed)
         return compiled
@@ -111,11 +117,14 @@ class Simba(DemoLimits, Optimizer):
     def _with_short_traces(
         self, strategy: Callable[..., Any], builder: DemoBuilder
     ) -> Callable[..., Any]:
-        """Return a strategy of SIMBA that shortens the trace of the best answer beforehand."""
+        """Return a strategy of SIMBA that shortens the trace of the best answer before it runs."""
 
         # SIMBA logs the name of a strategy.
         @functools.wraps(strategy)
-        def strategy_with_short_traces(answers: Any, program: Any, **kwargs: Any) -> Any:
+        def strategy_with_short_traces(
+            answers: list[dict[str, Any]], program: Any, **kwargs: Any
+        ) -> Any:
+            # SIMBA sorts the answers to a question by their score, the best first.
             best = answers[0]
             builder.shorten_trace(
                 best["trace"], best["example"], best["prediction"], self.max_demos

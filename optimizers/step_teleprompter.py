@@ -29,19 +29,30 @@ class StepTeleprompter(Teleprompter):
         valset: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Run this step's optimizer on a copy of the student, the result of the steps before.
+        """Run this step's optimizer on a copy of the student.
 
-        BetterTogether passes the other arguments too, but the job has what the optimizer needs.
+        BetterTogether passes the other arguments too, but the optimizer takes them from its job.
+
+        Args:
+            student: The result of the steps before.
+            trainset: The training questions, which BetterTogether shuffles before each step.
+            teacher: Not used.
+            valset: Not used.
+            **kwargs: Not used.
         """
-        # An earlier step may have trained the weights.
-        lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
-        job = replace(self._job, student=student.deepcopy(), train=trainset, task_lm=lm)
+        # An earlier step may have trained the weights: its LM is bound to the student.
+        start_lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
+        job = replace(self._job, student=student.deepcopy(), train=trainset, task_lm=start_lm)
         try:
             compiled = self._optimizer.run(job)
         except Exception as error:
-            # BetterTogether goes on with the results of the steps before, and says nothing.
+            # BetterTogether only logs the error, and ends with the best result of the steps before.
+            # So it is reported here.
             self._job.on_failure(error)
             raise
-        # Optimizers that reset predictors lose the LM, which BetterTogether needs between steps.
-        compiled.set_lm(trained_lm(compiled, lm) or lm)
+
+        # This step may have trained the weights too. Some optimizers reset predictors, so that no
+        # LM is bound to them; BetterTogether needs one to score the result.
+        end_lm = trained_lm(compiled, start_lm) or start_lm
+        compiled.set_lm(end_lm)
         return compiled

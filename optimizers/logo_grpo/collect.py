@@ -124,19 +124,27 @@ class Collector:
         rng = random.Random(f"{self.settings.seed} {step} step")
         histories = self._draw_histories(rng)
 
+        objective = self.settings.objective
+        has_global_groups = objective in ("logo", "grpo")
+        has_local_groups = objective in ("logo", "local")
+
         with dspy.context(lm=policy, trace=None, disable_history=True):
+            # Local groups need the rollouts too: reruns start from the memories in them.
             conversations = self._roll_out_all(step, horizon, histories, reader)
-            sessions: list[SessionReruns] = []
-            if self.settings.objective != "grpo":
+            rerun_sessions: list[SessionReruns] = []
+            if has_local_groups:
                 starts = self._draw_local_starts(conversations, rng)
-                sessions = self._rerun_all(step, starts, reader)
+                rerun_sessions = self._rerun_all(step, starts, reader)
 
         groups: list[Group] = []
-        if self.settings.objective != "local":
+        if has_global_groups:
             groups += self._global_groups(conversations)
-        groups += self._local_groups(sessions)
-        statistics = self._statistics(conversations, sessions, groups)
-        return Batch(tuple(group for group in groups if group.varies), statistics)
+        if has_local_groups:
+            groups += self._local_groups(rerun_sessions)
+        # The statistics also count the groups that are not trained on.
+        statistics = self._statistics(conversations, rerun_sessions, groups)
+        varied_groups = tuple(group for group in groups if group.varies)
+        return Batch(varied_groups, statistics)
 
     def _draw_histories(self, rng: random.Random) -> list[History]:
         """Draw the conversations of a step."""
@@ -151,9 +159,11 @@ class Collector:
         calls: list[Callable[[], ScoredRollout]] = []
         for history in histories:
             for number in range(self.settings.num_rollouts):
+                # The name decides what is sampled: each rollout of a training has another one.
                 name = f"{self.settings.seed}/{step}/{history.id}/{number}"
                 calls.append(partial(self._roll_out, step, horizon, history, name, reader))
 
+        # The results are in the order of the calls: `num_rollouts` of each conversation in a row.
         scored_rollouts = run_parallel(calls, self.settings.threads)
         parts = _split(scored_rollouts, self.settings.num_rollouts)
         return [
@@ -171,18 +181,24 @@ class Collector:
     def _draw_local_starts(
         self, conversations: Sequence[ConversationRollouts], rng: random.Random
     ) -> list[LocalStart]:
-        """Draw the sessions that are rerun, and for each a rollout that has its memory."""
+        """Draw the sessions that are rerun, and for each the rollout that its reruns start from.
+
+        As in the released code, the n-th sessions of all conversations are rerun, or none of them.
+        """
         starts: list[LocalStart] = []
-        is_rerun: dict[int, bool] = {}
+        is_rerun_by_session: dict[int, bool] = {}
         for conversation in conversations:
             rollouts = conversation.rollouts
-            for session in range(len(rollouts[0].rollout.sessions)):
-                # As in the released code, a session is rerun in all conversations or in none: the
-                # first conversation that has it decides. A number is drawn for the later ones too,
-                # but not used: without it, the same seed would draw other rollouts than before.
+            session_count = len(rollouts[0].rollout.sessions)
+            for session in range(session_count):
+                # Only the first draw for a session index counts. It is drawn in each conversation
+                # all the same: numbers that are drawn later depend on how many were drawn before,
+                # and a seed shall stand for the same training as in earlier versions.
                 is_drawn = rng.random() < self.settings.local_fraction
-                is_rerun.setdefault(session, is_drawn)
-                if is_rerun[session]:
+                if session not in is_rerun_by_session:
+                    is_rerun_by_session[session] = is_drawn
+
+                if is_rerun_by_session[session]:
                     source = rollouts[rng.randrange(len(rollouts))].rollout
                     starts.append(LocalStart(conversation.history, source, session))
         return starts
@@ -242,20 +258,28 @@ class Collector:
             groups += global_groups(history_id, rewarded, roles, self.settings.reward)
         return groups
 
-    def _local_groups(self, sessions: Sequence[SessionReruns]) -> list[Group]:
+    def _local_groups(self, rerun_sessions: Sequence[SessionReruns]) -> list[Group]:
         """Return the groups that compare the reruns of a session with one another."""
         roles = self.program.method.writer.predictors_below()
         groups: list[Group] = []
-        for session in sessions:
-            # A rerun has a single session, so its whole reward is that right after the session.
-            rewarded = [self._with_rewards(scored, "trajectory") for scored in session.reruns]
-            start = session.start
+        for session_reruns in rerun_sessions:
+            # A rerun ends after its single session. So the reward of the whole rerun is the one
+            # that local groups are defined by: that of the memory right after the session.
+            rewarded: list[RewardedRollout] = []
+            for scored in session_reruns.reruns:
+                rewarded.append(self._with_rewards(scored, "trajectory"))
+            start = session_reruns.start
             groups += local_groups(
                 start.history.id, start.session, rewarded, roles, self.settings.reward
             )
         return groups
 
     def _with_rewards(self, scored: ScoredRollout, kind: SessionReward) -> RewardedRollout:
+        """Return a rollout with the rewards of its completions.
+
+        Those of a session get the reward of this kind. Those that finalize the memory belong to no
+        session, so they get the reward of the whole rollout.
+        """
         rollout = scored.rollout
         settings = self.settings.reward
         return RewardedRollout(

@@ -90,7 +90,7 @@ class ReplayScorer:
 
     def write(self, history: History, lm: dspy.BaseLM) -> Rollout:
         """Write a history, cut to the sessions that are trained, with a model that samples."""
-        with self._context(lm):
+        with self._single_calls_in_order(lm):
             return roll_out(self.program.method.writer, history, "export")
 
     def replay(self, history: History, completions: Sequence[str]) -> Rollout:
@@ -130,12 +130,12 @@ class ReplayScorer:
             self.settings.questions,
             f"{self.seed} {whole_history.id} {sessions} questions",
         )
-        with self._context(self.reader):
+        with self._single_calls_in_order(self.reader):
             answers = score_answers(
                 self.program, rollout.history, rollout.memory, examples, self.metric
             )
-        # No call is made again while a rollout is written, so the one completion of each call is
-        # its last.
+        # A rollout is written without second attempts. So each call has one completion, and that is
+        # its last one.
         penalties = [
             fault_penalty(call, is_last=True, settings=self.settings) for call in rollout.calls
         ]
@@ -146,11 +146,13 @@ class ReplayScorer:
         )
 
     @contextmanager
-    def _context(self, lm: dspy.BaseLM | None) -> Iterator[None]:
+    def _single_calls_in_order(self, lm: dspy.BaseLM | None) -> Iterator[None]:
         """Make all calls of the block to `lm`, one after another, and each only once.
 
-        So completions from elsewhere meet the calls that they were sampled for.
+        So completions from elsewhere meet the calls that they were sampled for. Without an `lm` the
+        block can make no calls.
         """
+        # An adapter that does not ask again after an unreadable answer.
         adapter = single_attempt(self.program)
         with (
             in_order(),

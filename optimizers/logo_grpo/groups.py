@@ -176,7 +176,10 @@ def _build_groups(
     roles: Mapping[str, object],
     settings: RewardSettings,
 ) -> list[Group]:
-    """Group the n-th calls of a role in a session over all rollouts; groups of one are dropped.
+    """Return the groups of the calls of some rollouts, in a fixed order.
+
+    A group has the n-th call of a role in a session, from each rollout that has such a call. A
+    group with a single completion has nothing to compare it with, and is dropped.
 
     Args:
         kind: The kind of the groups.
@@ -186,20 +189,20 @@ def _build_groups(
         roles: The predictors that are trained, by name; calls of others are left out.
         settings: What faults cost.
     """
-    role_names = {id(predictor): name for name, predictor in roles.items()}
     members_by_key: dict[GroupKey, list[Member]] = {}
     for rewarded in rollouts:
         for session_calls in _calls_by_session(rewarded):
-            call_counts: Counter[str] = Counter()
-            for call in session_calls.calls:
-                role = role_names.get(id(call.predictor))
-                if role is None:
-                    continue
-                call_counts[role] += 1
-                number = call_counts[role]
-                key = GroupKey(kind, history, session_calls.session, role, number, start)
+            for numbered_call in _number_calls(session_calls.calls, roles):
+                key = GroupKey(
+                    kind=kind,
+                    history=history,
+                    session=session_calls.session,
+                    role=numbered_call.role,
+                    call=numbered_call.number,
+                    start=start,
+                )
                 members = members_by_key.setdefault(key, [])
-                members.extend(_members_of_call(call, session_calls.reward))
+                members.extend(_members_of_call(numbered_call.call, session_calls.reward))
 
     groups: list[Group] = []
     for key in sorted(members_by_key, key=_sort_key):
@@ -227,6 +230,31 @@ def _calls_by_session(rewarded: RewardedRollout) -> list[_SessionCalls]:
         calls_by_session.append(_SessionCalls(session.item.id, session.calls, reward))
     calls_by_session.append(_SessionCalls(END, rollout.finalize_calls, rewarded.end_reward))
     return calls_by_session
+
+
+@dataclass(frozen=True)
+class _NumberedCall:
+    """A call of a session with its role and its number among the calls of that role, from 1."""
+
+    role: str
+    number: int
+    call: PredictorCall
+
+
+def _number_calls(
+    calls: Sequence[PredictorCall], roles: Mapping[str, object]
+) -> list[_NumberedCall]:
+    """Count the calls of each role in a session; calls of other predictors are left out."""
+    # A call has the predictor itself, and no name of its role.
+    role_by_predictor_id = {id(predictor): role for role, predictor in roles.items()}
+    call_counts: Counter[str] = Counter()
+    numbered_calls: list[_NumberedCall] = []
+    for call in calls:
+        role = role_by_predictor_id.get(id(call.predictor))
+        if role is not None:
+            call_counts[role] += 1
+            numbered_calls.append(_NumberedCall(role, call_counts[role], call))
+    return numbered_calls
 
 
 def _members_of_call(call: PredictorCall, reward: float) -> list[Member]:

@@ -106,27 +106,32 @@ class Progress:
         if self.best.step == 0 and self.step > 0:
             return START_WAS_BEST
 
+        # Stages do not compete: the best checkpoint of the last stage is kept, even if one of an
+        # earlier stage scored higher.
         highest_score = self._highest_validation()
         if highest_score > self.best.score:
             return (
-                f"an earlier stage scored {highest_score:.3f} on the validation "
-                "questions, the best of the last stage, which was kept, "
-                f"{self.best.score:.3f}"
+                "the best checkpoint of the last stage was kept, with a validation score of "
+                f"{self.best.score:.3f}; an earlier stage had one of {highest_score:.3f}"
             )
         return None
 
     def _why_nothing_was_learned(self) -> str | None:
-        """Return why no step had a group to learn from; None if one had, or before any step."""
+        """Return why no step had a group to learn from.
+
+        None if a step had one, or if there was no step yet.
+        """
         # The other rows are those of validations.
-        steps = [row for row in self.rows if "groups_global" in row]
-        if not steps:
+        step_rows = [row for row in self.rows if "groups_global" in row]
+        groups_to_learn_from = 0.0
+        groups_without_variance = 0.0
+        for row in step_rows:
+            groups_to_learn_from += row["groups_global"] + row["groups_local"]
+            groups_without_variance += row["no_variance_global"] + row["no_variance_local"]
+
+        if not step_rows or groups_to_learn_from > 0:
             return None
-        if any(row["groups_global"] + row["groups_local"] for row in steps):
-            return None
-        # There were groups, but all were dropped.
-        if any(row["no_variance_global"] + row["no_variance_local"] for row in steps):
-            return NO_VARIANCE
-        return NO_GROUP
+        return NO_VARIANCE if groups_without_variance > 0 else NO_GROUP
 
     def _highest_validation(self) -> float:
         return max(row["validation"] for row in self.rows if "validation" in row)
@@ -150,17 +155,18 @@ class Journal:
 
         Raises:
             UserError: It is the journal of a training with other settings, or by another version.
-            DataError: It cannot be read.
+            DataError: The file cannot be read (`read_json`).
         """
         if self._folder is None or not (self._folder / FILE).is_file():
             return Progress(settings=self._settings)
 
         state = read_json(self._folder / FILE)
         self._check_settings(state.get("settings", {}))
-        best = Best(**state["best"]) if state.get("best") else None
         try:
+            best = Best(**state["best"]) if state.get("best") else None
             return Progress(**{**state, "best": best, "rows": tuple(state["rows"])})
-        except TypeError as error:
+        except (KeyError, TypeError) as error:
+            # Another version wrote other fields than these classes have.
             raise UserError(
                 f"{self._folder}: was trained by another version; use another folder"
             ) from error

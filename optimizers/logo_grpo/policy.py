@@ -46,15 +46,21 @@ def count_completions(calls: Sequence[PredictorCall]) -> CompletionCounts:
     tokens = 0
     for call in calls:
         completions += len(call.completions)
+        unreadable += _count_unreadable(call)
         refused_operations += call.rejected_operations
         tokens += sum(_token_count(completion) for completion in call.completions)
-
-        # A model is asked again only if its completion is unreadable. So all completions of a call
-        # are unreadable, except the last one if the call has no error.
-        unreadable += len(call.completions)
-        if call.completions and call.error is None:
-            unreadable -= 1
     return CompletionCounts(completions, unreadable, refused_operations, tokens)
+
+
+def _count_unreadable(call: PredictorCall) -> int:
+    """Return how many completions of a call could not be read.
+
+    A model is asked again only if its completion is unreadable. So all completions but the last one
+    are unreadable; the last one is if the call ended with an error.
+    """
+    if not call.completions or call.error is not None:
+        return len(call.completions)
+    return len(call.completions) - 1
 
 
 def _token_count(completion: Completion) -> int:

@@ -161,22 +161,31 @@ def _score_answer(
     example: dspy.Example,
     metric: Metric,
 ) -> float:
+    """Ask one question, and return the score of the answer.
+
+    A question counts as wrong, and is recorded as a failure, if the error concerns its prompt
+    alone: the answer cannot be read, or the prompt is refused. Other questions may still succeed.
+
+    Raises:
+        Exception: Any other error, such as that of an endpoint that is gone.
+    """
     try:
         prediction = program.answer(memory, program.query_of(example, history))
         return float(metric(example, prediction))
     except Exception as error:
         if not concerns_prompt(error):
             raise
-        question_id = str(example.get("id") or example.question)
-        record_failure(failure_of(question_id, error))
+        # Not all questions have an id; their text then tells which one failed.
+        failed_question = str(example.get("id") or example.question)
+        record_failure(failure_of(failed_question, error))
         return 0.0
 
 
 def rollout_reward(answers: QuestionScores, rollout: Rollout, settings: RewardSettings) -> float:
-    """Return R of a rollout: the mean score of its answers, minus lambda c.
+    """Return the reward of a rollout: the mean score of its answers, less a penalty for its length.
 
-    c is the compression excess, how much longer the memory is than it may be, and lambda is what
-    that costs (`settings.compression`).
+    The penalty is for how much longer the memory is than it may be (`compression_excess`), times
+    `settings.compression`. In the paper's symbols this is R = score - lambda c.
     """
     session_words = 0
     for item in rollout.history.items:
@@ -184,7 +193,8 @@ def rollout_reward(answers: QuestionScores, rollout: Rollout, settings: RewardSe
             session_words += count_words(turn.content)
     memory_words = count_memory_words(rollout.memory)
     excess = compression_excess(memory_words, session_words, settings.threshold)
-    return answers.mean - settings.compression * excess
+    length_penalty = settings.compression * excess
+    return answers.mean - length_penalty
 
 
 def session_rewards(
@@ -199,19 +209,21 @@ def session_rewards(
         answers: The questions about the memory at the end of the rollout, and their scores.
         rollout: The rollout.
         settings: What a reward is made of.
-        kind: Which reward a session gets:
-            "trajectory": that of the whole rollout, the same for every session.
-            "session": that of the answers about this session alone.
-            "cumulative": the mean of the rewards by "session" of this and all later sessions.
+        kind: Which reward a session gets. All have the same penalty for the length of the memory at
+            the end.
+            "trajectory": the mean score of all answers, the same for every session.
+            "session": the mean score of the answers about this session.
+            "cumulative": the mean of the "session" rewards of this session and all later ones.
     """
     if kind == "trajectory":
         return [rollout_reward(answers, rollout, settings)] * len(rollout.sessions)
 
     rewards: list[float] = []
-    last = len(rollout.sessions) - 1
+    last_number = len(rollout.sessions) - 1
     for number, session in enumerate(rollout.sessions):
         turn_ids = [turn.id for turn in session.item.turns]
-        answers_about_session = answers.about_session(turn_ids, is_last=number == last)
+        is_last = number == last_number
+        answers_about_session = answers.about_session(turn_ids, is_last)
         rewards.append(rollout_reward(answers_about_session, rollout, settings))
 
     if kind == "cumulative":
@@ -224,10 +236,10 @@ def completion_faults(call: PredictorCall, is_last: bool) -> Faults:
 
     Args:
         call: The call. Its `error` and its refused operations are those of its last completion.
-        is_last: Whether it is the last completion; others were followed by another attempt, which
-            only happens to an unreadable completion.
+        is_last: Whether the completion is the last one of the call.
     """
     if not is_last:
+        # A model is asked once more only if its completion could not be read.
         return Faults(unreadable=True)
     return Faults(unreadable=call.error is not None, refused=call.rejected_operations > 0)
 

@@ -26,7 +26,7 @@ import dspy
 
 from ...memory.memory import Memory
 from ...programs.call_recorder import PredictorCall
-from ...programs.identity import rollout
+from ...programs.identity import rollout as uncached_rollout
 from ...programs.program import MemoryProgram
 from ...programs.retry import check_update, without_failed
 from ...programs.threads import gather, in_order
@@ -142,6 +142,8 @@ def _write_sessions(
 ) -> Rollout:
     """Write sessions into a memory, finalize it, and keep every step.
 
+    The model is trained on what it wrote, so its raw completions are recorded.
+
     Args:
         writer: What writes.
         memory: The memory to start from.
@@ -149,9 +151,11 @@ def _write_sessions(
         history: All sessions up to the last of `items`.
         name: The name of the rollout.
     """
-    # Under a name of its own, the rollout shares no cached answer with others.
-    with rollout(name):
+    with uncached_rollout(name):
+        # A memory carries the items that could not be written, to try them again. A training does
+        # not: what the model failed to write is lost.
         memory = without_failed(memory)
+
         sessions: list[SessionRun] = []
         # Extracting needs no memory, so all sessions are extracted from at the same time.
         extractions = _extract_all(writer, items)
@@ -160,11 +164,13 @@ def _write_sessions(
             sessions.append(session)
             memory = session.memory_after
 
-        def finalize() -> Memory:
-            return check_update(writer.finalize(memory), writer).memory
-
-        finalized = record_step(finalize, keep_completions=True)
-        return Rollout(history, tuple(sessions), finalized.value, finalized.calls)
+        finalized = record_step(partial(_finalize, writer, memory), keep_completions=True)
+        return Rollout(
+            history=history,
+            sessions=tuple(sessions),
+            memory=finalized.value,
+            finalize_calls=finalized.calls,
+        )
 
 
 def _extract_all(writer: Writer[Any], items: Sequence[Item]) -> list[StepResult[Any]]:
@@ -184,15 +190,24 @@ def _write_session(
     """Write one session into a memory; turns that the writer fails on are dropped.
 
     Outside of training, failed turns are tried again, and are shown beside the memory until then.
-    Here the policy pays for them: questions about them are answered without them.
+    In a training, a failure shall lower the reward: questions about these turns are asked although
+    they are lost.
     """
-    preprocessed = writer.preprocess(item)
-
-    def update() -> Memory:
-        result = check_update(writer.update(memory, preprocessed, extraction.value), writer)
-        # The failed turns stand in the rest of the result, and are dropped with it.
-        return result.memory
-
-    # The model is trained on its raw completions, so they are kept.
+    update = partial(_update, writer, memory, writer.preprocess(item), extraction.value)
     updated = record_step(update, keep_completions=True)
-    return SessionRun(item, memory, updated.value, extraction.calls + updated.calls)
+    return SessionRun(
+        item=item,
+        memory_before=memory,
+        memory_after=updated.value,
+        calls=extraction.calls + updated.calls,
+    )
+
+
+def _update(writer: Writer[Any], memory: Memory, item: Item, extraction: Any) -> Memory:
+    """Return the memory after an item; the list of what could not be written is dropped."""
+    return check_update(writer.update(memory, item, extraction), writer).memory
+
+
+def _finalize(writer: Writer[Any], memory: Memory) -> Memory:
+    """Return the memory that questions are asked of; what could not be written is dropped."""
+    return check_update(writer.finalize(memory), writer).memory

@@ -79,21 +79,25 @@ class Curriculum:
             return self.steps[min(stage, len(self.steps) - 1)]
         return self.steps
 
-    def stage_has_ended(self, stage: int, stage_count: int, steps: int, tokens: int) -> bool:
-        """Return whether a stage is over.
+    def stage_has_ended(
+        self, stage: int, stage_count: int, steps: int, generated_tokens: int
+    ) -> bool:
+        """Return whether a stage has used its steps, or its share of the budget of tokens.
 
         Args:
             stage: The stage, counted from 0.
-            stage_count: How many stages there are.
+            stage_count: How many stages there are; they share the budget equally.
             steps: The steps of this stage so far.
-            tokens: The tokens generated so far, in all stages together.
+            generated_tokens: The tokens generated so far, in all stages together.
         """
         step_limit = self.steps_of(stage)
         if step_limit is not None and steps >= step_limit:
             return True
         if self.tokens is None:
             return False
-        return tokens >= self.tokens * (stage + 1) / stage_count
+        # What this stage and those before it may use together.
+        token_limit = self.tokens * (stage + 1) / stage_count
+        return generated_tokens >= token_limit
 
 
 @dataclass(frozen=True, config={"extra": "forbid"})

@@ -142,7 +142,7 @@ class LoGoGRPO(FinetuneTeleprompter):
             collector=Collector(
                 student,
                 histories,
-                self._questions_of_training(training_examples),
+                self._askable_training_questions(training_examples),
                 self.metric,
                 self.settings,
             ),
@@ -177,17 +177,18 @@ class LoGoGRPO(FinetuneTeleprompter):
             )
         return headline_examples
 
-    def _questions_of_training(self, examples: Sequence[dspy.Example]) -> QuestionsAfter:
-        """Return the function that says what can be asked of a training history, and when."""
+    def _askable_training_questions(self, examples: Sequence[dspy.Example]) -> QuestionsAfter:
+        """Return the function that tells what can be asked after so many sessions of a history."""
         questions = questions_by_history(examples)
 
-        def questions_after_sessions(history: History, sessions: int) -> list[dspy.Example]:
+        def askable_questions(history: History, sessions: int) -> list[dspy.Example]:
             all_questions = questions.get(history, [])
-            askable_questions = self.questions_after(history, sessions, all_questions)
-            # A benchmark may make up questions of its own, of which some do not count.
-            return [example for example in askable_questions if self.in_headline(example)]
+            askable = self.questions_after(history, sessions, all_questions)
+            # A benchmark may add questions of its own here. As everywhere in a training, only those
+            # are asked that are part of the headline score.
+            return [example for example in askable if self.in_headline(example)]
 
-        return questions_after_sessions
+        return askable_questions
 
 
 def training_histories(program: MemoryProgram, examples: Sequence[dspy.Example]) -> list[History]:
@@ -213,6 +214,8 @@ def training_histories(program: MemoryProgram, examples: Sequence[dspy.Example])
 def writing_lm(program: MemoryProgram) -> dspy.LM:
     """Return the one language model of a program's writing predictors.
 
+    A predictor without a model of its own is asked with the model of the context.
+
     Raises:
         UserError: There is none, or there are several.
     """
@@ -227,8 +230,10 @@ def writing_lm(program: MemoryProgram) -> dspy.LM:
             "the writing predictors have several language models; they can only share the one "
             "that learns"
         )
+    # A program without writing predictors is refused later, with a better message
+    # (`training_histories`).
     lm = language_models[0] if language_models else dspy.settings.lm
     if lm is None:
         raise UserError("no language model is set; run under dspy.context(lm=...)")
-    # `Trainer` refuses a model that has nothing to train it.
+    # It may also be another kind of model. `Trainer` refuses those that cannot be trained.
     return cast("dspy.LM", lm)

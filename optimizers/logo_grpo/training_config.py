@@ -103,29 +103,22 @@ class TrainingConfig:
             UserError: A value is of the wrong kind, or does not fit.
         """
         _refuse_unknown(settings)
-        job_settings = dict(settings)
-        config_changes = _take_fields(TrainingConfig, job_settings)
-        training_changes = _take_fields(TrainingSettings, job_settings)
-        curriculum_changes = _take_fields(Curriculum, job_settings)
-        reward_changes = _take_fields(RewardSettings, job_settings)
+        changes = _Changes.sort(settings)
 
         try:
+            curriculum = replace(self.settings.curriculum, **changes.curriculum)
+            reward = replace(self.settings.reward, **changes.reward)
             training = replace(
-                self.settings,
-                curriculum=replace(self.settings.curriculum, **curriculum_changes),
-                reward=replace(self.settings.reward, **reward_changes),
-                **training_changes,
+                self.settings, **{"curriculum": curriculum, "reward": reward, **changes.training}
             )
+            train_kwargs = {**self.train_kwargs, **changes.job}
             config = replace(
-                self,
-                settings=training,
-                train_kwargs={**self.train_kwargs, **job_settings},
-                **config_changes,
+                self, **{"settings": training, "train_kwargs": train_kwargs, **changes.config}
             )
         except ValidationError as error:
             raise _setting_error(error) from error
 
-        # The training job would refuse these settings too, but only after the warm-up.
+        # Refuses wrong settings of the training job, which itself begins only after the warm-up.
         Reinforcement.parse(config.trainer_settings)
         return config
 
@@ -148,7 +141,7 @@ class TrainingConfig:
 
 
 def _setting_error(error: ValidationError) -> UserError:
-    """Return the first problem as one line, with the name of the setting, e.g. "horizons.0"."""
+    """Return a one-line error for the first problem, which names the setting, e.g. "horizons.0"."""
     problem = error.errors()[0]
     field_name, *rest = problem["loc"]
     # Of the rest only indices mean something to a user. Others are pydantic's names for types.
@@ -157,14 +150,42 @@ def _setting_error(error: ValidationError) -> UserError:
         if isinstance(part, int):
             parts.append(str(part))
     place = ".".join(parts)
+    # The message would begin with pydantic's place, all parts of it, so all are skipped.
     reason = validation_message(error, skipped_parts=len(problem["loc"]))
     return UserError(f"a setting of the training: {place}: {reason}")
 
 
-def _take_fields(settings_class: type[Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Remove the fields of a class from the settings, and return them."""
-    names = [setting.name for setting in fields(settings_class) if setting.name in settings]
-    return {name: settings.pop(name) for name in names}
+@plain_dataclass(frozen=True)
+class _Changes:
+    """Settings by the class that has a field of their name."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    curriculum: dict[str, Any] = field(default_factory=dict)
+    reward: dict[str, Any] = field(default_factory=dict)
+    job: dict[str, Any] = field(default_factory=dict)
+    """All others: settings of the training job."""
+
+    @classmethod
+    def sort(cls, settings: Mapping[str, Any]) -> _Changes:
+        """Sort settings by class; of several classes with such a field, the first one counts."""
+        changes = cls()
+        for name, value in settings.items():
+            if name in _field_names(TrainingConfig):
+                changes.config[name] = value
+            elif name in _field_names(TrainingSettings):
+                changes.training[name] = value
+            elif name in _field_names(Curriculum):
+                changes.curriculum[name] = value
+            elif name in _field_names(RewardSettings):
+                changes.reward[name] = value
+            else:
+                changes.job[name] = value
+        return changes
+
+
+def _field_names(settings_class: type[Any]) -> set[str]:
+    return {setting.name for setting in fields(settings_class)}
 
 
 def _refuse_unknown(settings: Mapping[str, Any]) -> None:
@@ -174,7 +195,7 @@ def _refuse_unknown(settings: Mapping[str, Any]) -> None:
     """
     known_names = set(Reinforcement.model_fields)
     for settings_class in (TrainingConfig, TrainingSettings, Curriculum, RewardSettings):
-        known_names.update(setting.name for setting in fields(settings_class))
+        known_names.update(_field_names(settings_class))
     for name in settings:
         if name not in known_names:
             raise UnknownNameError("setting of the training", name, known_names)

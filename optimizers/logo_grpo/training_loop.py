@@ -71,34 +71,45 @@ class TrainingLoop:
         self._load_kept_checkpoint()
 
     def _train_stages(self, horizons: Sequence[int]) -> None:
-        """Train from the stage of now to the last, or until the training stops early.
+        """Train the current stage and all stages after it, or until the training collapses.
 
         Args:
             horizons: For each stage, how many sessions of a conversation are written.
         """
-        for stage in range(self.progress.stage, len(horizons)):
-            while not self._stage_has_ended(len(horizons)):
+        stage_count = len(horizons)
+        # A training that is resumed may be in the middle of a stage.
+        for stage in range(self.progress.stage, stage_count):
+            while not self._stage_has_ended(stage_count):
                 self._train_step(horizons[stage])
-                is_due = self.progress.stage_steps % self.settings.validate_every == 0
-                if is_due and not self.progress.stopped:
+                if self.progress.stopped is not None:
+                    # The training has collapsed. Its weights are not saved.
+                    return
+                if self.progress.stage_steps % self.settings.validate_every == 0:
                     self._save_and_validate()
 
-            # A training that has collapsed keeps what it had before.
-            if self.progress.stopped:
-                return
+            # Does nothing if the last step was validated already.
             self._save_and_validate()
-            if stage + 1 < len(horizons):
+            if stage + 1 < stage_count:
                 self._begin_next_stage()
 
     def _stage_has_ended(self, stage_count: int) -> bool:
-        if self.progress.stopped:
-            return True
+        """Return whether the current stage has used its steps or its tokens.
+
+        Args:
+            stage_count: How many stages there are; they share the budget of tokens.
+        """
         return self.settings.curriculum.stage_has_ended(
-            self.progress.stage, stage_count, self.progress.stage_steps, self.progress.tokens
+            stage=self.progress.stage,
+            stage_count=stage_count,
+            steps=self.progress.stage_steps,
+            generated_tokens=self.progress.tokens,
         )
 
     def _train_step(self, horizon: int) -> None:
-        """Collect the groups of one step, update the weights, and note the numbers."""
+        """Collect the groups of one step, update the weights, and note the numbers.
+
+        Afterwards `progress.stopped` says why the training ends early, if it does.
+        """
         started = time.perf_counter()
         step = self.progress.step + 1
 
@@ -125,8 +136,8 @@ class TrainingLoop:
     def _collapse_message(self, progress: Progress) -> str | None:
         """Return why the training stops, if too many completions cannot be read any more.
 
-        The limit is `max_format_failures`, and twice the share of the first step for a model that
-        begins badly. The share is a mean over the last `window` steps.
+        Their share is a mean over the last `window` steps. The limit is `max_format_failures`. For
+        a model that begins badly it is higher: twice the share of the first step.
         """
         shares = [row["format_failures"] for row in progress.rows if "format_failures" in row]
         recent_shares = shares[-self.settings.window :]
@@ -134,7 +145,8 @@ class TrainingLoop:
             return None
 
         mean_share = sum(recent_shares) / len(recent_shares)
-        if mean_share <= max(self.settings.max_format_failures, 2 * shares[0]):
+        limit = max(self.settings.max_format_failures, 2 * shares[0])
+        if mean_share <= limit:
             return None
         return (
             f"format collapse: {mean_share:.0%} of the completions of the last "
@@ -142,7 +154,10 @@ class TrainingLoop:
         )
 
     def _save_and_validate(self) -> None:
-        """Save a checkpoint, score it, and write the journal; nothing if this step has one."""
+        """Save a checkpoint, score it, and write the journal.
+
+        Nothing is done if the current step has a checkpoint already.
+        """
         progress = self.progress
         if progress.saved_step == progress.step:
             return
@@ -160,7 +175,8 @@ class TrainingLoop:
             row = self._validate()
             self.on_row(row)
             best = progress.best
-            # Of equals the later one: with few questions scores tie, and sampling gets sharper.
+            # With few questions, checkpoints often have equal scores. Then the later one is kept,
+            # which was trained for longer.
             if best is None or row["validation"] >= best.score:
                 best = Best(progress.step, row["validation"], checkpoint)
             progress = replace(progress.with_row(row), best=best)
@@ -192,8 +208,12 @@ class TrainingLoop:
         )
 
     def _begin_next_stage(self) -> None:
-        """Go back to the best checkpoint of the stage, and begin the next one from it."""
+        """Begin the next stage from the best checkpoint of the current one.
+
+        Without validation questions there is no best one, and it begins from the last.
+        """
         best = self.progress.best
+        # There is a last checkpoint: `run` saves one before the first stage.
         start = best.checkpoint if best is not None else str(self.progress.checkpoint)
         self.trainer.begin_stage(start)
         next_stage = replace(
@@ -215,12 +235,17 @@ class TrainingLoop:
             self.trainer.load_checkpoint(progress.checkpoint)
 
     def _load_kept_checkpoint(self) -> None:
-        """Give the model the weights that the training keeps."""
+        """Give the model the weights that the training keeps.
+
+        These are the best of the last stage. If none of them was validated, they are the last ones;
+        the model has these already, unless the training collapsed.
+        """
         progress = self.progress
         if progress.best is not None:
             self.trainer.load_checkpoint(progress.best.checkpoint)
-        elif self.validation_examples and progress.checkpoint is not None:
-            # The last stage stopped before its first validation: back to where it began.
+        elif progress.stopped is not None and progress.checkpoint is not None:
+            # The last checkpoint is from before the collapse. At the latest, it is the one that the
+            # stage began from.
             self.trainer.load_checkpoint(progress.checkpoint)
 
     def _write_journal(self, progress: Progress) -> None:

@@ -31,7 +31,7 @@ def compiled(program: Any, examples: Sequence[dspy.Example], optimizer: str, lm:
     lm = lm or language_model(meter=Meter())
     history = CandidateHistory(lm.meter)
     with dspy.context(lm=lm):
-        how = {"settings": SETTINGS[optimizer], **how}
+        how = {"settings": SETTINGS.get(optimizer), **how}
         made = compile_program(program, locomo(examples), examples, CompileConfig(optimizer, **how), history=history)
     return made, history.notes
 
@@ -82,6 +82,19 @@ def test_a_question_whose_evidence_is_not_recalled_is_passed_over(make_history, 
     none = "of 3 training questions none"
     unpassed = [f"no bootstrapped demos: {none} scored 0.5 or more"] * (optimizer == "bootstrap")
     assert sorted(notes) == [*unpassed, f"no labelled demos: {none} was recalled with half of its evidence"]
+
+
+@pytest.mark.parametrize("max_demos", [0, 2])
+def test_simba_shortens_only_the_calls_that_become_demos(examples, monkeypatch, max_demos):
+    shortening: list[str] = []
+
+    def compile(self: Any, student: Any, **how: Any) -> Any:
+        shortening.extend(s.__name__ for s in self.strategies if hasattr(s, "__wrapped__"))
+        return student
+
+    monkeypatch.setattr(dspy.SIMBA, "compile", compile)
+    compiled(build("turn-rag"), examples, "simba", settings={"bsize": 4, "max_demos": max_demos})
+    assert shortening == ["append_a_demo_"] * (max_demos > 0)
 
 
 def test_demos_are_spread_over_the_categories(make_history):

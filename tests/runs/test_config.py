@@ -90,6 +90,7 @@ def test_a_setting_of_the_benchmark_that_is_given_twice_is_refused(name: str, va
     [
         ({"steps": "abc"}, "a setting of the training: steps: Input should be a valid integer"),
         ({"horizons": [8, "x"]}, "a setting of the training: horizons.1: Input should be a valid"),
+        ({"curriculum": 3}, "a setting of the training: curriculum: Input should be a dictionary"),
     ],
 )
 def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(

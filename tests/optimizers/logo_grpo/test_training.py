@@ -91,7 +91,7 @@ class IdleJob(WeighedJob):
         return StepResult()
 
 
-def compile_counting(made: Any, settings: TrainingSettings) -> Any:
+def compile_counting(made: Any, settings: TrainingSettings, validates: bool = True) -> Any:
     """Train with an idle trainer whose weight becomes the number of each step, whether or not its groups varied."""
 
     def count(row: Any) -> None:
@@ -99,7 +99,7 @@ def compile_counting(made: Any, settings: TrainingSettings) -> Any:
         if "horizon" in row:
             made.engine.weight = row["step"]
 
-    return made.compile(settings, valset=made.dev, on_row=count).progress
+    return made.compile(settings, valset=made.dev if validates else None, on_row=count).progress
 
 
 def best_at(world: Any, best: int) -> Any:
@@ -133,8 +133,8 @@ def test_the_best_of_the_last_stage_is_kept_though_an_earlier_one_scored_higher(
     assert made.job.restored == ["step-1", f"step-{progress.best.step}"]
     assert made.engine.weight == progress.best.step
     assert progress.notes[-1] == (
-        f"an earlier stage scored {scores[1]:.3f} on the validation questions, the best of the last stage, which was "
-        f"kept, {progress.best.score:.3f}"
+        f"the best checkpoint of the last stage was kept, with a validation score of {progress.best.score:.3f}; "
+        f"an earlier stage had one of {scores[1]:.3f}"
     )
 
 
@@ -187,6 +187,21 @@ def test_a_last_stage_that_collapses_before_its_first_validation_gives_back_its_
     assert made.engine.weight < 3
 
 
+def test_a_training_without_validation_that_collapses_gives_back_its_last_checkpoint(world: Any) -> None:
+    held: list[Any] = []
+
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        return "unreadable" if held[0].weight >= 3 else diligent(kind, text, rng)
+
+    made = world(reply, job=IdleJob)
+    held.append(made.engine)
+    settings = short(curriculum=Curriculum((3,), steps=9), window=1, validate_every=2)
+    progress = compile_counting(made, settings, validates=False)
+    # Step 4 sees what step 3 has made unreadable; the last checkpoint is that of step 2.
+    assert "format collapse" in progress.stopped
+    assert (progress.step, made.job.restored[-1], made.engine.weight) == (4, "step-2", 2)
+
+
 class KilledError(Exception):
     """Stands for the end of the process."""
 
@@ -228,9 +243,11 @@ def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_setting
     with pytest.raises(UserError, match="num_rollouts = 3, not 4"):
         made.compile(short(num_rollouts=4), folder=tmp_path)
     journal = json.loads((tmp_path / "train.json").read_text())
-    (tmp_path / "train.json").write_text(json.dumps({**journal, "stage_best": None}))
-    with pytest.raises(UserError, match="was trained by another version"):
-        made.compile(short(), folder=tmp_path)
+    best = {**journal["best"], "seconds": 3}
+    for unknown_field in ({"stage_best": None}, {"best": best}):
+        (tmp_path / "train.json").write_text(json.dumps({**journal, **unknown_field}))
+        with pytest.raises(UserError, match="was trained by another version"):
+            made.compile(short(), folder=tmp_path)
     (tmp_path / "train.json").write_text("{")
     with pytest.raises(DataError):
         made.compile(short(), folder=tmp_path)
