@@ -30,7 +30,9 @@ from .benchmark import Benchmark
 from .common_scorers import Combined, ExactMatch, JudgeScorer, TokenF1
 from .dataset import Dataset, FindingListener
 from .metric_functions import FunctionScorer
-from .rows import Listed, Location, Row, Text, Words, json_rows, missing_and_strange
+from .field_types import Listed, Text, Words
+from .json_lines import json_rows
+from .rows import Location, Row, describe_misnamed_fields
 from .scorer import Scorer
 
 
@@ -106,7 +108,7 @@ def _example(row: _Row, id: str, history: History, place: Location) -> dspy.Exam
 def _history(row: _Row, place: Location) -> History | None:
     given = [name for name in ("history", "messages") if getattr(row, name) is not None]
     if not given:
-        misnamed = missing_and_strange(_Row, row.model_dump(exclude_unset=True))
+        misnamed = describe_misnamed_fields(_Row, row.model_dump(exclude_unset=True))
         if misnamed:
             place.reject("missing field", misnamed)
             return None
