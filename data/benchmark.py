@@ -32,6 +32,10 @@ A benchmark says how its file is read and which metrics it has:
 `Trivia.load("trivia.json")` then returns the benchmark with its first metric, and
 `mempiler evaluate METHOD --benchmark trivia:Trivia --data trivia.json` scores a method by it. What
 an example must hold is said in `dataset.py`; the scorer `NamesTheCity` stands in `scorer.py`.
+
+Questions that exist as `dspy.Example` objects need no class and no file:
+
+    benchmark = Benchmark.from_examples(examples, metric=names_the_city)
 """
 
 from __future__ import annotations
@@ -49,10 +53,13 @@ import dspy
 
 from ..errors import DataError, UnknownNameError
 from ..records import History
+from .common_scorers import Combined, ExactMatch, JudgeScorer, TokenF1
 from .dataset import Dataset, FindingListener, Source, Split, questions_after, raise_on_fatal
+from .examples import ExampleReader, digest_of_examples, hold_out_a_third
 from .interaction import Interaction, Program
 from .judge import JudgeFactory
 from .load_options import coerce_options
+from .metric_functions import FunctionScorer
 from .samples import sample
 from .scorer import OptimizerStep, Score, Scorer, Trace
 from .split import (
@@ -75,7 +82,7 @@ class Benchmark:
     | member | required? | default |
     |---|---|---|
     | `name` | yes | |
-    | `metrics` | yes | |
+    | `metrics` | no | "f1", "exact" and "judge", for any language |
     | `read` | yes, or a `load` of its own | |
     | `task` | no | "question-answering" |
     | `categories`, `expected_categories` | no | none: `--categories` is refused |
@@ -102,11 +109,15 @@ class Benchmark:
         UnknownNameError: There is no such metric.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "examples"
     """The name on the command line."""
     task: str = "question-answering"
     """The task of `programs.tasks` that its examples are for."""
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]]
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "f1": lambda: Combined(TokenF1(), ExactMatch()),
+        "exact": lambda: Combined(ExactMatch(), TokenF1()),
+        "judge": lambda: Combined(JudgeScorer(), TokenF1(), ExactMatch()),
+    }
     """The scorer class, or a function that makes the scorer, of each metric by name."""
     categories: ClassVar[Mapping[str, str]] = {}
     """What tables call the categories, where the benchmark's own names are numbers."""
@@ -118,6 +129,8 @@ class Benchmark:
     """Whether its data are made by a seed and read from no file."""
     interaction: Interaction | None = None
     """Who talks with the program, where answers are conversations."""
+    predefined_split: Split | None = None
+    """The parts that the caller of `from_examples` made; None where `split` makes them."""
 
     def __init__(
         self,
@@ -203,6 +216,53 @@ class Benchmark:
         # The files hold more than the examples: histories without a question, other categories.
         benchmark.conversations = frozenset(history.id for history in dataset.histories)
         benchmark.questions_by_group = Counter(map(benchmark.group, dataset.examples))
+        return benchmark
+
+    @classmethod
+    def from_examples(
+        cls,
+        examples: Iterable[dspy.Example] = (),
+        metric: str | Callable[..., Any] | None = None,
+        *,
+        valset: Iterable[dspy.Example] | None = None,
+        testset: Iterable[dspy.Example] | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Make a benchmark of a user's own examples, as `examples.py` describes them.
+
+        Args:
+            examples: What an optimizer learns from. Without the other lists, these examples are
+                split into all three parts.
+            metric: A function of an example and a prediction, in any form that DSPy or GEPA takes,
+                or the name of one of `metrics`; the first of them if None.
+            valset: What decides whether a compiled program is better. Without it, a third of the
+                examples decides.
+            testset: What is scored before and after compiling, and decides nothing.
+            seed: Chooses the examples that are held out where there is no valset.
+
+        Raises:
+            DataError: An example lacks a field, or a field does not fit. The message names the list
+                and the example.
+            UnknownNameError: There is no metric of this name.
+        """
+        reader = ExampleReader()
+        train = reader.read(examples, "trainset")
+        dev = None if valset is None else reader.read(valset, "valset")
+        test = None if testset is None else reader.read(testset, "testset")
+
+        split: Split | None = None
+        if dev is not None:
+            split = Split(tuple(train), tuple(dev), tuple(test or ()))
+        elif train and test is not None:
+            train, dev = hold_out_a_third(train, seed)
+            split = Split(tuple(train), tuple(dev), tuple(test))
+
+        all_examples = [*train, *(dev or ()), *(test or ())]
+        source = Source("examples", digest_of_examples(all_examples), sample=False)
+        benchmark = cls(all_examples, source, None if callable(metric) else metric)
+        benchmark.predefined_split = split
+        if callable(metric):
+            benchmark.scorer = Combined(FunctionScorer(metric), TokenF1(), ExactMatch())
         return benchmark
 
     @classmethod
@@ -382,8 +442,9 @@ class Benchmark:
     ) -> Split:
         """Cut the examples into train, dev and test, as `data.split` describes.
 
-        The field's own split of conversations is used where there is one. Another size of one part
-        leaves the test questions as they were, and a larger part contains the smaller one.
+        Parts that a caller of `from_examples` made are kept, each cut to the size that is asked
+        for. The field's own split of conversations is used where there is one. Another size of one
+        part leaves the test questions as they were, and a larger part contains the smaller one.
         Questions are interleaved by conversation, so that parallel workers do not wait for one
         memory.
 
@@ -401,6 +462,13 @@ class Benchmark:
         for name, size in asdict(sizes).items():
             if size is not None and size < 0:
                 raise DataError(f"{name}={size}: the number of {name} questions cannot be negative")
+
+        if self.predefined_split is not None:
+            return Split(
+                train=self.predefined_split.train[:train],
+                dev=self.predefined_split.dev[:dev],
+                test=self.predefined_split.test[:test],
+            )
 
         parts = split_questions(self._cut(seed), sizes, seed, min_dev)
         train_questions, dev_questions, test_questions = parts
@@ -424,10 +492,14 @@ class Benchmark:
 
     def candidates_for_dev(self, seed: int = 0) -> list[dspy.Example]:
         """Return every question that dev can hold, in the order of `split(dev=N)`."""
+        if self.predefined_split is not None:
+            return list(self.predefined_split.dev)
         return [question.example for question in candidates_for_dev(self._cut(seed), seed)]
 
     def candidates_for_test(self, seed: int = 0) -> list[dspy.Example]:
         """Return every question that test can hold, in the order of `split(test=N)`."""
+        if self.predefined_split is not None:
+            return list(self.predefined_split.test)
         return [question.example for question in candidates_for_test(self._cut(seed), seed)]
 
     def _cut(self, seed: int) -> SplitCandidates:

@@ -1,10 +1,11 @@
-"""What is in a benchmark file and what is wrong with it, row by row, before any model is called.
+"""Check a benchmark file row by row, before any model is called.
 
-It also says in which languages is asked, how the metric cuts answers into words, and whether comparing words is unfair
-to right answers in these languages.
+A check lists everything that is odd or wrong in a file. It also says in which languages questions
+are asked, how the metric cuts answers into words, and whether comparing words is unfair to right
+answers in these languages.
 
-The checks are the readers themselves, which continue after an error: what a check calls fatal is what `load` refuses. A
-benchmark of one's own without `read` is loaded, which reports only the first error.
+The checks are those of the readers, which continue after an error. What a check calls fatal is what
+`load` refuses. A benchmark without `read` is loaded instead, which reports only the first error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .languages import Language, count_languages
 from .load_options import coerce_options
 from .scorer import Scorer
 
-UNFAIR_SHARE = 0.05
+MIN_LANGUAGE_SHARE = 0.05
 """Least part of the questions that must be in a language for it to matter to the advice."""
 
 
@@ -37,116 +38,152 @@ class Report(Record):
     benchmark: str
     """The benchmark that the file was read as."""
     counts: dict[str, int]
-    """How many conversations, sessions, turns, image turns, questions, and questions of each category."""
+    """Numbers of conversations, sessions, turns, questions, and questions of each category."""
     findings: tuple[Finding, ...]
     """Everything odd or wrong, in file order."""
     languages: dict[str, int]
-    """How many questions, with their gold answers, are in each language, most frequent first; see `languages`."""
+    """How many questions are in each language, most frequent first; see `languages`."""
     metric: str
     """The metric's name and title."""
     splitter_description: str
-    """How the metric cuts answers into the words that it compares; "" where it compares none."""
+    """How the metric cuts answers into words; "" if it compares no words."""
     advice: str
-    """Why another metric is recommended, in one line; "" where none is."""
+    """Why another metric is recommended, in one line; "" if none is."""
 
     @computed_field
     @property
     def ok(self) -> bool:
         """Whether the benchmark would load the file."""
-        return not any(row.fatal for row in self.findings)
+        return not any(finding.fatal for finding in self.findings)
 
     @computed_field
     @property
     def kinds(self) -> dict[str, int]:
-        """How many rows there are of each kind, most frequent first."""
-        return dict(Counter(row.kind for row in self.findings).most_common())
+        """How many findings there are of each kind, most frequent first."""
+        return dict(Counter(finding.kind for finding in self.findings).most_common())
 
 
 def check(benchmark: str, path: str | Path, *, metric: str | None = None, **options: Any) -> Report:
-    """Checks a file as a benchmark's, with options of its reader.
+    """Check a file as a benchmark would read it.
 
-    Never raises for what is in the file: one that cannot be read at all is a report with one fatal row.
+    What is in the file raises nothing: one that cannot be read at all gives a report with one fatal
+    finding.
 
     Args:
         benchmark: A name of the catalog, or `module:Class`.
         path: The file or folder.
         metric: One of the benchmark's metrics; the first if None.
-        **options: What the benchmark's `read` takes, e.g. `size` of longmemeval.
+        **options: Options of the benchmark's `read`, e.g. `size` of longmemeval.
 
     Raises:
-        UnknownNameError: No such benchmark, no such metric of it, or no such option of its reader.
+        UnknownNameError: There is no such benchmark, metric or option.
     """
-    kind, path = benchmark_class(benchmark), Path(path)
-    metric = metric or next(iter(kind.metrics))
-    scorer = kind.make_scorer(metric)
-    known = inspect.signature(kind.read).parameters.values()
-    kind.refuse_options(options, (each.name for each in known if each.kind is each.KEYWORD_ONLY))
-    rows: list[Finding] = []
-    reading = Dataset((), ())
-    try:
-        reading = _read(kind, path, rows.append, coerce_options(benchmark, kind.read, options))
-        if not reading.examples:
-            rows.append(Finding("no questions", "whole file", "holds no question that can be read", fatal=True))
-    except DataError as error:
-        rows.append(Finding("unreadable file", "whole file", str(error).removeprefix(f"{path}: "), fatal=True))
+    path = Path(path)
+    checked_class = benchmark_class(benchmark)
+    metric = metric or next(iter(checked_class.metrics))
+    scorer = checked_class.make_scorer(metric)
+    checked_class.refuse_options(options, _read_options(checked_class))
 
-    languages = count_languages(_asked_and_answered(reading))
+    findings: list[Finding] = []
+    dataset = Dataset((), ())
+    try:
+        read_options = coerce_options(benchmark, checked_class.read, options)
+        dataset = _read(checked_class, path, findings.append, read_options)
+        if not dataset.examples:
+            problem = "holds no question that can be read"
+            findings.append(Finding("no questions", "whole file", problem, fatal=True))
+    except DataError as error:
+        problem = str(error).removeprefix(f"{path}: ")
+        findings.append(Finding("unreadable file", "whole file", problem, fatal=True))
+
+    languages = count_languages(_question_texts(dataset))
     return Report(
         path=str(path),
         benchmark=benchmark,
-        counts=_counts(reading, kind),
-        findings=tuple(rows),
+        counts=_counts(dataset, checked_class),
+        findings=tuple(findings),
         languages={language.name: count for language, count in languages.items()},
         metric=metric if metric == scorer.title else f"{metric} ({scorer.title})",
         splitter_description=scorer.splitter.description if scorer.splitter else "",
-        advice=_advice(languages, scorer, kind),
+        advice=_advice(languages, scorer, checked_class),
     )
 
 
-def _asked_and_answered(reading: Dataset) -> Iterator[str]:
-    """Each question with its gold answer, which alone is often too short to tell its language."""
-    for example in reading.examples:
+def _read_options(checked_class: type[Benchmark]) -> list[str]:
+    """Return the names of the options that a benchmark's `read` takes."""
+    parameters = inspect.signature(checked_class.read).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def _read(
+    checked_class: type[Benchmark],
+    path: Path,
+    on_finding: FindingListener,
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Read a file with `read`, or, if a benchmark has none, with `load`."""
+    dataset = checked_class.read(path, on_finding, **options)
+    if dataset is not None:
+        return dataset
+
+    examples = checked_class.load(path).examples
+    histories = {example.history.id: example.history for example in examples}
+    return Dataset(tuple(histories.values()), examples)
+
+
+def _question_texts(dataset: Dataset) -> Iterator[str]:
+    """Yield each question with its gold answer.
+
+    A question alone is often too short to tell its language.
+    """
+    for example in dataset.examples:
         yield f"{example.get('question') or ''} {example.get('answer') or ''}"
 
 
-def _advice(languages: Mapping[Language, int], scorer: Scorer, kind: type[Benchmark]) -> str:
-    """Recommend a judge where the metric compares words and the languages make that unfair; "" where it is fair."""
+def _advice(
+    languages: Mapping[Language, int], scorer: Scorer, checked_class: type[Benchmark]
+) -> str:
+    """Recommend a judge where comparing words is unfair to a language; "" where it is fair."""
     if scorer.splitter is None or scorer.required_judges:
         return ""
 
     # Close languages are taken for each other now and then, so a few questions are no reason.
-    least = UNFAIR_SHARE * sum(languages.values())
+    min_count = MIN_LANGUAGE_SHARE * sum(languages.values())
     reasons: list[str] = []
     for language, count in languages.items():
-        if language.unfair_reason and count >= least:
+        if language.unfair_reason and count >= min_count:
             reasons.append(f"{language.name}: {language.unfair_reason}")
     if not reasons:
         return ""
 
-    judged = next((name for name, make in kind.metrics.items() if make().required_judges), None)
-    remedy = f"choose --metric {judged} with --judge-lm MODEL" if judged else "choose a metric of your own"
-    return f"{scorer.title} takes other forms of a word for other words ({'; '.join(reasons)}); {remedy}"
+    remedy = "choose a metric of your own"
+    for name, make_scorer in checked_class.metrics.items():
+        if make_scorer().required_judges:
+            remedy = f"choose --metric {name} with --judge-lm MODEL"
+            break
+    return (
+        f"{scorer.title} takes other forms of a word for other words "
+        f"({'; '.join(reasons)}); {remedy}"
+    )
 
 
-def _read(kind: type[Benchmark], path: Path, on_finding: FindingListener, options: Mapping[str, Any]) -> Dataset:
-    found = kind.read(path, on_finding, **options)
-    if found is not None:
-        return found
-    examples = kind.load(path).examples
-    return Dataset(tuple({example.history.id: example.history for example in examples}.values()), examples)
-
-
-def _counts(reading: Dataset, kind: type[Benchmark]) -> dict[str, int]:
-    sessions = [session for history in reading.histories for session in history.items]
+def _counts(dataset: Dataset, checked_class: type[Benchmark]) -> dict[str, int]:
+    """Return how many conversations, sessions, turns and questions a dataset has."""
+    sessions = [session for history in dataset.histories for session in history.items]
     turns = [turn for session in sessions for turn in session.turns]
-    asked = Counter(str(example.get("category") or "all") for example in reading.examples)
-    # Numbered categories are shown by name too.
-    names = {name: kind.categories.get(name, "") if name.isdigit() else "" for name in {*asked, *kind.categories}}
-    return {
-        "conversations": len(reading.histories),
+    counts = {
+        "conversations": len(dataset.histories),
         "sessions": len(sessions),
         "turns": len(turns),
         "image turns": sum(turn.caption is not None for turn in turns),
-        "questions": len(reading.examples),
-        **{f"category {name} {names[name]}".strip(): asked[name] for name in sorted(names)},
+        "questions": len(dataset.examples),
     }
+
+    questions = Counter(str(example.get("category") or "all") for example in dataset.examples)
+    for category in sorted({*questions, *checked_class.categories}):
+        label = f"category {category}"
+        # A number alone says nothing, so its name is shown too.
+        if category.isdigit():
+            label = f"{label} {checked_class.categories.get(category, '')}".strip()
+        counts[label] = questions[category]
+    return counts

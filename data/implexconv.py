@@ -29,7 +29,8 @@ from .common_scorers import Combined, JudgeScorer
 from .dataset import Dataset, FindingListener
 from .judge import ReferenceVerdict, StrictAcknowledgementJudge
 from .judged_recall import JudgedRecall
-from .rows import Location, Row, Text
+from .field_types import Text
+from .rows import Location, Row
 from .scorer import Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
 from .word_splitting import SQUAD

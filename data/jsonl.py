@@ -1,23 +1,18 @@
 """Your own questions as a benchmark: one JSON object per line.
 
     {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}],
-     "question": "Where does Ada live?", "answer": "Lisbon", "evidence": ["D1:1"]}          (on one line)
+     "question": "Where does Ada live?", "answer": "Lisbon", "evidence": ["D1:1"]}   (on one line)
 
-    history or messages  the past: Mempiler's own History form, or OpenAI-style messages, or a list of lists of
-                         them (one per session); messages get the turn ids D1:1, D1:2, ... session by session
-    question, answer     texts (a number is read as a text); evidence: ids of the turns that hold the answer, optional
-    category, id, user   optional; a name to report under, a unique name of the row, whose past it is
+docs/questions.md describes every field. Rows with equal pasts and the same user share one History,
+so its memory is written once. Splits keep a conversation whole. A conversation is named by its
+user, else by the id inside `history`, else by its digest.
 
-Rows with equal pasts (and the same user) share one History, so its memory is written once. Splits cut no conversation,
-which is named by its user, else by the id inside `history`, else by its digest.
-
-A metric may be a function of one's own in a module that is imported: `--metric mymetrics:names_the_city`, in any form
-that DSPy and GEPA take (`metric_functions`).
+A metric may be a function of one's own in a module that can be imported, in any form that DSPy and
+GEPA take (`metric_functions`): `--metric mymetrics:names_the_city`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,14 +22,18 @@ from pydantic import ConfigDict
 from ..errors import DataError, UnknownNameError
 from ..records import History
 from .benchmark import Benchmark
-from .common_scorers import Combined, ExactMatch, JudgeScorer, TokenF1
+from .common_scorers import Combined, ExactMatch, TokenF1
 from .dataset import Dataset, FindingListener
+from .field_types import Listed, Text, Words
+from .json_lines import json_rows
 from .metric_functions import FunctionScorer
-from .rows import Listed, Location, Row, Text, Words, json_rows, missing_and_strange
+from .rows import Location, Row, describe_misnamed_fields
 from .scorer import Scorer
 
 
-class _Row(Row):
+class _QuestionRow(Row):
+    """One line of the file. Other fields are kept, so that they can be reported."""
+
     model_config = ConfigDict(extra="allow")
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("history", "messages"),)
 
@@ -49,22 +48,17 @@ class _Row(Row):
 
 
 class JsonlBenchmark(Benchmark):
-    """Questions of a JSON-lines file; see the module's docstring.
+    """Questions of a file of JSON lines; see the docstring of the module.
 
-    Metrics: "f1" (token F1) or "exact" (exact match), both on the words of `word_splitting`, which for English are
-    SQuAD's; "judge"; or `module:function` of one's own.
+    Metrics: "f1" (token F1), "exact" (exact match), "judge", or `module:function` of one's own.
+    Words are those of `word_splitting`, which for English are SQuAD's.
     """
 
     name = "jsonl"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "f1": lambda: Combined(TokenF1(), ExactMatch()),
-        "exact": lambda: Combined(ExactMatch(), TokenF1()),
-        "judge": lambda: Combined(JudgeScorer(), TokenF1(), ExactMatch()),
-    }
 
     @classmethod
     def make_scorer(cls, metric: str) -> Scorer:
-        """The scorer of a metric, `module:function` among them."""
+        """Return a new scorer of a metric; `module:function` names one too."""
         if ":" in metric:
             return Combined(FunctionScorer(metric), TokenF1(), ExactMatch())
         if metric not in cls.metrics:
@@ -73,54 +67,80 @@ class JsonlBenchmark(Benchmark):
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
+        """Read a file of JSON lines."""
         histories: dict[tuple[str, str], History] = {}
         examples: list[dspy.Example] = []
-        taken: dict[str, int] = {}
-        for line, place, row in json_rows(path, _Row, on_finding):
+        lines_by_id: dict[str, int] = {}
+        for line, place, row in json_rows(path, _QuestionRow, on_finding):
             for column in row.model_extra or ():
                 place.field(column).warn("unknown column", "is not read")
-            history = _history(row, place)
+
+            history = _read_history(row, place)
             if history is None:
                 continue
+            # Rows with equal pasts share one object.
             history = histories.setdefault((history.id, history.digest), history)
-            id = row.id or f"{history.id}:{line}"
-            if id in taken:
-                place.field("id").reject("duplicate id", f"{id!r} is already the id of line {taken[id]}")
+
+            example_id = row.id or f"{history.id}:{line}"
+            if example_id in lines_by_id:
+                first_line = lines_by_id[example_id]
+                problem = f"{example_id!r} is already the id of line {first_line}"
+                place.field("id").reject("duplicate id", problem)
                 continue
-            taken[id] = line
-            examples.append(_example(row, id, history, place))
+            lines_by_id[example_id] = line
+
+            evidence = _read_evidence(row, history, place)
+            example = dspy.Example(
+                id=example_id,
+                history=history,
+                question=row.question,
+                evidence_ids=evidence,
+                answer=row.answer,
+                category=row.category or "all",
+                evidence=evidence,
+            )
+            examples.append(example.with_inputs("history", "question", "evidence_ids"))
         return Dataset(tuple(histories.values()), tuple(examples))
 
 
-def _example(row: _Row, id: str, history: History, place: Location) -> dspy.Example:
-    evidence = dict.fromkeys(row.evidence)
-    kept = tuple(turn for turn in evidence if turn in history.turns)
-    for turn in evidence:
-        if turn not in history.turns:
-            place.field("evidence").warn("dangling evidence", f"{turn!r} is no turn of the history; dropped")
-    labels = {"answer": row.answer, "category": row.category or "all", "evidence": kept}
-    example = dspy.Example(id=id, history=history, question=row.question, evidence_ids=kept, **labels)
-    return example.with_inputs("history", "question", "evidence_ids")
-
-
-def _history(row: _Row, place: Location) -> History | None:
-    given = [name for name in ("history", "messages") if getattr(row, name) is not None]
-    if not given:
-        misnamed = missing_and_strange(_Row, row.model_dump(exclude_unset=True))
+def _read_history(row: _QuestionRow, place: Location) -> History | None:
+    """Return the past that a row is about; report a row without a readable one, and return None."""
+    has_history = row.history is not None
+    has_messages = row.messages is not None
+    if not has_history and not has_messages:
+        misnamed = describe_misnamed_fields(_QuestionRow, row.model_dump(exclude_unset=True))
         if misnamed:
             place.reject("missing field", misnamed)
             return None
-    if len(given) != 1:
-        place.field("history").reject("wrong value", "give either 'history' or 'messages', and one of them")
+    if has_history == has_messages:
+        problem = "give either 'history' or 'messages', and one of them"
+        place.field("history").reject("wrong value", problem)
         return None
-    column = place.field(given[0])
+
+    column = place.field("history" if has_history else "messages")
     try:
-        history = History.parse(getattr(row, given[0]), id="")
+        history = History.parse(row.history if has_history else row.messages, id="")
     except DataError as error:
         column.reject("malformed history", str(error).removeprefix("history '': "))
         return None
-    turns = [turn.id for item in history.items for turn in item.turns]
-    if not turns or len(turns) > len(set(turns)):
-        column.reject("malformed history", "uses a turn id twice" if turns else "holds no turns")
+
+    turn_ids = [turn.id for item in history.items for turn in item.turns]
+    if not turn_ids:
+        column.reject("malformed history", "holds no turns")
+        return None
+    if len(turn_ids) > len(set(turn_ids)):
+        column.reject("malformed history", "uses a turn id twice")
         return None
     return History(id=row.user or history.id or history.digest[:12], items=history.items)
+
+
+def _read_evidence(row: _QuestionRow, history: History, place: Location) -> tuple[str, ...]:
+    """Return the ids of the turns that hold the answer; report ids that no turn has."""
+    evidence: list[str] = []
+    for turn_id in dict.fromkeys(row.evidence):
+        if turn_id in history.turns:
+            evidence.append(turn_id)
+        else:
+            problem = f"{turn_id!r} is no turn of the history; dropped"
+            place.field("evidence").warn("dangling evidence", problem)
+    return tuple(evidence)

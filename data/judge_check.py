@@ -18,7 +18,7 @@ from ..records import Record
 from .catalog import benchmark_class
 from .dataset import raise_on_fatal
 from .judge import AnyJudge, Judge, ask_all
-from .rows import json_rows
+from .json_lines import json_rows
 from .samples import sample
 
 Kind = Literal["right", "paraphrased-right", "vague-wrong", "specific-wrong"]

@@ -32,7 +32,8 @@ from .benchmark import Benchmark
 from .common_scorers import Combined, JudgeScorer
 from .dataset import Dataset, FindingListener
 from .judge import GenerousJudge, JudgeRoles
-from .rows import MONTHS, Listed, Location, Row, Text, Verbatim
+from .field_types import MONTHS, Listed, Text, Verbatim
+from .rows import Location, Row
 from .scorer import Score, Scorer, answer_of
 from .text_metrics import bleu1, explain, format_evidence, locomo_f1, locomo_multi_f1, squad_words, stem
 from .word_splitting import LOCOMO

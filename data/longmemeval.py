@@ -30,7 +30,9 @@ from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
 from .benchmark import Benchmark
 from .dataset import Dataset, FindingListener
 from .judge import JudgeRoles, PromptJudge, Verdict
-from .rows import Listed, Location, Row, Text, Words, stream_list
+from .field_types import Listed, Text, Words
+from .json_list import stream_list
+from .rows import Location, Row
 from .scorer import Score, ScoredAnswer, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
 from .word_splitting import SQUAD, WordSplitter

@@ -35,7 +35,8 @@ from ..records.json_input import read_json
 from .benchmark import Benchmark
 from .dataset import Dataset, FindingListener
 from .personamem import LetterAccuracy
-from .rows import Listed, Location, Parsed, Row, Text, Words, read_date
+from .field_types import Listed, Parsed, Text, Words, read_date
+from .rows import Location, Row
 from .scorer import Score, ScoredAnswer, Scorer
 
 TYPES = (

@@ -27,7 +27,8 @@ from .common_scorers import Combined
 from .dataset import Dataset, FindingListener, Source
 from .judge import AcknowledgementJudge, ReferenceVerdict, StrictAcknowledgementJudge, evidence_parts
 from .judged_recall import JudgedRecall
-from .rows import Date, Listed, Location, Row, Text, Words, natural
+from .field_types import Date, Listed, Text, Words, natural_sort_key
+from .rows import Location, Row
 from .scorer import Score, Scorer
 from .text_metrics import stems
 
@@ -182,7 +183,7 @@ def _files(path: Path) -> tuple[Path, ...]:
     found = list(path.glob("user*.json")) if path.is_dir() else [path]
     if not found:
         raise DataError(f"{path}: holds no user*.json; give the folder with the users' files")
-    return tuple(sorted(found, key=lambda file: natural(file.stem)))
+    return tuple(sorted(found, key=lambda file: natural_sort_key(file.stem)))
 
 
 class _Past:

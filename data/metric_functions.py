@@ -1,18 +1,20 @@
 """Your own function as a metric, in the forms that DSPy and GEPA take.
 
-    def names_the_city(gold, pred):                                    # one answer
+    def names_the_city(gold, pred):
         return gold.answer in pred.answer
 
-    def strict_in_demos(gold, pred, trace=None):                       # DSPy: `trace` is set while demos are made
+    # DSPy sets `trace` while it makes demonstrations.
+    def strict_in_demos(gold, pred, trace=None):
         score = overlap(gold.answer, pred.answer)
         return score if trace is None else score > 0.9
 
-    def coach(gold, pred, trace, pred_name, pred_trace):               # GEPA: one predictor is judged
+    # GEPA asks about one predictor.
+    def coach(gold, pred, trace, pred_name, pred_trace):
         return dspy.Prediction(score=0.5, feedback=f"{pred_name}: name the city.")
 
-A function returns a bool, a number from 0 to 1, `(score, feedback)`, or an object or mapping with `score` and, if it
-likes, `feedback`. It is called from many threads, also under asyncio: there it may block, since it does not run in the
-event loop.
+A function returns a bool, a number from 0 to 1, `(score, feedback)`, or an object or mapping with
+`score` and perhaps `feedback`. It is called from many threads, also under asyncio. It may block
+there, since it does not run in the event loop.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ from .common_scorers import explained
 from .scorer import OptimizerStep, Score, Scorer, answer_of
 
 STEP_PARAMETERS = ("trace", "pred_name", "pred_trace")
-"""What a function may take beside the example and the prediction, in the order in which DSPy passes it."""
+"""What a function may take beside the example and the prediction, in DSPy's order."""
 EXPECTED_PARAMETERS = "(example, prediction) and, if it likes, trace, pred_name and pred_trace"
-EXPECTED_RESULT = "a bool or a number from 0 to 1, (score, feedback), or an object with `score` and `feedback`"
+EXPECTED_RESULT = (
+    "a bool or a number from 0 to 1, (score, feedback), or an object with `score` and `feedback`"
+)
 MAX_QUOTED = 80
 """Characters of a wrong value that an error message quotes."""
 
@@ -45,15 +49,19 @@ class FunctionScorer(Scorer):
     """Score answers by a function of the user's own, and check what it returns.
 
     Args:
-        function: The function, or any other callable such as a `dspy.Module`; or its address, `module:function`.
+        function: The function, or any other callable such as a `dspy.Module`; or its address,
+            `module:function`.
 
     Raises:
-        UserError: It cannot be imported, is not callable, is a class or a coroutine function, or takes other arguments.
+        UserError: It cannot be imported, is not callable, is a class or a coroutine function, or
+            takes other arguments.
     """
 
     def __init__(self, function: str | Callable[..., Any]) -> None:
         self.title = function if isinstance(function, str) else _address(function)
-        self._function: Any = import_object("metric", function) if isinstance(function, str) else function
+        self._function: Any = (
+            import_object("metric", function) if isinstance(function, str) else function
+        )
         _refuse_uncallable(self.title, self._function)
         self._step_parameters = _step_parameters(self.title, self._function)
         self._part = _part_name(self.title)
@@ -62,7 +70,9 @@ class FunctionScorer(Scorer):
         """Score one answer; errors as of `score_step`."""
         return self.score_step(example, prediction, OptimizerStep())
 
-    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Score:
+    def score_step(
+        self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep
+    ) -> Score:
         """Score one answer, and pass on what an optimizer says of it.
 
         Raises:
@@ -75,7 +85,8 @@ class FunctionScorer(Scorer):
         if number is None or not 0 <= number <= 1 or not isinstance(feedback, str | None):
             returned = one_line(repr(result), MAX_QUOTED)
             raise UserError(
-                f"metric {self.title!r} returned {returned} for {example.id!r}; it must return {EXPECTED_RESULT}"
+                f"metric {self.title!r} returned {returned} for {example.id!r}; "
+                f"it must return {EXPECTED_RESULT}"
             )
 
         judges_predictors = "pred_name" in self._step_parameters.values()
@@ -87,7 +98,9 @@ class FunctionScorer(Scorer):
         )
 
     def _call(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Any:
-        arguments = {parameter: getattr(step, name) for parameter, name in self._step_parameters.items()}
+        arguments = {
+            parameter: getattr(step, name) for parameter, name in self._step_parameters.items()
+        }
         try:
             return off_loop(functools.partial(self._function, example, prediction, **arguments))
         except (MempilerError, LMError, AdapterParseError):
@@ -100,23 +113,31 @@ class FunctionScorer(Scorer):
 
 
 def _step_parameters(title: str, function: Callable[..., Any]) -> dict[str, str]:
-    """Map the names of a function's further parameters to the fields of `OptimizerStep` that they receive.
+    """Map a function's further parameters to the fields of `OptimizerStep` that they receive.
 
-    A parameter that is called like a field receives it. One that has another name and no default receives what DSPy
-    passes at its position. One that has another name and a default keeps it.
+    A parameter that is called like a field receives it. One that has another name and no default
+    receives what DSPy passes at its position. One that has another name and a default keeps it.
     """
     try:
         # A DSPy module shows in `forward` what its `__call__` passes on.
-        signature = inspect.signature(function.forward if isinstance(function, dspy.Module) else function)
+        signature = inspect.signature(
+            function.forward if isinstance(function, dspy.Module) else function
+        )
     except (TypeError, ValueError):
         # Some callables in C have no signature; they are asked in the simplest way.
         return {}
 
     parameters = list(signature.parameters.values())
-    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        each
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
     keyword_only = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
     has_varargs = any(each.kind is each.VAR_POSITIONAL for each in parameters)
-    wrong_parameters = UserError(f"metric {title!r} takes {signature}; it must take {EXPECTED_PARAMETERS}")
+    wrong_parameters = UserError(
+        f"metric {title!r} takes {signature}; it must take {EXPECTED_PARAMETERS}"
+    )
     if len(positional) < 2 and not has_varargs:
         raise wrong_parameters
 
@@ -141,9 +162,13 @@ def _refuse_uncallable(title: str, function: Any) -> None:
     """Refuse what could only fail at the first question, when memories are already paid for."""
     if not callable(function):
         value = one_line(repr(function), MAX_QUOTED)
-        raise UserError(f"metric {title!r} is {value}, not a function; it must take {EXPECTED_PARAMETERS}")
+        raise UserError(
+            f"metric {title!r} is {value}, not a function; it must take {EXPECTED_PARAMETERS}"
+        )
     if inspect.isclass(function):
-        raise UserError(f"metric {title!r} is a class; give an instance that takes {EXPECTED_PARAMETERS}")
+        raise UserError(
+            f"metric {title!r} is a class; give an instance that takes {EXPECTED_PARAMETERS}"
+        )
     if inspect.iscoroutinefunction(function):
         raise UserError(f"metric {title!r} is a coroutine function; give a plain one")
 
@@ -157,13 +182,19 @@ def _address(function: Any) -> str:
 
 
 def _part_name(title: str) -> str:
-    """Return what tables call the score: the last name of the address; "metric" for a lambda, which has none."""
+    """Return what tables call the score: the last name of the function's address.
+
+    A lambda has no name, so its score is called "metric".
+    """
     name = title.rpartition(":")[2].rpartition(".")[2]
     return name if name.isidentifier() else "metric"
 
 
 def _unpack(result: Any) -> tuple[Any, Any]:
-    """Return the score and the feedback of what a metric returned; the feedback is None where there is none."""
+    """Return the score and the feedback of what a metric returned.
+
+    The feedback is None if there is none.
+    """
     if isinstance(result, tuple) and len(result) == 2:
         return result
     if isinstance(result, Mapping) and "score" in result:

@@ -25,7 +25,9 @@ from ..records import History, Session, Turn
 from .benchmark import Benchmark
 from .common_scorers import Bleu1, Combined, JudgeScorer, TokenF1
 from .dataset import Dataset, FindingListener
-from .rows import Listed, Location, Row, Text, Words, json_rows
+from .field_types import Listed, Text, Words
+from .json_lines import json_rows
+from .rows import Location, Row
 from .scorer import Scorer
 from .word_splitting import SQUAD
 

@@ -26,7 +26,10 @@ from ..records import History, Session, Turn
 from ..records.text_file import open_text_file, read_lines
 from .benchmark import Benchmark
 from .dataset import Dataset, FindingListener
-from .rows import Location, Parsed, Row, Text, Words, csv_rows, json_object, literal
+from .csv_rows import csv_rows
+from .field_types import Parsed, Text, Words, parse_literal
+from .json_lines import json_object
+from .rows import Location, Row
 from .scorer import Score, Scorer, answer_of
 
 SKILLS: Mapping[str, str] = MappingProxyType(
@@ -240,7 +243,7 @@ def _contexts(path: Path, wanted: set[str], on_finding: FindingListener) -> dict
     with open_text_file(path) as file:
         for number, line in enumerate(read_lines(file, path), 1):
             key = _CONTEXT_KEY.match(line)
-            if not line.strip() or (key is not None and literal(key[1]) not in wanted):
+            if not line.strip() or (key is not None and parse_literal(key[1]) not in wanted):
                 continue
             place = Location(on_finding, f"{path.name}, line {number}")
             for id, messages in (json_object(line, place) or {}).items():

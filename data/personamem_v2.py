@@ -29,7 +29,9 @@ from .dataset import Dataset, FindingListener
 from .judge import ReferenceVerdict, StrictAcknowledgementJudge
 from .judged_recall import JudgedRecall
 from .personamem import Blocks, LetterAccuracy, Message, Messages, chooses
-from .rows import Location, Parsed, Row, Text, Words, csv_rows, literal
+from .csv_rows import csv_rows
+from .field_types import Parsed, Text, Words, parse_literal
+from .rows import Location, Row
 from .scorer import Scorer
 
 _UP = 3
@@ -58,12 +60,12 @@ class FinalLetterAccuracy(LetterAccuracy):
 
 
 def _query(cell: Any) -> Any:
-    value = literal(cell)
+    value = parse_literal(cell)
     return value.get("content") if isinstance(value, dict) else cell
 
 
 def _snippet(cell: Any) -> Any:
-    value = literal(cell)
+    value = parse_literal(cell)
     return value if isinstance(value, list) else ()
 
 

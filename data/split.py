@@ -1,16 +1,18 @@
 """Cut the questions of a benchmark into train, dev and test.
 
-Conversations stay whole. A seed shuffles them; dev gets the first quarter, test the second, train the rest:
+Conversations stay whole. A seed shuffles them; dev gets the first quarter, test the second, train
+the rest:
 
     dev | test | train ...............................
                  dev takes more ->      <- test takes more
 
-A dev or test part with too few questions for a verdict takes conversations from train, where train can spare
-them. What test holds depends on the file and the seed, never on the sizes or the metric that a command asks for: a
-program can be evaluated on `--split test` later, with other options, and no question of it was trained on.
+A dev or test part with too few questions for a verdict takes conversations from train, where train
+can spare them. What test holds depends on the file and the seed, never on the sizes or the metric
+that a command asks for: a program can be evaluated on `--split test` later, with other options, and
+no question of it was trained on.
 
-With two conversations the first is train, and the questions of the second are cut into dev (a third) and test.
-With one conversation its questions are cut in three.
+With two conversations the first is train, and the questions of the second are cut into dev (a
+third) and test. With one conversation its questions are cut in three.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from dataclasses import dataclass, replace
 import dspy
 
 MIN_QUESTIONS = 20
-"""Dev and test get so many questions where the data allow: a verdict needs them, unless a run says otherwise."""
+"""Dev and test get so many questions where the data allow:
+
+a verdict needs them, unless a run says otherwise.
+"""
 
 MIN_LEFT = 10
 """So many questions stay in a part from which another part takes some."""
@@ -52,7 +57,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Unit:
-    """Questions that stay together: all of a conversation, or a single one where conversations are cut."""
+    """Questions that stay together: all of a conversation, or one question.
+
+    Single questions are units where a conversation is cut.
+    """
 
     questions: list[Question]
     total_questions: int
@@ -77,7 +85,10 @@ class SplitCandidates:
         return self.train[:-1] if self.train_may_shrink else []
 
     def questions(self, units: Iterable[Unit]) -> list[Question]:
-        """Return the questions of some units: in file order, or in their random order if conversations are cut."""
+        """Return the questions of some units.
+
+        They are in file order, or in their random order if conversations are cut.
+        """
         questions = [question for unit in units for question in unit.questions]
         if self.units_are_conversations:
             questions.sort(key=lambda question: question.position)
@@ -87,11 +98,14 @@ class SplitCandidates:
 def split_questions(
     cut: SplitCandidates, sizes: Sizes, seed: int, min_dev: int = MIN_QUESTIONS
 ) -> tuple[list[Question], list[Question], list[Question]]:
-    """Return the questions of train, dev and test; a part may be empty, or smaller than the size asked for.
+    """Return the questions of train, dev and test.
+
+    A part may be empty, or smaller than the size that is asked for.
 
     Args:
         cut: Which questions may be in which part.
-        sizes: How many of each part. Which questions are taken is random, and a larger part contains the smaller.
+        sizes: How many of each part. Which questions are taken is random, and a larger part
+        contains the smaller.
         seed: Decides what is random.
         min_dev: So many questions that count are wanted in dev if its size is not given.
     """
@@ -124,19 +138,25 @@ def cut_questions(
         questions: All of them, in file order.
         seed: Decides what is random.
         fixed: The conversations of train, dev and test, where the field has agreed on them.
-        file_sizes: How many questions the file holds about each conversation; None if `questions` are all of them.
+        file_sizes: How many questions the file holds about each conversation; None if `questions`
+            are all of them.
     """
     rng = random.Random(seed)
     by_group: dict[str, list[Question]] = {}
     for question in questions:
         by_group.setdefault(question.group, []).append(question)
     conversations = {
-        group: Unit(asked, len(asked) if file_sizes is None else file_sizes[group]) for group, asked in by_group.items()
+        group: Unit(asked, len(asked) if file_sizes is None else file_sizes[group])
+        for group, asked in by_group.items()
     }
 
     if fixed is not None:
-        train, dev, test = ([unit for group, unit in conversations.items() if group in part] for part in fixed)
-        return SplitCandidates(train, dev, test, units_are_conversations=True, train_may_shrink=False)
+        train, dev, test = (
+            [unit for group, unit in conversations.items() if group in part] for part in fixed
+        )
+        return SplitCandidates(
+            train, dev, test, units_are_conversations=True, train_may_shrink=False
+        )
     if len(conversations) == 2:
         first, second = conversations.values()
         return _cut_second_conversation(first, second, rng)
@@ -144,7 +164,9 @@ def cut_questions(
         units = _single_questions(questions, rng)
         held_out = len(units) // 3
     else:
-        units = [conversations[group] for group in rng.sample(list(conversations), len(conversations))]
+        units = [
+            conversations[group] for group in rng.sample(list(conversations), len(conversations))
+        ]
         held_out = max(1, len(units) // 4)
 
     cut = SplitCandidates(
@@ -158,7 +180,10 @@ def cut_questions(
 
 
 def candidates_for_dev(cut: SplitCandidates, seed: int) -> list[Question]:
-    """Return every question that dev can hold, in the order in which they are taken when a size is given."""
+    """Return every question that dev can hold.
+
+    A dev of size n holds the first n of them.
+    """
     rng = random.Random(f"{seed} dev")
     candidates = _shuffled(cut.questions(cut.dev), rng)
     for unit in cut.lendable:
@@ -167,17 +192,23 @@ def candidates_for_dev(cut: SplitCandidates, seed: int) -> list[Question]:
 
 
 def candidates_for_test(cut: SplitCandidates, seed: int) -> list[Question]:
-    """Return every question that test can hold, in the order in which they are taken when a size is given."""
+    """Return every question that test can hold.
+
+    A test of size n holds the first n of them.
+    """
     return _shuffled(cut.questions(cut.test), random.Random(f"{seed} test"))
 
 
 def _single_questions(questions: Sequence[Question], rng: random.Random) -> list[Unit]:
     """Return each question as a unit of its own, in random order."""
-    return [Unit([question], total_questions=1) for question in rng.sample(list(questions), len(questions))]
+    return [
+        Unit([question], total_questions=1)
+        for question in rng.sample(list(questions), len(questions))
+    ]
 
 
 def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> SplitCandidates:
-    """Cut two conversations: the first is train, and the questions of the second are dev and test."""
+    """Cut two conversations: the first is train, the second is cut into dev and test."""
     units = _single_questions(second.questions, rng)
     dev_size = len(units) // 3
     # Dev decides, so it comes first. Test may be small, but not nearly empty.
@@ -193,10 +224,13 @@ def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> S
 
 
 def _with_larger_test(cut: SplitCandidates) -> SplitCandidates:
-    """Let test take units from the end of train until it has enough questions, if the others keep enough.
+    """Let test take units from the end of train until it has enough questions.
 
-    Sizes are those of the file. Questions that count would depend on the metric, and those that are chosen on
-    `--categories`: with other options, train and test would not be the same conversations.
+    If train and dev would not keep enough, nothing is moved.
+
+    Sizes are those of the file. Questions that count would depend on the metric, and those that are
+    chosen on `--categories`: with other options, train and test would not be the same
+    conversations.
     """
     train = list(cut.train)
     test = list(cut.test)
@@ -210,7 +244,10 @@ def _with_larger_test(cut: SplitCandidates) -> SplitCandidates:
 
 
 def _units_for_verdict(cut: SplitCandidates, min_dev: int) -> int:
-    """Return how many units dev takes from train to have `min_dev` questions; 0 if train cannot spare them."""
+    """Return how many units dev takes from train to have `min_dev` questions.
+
+    0 if train cannot spare them.
+    """
     lent = 0
     while _count([*cut.dev, *cut.train[:lent]]) < min_dev:
         lent += 1
@@ -220,7 +257,10 @@ def _units_for_verdict(cut: SplitCandidates, min_dev: int) -> int:
 
 
 def _units_for_size(cut: SplitCandidates, size: int) -> int:
-    """Return how many units dev takes from train to have `size` questions, or all that it may take."""
+    """Return how many units dev takes from train to have `size` questions.
+
+    It takes all that it may if there are not enough.
+    """
     lent = 0
     available = len(cut.questions(cut.dev))
     while available < size and lent < len(cut.lendable):
@@ -230,7 +270,10 @@ def _units_for_size(cut: SplitCandidates, size: int) -> int:
 
 
 def _shuffled(questions: list[Question], rng: random.Random) -> list[Question]:
-    """Return the questions in random order, but one that counts first, so that the smallest part has a score."""
+    """Return the questions in random order, with one that counts for the score in front.
+
+    So even the smallest part has a score.
+    """
     shuffled = rng.sample(questions, len(questions))
     for position, question in enumerate(shuffled):
         if question.in_headline:

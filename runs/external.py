@@ -33,7 +33,9 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeFloa
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import raise_on_fatal
-from ..data.rows import Location, Row, Verbatim, Words, json_rows
+from ..data.field_types import Verbatim, Words
+from ..data.json_lines import json_rows
+from ..data.rows import Location, Row
 from ..engines.call_context import record_usage
 from ..engines.usage import Usage
 from ..errors import DataError, UserError

@@ -16,7 +16,6 @@ from typing import Any, TypedDict
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..data.examples import ExampleBenchmark
 from ..engines.limits import Limits
 from ..engines.metered_lm import MeteredLM
 from ..engines.usage import Role
@@ -139,10 +138,14 @@ class Questions:
         """Whether there are examples."""
         return any(part is not None for part in (self.trainset, self.valset, self.testset))
 
-    def benchmark(self, seed: int) -> ExampleBenchmark:
+    def benchmark(self, seed: int) -> Benchmark:
         """Make a benchmark of the examples."""
-        return ExampleBenchmark.from_examples(
-            self.trainset or (), self.valset, self.testset, self.metric, seed
+        return Benchmark.from_examples(
+            self.trainset or (),
+            self.metric,
+            valset=self.valset,
+            testset=self.testset,
+            seed=seed,
         )
 
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import runpy
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
+from mempiler.data.check import check
 from mempiler.engines.lm import language_model
 
 from tests.pages import OF_A_GRAPH, OWN_SYSTEMS, Page
@@ -51,6 +53,34 @@ def test_the_page_s_method_and_benchmark_keep_the_promises(text: str, folder: Pa
 def test_a_method_of_ones_own_is_short() -> None:
     lines = [line for line in EXTEND.files["session_notes.py"].splitlines() if line]
     assert len(lines) <= 45
+
+
+def test_a_benchmark_of_ones_own_is_short() -> None:
+    lines = [line for line in EXTEND.files["trivia.py"].splitlines() if line]
+    assert len(lines) <= 40
+
+
+QUESTIONS = Page("questions.md")
+
+
+@pytest.mark.slow
+def test_the_questions_of_the_page_are_checked_and_scored(tmp_path: Path) -> None:
+    QUESTIONS.write(tmp_path)
+    check_command, score_command = QUESTIONS.commands
+    assert check_command == f"{score_command} --check"
+    assert check("jsonl", tmp_path / "questions.jsonl").findings == ()
+    (scored,) = QUESTIONS.run([score_command], tmp_path, tmp_path).values()
+    assert scored["n"] == 2
+    assert set(scored["by"]) == {"all", "time"}
+
+
+def test_questions_made_of_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    QUESTIONS.write(tmp_path)
+    runpy.run_path("make_questions.py")
+    benchmark = mempiler.benchmark("jsonl", "questions.jsonl")
+    assert [list(example.evidence) for example in benchmark.examples] == [["D1:1"], ["D2:1"]]
+    assert benchmark.conversations == {"ada"}
 
 
 NAMED = ["evaluate session-notes --benchmark trivia --data trivia.json", "list methods", "list benchmarks"]

@@ -25,7 +25,10 @@ from ...records import History, Session, Turn, read_json
 from ...records.text_file import check_regular_file
 from ...text import one_line
 from ..dataset import Dataset, FindingListener
-from ..rows import MONTHS, Location, Parsed, Row, Text, Verbatim, Words, json_rows, natural, stream_list
+from ..field_types import MONTHS, Parsed, Text, Verbatim, Words, natural_sort_key
+from ..json_lines import json_rows
+from ..json_list import stream_list
+from ..rows import Location, Row
 
 Size = Literal["100K", "500K", "1M", "10M"]
 Ability = Literal[
@@ -157,7 +160,7 @@ def _found(path: Path, on_finding: FindingListener, size: Size | None, files: li
     tables = [table for table in tables if size in (None, table.stem.partition("-")[0])]
     if not folders and not tables:
         raise DataError(f"{path}: holds no chat of the size {size}; leave the option out, or name another size")
-    for folder in sorted(folders, key=lambda folder: natural(str(folder))):
+    for folder in sorted(folders, key=lambda folder: natural_sort_key(str(folder))):
         yield _in_folder(folder, (path.name,) if path.is_file() else CHATS, on_finding, files)
     for table in tables:
         files.append(table)
@@ -171,7 +174,7 @@ def _in_folder(folder: Path, names: Sequence[str], on_finding: FindingListener, 
     place = Location(on_finding, id)
     chats = [folder / name for name in names if (folder / name).is_file()][:1]
     if not chats:
-        chats = sorted(folder.glob("plan-*/chat.json"), key=lambda file: natural(file.parent.name))
+        chats = sorted(folder.glob("plan-*/chat.json"), key=lambda file: natural_sort_key(file.parent.name))
         place.warn("joined plans", f"has no chat.json; the chats of {len(chats)} plans are joined")
     elif chats[0].name == CHATS[0]:
         place.warn("truncated chat", f"{CHATS[0]} is read, as the official code does")

@@ -34,7 +34,8 @@ from ..behavior import OptionAccuracy, RecentRecords, example, format_question, 
 from ..benchmark import Benchmark
 from ..confusion import Confusion
 from ..dataset import Dataset, FindingListener
-from ..rows import Location, Row, Text, read_date
+from ..field_types import Text, read_date
+from ..rows import Location, Row
 from ..scorer import ScoredAnswer, Scorer
 from .records import (
     QUESTIONS,

@@ -18,7 +18,7 @@ from ...errors import DataError
 from ...records import read_json
 from ...signatures.pal import AssistantAction, UserAction
 from ...signatures.synthesis_palset_records import CHINESE
-from ..rows import natural
+from ..field_types import natural_sort_key
 
 PLANS_FILE = "dialogue_template.json"
 """The name of the released file."""
@@ -58,7 +58,7 @@ def read_plans(file: Path) -> dict[str, Plan]:
     for topic_id, turns in topics.items():
         if not isinstance(turns, dict) or not turns:
             raise DataError(f"{file}: {topic_id}: expected turns, turn_1 and so on")
-        in_order = sorted(turns, key=natural)
+        in_order = sorted(turns, key=natural_sort_key)
         plans[topic_id] = tuple(_planned_turn(turns[key], f"{file}: {topic_id}, {key}") for key in in_order)
     return plans
 

@@ -30,7 +30,8 @@ from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
 from ..dataset import FindingListener
-from ..rows import Date, Listed, Location, Row, Text, Words, natural
+from ..field_types import Date, Listed, Text, Words, natural_sort_key
+from ..rows import Location, Row
 
 Language = Literal["zh", "en"]
 Feedback = Literal["pos", "neg", "neu"]
@@ -165,7 +166,7 @@ def _json(value: Any) -> str:
 
 def _values(value: Any) -> Any:
     """The values of an object that is used as a list, in the order of its keys."""
-    return [value[key] for key in sorted(value, key=natural)] if isinstance(value, dict) else value or ()
+    return [value[key] for key in sorted(value, key=natural_sort_key)] if isinstance(value, dict) else value or ()
 
 
 def _content(value: Any) -> Any:
@@ -273,7 +274,7 @@ def _user(
                 History(id=id, items=tuple(items)),
                 {turn.text: turn.id for turn in (logs.turns if logs else ())},
             )
-            for n, key in enumerate(sorted(sample.topics, key=natural)):
+            for n, key in enumerate(sorted(sample.topics, key=natural_sort_key)):
                 topic = sample.topics[key].checked(at.at(key))
                 persona = sides.persona(name, f"{time:%Y-%m-%d}" if time else "", key, n, topic)
                 yield QueryTopic(

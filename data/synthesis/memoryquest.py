@@ -36,7 +36,8 @@ from ...signatures.synthesis_memoryquest import (
     WriteQueries,
 )
 from ..dataset import raise_on_fatal
-from ..rows import Location, Row, day, natural
+from ..field_types import parse_day, natural_sort_key
+from ..rows import Location, Row
 from .runner import CheckResult, Runner, Step, accept_if_valid, write_json
 
 THRESHOLD = 0.3
@@ -112,7 +113,7 @@ def read_profiles(folder: str | Path) -> list[Profile]:
     Raises:
         DataError: There is no such folder, no profile in it, a file is no profile, or two are of one user.
     """
-    files = sorted(Path(folder).rglob("*profile.json"), key=lambda path: natural(str(path)))
+    files = sorted(Path(folder).rglob("*profile.json"), key=lambda path: natural_sort_key(str(path)))
     if not files:
         raise DataError(f"{folder}: no such folder, or none with a user's profile.json in it; is it PersonaLens?")
     profiles: dict[str, Profile] = {}
@@ -277,7 +278,7 @@ def _about(profile: Profile) -> dict[str, Any]:
 
 def query_problems(draft: DraftQuery, earlier: Iterable[str]) -> list[str]:
     """What is wrong with a request: its text, its date, and its 3 to 5 references, each older than it."""
-    texts, when = [_same(one.text) for one in draft.references], day(draft.date)
+    texts, when = [_same(one.text) for one in draft.references], parse_day(draft.date)
     rules = [
         (not draft.query.strip(), "a request is empty"),
         (_same(draft.query) in map(_same, earlier), "this request exists already; write another"),
@@ -286,7 +287,7 @@ def query_problems(draft: DraftQuery, earlier: Iterable[str]) -> list[str]:
         (not all(texts), "a reference is empty"),
     ]
     found = [problem for broken, problem in rules if broken] + _no_days([draft, *draft.references])
-    told = [(day(one.date), one.date) for one in draft.references]
+    told = [(parse_day(one.date), one.date) for one in draft.references]
     late = [date for on, date in told if on and when and on >= when]
     return found + [f"the reference of {date} is not older than its request of {draft.date}" for date in late]
 
@@ -349,7 +350,7 @@ def _reference_problems(events: Sequence[DraftEvent], query: DraftQuery) -> list
 
 
 def _no_days(dated: Iterable[Any]) -> list[str]:
-    return [f"{one.date!r} is no day; write YYYY-MM-DD" for one in dated if day(one.date) is None]
+    return [f"{one.date!r} is no day; write YYYY-MM-DD" for one in dated if parse_day(one.date) is None]
 
 
 def _same(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.rows import stream_list
+from mempiler.data.json_list import stream_list
 from mempiler.errors import DataError
 
 VALUES = st.recursive(

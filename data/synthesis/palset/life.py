@@ -21,7 +21,7 @@ from typing import Any
 
 from ....signatures.synthesis_palset import DescribeExperience, DraftSituation, PlanSituations
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
-from ...rows import day, read_date
+from ...field_types import parse_day, read_date
 from ..runner import CheckResult, Step, accept_if_valid
 from .people import Part, Persona, Session, Setting, blank, drawn_by, length_problems, text_problems
 
@@ -114,7 +114,7 @@ def situation_problems(
     """What is wrong with a month's situations, which follow the last day of those before ("" for the first month)."""
     fewest, most = SITUATION_COUNT
     found = [] if fewest <= len(situations) <= most else [f"{len(situations)} situations; plan {fewest} to {most}"]
-    last = day(begin_after)
+    last = parse_day(begin_after)
     for n, one in enumerate(situations, 1):
         where = f"situation {n}"
         ids = one.requirement_ids
@@ -123,7 +123,7 @@ def situation_problems(
         found += [f"{where}: a requirement id is there twice"] if len(set(ids)) < len(ids) else []
         found += [] if ID_COUNT[0] <= len(ids) <= ID_COUNT[1] else [f"{where}: {len(ids)} requirement ids; give 1 to 3"]
         found += text_problems(f"{where}: situation", one.situation, 5, name)
-        start, end = day(one.start), day(one.end)
+        start, end = parse_day(one.start), parse_day(one.end)
         if start is None or end is None:
             found.append(f"{where}: {one.start!r} and {one.end!r} have to be days as YYYY-MM-DD")
             last = None
