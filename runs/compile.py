@@ -302,9 +302,8 @@ class _CompileJob:
         spent_before = self.run.guard.spent()
         start_on_dev = self.evaluator(self.start, self.split.dev, "dev", "dev questions, before")
         self._refuse_broken(start_on_dev)
-        first_scoring_usage = _complete_scoring_usage(
-            self.run.folder, self.run.guard.spent() - spent_before
-        )
+        spent_on_scoring = self.run.guard.spent() - spent_before
+        first_scoring_usage = _record_first_scoring(self.run.folder, spent_on_scoring)
 
         optimization = self._optimize(start_on_dev, first_scoring_usage)
         compiled = optimization.compiled
@@ -623,15 +622,18 @@ class _CompileJob:
         )
 
 
-def _complete_scoring_usage(folder: RunFolder, usage: Usage) -> Usage:
-    """Return what the first scoring of a run takes of the limits if no answer is stored yet.
+def _record_first_scoring(folder: RunFolder, usage: Usage) -> Usage:
+    """Record in `run.json` what the first scoring of a run took of the limits.
 
     A run that is resumed reads stored answers, and its first scoring takes little or nothing. So
-    `run.json` keeps the usage of the start of the run that asked most. It is updated here.
+    the usage of the start of the run that asked most is kept.
 
     Args:
         folder: The folder of the run.
         usage: What the first scoring took in this start of the run.
+
+    Returns:
+        The usage that is kept: what the scoring takes if no answer is stored yet.
     """
     recorded = Usage(**folder.read().get(_FIRST_SCORING_USAGE, {}))
     # More calls are more of everything: tokens, cost and time come with the calls.

@@ -76,10 +76,10 @@ def duplicate_hit_id(program: MemoryProgram, example: dspy.Example, context: Con
 
 
 def is_own_system(reader: Reader[Any]) -> bool:
-    """Tell whether a user's own memory system searches, rather than a method of Mempiler's kind.
+    """Tell whether a reader asks a user's own memory system (`programs.external`).
 
-    A reader says that its search is not free if every search is a request to such a system
-    (`programs.external`). Such a system does not list its entries.
+    Every search of such a system may cost time or money, so its reader has `is_search_free` False.
+    The system does not list its entries, either.
     """
     return not reader.is_search_free
 
