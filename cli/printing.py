@@ -104,7 +104,7 @@ def _ranges_table(plan: Plan) -> WideTable:
         rows.append(("cost", "price not known", ""))
 
     title = "planned LM calls (those a cache answers are free)"
-    return table(("phase", "low", "high"), rows, title, section=len(plan.phases))
+    return table(("phase", "low", "high"), rows, title, ruled_row=len(plan.phases))
 
 
 def _range_row(name: str, numbers: Range, form: str) -> tuple[str, str, str]:

@@ -38,15 +38,15 @@ class AnswerStore(Protocol):
     """Keep the answers of a run, so that a resumed run asks for missing ones only."""
 
     def get_or_compute(
-        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False, /
+        self, key: str, compute: Callable[[], dict[str, Any]], is_shared: bool = False, /
     ) -> tuple[dict[str, Any], bool]:
         """Return the record of a call, and whether it was there before.
 
         Args:
             key: A digest of the call.
             compute: Makes the call, and returns its record.
-            merged: Whether equal calls share one answer. Otherwise each call with this key has an
-                answer of its own: the second call gets the second answer, also when the run is
+            is_shared: Whether equal calls share one answer. Otherwise each call with this key has
+                an answer of its own: the second call gets the second answer, also when the run is
                 resumed.
         """
         ...

@@ -92,14 +92,16 @@ class CachedMemory:
 class MemoryStore(Protocol):
     """Keeps cached memories on disk, as `runs.memory_table.MemoryTable` does."""
 
-    def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
-        """Return the place, among some prefixes, of the longest one that has a stored memory.
-
-        Places are counted from 1. The result is 0 if no prefix has a stored memory.
+    def number_of_longest_stored(self, key: str, prefixes: Sequence[str]) -> int:
+        """Return which of some prefixes is the longest that has a stored memory.
 
         Args:
             key: The key of the writer of the memories.
             prefixes: Digests of prefixes of a history, from the shortest to the longest.
+
+        Returns:
+            The number of that prefix: 1 for the first of `prefixes`, 2 for the second, and so on; 0
+            if none has a stored memory.
         """
         ...
 
@@ -292,7 +294,7 @@ class _HistoryWriter:
             return 0
         # If the longest prefix with a stored memory is the third of the list, the result is 3: this
         # memory has the next three items.
-        return self.store.count_stored(self.writer_key, longer_prefixes)
+        return self.store.number_of_longest_stored(self.writer_key, longer_prefixes)
 
     def _read_or_write(self, position: int, parent: CachedMemory) -> CachedMemory:
         """Return the memory after one more item; the store is expected to have this memory.

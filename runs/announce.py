@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..engines.model_names import is_offline
 from .config import RunConfig
 from .console import Output
-from .evaluate import Part, chosen_examples
+from .evaluate import Part, chosen_examples, resolve_part
 from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
 from .program_address import program_folder
@@ -25,23 +25,23 @@ def announce(inputs: RunInputs, program: object = None, part: Part | None = None
         part: Which questions an evaluation asks; None for a run that needs all three parts.
     """
     data = f"{_describe_data(inputs)} ({_describe_questions(inputs, part)})"
-    _print_line(data, inputs, _manifest_of(program))
+    _print_data_and_models(data, inputs, _manifest_of(program))
     for note in _split_notes(inputs, part):
         Output(stderr=True).print(f"note: {note}")
 
 
 def announce_models(inputs: RunInputs, data: str) -> None:
     """Print the line of a run over several data sets, whose questions are not counted."""
-    _print_line(data, inputs, None)
+    _print_data_and_models(data, inputs, None)
 
 
-def _print_line(data: str, inputs: RunInputs, manifest: Manifest | None) -> None:
-    """Print data, models, and whether the run is a smoke test.
+def _print_data_and_models(data: str, inputs: RunInputs, manifest: Manifest | None) -> None:
+    """Print one line on standard error: data, models, and whether the run is a smoke test.
 
     Args:
-        data: The data in words.
+        data: The file of the data and the number of questions, as text.
         inputs: What the run is started with.
-        manifest: That of the saved program; None for any other program.
+        manifest: The manifest of the saved program; None for any other program.
     """
     models = (
         f"LM: {_describe_lm(inputs.config)};"
@@ -55,27 +55,27 @@ def _print_line(data: str, inputs: RunInputs, manifest: Manifest | None) -> None
 
 
 def _split_notes(inputs: RunInputs, part: Part | None) -> list[str]:
-    """Return what a user should know of the sizes of the parts before anything is paid for.
+    """Return a note for each part of the split that is smaller than the user may expect.
 
     Args:
         inputs: What the run is started with.
-        part: Which questions an evaluation asks; None for a run that needs all three parts.
+        part: Which questions an evaluation asks. None for a compile or a training, which needs the
+            parts train, dev and test.
     """
     if part is None:
         plan = plan_split(inputs)
         notes = plan.shortages()
+        # The dev questions decide what such a run keeps, so too few of them are worth a note before
+        # anything is paid for. An evaluation has nothing to decide.
         if not plan.dev.allows_verdict:
-            notes = [*notes, plan.dev.line()]
+            notes.append(plan.dev.line())
         return notes
 
-    if part != "all":
-        return plan_split(inputs).shortages({part})
-
-    # Without a size, all questions of the file are asked, so none can be missing.
-    if inputs.config.data.test is None:
+    asked_part = resolve_part(inputs, part)
+    if asked_part == "all":
+        # All questions of the file are asked, whatever their number, so none can be missing.
         return []
-    # `--test N` without `--split` asks the test part alone (`chosen_examples`).
-    return plan_split(inputs).shortages({"test"})
+    return plan_split(inputs).shortages({asked_part})
 
 
 def _is_smoke_test(inputs: RunInputs) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..programs.single_flight import SingleFlight
@@ -13,7 +14,7 @@ from .json_rows import JsonRows
 
 _TABLE = "answers"
 _SHARED_NUMBER = "0"
-"""The number of an answer that equal calls share."""
+"""The id of the one answer that equal calls share."""
 
 AnswerRecord = dict[str, Any]
 """An answer as JSON."""
@@ -22,9 +23,9 @@ AnswerRecord = dict[str, Any]
 class AnswerTable(SharedByCopies):
     """Answers by the digest of their call.
 
-    If DSPy's cache of a model is on, equal calls are one call and share one answer, here too. If it
-    is off, each of several equal calls has an answer of its own, under its number. Otherwise every
-    sample of a model would be the same.
+    If DSPy's cache of a model is on, equal calls share one answer, here too. If it is off, each of
+    several equal calls has an answer of its own: the first call is stored under the number 0, the
+    second one under 1, and so on. Otherwise every sample of a model would be the same.
 
     Numbers are counted within a part of the run: if the run is resumed, a part that is done does
     not make its calls again, so they could not be counted.
@@ -42,47 +43,57 @@ class AnswerTable(SharedByCopies):
         self._shared_answers: SingleFlight[str, AnswerRecord] = SingleFlight(capacity=10_000)
 
     def get_or_compute(
-        self, key: str, compute: Callable[[], AnswerRecord], merged: bool = False
+        self, key: str, compute: Callable[[], AnswerRecord], is_shared: bool = False
     ) -> tuple[AnswerRecord, bool]:
         """Return the answer to a call, and whether it was there before.
+
+        It counts as there before, too, if an equal call that began earlier has just made it.
 
         Args:
             key: The digest of the call.
             compute: Makes the call and returns the answer.
-            merged: Whether equal calls share one answer.
+            is_shared: Whether equal calls share one answer.
         """
-        if not merged:
-            return self._read_or_compute(key, self._next_number(key), compute)
+        was_computed_here = False
 
-        was_stored = True
+        def make_call() -> AnswerRecord:
+            nonlocal was_computed_here
+            was_computed_here = True
+            return compute()
 
-        def read_or_compute() -> AnswerRecord:
-            nonlocal was_stored
-            record, was_stored = self._read_or_compute(key, _SHARED_NUMBER, compute)
-            return record
-
-        # Equal calls at the same time wait for the first of them.
-        record = self._shared_answers.get_or_compute(key, read_or_compute)
-        return record, was_stored
+        if is_shared:
+            # Equal calls at the same time wait for the first of them and get its answer, so they
+            # run neither `read_or_compute` nor `make_call`.
+            read_or_compute = partial(self._read_or_compute, key, _SHARED_NUMBER, make_call)
+            record = self._shared_answers.get_or_compute(key, read_or_compute)
+        else:
+            record = self._read_or_compute(key, self._number_next_call(key), make_call)
+        return record, not was_computed_here
 
     def all(self, key: str) -> list[AnswerRecord]:
         """Return the answers to all calls of a digest, in the order of the calls."""
         return self._file.all(_TABLE, key)
 
-    def _next_number(self, key: str) -> str:
-        """Count a call; return its number as an id."""
+    def _number_next_call(self, key: str) -> str:
+        """Count one more of several equal calls; return the id of its answer, e.g. "2"."""
         with self._lock:
             number = self._next_numbers[key]
             self._next_numbers[key] += 1
         return f"{self._part}{number}"
 
     def _read_or_compute(
-        self, key: str, number: str, compute: Callable[[], AnswerRecord]
-    ) -> tuple[AnswerRecord, bool]:
-        """Return the answer with a number, and whether it was there before."""
-        stored = self._file.get(_TABLE, key, number)
+        self, key: str, row_id: str, compute: Callable[[], AnswerRecord]
+    ) -> AnswerRecord:
+        """Return the stored answer to a call; make the call and store its answer if there is none.
+
+        Args:
+            key: The digest of the call.
+            row_id: Which of the answers to equal calls is wanted.
+            compute: Makes the call and returns the answer.
+        """
+        stored = self._file.get(_TABLE, key, row_id)
         if stored is not None:
-            return stored, True
+            return stored
         record = compute()
-        self._file.put(_TABLE, key, number, record)
-        return record, False
+        self._file.put(_TABLE, key, row_id, record)
+        return record

@@ -99,9 +99,9 @@ def compile(  # noqa: A001 (the public name)
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    _refuse_answer_model(options)
+    _refuse_options_without_effect(options)
     questions = Questions(trainset, valset, testset, metric)
-    inputs = make_inputs(options, questions, _argument_names(compile))
+    inputs = _inputs_for(compile, options, questions)
     compile_config = make_compilation(optimizer, optimizer_set, stage)
     keep = KeepOptions(out, force)
     with _show_progress(options, inputs, program) as (start_phase, meter):
@@ -132,7 +132,7 @@ def evaluate(
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
     questions = Questions(testset=testset, metric=metric)
-    inputs = make_inputs(options, questions, _argument_names(evaluate))
+    inputs = _inputs_for(evaluate, options, questions)
     with _show_progress(options, inputs, program, split) as (start_phase, meter):
         return run_evaluate(program, inputs, split, progress=start_phase, meter=meter)
 
@@ -147,11 +147,12 @@ async def aevaluate(
 ) -> Evaluation:
     """Score a program as `evaluate` does, for asyncio; arguments, result and errors are the same.
 
-    `threads` says how many questions are asked at a time. It may be in the hundreds, since no
-    thread waits for a language model that can be awaited. Searches, calls of other models, your own
-    module and your own metric run in a limited number of threads.
+    `threads` says how many questions are asked at a time. It may be in the hundreds: a language
+    model that can be awaited occupies no thread. A limited number of threads does the rest:
+    searches, calls of other models, your own module and your own metric.
 
-    Cancelling it ends the run, and the calls in flight with it; `resume` continues such a run.
+    Cancelling the task that awaits this ends the run and the calls in flight. `resume` continues
+    such a run.
     """
     run = partial(evaluate, program, testset, metric=metric, split=split, **options)
     return await run_in_own_loop(run)
@@ -215,7 +216,7 @@ def train(
         UserError: The model cannot be trained in this process, or an argument does not fit.
     """
     questions = Questions(trainset, valset, testset, metric)
-    inputs = make_inputs(options, questions, _argument_names(train))
+    inputs = _inputs_for(train, options, questions)
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
     with _show_progress(options, inputs, program) as (start_phase, meter):
         return run_train(program, inputs, training, out, start_phase, meter)
@@ -252,9 +253,9 @@ def plan(
         UserError: What the program takes cannot be known in advance.
     """
     if optimizer is not None:
-        _refuse_answer_model(options)
+        _refuse_options_without_effect(options)
     questions = Questions(trainset, valset, testset, metric)
-    inputs = make_inputs(options, questions, _argument_names(plan))
+    inputs = _inputs_for(plan, options, questions)
     if optimizer is None:
         estimate = plan_evaluate(program, inputs, split)
         part = split
@@ -263,6 +264,7 @@ def plan(
         estimate = plan_compile(program, inputs, compile_config)
         part = None
 
+    # Only now: if an argument does not fit, its error is the only line that is printed.
     if options.get("progress", True):
         announce(inputs, program, part)
     return estimate
@@ -280,11 +282,27 @@ def plan_training(
     trainer: str | None = None,
     **options: Unpack[RunOptions],
 ) -> Plan:
-    """Estimate the calls, tokens and hours of a training; the arguments are those of `train`."""
+    """Estimate the calls, tokens and hours of a training before anything is paid for.
+
+    Args:
+        program: As `train` takes it, and so are the other arguments.
+        trainset: As for `train`: examples to learn from.
+        valset: As for `train`.
+        testset: As for `train`.
+        metric: As for `train`.
+        optimizer: As for `train`.
+        train_set: As for `train`: settings of the training, no questions.
+        trainer: As for `train`.
+        **options: See `RunOptions`.
+
+    Raises:
+        UserError: The model cannot be trained in this process, or an argument does not fit.
+    """
     questions = Questions(trainset, valset, testset, metric)
-    inputs = make_inputs(options, questions, _argument_names(plan_training))
+    inputs = _inputs_for(plan_training, options, questions)
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
     estimate = plan_train(program, inputs, training)
+    # Only now: if an argument does not fit, its error is the only line that is printed.
     if options.get("progress", True):
         announce(inputs, program)
     return estimate
@@ -354,29 +372,37 @@ def make_training(
     trainer: str | None = None,
     threads: int | None = None,
 ) -> TrainingConfig:
-    """Return how a model is to be trained: the defaults for the model, changed by the settings.
+    """Return how a model is to be trained: the defaults for the model, and what the user changes.
+
+    A setting may be named twice: in `settings`, and by an argument or option of its own. Then
+    `settings` decides the objective and the answering model. `trainer` and `threads` decide over
+    `settings`.
 
     Args:
         config: Names the model to train, and the one that answers for rewards.
         objective: The optimizer, e.g. "logo-grpo".
-        settings: As `train_set` of `train`; these go before the other arguments where both say it.
-        trainer: "local" or "trl"; None keeps the default.
-        threads: Questions in flight; None keeps the default.
+        settings: As `train_set` of `train`.
+        trainer: "local" or "trl"; None leaves it to the settings and the defaults.
+        threads: Questions in flight; None leaves it to the settings and the defaults.
 
     Raises:
         UserError: A model among the settings is an object, or a setting does not fit.
     """
-    changes: dict[str, Any] = {"objective": objective, **(settings or {})}
+    changes = dict(settings or {})
     if isinstance(changes.get("answer_lm"), dspy.BaseLM):
         raise UserError(
             "train_set: answer_lm takes a name here;"
             " give the object as answer_lm=... of train itself"
         )
 
+    changes.setdefault("objective", objective)
     answer = config.models.answer
     if answer.name is not None and "answer_lm" not in changes:
+        # The address of the option belongs to the model of the option, so it is not combined with
+        # an `answer_lm` of the settings.
         changes["answer_lm"] = answer.name
         changes.setdefault("answer_api_base", answer.api_base)
+
     if trainer is not None:
         changes["trainer"] = trainer
     if threads is not None:
@@ -384,8 +410,8 @@ def make_training(
     return TrainingConfig.for_model(config.models.task.name).changed(changes)
 
 
-def _refuse_answer_model(options: RunOptions) -> None:
-    """Refuse the options of a model that answers, which a compile would ignore.
+def _refuse_options_without_effect(options: RunOptions) -> None:
+    """Refuse the options of a run that a compile does not have, so that none is silently ignored.
 
     Raises:
         UserError: One of them is set.
@@ -395,12 +421,25 @@ def _refuse_answer_model(options: RunOptions) -> None:
             raise UserError(f"{name}: a compile does not take it; leave it out")
 
 
-def _argument_names(function: Callable[..., object]) -> list[str]:
-    """Return the names of a function's arguments, without the options that functions share."""
+def _inputs_for(
+    function: Callable[..., object], options: RunOptions, questions: Questions
+) -> RunInputs:
+    """Return what a run is started with.
+
+    Args:
+        function: The function of this module that the user called. The message about an unknown
+            option may suggest one of its other arguments.
+        options: The options that the functions share.
+        questions: The user's own questions, if there are any.
+
+    Raises:
+        UserError: An option is unknown, or does not fit.
+    """
     parameters = inspect.signature(function).parameters.values()
-    return [
+    argument_names = [
         parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD
     ]
+    return make_inputs(options, questions, argument_names)
 
 
 @contextmanager
@@ -415,7 +454,8 @@ def _show_progress(
         options: `progress` says whether anything is shown.
         inputs: What the run is started with.
         program: What is compiled, scored or trained.
-        part: Which questions an evaluation asks; None for a run that needs all three parts.
+        part: Which questions an evaluation asks. None for a compile or a training, which needs the
+            parts train, dev and test.
 
     Yields:
         What the run reports its progress to.
@@ -424,7 +464,8 @@ def _show_progress(
         yield RunProgress(_start_hidden_phase, Meter())
         return
     with run_progress(inputs.config.limits) as (start_phase, meter):
-        yield RunProgress(_AnnouncedPhases(start_phase, inputs, program, part), meter)
+        start_announced_phase = _AnnouncedPhases(start_phase, inputs, program, part)
+        yield RunProgress(start_announced_phase, meter)
 
 
 class _AnnouncedPhases:

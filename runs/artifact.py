@@ -61,6 +61,8 @@ PACKAGES = (
 
 _PROGRAM_FILES = {MANIFEST, STATE}
 """All that a folder may hold for `save` to replace it."""
+_PREVIOUS_PROGRAM = "old"
+"""The folder into which `save` moves the program that it replaces, until the new one is there."""
 
 
 @dataclass(frozen=True)
@@ -200,15 +202,20 @@ def _local_folder(folder: object) -> Path:
             f"folder = {folder!r:.60}: give the folder of a saved program, or an address such as"
             " models:/NAME@ALIAS"
         )
-    return program_folder(folder) or Path(folder)
+    local_folder = program_folder(folder)
+    if local_folder is None:
+        # There is no such folder. Whoever reads its manifest raises the error that says so.
+        return Path(folder)
+    return local_folder
 
 
 def check_writable(folder: str | Path) -> None:
     """Check that `save` can write a folder, before anything is paid for.
 
     Raises:
-        UserError: The folder holds something else, or cannot be written.
+        UserError: The folder holds something else than a saved program, or cannot be written.
     """
+    # `save` makes such a temporary folder, too. That it can be made is the whole check.
     with _temporary_folder(Path(folder).resolve()):
         pass
 
@@ -223,7 +230,7 @@ def versions() -> dict[str, str]:
 
 
 def _contents_of(program: MemoryProgram) -> _Contents:
-    """Return the program as its folder holds it."""
+    """Return the text of `state.json` and the fields of the manifest that describe a program."""
     states: dict[str, PredictorState] = {}
     for name, predictor in sorted(program.all_predictors().items()):
         states[name] = dump_predictor(predictor)
@@ -231,13 +238,15 @@ def _contents_of(program: MemoryProgram) -> _Contents:
     state_text = json.dumps(state_values, indent=1, ensure_ascii=False)
 
     embedder = program.method.embedder
+    # Only embedders of Mempiler have a reranker, and not all of them.
+    reranker = getattr(embedder, "reranker", None)
     fields = {
         "method": program.name,
         "task": program.task.name,
         "config": program.config,
         "adapter": program.adapter,
         "embedder": embedder.name if embedder else None,
-        "reranker": getattr(getattr(embedder, "reranker", None), "name", None),
+        "reranker": getattr(reranker, "name", None),
         "signatures": {name: fingerprint(state.fields) for name, state in states.items()},
         "state_sha256": sha256_of(state_text),
     }
@@ -265,37 +274,37 @@ def _load_folder(folder: Path, allow_code: bool, embedder: Embedder | None) -> L
 
 
 def _build_program(folder: Path, manifest: Manifest, embedder: Embedder | None) -> MemoryProgram:
-    """Build the program that a manifest describes, with the prompts of the code."""
-    if manifest.adapter not in ADAPTERS:
+    """Build the program that a manifest describes, with the prompts of the code.
+
+    Raises:
+        ProgramError: The adapter or a setting of the manifest does not fit this code.
+    """
+    method = manifest.method
+    adapter = manifest.adapter
+    if adapter not in ADAPTERS:
         known = ", ".join(ADAPTERS)
-        raise ProgramError(f"{folder}: its adapter {manifest.adapter!r} is none of {known}")
-    # The config becomes keyword arguments of `build`, of which it must not set the others.
-    reserved_names = sorted(set(manifest.config) & set(inspect.signature(build).parameters))
+        raise ProgramError(f"{folder}: its adapter {adapter!r} is none of {known}")
+
+    # `build` takes the settings of the config as keyword arguments. A setting named like another
+    # argument of `build`, such as "embedder", would take the place of that argument.
+    build_arguments = inspect.signature(build).parameters
+    reserved_names = sorted(set(manifest.config) & set(build_arguments))
     if reserved_names:
-        reason = f"which is no setting of {manifest.method!r}"
+        reason = f"which is no setting of {method!r}"
         raise ProgramError(f"{folder}: its config holds {reserved_names[0]!r}, {reason}")
 
-    # Programs that were saved before relative dates were resolved by default do not mention them,
-    # and did not resolve them.
+    # Relative dates are resolved by default. Early versions did not resolve them, and the config of
+    # a program of theirs does not have the setting. Such a program goes on without.
     config = {f"{TASK_PREFIX}dates": False, **manifest.config}
     system = external_system(manifest)
     try:
         if system is None:
-            return build(
-                manifest.method, manifest.task, embedder, adapter=manifest.adapter, **config
-            )
+            return build(method, manifest.task, embedder, adapter=adapter, **config)
         return build_external_program(
-            system,
-            manifest.method,
-            manifest.task,
-            embedder,
-            adapter=manifest.adapter,
-            config=config,
+            system, method, manifest.task, embedder, adapter=adapter, config=config
         )
     except (TypeError, ValueError) as error:
-        raise ProgramError(
-            f"{folder}: its config does not fit {manifest.method!r}: {error}"
-        ) from error
+        raise ProgramError(f"{folder}: its config does not fit {method!r}: {error}") from error
 
 
 def _assign_states(
@@ -328,32 +337,45 @@ def _assign_states(
 
 @contextmanager
 def _temporary_folder(folder: Path) -> Generator[Path]:
-    """Make a temporary folder beside a folder that may be replaced, on the same disk.
+    """Make a temporary folder in which `_write_folder` prepares the new content of a folder.
 
-    It is removed at the end, unless it then holds the only copy of a program.
+    It is on the same disk as that folder, so that content can be moved from one to the other in one
+    step. It is removed at the end of the block.
 
     Raises:
         UserError: The folder holds something else than a program, or cannot be written.
     """
-    if folder.exists() and not _is_replaceable(folder):
-        raise UserError(f"{folder}: exists and is no saved program; choose another --out")
-    refuse_foreign_folder(folder, MANIFEST, '"schema_version"')
-
+    _refuse_other_content(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             yield temporary
         finally:
-            if folder.exists() or not (temporary / "old").exists():
+            # `_write_folder` moves the previous program here. If it could neither finish nor move
+            # that program back, this is the only copy, and it stays.
+            is_only_copy = (temporary / _PREVIOUS_PROGRAM).exists() and not folder.exists()
+            if not is_only_copy:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"{folder}: cannot be written: {reason}; choose another --out") from error
 
 
-def _is_replaceable(folder: Path) -> bool:
-    """Tell whether a path is an empty folder, or one with the files of a program alone."""
+def _refuse_other_content(folder: Path) -> None:
+    """Refuse to replace a folder that holds anything but a saved program.
+
+    Raises:
+        UserError: The path is a file, or a folder with other files.
+    """
+    if folder.exists() and not _has_only_program_files(folder):
+        raise UserError(f"{folder}: exists and is no saved program; choose another --out")
+    # Somebody else's files may have the same names. A manifest of ours has this field.
+    refuse_foreign_folder(folder, MANIFEST, mark='"schema_version"')
+
+
+def _has_only_program_files(folder: Path) -> bool:
+    """Tell whether a path is an empty folder, or one with the files of a program and no others."""
     if not folder.is_dir():
         return False
     names = {path.name for path in folder.iterdir()}
@@ -370,7 +392,7 @@ def _write_folder(folder: Path, files: Mapping[str, str]) -> None:
     folder = folder.resolve()
     with _temporary_folder(folder) as temporary:
         new = temporary / "new"
-        old = temporary / "old"
+        old = temporary / _PREVIOUS_PROGRAM
         new.mkdir()
         for name, text in files.items():
             (new / name).write_text(text, encoding="utf-8")

@@ -29,7 +29,7 @@ def choose_embedder(
     embedder_api_base: str | None = None,
     reranker: str | None = None,
 ) -> TextEmbedder | None:
-    """Return the embedder of a saved program; None if it may not be used.
+    """Return the embedder of a saved program, if the user allows to use it.
 
     The texts of a memory are sent to an embedder behind an endpoint. So a program cannot choose one
     by itself: the user must name it, or give its address.
@@ -39,18 +39,19 @@ def choose_embedder(
         embedder: The name of an embedder that the user allows.
         embedder_api_base: Address of an OpenAI-compatible server, which is asked for the program's
             embedder by its name.
-        reranker: As `engines.embedders.embedder` takes it.
+        reranker: What ranks search results again: "none", "tokens" or "fastembed:NAME". None takes
+            the program's own.
 
     Returns:
-        The embedder; None if the user did not allow it, or if the program names none. Then
-        `embedder_for` decides whether the program can be loaded.
+        The embedder; None if the program names none, or one that the user did not allow. In the
+        second case `embedder_for` refuses to load the program.
     """
     manifest = read_manifest(folder)
     name = manifest.embedder
     if name is None:
         return None
 
-    # It sends nothing, so it needs no permission.
+    # An embedder in this process sends no text anywhere, so it needs no permission.
     if name in IN_PROCESS:
         if reranker:
             return make_embedder(name, None, reranker)
@@ -95,16 +96,20 @@ def embedder_for(folder: Path, manifest: Manifest, embedder: Embedder | None) ->
 
 
 def local_embedder(folder: Path, manifest: Manifest) -> TextEmbedder:
-    """Make the embedder of a program that runs in this process, with the program's reranker.
+    """Make a program's embedder, which runs in this process, with the program's reranker.
 
     Raises:
-        ProgramError: The reranker is a model of fastembed, which is loaded only if it is named.
+        ProgramError: The reranker is a model of fastembed. Such a model may have to be downloaded,
+            so it is used only if the user names it, as `choose_embedder` lets him.
     """
-    if manifest.reranker and manifest.reranker != TOKENS:
-        advice = "give that if it may be loaded"
-        raise ProgramError(f"{folder}: was made with --reranker {manifest.reranker}; {advice}")
+    reranker = manifest.reranker or NO_RERANKER
+    if reranker not in (NO_RERANKER, TOKENS):
+        raise ProgramError(
+            f"{folder}: was made with --reranker {reranker}; give --reranker {reranker} if this"
+            " model may be loaded"
+        )
     name = manifest.embedder or OFFLINE_EMBEDDER
-    return make_embedder(name, None, manifest.reranker or NO_RERANKER)
+    return make_embedder(name, None, reranker)
 
 
 def external_system(manifest: Manifest) -> Any | None:

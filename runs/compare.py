@@ -17,7 +17,8 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import dspy
 
@@ -34,7 +35,7 @@ from .row_metrics import mean
 from .rows import SHOWN_RECALL, Row
 from .statistics import MIN_N, Difference, Interval, Scope, bootstrap_interval
 
-BASIS = {
+CONDITIONS = {
     "benchmark": "benchmark",
     "data_sha256": "data (sha256)",
     "metric": "metric",
@@ -43,13 +44,13 @@ BASIS = {
     "answer_lm": "answering LM",
     "judge_hash": "judge prompt (hash)",
 }
-"""What scores rest on beside the program, by its name in the records of a run, and in words.
+"""The conditions under which a run scores: their names in the record of a run, and in words.
 
-If two runs do not share all of it, their difference is not that of the programs alone.
+If two runs differ in a condition, the difference of their scores is not due to the programs alone.
 """
 
-_MAX_BASIS_TEXT = 40
-"""Most characters of a value that a warning shows."""
+_MAX_CONDITION_TEXT = 40
+"""Most characters of a condition's value that a warning shows."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class FinishedRun:
     """The name of the run's folder."""
     evaluation: Evaluation
     """What is compared; of a compile, the program that it kept, on the test questions."""
-    basis: Mapping[str, Any]
-    """What the scores rest on, by the names of `BASIS`."""
+    conditions: Mapping[str, Any]
+    """The conditions under which the scores were made, by the names of `CONDITIONS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the run was started with."""
 
@@ -94,15 +95,19 @@ def load_run(name: str) -> FinishedRun:
     """
     folder = RunFolder.open(name)
     page = open_page(folder)
+    # A compile has the phases "before" and, if it kept the compiled program, "after". So the last
+    # phase is always that of the program that the run ended with.
     last_evaluation = list(page.phases.values())[-1]
 
     record = folder.read()
-    settings = record["settings"]
-    parameters = record.get("parameters") or {}
-    options = settings.get("options") or {}
-    basis = {key: parameters.get(key) for key in BASIS}
-    basis["metric"] = options.get("metric")
-    return FinishedRun(folder.path.resolve().name, last_evaluation, basis, settings)
+    settings: Mapping[str, Any] = record["settings"]
+    logged_parameters: Mapping[str, Any] = record.get("parameters") or {}
+    conditions = {key: logged_parameters.get(key) for key in CONDITIONS}
+
+    # The logged metric is a title for people. What the user chose stands in the settings.
+    benchmark_options: Mapping[str, Any] = settings.get("options") or {}
+    conditions["metric"] = benchmark_options.get("metric")
+    return FinishedRun(folder.path.resolve().name, last_evaluation, conditions, settings)
 
 
 def compare_runs(runs: Sequence[FinishedRun], min_n: int = MIN_N) -> Page:
@@ -147,13 +152,20 @@ def _shared_questions(runs: Sequence[FinishedRun]) -> set[QuestionKey]:
 
 
 def _comparison_warnings(runs: Sequence[FinishedRun], shared_count: int) -> Iterator[str]:
-    """Yield what differs between the runs beside their programs."""
-    for key, title in BASIS.items():
-        values = [str(run.basis.get(key) or "none")[:_MAX_BASIS_TEXT] for run in runs]
+    """Yield a line for each condition in which the runs differ, and one on the questions left out.
+
+    Args:
+        runs: The runs.
+        shared_count: How many questions all runs were asked.
+    """
+    for key, title in CONDITIONS.items():
+        values: list[str] = []
+        for run in runs:
+            values.append(str(run.conditions.get(key) or "none")[:_MAX_CONDITION_TEXT])
         different_values = list(dict.fromkeys(values))
         if len(different_values) > 1:
             listed = " and ".join(different_values)
-            yield f"not the programs alone differ, {title} does, too: {listed}"
+            yield f"the runs differ in more than their programs: {title}: {listed}"
 
     counts = [len(run.evaluation.rows) for run in runs]
     if any(count != shared_count for count in counts):
@@ -171,9 +183,15 @@ def _comparison_verdict(page: Page) -> str:
 
 
 def comparison_dicts(page: Page, runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """Return what `compare --json` prints of every run but the baseline."""
+    """Return what `compare --json` prints of every run but the baseline.
+
+    Args:
+        page: The page that `compare_runs` made of the runs.
+        runs: The same runs in the same order; the first is the baseline.
+    """
     comparisons: list[dict[str, Any]] = []
-    for position, run in enumerate(runs[1:], 1):
+    # In the scores of the page, the baseline has the position 0 and the other runs have 1, 2, ...
+    for position, run in enumerate(runs[1:], start=1):
         overall = None
         if page.total is not None:
             overall = _category_dict(page.total, position)
@@ -192,13 +210,22 @@ def comparison_dicts(page: Page, runs: Sequence[FinishedRun]) -> list[dict[str, 
 
 
 def _category_dict(category: CategoryScores, position: int) -> dict[str, Any]:
-    """Return the scores of the baseline and of the run at a position, with their difference."""
+    """Return the scores of the baseline and of another run in a category, with their difference.
+
+    Args:
+        category: The category, or all questions.
+        position: Which run: 0 would be the baseline, 1 is the first one that is compared with it.
+    """
+    baseline_score = category.scores[0]
+    run_score = category.scores[position]
+    # There is no difference of the baseline to itself, so the list begins with the next run.
+    difference = category.differences[position - 1]
     return {
         "name": category.name,
         "in_score": category.in_headline,
-        "a": category.scores[0].value,
-        "b": category.scores[position].value,
-        "difference": category.differences[position - 1].to_dict(),
+        "a": baseline_score.value,
+        "b": run_score.value,
+        "difference": difference.to_dict(),
     }
 
 
@@ -250,11 +277,13 @@ def decide_gate(baseline: FinishedRun, others: Sequence[ComparedRun]) -> GateRes
         else:
             refused.append(f"{other.run.name} {refusal} {numbers}")
 
+    # All runs are compared on the same questions, so the scope of any of them is that of all.
     scope = others[0].difference.scope
     if refused:
-        return GateResult(False, f"gate: against {baseline.name}: {'; '.join(refused)}", scope)
+        message = f"gate: against {baseline.name}: {'; '.join(refused)}"
+        return GateResult(passed=False, message=message, scope=scope)
     message = f"gate: nothing worse than {baseline.name}: {'; '.join(accepted)}"
-    return GateResult(True, message, scope)
+    return GateResult(passed=True, message=message, scope=scope)
 
 
 @dataclass(frozen=True)
@@ -283,12 +312,24 @@ class WinRate:
     """The hash of the judge's prompt."""
 
 
+class _QueryKey(NamedTuple):
+    """What identifies a query in a benchmark and in the rows of a run."""
+
+    id: str
+    text: str
+
+
 @dataclass(frozen=True)
 class _ResponsePair:
     """The responses of two runs to one query."""
 
     baseline: Row
     other: Row
+
+    @property
+    def query(self) -> _QueryKey:
+        """What identifies the query in the benchmark."""
+        return _QueryKey(self.baseline.id, self.baseline.question)
 
 
 def judge_win_rate(
@@ -310,25 +351,17 @@ def judge_win_rate(
             " compare runs on the same data"
         )
     examples = _queries_of(baseline)
-
-    def judge_pair(pair: _ResponsePair) -> Preference | None:
-        """Return the preference; None if the judge could not be asked or read."""
-        query = (pair.baseline.id, pair.baseline.question)
-        if query not in examples:
+    for pair in pairs:
+        if pair.query not in examples:
             problem = f"is not in the benchmark of {baseline.name} any more"
-            raise DataError(f"query {pair.baseline.id!r} {problem}")
-        try:
-            return preference(judge, examples[query], pair.other.answer, pair.baseline.answer)
-        except Exception as error:
-            # Other errors, such as an endpoint that is gone, end the comparison.
-            if not concerns_prompt(error):
-                raise
-            return None
+            raise DataError(f"query {pair.query.id!r} {problem}")
+
+    judgments = ask_all(partial(_judge_pair, judge, examples), pairs, threads)
 
     preferences: list[Preference] = []
     groups: list[str] = []
     unreadable = 0
-    for pair, judgment in zip(pairs, ask_all(judge_pair, pairs, threads), strict=True):
+    for pair, judgment in zip(pairs, judgments, strict=True):
         if judgment is None:
             unreadable += 1
         else:
@@ -350,21 +383,40 @@ def judge_win_rate(
     )
 
 
+def _judge_pair(
+    judge: AnyJudge, examples: Mapping[_QueryKey, dspy.Example], pair: _ResponsePair
+) -> Preference | None:
+    """Ask a judge which of two responses it prefers; return None if that fails for this pair only.
+
+    Raises:
+        Exception: A failure that every other pair would meet too, such as an endpoint that is gone.
+    """
+    example = examples[pair.query]
+    try:
+        return preference(judge, example, pair.other.answer, pair.baseline.answer)
+    except Exception as error:
+        # For instance, the reply cannot be read, or the prompt is too long. The other pairs have
+        # other prompts.
+        if concerns_prompt(error):
+            return None
+        raise
+
+
 def _response_pairs(baseline: FinishedRun, other: FinishedRun) -> list[_ResponsePair]:
     """Return the responses to the queries that both runs were asked."""
-    baseline_rows = {(row.id, row.question): row for row in baseline.evaluation.rows}
+    baseline_rows = {_QueryKey(row.id, row.question): row for row in baseline.evaluation.rows}
     pairs: list[_ResponsePair] = []
     for row in other.evaluation.rows:
-        baseline_row = baseline_rows.get((row.id, row.question))
+        baseline_row = baseline_rows.get(_QueryKey(row.id, row.question))
         if baseline_row is not None:
             pairs.append(_ResponsePair(baseline_row, row))
     return pairs
 
 
-def _queries_of(run: FinishedRun) -> dict[tuple[str, str], dspy.Example]:
-    """Return the queries of the benchmark of a run, by id and words."""
+def _queries_of(run: FinishedRun) -> dict[_QueryKey, dspy.Example]:
+    """Return the queries of the benchmark of a run, by id and text."""
     settings = run.settings
     options = settings.get("options") or {}
     benchmark = load_benchmark(settings["benchmark"], settings.get("data"), **options)
     examples = with_user_facts(benchmark.examples, benchmark.group)
-    return {(str(example.id), str(example.question)): example for example in examples}
+    return {_QueryKey(str(example.id), str(example.question)): example for example in examples}

@@ -104,7 +104,15 @@ def compare_evaluations(
 
 
 def _finished_run(evaluation: str | Evaluation | CompileResult, number: int) -> FinishedRun:
-    """Return an argument of `compare_evaluations` as a run; `number` counts from 1."""
+    """Return an argument of `compare_evaluations` as a run.
+
+    Args:
+        evaluation: The argument: an evaluation, the result of a compile, or the name of a run.
+        number: Its place among the arguments, counted from 1, for messages.
+
+    Raises:
+        UserError: The argument is something else.
+    """
     if isinstance(evaluation, str):
         return load_run(evaluation)
     if isinstance(evaluation, CompileResult):
@@ -114,9 +122,10 @@ def _finished_run(evaluation: str | Evaluation | CompileResult, number: int) -> 
         raise UserError(f"argument {number} is {type(evaluation).__name__}; {expected}")
 
     if evaluation.run_id is None:
-        # It was not made by a run: nothing is known beside its rows.
-        basis = {"benchmark": evaluation.benchmark, "lm": evaluation.lm}
-        return FinishedRun(f"evaluation {number}", evaluation, basis)
+        # No run made it, so there is no record of its data, metric or judge. The evaluation itself
+        # names its benchmark and its LM.
+        conditions = {"benchmark": evaluation.benchmark, "lm": evaluation.lm}
+        return FinishedRun(f"evaluation {number}", evaluation, conditions)
     # The rows of the argument count, not those in the run's folder: callers may drop some.
     run = load_run(evaluation.run_id)
-    return FinishedRun(run.name, evaluation, run.basis, run.settings)
+    return FinishedRun(run.name, evaluation, run.conditions, run.settings)

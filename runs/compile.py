@@ -56,12 +56,12 @@ from .tracking.prompts import ProgramPrompts
 from .tracking.tracker import Tracker
 
 # Names in `run.json`.
-_RETRY_COUNT = "retry_count"
-"""How often the optimizer of the run failed, or abandoned proposals."""
+_STARTS_WITH_PROBLEMS = "retry_count"
+"""In how many starts of the run the optimizer failed, or gave up proposals."""
 _PROPOSAL_ATTEMPTS = "proposal_attempts"
-"""How often one request for a proposal was made at most, when the run was last started."""
+"""How often the prompt LM was asked for one proposal at most, in the last start of the run."""
 _FIRST_SCORING_USAGE = "first_scoring_usage"
-"""What the first scoring of the run took."""
+"""What the first scoring of the run took of the limits."""
 
 
 @dataclass(frozen=True)
@@ -246,9 +246,14 @@ class _FinalScores:
     before: Evaluation
     """The start."""
     after: Evaluation
-    """The kept program; `before` if that is the start."""
+    """The program that was kept. If that is the start, it is the same evaluation as `before`."""
     rejected: Evaluation | None = None
     """The compiled program, if it was not kept, but scored."""
+
+    @classmethod
+    def of_kept_start(cls, start: Evaluation, rejected: Evaluation | None = None) -> _FinalScores:
+        """Return the scores if the start was kept: before and after are the same program."""
+        return cls(before=start, after=start, rejected=rejected)
 
 
 @dataclass(frozen=True)
@@ -276,14 +281,16 @@ class _CompileJob:
         benchmark = self.evaluator.benchmark
         title = f"{self.start.name}-{benchmark.name}-{self.config.optimizer}"
         with self.run.tracked("compile", title, self._logged_parameters()) as tracker:
+            # All questions to models are asked in this block. If an endpoint fails in it, the error
+            # says how to resume the run.
             with self.run.context(self.start), endpoint_errors():
                 result = self.compile(tracker.run_id)
 
+            # The log and the page name the folder of the program, so it is saved first.
             result = self._save_program(result)
             _log_result(tracker, result)
             self._keep_page(tracker, result)
-            with self.run.context(self.start):
-                self._log_details(tracker, result)
+            self._log_details(tracker, result)
         return result
 
     def compile(self, run_id: str) -> CompileResult:
@@ -292,10 +299,13 @@ class _CompileJob:
         Args:
             run_id: The MLflow run.
         """
+        spent_before = self.run.guard.spent()
         start_on_dev = self.evaluator(self.start, self.split.dev, "dev", "dev questions, before")
         self._refuse_broken(start_on_dev)
+        spent_on_scoring = self.run.guard.spent() - spent_before
+        first_scoring_usage = _record_first_scoring(self.run.folder, spent_on_scoring)
 
-        optimization = self._optimize(start_on_dev)
+        optimization = self._optimize(start_on_dev, first_scoring_usage)
         compiled = optimization.compiled
         compiled_on_dev = None
         if compiled is not None:
@@ -359,22 +369,33 @@ class _CompileJob:
             rejected_difference=rejected_difference,
         )
 
-    def _optimize(self, start_on_dev: Evaluation) -> _Optimization:
-        """Let the optimizer work on the train questions, with what the budget leaves for it."""
+    def _optimize(self, start_on_dev: Evaluation, first_scoring_usage: Usage) -> _Optimization:
+        """Let the optimizer work on the train questions, with what the budget leaves for it.
+
+        Args:
+            start_on_dev: The start on the dev questions: the first scoring of the run.
+            first_scoring_usage: What that scoring takes of the limits.
+        """
         run = self.run
-        reserved = estimate_remaining_usage(
-            start_on_dev,
-            _record_first_scoring_usage(run),
-            self.split,
-            writes_memories=self.config.stage != "read",
-        )
-        attempts = _ProposalAttempts.of(run.folder, self.force)
+
+        # The prompt LM is asked again if a proposal cannot be read. A resumed run must know how
+        # often it was, see `_ProposalAttempts`.
+        attempts = _ProposalAttempts.of_this_start(run.folder, self.force)
         attempts.record_limit()
+
         on_progress = self.evaluator.progress(f"compiling with {self.config.optimizer}")
         history = CandidateHistory(run.meter, attempts.limit, on_progress)
         if run.guard.limit_hit is not None:
+            # The first scoring has used up the budget.
             return _Optimization(None, history)
 
+        # The programs are scored after the optimizer, and what that takes is kept from it.
+        reserved = estimate_remaining_usage(
+            start_on_dev,
+            first_scoring_usage,
+            self.split,
+            writes_memories=self.config.stage != "read",
+        )
         with run.guard.phase(reserved):
             program = compile_program(
                 self.start,
@@ -384,6 +405,7 @@ class _CompileJob:
                 run.model("prompt"),
                 history,
             )
+
         has_problems = history.failure is not None or history.proposals.given_up > 0
         if has_problems:
             attempts.record_problems()
@@ -414,17 +436,27 @@ class _CompileJob:
         compiled: _CompiledProgram | None,
         compiled_on_dev: Evaluation | None,
     ) -> _Decision:
-        """Decide which program is kept."""
+        """Decide which program is kept: the compiled one only for a gain on dev, or by --force.
+
+        Args:
+            start_on_dev: The start on the dev questions.
+            compiled: The compiled program; None if there is none.
+            compiled_on_dev: The compiled program on the dev questions; None if it was not scored.
+        """
         run = self.run
         min_n = run.config.execution.min_n
         promotion = decide_promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
-        is_promoted = self.force or promotion.rejection_reason is None
-        return _Decision(promotion, compiled if is_promoted else None)
+        has_gain = promotion.rejection_reason is None
+        is_promoted = has_gain or self.force
+        return _Decision(promotion, promoted=compiled if is_promoted else None)
 
     def _score_on_test(
         self, decision: _Decision, compiled: _CompiledProgram | None
     ) -> _FinalScores:
-        """Score the start and the compiled program on the test questions."""
+        """Score the start and the compiled program on the test questions.
+
+        A compiled program that was not promoted is scored too, if its scores can say something.
+        """
         before = self.evaluator(self.start, self.split.test, "test", "test questions, before")
         self._refuse_broken(before)
 
@@ -433,12 +465,18 @@ class _CompileJob:
             self._refuse_broken(after)
             return _FinalScores(before, after)
 
-        # The scores of a program that equals the start, or was not compared with it, say nothing.
-        was_compared = decision.promotion.gain is not None
-        if compiled is None or not compiled.is_changed or not was_compared:
-            return _FinalScores(before, before)
+        # A program that equals the start has the scores of the start.
+        if compiled is None or not compiled.is_changed:
+            return _FinalScores.of_kept_start(before)
+
+        # Without a gain, not even the dev questions were all answered by both programs: a limit was
+        # reached, or the endpoint failed. The test questions would fare no better.
+        was_compared_on_dev = decision.promotion.gain is not None
+        if not was_compared_on_dev:
+            return _FinalScores.of_kept_start(before)
+
         rejected = self._score_compiled(compiled, "test", "test questions, not promoted")
-        return _FinalScores(before, before, rejected)
+        return _FinalScores.of_kept_start(before, rejected)
 
     def _scores_without_test(
         self,
@@ -447,10 +485,11 @@ class _CompileJob:
         compiled_on_dev: Evaluation | None,
     ) -> _FinalScores:
         """Return the scores on the dev questions, because there are no test questions."""
-        if decision.promoted is None or compiled_on_dev is None:
-            return _FinalScores(start_on_dev, start_on_dev)
-        self._refuse_broken(compiled_on_dev)
-        return _FinalScores(start_on_dev, compiled_on_dev)
+        was_kept = decision.promoted is not None
+        if was_kept and compiled_on_dev is not None:
+            self._refuse_broken(compiled_on_dev)
+            return _FinalScores(before=start_on_dev, after=compiled_on_dev)
+        return _FinalScores.of_kept_start(start_on_dev)
 
     def _refuse_broken(self, evaluation: Evaluation) -> None:
         """Raise an error if an evaluation is broken, unless the compile is forced.
@@ -469,7 +508,8 @@ class _CompileJob:
     def _save_program(self, result: CompileResult) -> CompileResult:
         """Save the program that was kept, and return the result with its folder.
 
-        A kept start does not replace another program in `--out`. Then the start is saved in the
+        A compiled program is saved in the folder of `--out`. If the start was kept, and another
+        program is in that folder, the other program stays there. Then the start is saved in the
         run's own folder, and the result names the folder of `--out` as `untouched_out`.
         """
         manifest = self._result_manifest(result)
@@ -477,10 +517,10 @@ class _CompileJob:
             folder = self.destination.save_compiled(result.program, manifest)
             return replace(result, folder=folder)
 
-        out = self.destination.folder
-        folder = self.destination.save_original(result.program, manifest)
-        untouched_out = out if folder != out else None
-        return replace(result, folder=folder, untouched_out=untouched_out)
+        wanted_folder = self.destination.folder
+        actual_folder = self.destination.save_original(result.program, manifest)
+        untouched_out = None if actual_folder == wanted_folder else wanted_folder
+        return replace(result, folder=actual_folder, untouched_out=untouched_out)
 
     def _result_manifest(self, result: CompileResult) -> Manifest:
         """Return the manifest of the program that was kept, with its scores."""
@@ -519,15 +559,19 @@ class _CompileJob:
 
     def _keep_page(self, tracker: Tracker, result: CompileResult) -> None:
         """Make the page of the run, keep it in the run's folder, and log it."""
+        # What the page's command line says beside the options that all runs share.
         command_options = {
             "optimizer": self.config.optimizer,
             "stage": self.config.stage,
             "optimizer_set": self.config.recorded_settings(),
         }
+        # If the start was kept, `after` is the same evaluation as `before`, and shown once.
         phases = {"before": result.before}
         if result.promoted:
             phases["after"] = result.after
 
+        # A page is passed on with the folder of its run. It names a program in there without the
+        # path on this machine.
         shown_folder = result.folder
         if shown_folder.is_absolute() and shown_folder.is_relative_to(result.run):
             shown_folder = shown_folder.relative_to(result.run)
@@ -541,95 +585,117 @@ class _CompileJob:
         if gain is not None and gain.warning:
             notes.append(f"dev questions: {gain.warning}")
 
+        states_before = predictor_states(self.start)
+        states_after = predictor_states(result.program)
         self.evaluator.keep_page(
             tracker,
-            command_options,
-            result.program,
-            phases,
-            describe_questions(result.scored_on),
-            facts,
+            command_options=command_options,
+            program=result.program,
+            phases=phases,
+            question_title=describe_questions(result.scored_on),
+            facts=facts,
             notes=notes,
             verdict=result.statement(),
-            changes=prompt_changes(predictor_states(self.start), predictor_states(result.program)),
+            changes=prompt_changes(states_before, states_after),
             candidates=result.candidates,
             unreadable=result.optimizer_problems.examples,
             min_n=result.difference.min_n,
         )
 
     def _log_details(self, tracker: Tracker, result: CompileResult) -> None:
-        """Log prompts, questions and traces."""
-        programs = [ProgramPrompts(self.start, "start")]
-        # The alias `best` moves only to a program that was kept for its gain.
+        """Log the prompts of the start and of the compiled program, and the questions with traces.
+
+        Questions and traces are those of the program that was kept.
+        """
+        programs = [ProgramPrompts(self.start, alias="start")]
+        # In MLflow, the alias `best` moves to these prompts. So it stays where it is if the
+        # compiled program was not kept.
         if result.promoted:
-            programs.append(ProgramPrompts(result.program, "best"))
-        traces = self.run.config.execution.traces
-        log_details(tracker, self.evaluator.benchmark, result.after, programs, "after", traces)
+            programs.append(ProgramPrompts(result.program, alias="best"))
+        log_details(
+            tracker,
+            self.evaluator.benchmark,
+            evaluation=result.after,
+            programs=programs,
+            phase="after",
+            max_traces=self.run.config.execution.traces,
+        )
 
 
-def _record_first_scoring_usage(run: Run) -> Usage:
-    """Return what the first scoring of the run takes of the limits, and record it in `run.json`.
+def _record_first_scoring(folder: RunFolder, usage: Usage) -> Usage:
+    """Record in `run.json` what the first scoring of a run took of the limits.
 
-    It is the most that any start of the run has spent on this scoring: a run that is resumed reads
-    the answers from its store, and spends little or nothing.
+    A run that is resumed reads stored answers, and its first scoring takes little or nothing. So
+    the usage of the start of the run that asked most is kept.
+
+    Args:
+        folder: The folder of the run.
+        usage: What the first scoring took in this start of the run.
+
+    Returns:
+        The usage that is kept: what the scoring takes if no answer is stored yet.
     """
-    earlier = Usage(**run.folder.read().get(_FIRST_SCORING_USAGE, {}))
-    now = run.guard.spent()
-    if now.calls <= earlier.calls:
-        return earlier
-    run.folder.update(**{_FIRST_SCORING_USAGE: asdict(now)})
-    return now
+    recorded = Usage(**folder.read().get(_FIRST_SCORING_USAGE, {}))
+    # More calls are more of everything: tokens, cost and time come with the calls.
+    if usage.calls <= recorded.calls:
+        return recorded
+    folder.update(**{_FIRST_SCORING_USAGE: asdict(usage)})
+    return usage
 
 
 @dataclass(frozen=True)
 class _ProposalAttempts:
-    """How often the optimizer of a run may make one request for a proposal.
+    """How often the prompt LM may be asked for one proposal, such as a new instruction.
 
-    The prompt LM may answer so that no proposal can be read. A run that is resumed reads these
-    answers from its store again, so it needs more attempts than the last time to get a new answer.
+    An answer may be unreadable, and then the LM is asked again. A run may be started several times:
+    first, and then with `--resume`. A later start gets the same answers from the store of the run
+    before it asks for new ones. So after a start with problems, the next one may ask more often
+    than that start did: `ATTEMPTS` times more for every such start.
 
-    With `--resume RUN --force` a user wants the very program that RUN rejected. The optimizer
-    returns it again only if it gets the same answers, so the number of attempts stays as it was.
+    There is one exception. `--resume RUN --force` keeps the very program that RUN has rejected. The
+    optimizer makes the same program again only from the same answers. So it may ask exactly as
+    often as in the start that rejected the program, and no answer is new.
     """
 
     folder: RunFolder
     """The folder of the run."""
     limit: int
-    """Attempts for one request. After the last one the proposal is given up."""
-    retry_count: int
-    """How many starts of the run had problems with proposals, or an optimizer that failed."""
-    wants_rejected_program: bool
-    """Whether the run rejected its compiled program, and is now resumed with --force."""
+    """How often one proposal may be asked for in this start. Then it is given up."""
+    starts_with_problems: int
+    """In how many earlier starts the optimizer failed, or gave up proposals."""
+    remakes_rejected_program: bool
+    """Whether this start is the exception: `--force` for a program that the run rejected."""
 
     @classmethod
-    def of(cls, folder: RunFolder, force: bool) -> _ProposalAttempts:
-        """Return the attempts for the present start of a run.
+    def of_this_start(cls, folder: RunFolder, force: bool) -> _ProposalAttempts:
+        """Return how often one proposal may be asked for in the start of a run that begins now.
 
         Args:
-            folder: The folder of the run.
-            force: Whether `--force` was given.
+            folder: The folder of the run. Its `run.json` has what earlier starts recorded.
+            force: Whether this start has the option `--force`.
         """
         record = folder.read()
-        result = record.get("result")
-        was_rejected = isinstance(result, dict) and result.get("promoted") is False
-        wants_rejected_program = force and was_rejected
+        starts_with_problems = record.get(_STARTS_WITH_PROBLEMS, 0)
 
-        retry_count = record.get(_RETRY_COUNT, 0)
-        limit = ATTEMPTS * (1 + retry_count)
-        if wants_rejected_program:
-            # The start that rejected the program has recorded it.
+        earlier_result = record.get("result")
+        was_rejected = isinstance(earlier_result, dict) and earlier_result.get("promoted") is False
+        remakes_rejected_program = force and was_rejected
+        if remakes_rejected_program:
             limit = record[_PROPOSAL_ATTEMPTS]
-        return cls(folder, limit, retry_count, wants_rejected_program)
+        else:
+            limit = ATTEMPTS * (1 + starts_with_problems)
+        return cls(folder, limit, starts_with_problems, remakes_rejected_program)
 
     def record_limit(self) -> None:
-        """Record the limit in `run.json`, for a later start."""
+        """Record the limit in `run.json`, for a later start with `--force`."""
         self.folder.update(**{_PROPOSAL_ATTEMPTS: self.limit})
 
     def record_problems(self) -> None:
-        """Record that the optimizer had problems, so that the next start makes more attempts."""
-        if self.wants_rejected_program:
-            # No answer was new, so these problems were recorded by an earlier start.
+        """Record that the optimizer had problems, so that the next start may ask more often."""
+        if self.remakes_rejected_program:
+            # No answer was new, so an earlier start has recorded these problems already.
             return
-        self.folder.update(**{_RETRY_COUNT: self.retry_count + 1})
+        self.folder.update(**{_STARTS_WITH_PROBLEMS: self.starts_with_problems + 1})
 
 
 def _log_result(tracker: Tracker, result: CompileResult) -> None:

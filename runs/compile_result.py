@@ -51,7 +51,7 @@ class OptimizerProblems:
     examples: tuple[UnreadableAnswer, ...] = ()
     """The first of the unreadable answers."""
     has_rescued_program: bool = False
-    """Whether the best candidate up to its failure goes on as the compiled program."""
+    """Whether the optimizer failed, and its best candidate up to then is the compiled program."""
     notes: tuple[str, ...] = ()
     """What else a user should know about the result, a line each."""
 
@@ -60,16 +60,19 @@ class OptimizerProblems:
         lines: list[str] = []
         advice = f"--resume {run_name} tries again"
         if self.failure is not None:
-            program = "the best candidate so far" if self.has_rescued_program else "the start"
+            program = "its best candidate so far" if self.has_rescued_program else "the start"
             lines.append(
-                f"{self.optimizer} ended before its time ({self.failure}):"
-                f" {program} goes on; {advice}"
+                f"{self.optimizer} failed ({self.failure}):"
+                f" the run went on with {program}; {advice}"
             )
         if self.unreadable_answers:
-            line = f"{self.unreadable_answers} answers of the prompt LM could not be read"
+            clauses = [f"{self.unreadable_answers} answers of the prompt LM could not be read"]
             if self.abandoned_proposals:
-                line += f", {self.abandoned_proposals} proposals were given up; {advice}"
-            lines.append(f"{line}; `mempiler show {run_name} --failed` shows some")
+                clauses[0] += f", {self.abandoned_proposals} proposals were given up"
+                # Without an abandoned proposal nothing was lost: a later attempt was read.
+                clauses.append(advice)
+            clauses.append(f"`mempiler show {run_name} --failed` shows some")
+            lines.append("; ".join(clauses))
         lines.extend(self.notes)
         return lines
 
@@ -182,40 +185,40 @@ class CompileResult:
 
     def statement(self) -> str:
         """Say which program was kept and why, and how to keep the other one."""
-        gain = self.promotion.gain
-        rejection_reason = self.promotion.rejection_reason
+        reason_against = self.promotion.rejection_reason
+        if not self.promoted:
+            sentences = [
+                f"{reason_against}. Kept the original program.",
+                *self._sentences_about_rejected_program(),
+            ]
+            return " ".join(sentences)
+
         scores = difference_line(self.difference, describe_questions(self.scored_on))
+        if reason_against is not None:
+            return f"Kept by --force: {reason_against}; {scores}"
 
-        was_forced = self.promoted and rejection_reason is not None
-        if was_forced:
-            return f"Kept by --force: {rejection_reason}; {scores}"
         # Without --force, only a gain on the dev questions promotes a program.
-        if self.promoted and gain is not None:
-            return f"dev questions, which decide: {gain.statement}; {scores}"
-
-        sentences = [
-            f"{rejection_reason}. Kept the original program.",
-            *self._sentences_about_rejected_program(),
-        ]
-        return " ".join(sentences)
+        gain = self.promotion.gain
+        assert gain is not None
+        return f"dev questions, which decide: {gain.statement}; {scores}"
 
     def _sentences_about_rejected_program(self) -> list[str]:
-        """Return what to say of a compiled program that was rejected; [] if nothing was compiled.
-
-        It has scores on the test questions only if it differs from the start.
-        """
+        """Return what to say of a compiled program that was rejected, and how to keep it."""
         _, compiled_on_dev = self.dev
-        command = (
-            f"repeat the command with --resume {self.run.name} --force"
-            " (in Python: resume=, force=True)"
+        if compiled_on_dev is None:
+            # A limit ended the run before there was a compiled program with scores.
+            return []
+
+        offer = (
+            "To keep the compiled one all the same, repeat the command with"
+            f" --resume {self.run.name} --force (in Python: resume=, force=True)"
         )
         rejected = self.rejected_evaluation
         difference = self.rejected_difference
         if rejected is None or rejected.score is None or difference is None:
-            # Without scores on the test questions.
-            if compiled_on_dev is None:
-                return []
-            return [f"To keep the compiled one all the same, {command}."]
+            # The program was not scored on the test questions: there are none, or it equals the
+            # start, or a limit ended the run.
+            return [f"{offer}."]
 
         numbers = f"{difference}; scope: {difference.scope}"
         if rejected.broken:
@@ -223,48 +226,58 @@ class CompileResult:
         return [
             f"Not promoted: the compiled program scored {rejected.score:.3f} on the test"
             f" questions, the original {self.before.score:.3f} ({numbers}).",
+            # Whoever keeps programs for their test scores has no unseen questions any more.
             "Test questions must not decide.",
-            f"To keep the compiled one all the same, {command}; nothing is asked anew.",
+            # The resumed run has the answers to all questions in its store.
+            f"{offer}; nothing is asked anew.",
         ]
 
     def refuse_broken(self) -> None:
-        """Raise an error if the result says nothing; the message names the run.
+        """Raise an error if the scores cannot be trusted, or the run has achieved nothing.
+
+        The command line calls this after it has printed the result, for its exit status.
 
         Raises:
             BrokenRunError: A scoring is broken, nothing was scored, or the optimizer failed and
-                changed nothing.
+                changed nothing. The message names the run.
         """
         start_on_dev = self.dev[0]
         for evaluation in (start_on_dev, self.before, self.after):
             refuse_broken(evaluation, self.run.name)
+        # These are the scorings of the start. A compiled program is scored only after it.
         raise_if_unanswered((start_on_dev, self.before), self.stopped, self.run.name)
 
         problems = self.optimizer_problems
-        if problems.failure is not None and not problems.has_rescued_program:
+        has_compiled_nothing = problems.failure is not None and not problems.has_rescued_program
+        if has_compiled_nothing:
             raise BrokenRunError(
                 f"broken run: {problems.optimizer} failed ({problems.failure})"
                 f" and nothing was compiled; --resume {self.run.name} tries again"
             )
 
     def gate(self) -> dict[str, Any]:
-        """Return the scores of the kept program on the dev questions.
+        """Return the scores by which the gate of the model registry compares programs.
 
-        Programs are compared by them when one is registered. Scores are in the order of the split.
-        Groups are numbered, so that no id of a user leaves the run.
+        They are those of the kept program on the dev questions, in the order of the split. They
+        stand in the manifest of the program (`runs.gate` reads them there).
         """
         start_on_dev, compiled_on_dev = self.dev
-        evaluation = start_on_dev
         if self.promoted and compiled_on_dev is not None:
-            evaluation = compiled_on_dev
+            kept_on_dev = compiled_on_dev
+        else:
+            kept_on_dev = start_on_dev
 
-        rows = evaluation.headline_rows
+        # Manifests are published with their programs, so groups are numbered: their names may be
+        # ids of users.
+        rows = kept_on_dev.headline_rows
         groups = list(dict.fromkeys(row.group for row in rows))
         return {
-            "score": evaluation.score,
-            "n": evaluation.n,
-            "stopped": evaluation.stopped,
-            "lm": evaluation.lm,
-            "judge": evaluation.judge,
+            "score": kept_on_dev.score,
+            "n": kept_on_dev.n,
+            "stopped": kept_on_dev.stopped,
+            "lm": kept_on_dev.lm,
+            "judge": kept_on_dev.judge,
+            # The gate always compares dev questions. The name is here for readers of the manifest.
             "split": "dev",
             "min_n": self.difference.min_n,
             "scores": [row.score for row in rows],
@@ -272,7 +285,11 @@ class CompileResult:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that `mempiler compile --json` prints."""
+        """Return the object that `mempiler compile --json` prints.
+
+        The start is "before", the kept program "after", and a compiled program that was not kept
+        "refused_candidate".
+        """
         start_on_dev, compiled_on_dev = self.dev
         gain = self.promotion.gain
         return {

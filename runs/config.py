@@ -454,10 +454,16 @@ class ConfigField:
             UserError: The message names the option, the value and what is expected.
         """
         if self.section == "limits":
+            # `Limits` is no pydantic model. It refuses wrong values when it is made, so it is made
+            # with this value alone.
             Limits(**{self.key: value})
             return
-        constrained: Any = Annotated[self.info.annotation, self.info]
-        adapter = TypeAdapter[Any](constrained, config={"strict": True, "allow_inf_nan": False})
+
+        # This is the type of the field with its constraints, such as `ge=0`. It checks one value as
+        # `Section` would check it among the others of its group.
+        constrained_type: Any = Annotated[self.info.annotation, self.info]
+        config = ConfigDict(strict=True, allow_inf_nan=False)
+        adapter = TypeAdapter[Any](constrained_type, config=config)
         try:
             adapter.validate_python(value)
         except ValidationError as error:
@@ -467,8 +473,15 @@ class ConfigField:
 def _fields_of_section(section: str, model: type[Section]) -> Iterator[ConfigField]:
     """Yield the fields of a group that is a pydantic model."""
     for key, info in model.model_fields.items():
-        options = [part for part in info.metadata if isinstance(part, Option)]
-        yield ConfigField(section, key, options[0] if options else None, info)
+        yield ConfigField(section, key, _option_of(info), info)
+
+
+def _option_of(info: FieldInfo) -> Option | None:
+    """Return the `Option` in the annotation of a field; None if no option sets the field."""
+    for part in info.metadata:
+        if isinstance(part, Option):
+            return part
+    return None
 
 
 def _fields_of_limits() -> Iterator[ConfigField]:
@@ -497,16 +510,25 @@ CONFIG_FIELDS: dict[str, ConfigField] = {field.name: field for field in _all_fie
 
 
 def _section_error(model: type[Section], error: ValidationError) -> UserError:
-    """Return the first problem of a group as one line."""
+    """Return an error of one line about the first problem that pydantic found in a section.
+
+    Args:
+        model: The section whose values were wrong.
+        error: All that pydantic found.
+    """
     problem = error.errors()[0]
-    if not problem["loc"]:
+    location = problem["loc"]
+    if not location:
+        # No field is wrong, but the whole section: it is a text or a list, for instance.
         return UserError(f"{_quoted(problem['input'])}: expected settings by name")
-    key = str(problem["loc"][0])
+
+    key = str(location[0])
     if problem["type"] == "extra_forbidden":
         return UnknownNameError("setting", key, model.model_fields)
 
-    options = [part for part in model.model_fields[key].metadata if isinstance(part, Option)]
-    name = options[0].name if options else key
+    # Users know a field by its option, e.g. `lm` for `name` of "models.task".
+    option = _option_of(model.model_fields[key])
+    name = key if option is None else option.name
     if problem["type"] == "missing":
         return UserError(f"{name} is missing")
     return _value_error(name, problem["input"], error)

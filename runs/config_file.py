@@ -41,9 +41,10 @@ class ConfigFile:
     """The content of a file, and where in it a value stands."""
 
     name: str
-    """What messages call it."""
+    """What messages call the file."""
     text: str
     tables: Mapping[str, Any]
+    """What Python's reader of TOML makes of the text."""
 
     @classmethod
     def read(cls, path: Path) -> ConfigFile:
@@ -52,7 +53,7 @@ class ConfigFile:
         Raises:
             DataError: It cannot be read, is too long, or is not TOML.
         """
-        text = read_bounded(path, _MAX_LENGTH, "a file of options has a line for each")
+        text = read_bounded(path, _MAX_LENGTH, fix="a file of options has a line for each")
         return cls.parse(text, str(path))
 
     @classmethod
@@ -82,16 +83,21 @@ class ConfigFile:
         return f"{self.name}: {key}" if line is None else f"{self.name}: line {line}: {key}"
 
     def _line(self, key: str) -> int | None:
-        """Return the line of a key; None where it is written in an unusual way."""
-        section, _, last = key.rpartition(".")
-        begins = re.compile(rf"""\s*["']?{re.escape(last)}["']?\s*[.=]""")
-        current = ""
-        for number, line in enumerate(self.text.splitlines(), 1):
+        """Return the number of the line that sets a key; None if it is not found.
+
+        A key such as "execution.threads" is found as `threads = 8` below `[execution]`, or as the
+        table `[execution.threads]`. It is not found in an inline table, for instance.
+        """
+        section, _, name = key.rpartition(".")
+        entry = re.compile(rf"""\s*["']?{re.escape(name)}["']?\s*[.=]""")
+        current_table = ""
+        for number, line in enumerate(self.text.splitlines(), start=1):
             header = _HEADER.match(line)
             if header is not None:
-                current = header.group(1)
-            is_header = header is not None and current == key
-            if is_header or (header is None and current == section and begins.match(line)):
+                current_table = header.group(1)
+                if current_table == key:
+                    return number
+            elif current_table == section and entry.match(line):
                 return number
         return None
 
@@ -101,7 +107,7 @@ def parse_config(text: str, name: str = "config") -> RunConfig:
 
     Args:
         text: The text.
-        name: What messages call it.
+        name: What messages call the text, e.g. the path of its file.
 
     Raises:
         UserError: A setting is unknown, of the wrong kind or out of range.
@@ -110,7 +116,8 @@ def parse_config(text: str, name: str = "config") -> RunConfig:
     file = ConfigFile.parse(text, name)
     fields = {f"{field.section}.{field.key}": field for field in CONFIG_FIELDS.values()}
     options: dict[str, Any] = {}
-    for key, value in file.entries(fields):
+    # `entries` yields keys that are not among the known ones, too, and they are refused here.
+    for key, value in file.entries(known_keys=fields):
         field = fields.get(key)
         if field is None:
             raise UserError(f"{file.place(key)} is no setting of a run")
@@ -151,44 +158,55 @@ def _flatten(
 
 
 def config_toml(config: RunConfig) -> str:
-    """Return a configuration as TOML: the benchmark, and what is not the default."""
+    """Return a configuration as TOML: the settings that differ from the default, and the benchmark.
+
+    The benchmark has no default, so it is always there.
+    """
     return toml_text(config_values(config))
 
 
 def config_values(config: RunConfig) -> dict[str, Any]:
-    """Return the benchmark and what is not the default, by places, e.g. "execution.threads"."""
+    """Return the values that `config_toml` writes, by dotted keys, e.g. "execution.threads"."""
     values: dict[str, Any] = {}
     for name, value in config.changed_options().items():
+        # None stands for the traces of all questions. TOML cannot write None, but the setting takes
+        # "all" as well.
+        means_all_traces = name == "traces" and value is None
         field = CONFIG_FIELDS[name]
-        # TOML has no word for "no number", which means all questions here.
-        is_unlimited = name == "traces" and value is None
-        values[f"{field.section}.{field.key}"] = "all" if is_unlimited else value
+        values[f"{field.section}.{field.key}"] = "all" if means_all_traces else value
     return values
 
 
 def toml_text(values: Mapping[str, Any]) -> str:
-    """Return values by their places, e.g. {"execution.threads": 8}, as TOML.
+    """Return values as TOML.
 
-    A value that is None is left out.
+    Args:
+        values: Values by dotted keys: the name of a table, and the name of the value in it, e.g.
+            {"execution.threads": 8}. None is left out, since TOML has no null.
     """
-    sections: dict[str, dict[str, Any]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
-        section, _, name = key.rpartition(".")
-        if isinstance(value, Mapping) and not _has_none(value):
-            sections.setdefault(section, {})
-            sections[key] = dict(value)
-        elif isinstance(value, Mapping):
-            # TOML has no null; as a list of NAME=VALUE, settings may have one.
-            pairs = [f"{setting}={json.dumps(entry)}" for setting, entry in value.items()]
-            sections.setdefault(section, {})[name] = pairs
-        elif value is not None:
-            sections.setdefault(section, {})[name] = value
+        if value is None:
+            continue
+        table_name, _, name = key.rpartition(".")
+        # Made even if it stays empty: so it stands before the tables of its settings.
+        table = tables.setdefault(table_name, {})
+
+        if not isinstance(value, Mapping):
+            table[name] = value
+        elif not _has_none(value):
+            # Settings get a table of their own, e.g. [method.settings].
+            tables[key] = dict(value)
+        else:
+            # A setting that is None cannot stand in a table. In a list of texts it can, and such a
+            # list is read like `--set NAME=VALUE`: settings = ["k=null"].
+            table[name] = [f"{setting}={json.dumps(entry)}" for setting, entry in value.items()]
 
     blocks: list[str] = []
-    for section, entries in sections.items():
+    for table_name, entries in tables.items():
         if entries:
             lines = [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in entries.items()]
-            blocks.append("\n".join([f"[{section}]", *lines]))
+            blocks.append("\n".join([f"[{table_name}]", *lines]))
     return "\n\n".join(blocks) + "\n"
 
 

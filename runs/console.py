@@ -115,7 +115,8 @@ class WideTable:
         column_names: The names of the columns.
         rows: One cell for each column.
         title: A line above the table.
-        section: The row before which a line is drawn, counted from 0; -1 for no line.
+        ruled_row: The row above which a line is drawn, counted from 0, e.g. that of the sums; None
+            for no line.
     """
 
     def __init__(
@@ -123,10 +124,10 @@ class WideTable:
         column_names: Sequence[str],
         rows: Iterable[Sequence[str]],
         title: str | None = None,
-        section: int = -1,
+        ruled_row: int | None = None,
     ) -> None:
         self._title = title
-        self._section = section
+        self._ruled_row = ruled_row
 
         safe_rows: list[list[str]] = []
         for row in rows:
@@ -150,7 +151,7 @@ class WideTable:
         if self._title:
             yield Text(self._title, style="table.title")
         for block in _split_into_blocks(columns, width):
-            yield _rich_table(block, width, self._section)
+            yield _rich_table(block, width, self._ruled_row)
 
 
 def _begins_with_letter(cell: str) -> bool:
@@ -159,14 +160,17 @@ def _begins_with_letter(cell: str) -> bool:
 
 
 def _split_into_blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
-    """Distribute the columns to as few blocks as fit; the first column begins every block."""
+    """Distribute the columns to as few blocks as fit; the first column begins every block.
+
+    A column that is too wide for any block still gets one, beside the first column.
+    """
     names, *others = columns
     blocks = [[names]]
     used = names.least_width + _GAP
     for column in others:
         needed = column.least_width + _GAP
-        has_numbers = len(blocks[-1]) > 1
-        if has_numbers and used + needed > width:
+        has_other_columns = len(blocks[-1]) > 1
+        if has_other_columns and used + needed > width:
             blocks.append([names])
             used = names.least_width + _GAP
         blocks[-1].append(column)
@@ -174,23 +178,33 @@ def _split_into_blocks(columns: Sequence[_Column], width: int) -> list[list[_Col
     return blocks
 
 
-def _rich_table(columns: Sequence[_Column], width: int, section: int) -> Table:
-    """Return one block as a table of rich; the columns from the left take what room is to spare."""
+def _rich_table(columns: Sequence[_Column], width: int, ruled_row: int | None) -> Table:
+    """Return one block as a table of rich.
+
+    Args:
+        columns: The columns of the block.
+        width: The width of the whole table, in characters.
+        ruled_row: The row above which a line is drawn, counted from 0; None for no line.
+    """
     rich_table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    spare = width - sum(column.least_width + _GAP for column in columns)
+
+    # Every column gets its least width. The rest of the width goes to the columns from the left,
+    # to each as much as it needs for lines that are not broken.
+    rest = max(0, width - sum(column.least_width + _GAP for column in columns))
     for column in columns:
-        extra = max(0, min(spare, column.full_width - column.least_width))
-        spare -= extra
+        added_width = min(rest, column.full_width - column.least_width)
+        rest -= added_width
         rich_table.add_column(
             column.name,
             justify="left" if column.is_text else "right",
-            width=column.least_width + extra,
+            width=column.least_width + added_width,
             overflow="fold",
         )
 
     rows = zip(*(column.cells for column in columns), strict=True)
     for number, row in enumerate(rows):
-        if number == section:
+        if number == ruled_row:
+            # Rich draws a line between two sections.
             rich_table.add_section()
         rich_table.add_row(*(Text(cell) for cell in row))
     return rich_table
@@ -200,10 +214,17 @@ def table(
     column_names: Sequence[str],
     rows: Iterable[Sequence[str]],
     title: str | None = None,
-    section: int = -1,
+    ruled_row: int | None = None,
 ) -> WideTable:
-    """Return a table that fits the width it is printed at; for the arguments see `WideTable`."""
-    return WideTable(column_names, rows, title, section)
+    """Return a `WideTable`: the short name by which commands and pages make their tables.
+
+    Args:
+        column_names: The names of the columns.
+        rows: One cell for each column.
+        title: A line above the table.
+        ruled_row: The row above which a line is drawn, counted from 0; None for no line.
+    """
+    return WideTable(column_names, rows, title, ruled_row)
 
 
 class Bounds(Protocol):

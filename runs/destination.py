@@ -39,13 +39,14 @@ class Destination:
         return self.out or self.run.program
 
     def save_start(self, start: MemoryProgram, manifest: Manifest) -> None:
-        """Save the original program if the folder is free.
+        """Save the original program, so that there is one to load, however the run ends.
 
-        So there is a program to load, however the run ends.
+        It is saved only if the folder is empty, or is the run's own with a damaged program: an
+        earlier start of the run may have been killed while it saved.
         """
         is_free = not _has_files(self.folder)
-        is_damaged_of_run = self._is_in_run and not is_intact(self.folder)
-        if is_free or is_damaged_of_run:
+        is_own_and_damaged = self._is_in_run and not is_intact(self.folder)
+        if is_free or is_own_and_damaged:
             save(start, self.folder, manifest)
             self._start_was_saved = True
 
@@ -66,16 +67,24 @@ class Destination:
         return self.folder
 
     def _holds_other_program(self, start: MemoryProgram) -> bool:
-        """Tell whether the folder holds a program that the original one must not replace."""
+        """Tell whether the folder holds another program than the start, which must stay there."""
         if self._is_in_run or not _has_files(self.folder):
             return False
-        if not is_intact(self.folder):
-            # Damaged, or of another version of Mempiler: somebody may still want it.
+
+        is_damaged = not is_intact(self.folder)
+        if is_damaged:
+            # It may also be of another version of Mempiler. Somebody may still want it.
             return True
-        if read_manifest(self.folder).optimizer:
-            # Even if it equals the start: it has scores that the start does not have.
+
+        # Only the manifest of a compiled program names an optimizer.
+        is_compiled = bool(read_manifest(self.folder).optimizer)
+        if is_compiled:
+            # Its prompts may equal those of the start, but its manifest has scores that the start
+            # does not have.
             return True
-        return not holds_program(self.folder, start)
+
+        is_start = holds_program(self.folder, start)
+        return not is_start
 
     @property
     def _is_in_run(self) -> bool:

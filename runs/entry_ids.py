@@ -6,6 +6,7 @@ A search finds only one of such entries. So the score would be too low, and noth
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 from weakref import WeakValueDictionary
 
 import dspy
@@ -13,6 +14,7 @@ import dspy
 from ..errors import UserError
 from ..programs.cache import CachedMemory
 from ..programs.program import MemoryProgram
+from ..programs.reader import Reader
 from ..records import Context
 
 
@@ -35,20 +37,21 @@ class EntryIdCheck:
         Each memory is checked only once.
         """
         reader = self._program.method.reader
-        # A search that is not free is that of a user's own system. The entries of its memory are
-        # not checked: they are the turns of the history.
-        is_own_system = not reader.is_search_free
-        if is_own_system:
+        if is_own_system(reader):
+            # Its entries are inside the system. `duplicate_hit_id` looks at what it finds.
             return
 
-        if self._checked.get(id(cached)) is cached:
+        # When a memory is gone, a new one may get its `id()`. So the number alone proves nothing.
+        was_checked = self._checked.get(id(cached)) is cached
+        if was_checked:
             return
         self._checked[id(cached)] = cached
 
         try:
             entries = reader.entries(cached.memory)
         except (Exception, SystemExit):
-            # Whatever needs the entries of this memory later fails with the same error.
+            # `entries` may be code of the user's, which may also call `exit`. The error is not
+            # lost: whatever needs the entries of this memory later fails with it.
             return
         duplicate = _first_duplicate(entry.id for entry in entries)
         if duplicate is not None:
@@ -61,12 +64,24 @@ class EntryIdCheck:
 def duplicate_hit_id(program: MemoryProgram, example: dspy.Example, context: Context) -> str:
     """Return an id that several hits of a user's own system have; "" if there is none.
 
-    Hits with the id of a turn are parts of that turn, so several of them are fine.
+    Such hits may be one entry that was found twice. `Evaluation.repeated_ids` warns of them.
     """
-    if program.method.reader.is_search_free or len(context.hits) < 2:
+    if not is_own_system(program.method.reader) or len(context.hits) < 2:
         return ""
+
+    # A system may return several parts of one turn, each with the id of the turn.
     turns = example.history.turns
-    return _first_duplicate(hit.id for hit in context.hits if hit.id not in turns) or ""
+    ids_of_entries = [hit.id for hit in context.hits if hit.id not in turns]
+    return _first_duplicate(ids_of_entries) or ""
+
+
+def is_own_system(reader: Reader[Any]) -> bool:
+    """Tell whether a reader asks a user's own memory system (`programs.external`).
+
+    Every search of such a system may cost time or money, so its reader has `is_search_free` False.
+    The system does not list its entries, either.
+    """
+    return not reader.is_search_free
 
 
 def _first_duplicate(ids: Iterable[str]) -> str | None:

@@ -101,30 +101,43 @@ def run_evaluate(
     return evaluation
 
 
-def chosen_examples(inputs: RunInputs, split: Part) -> Sequence[dspy.Example]:
-    """Return the questions that an evaluation asks: all of them, or a part of the split.
+def resolve_part(inputs: RunInputs, split: Part) -> Part:
+    """Return the part of the split that an evaluation asks; "all" for every question of the file.
 
-    `--test N` without a part means the test part.
+    A user who sets the size of the test part (`--test N`) without `--split` means the test part.
+    """
+    has_test_size = inputs.config.data.test is not None
+    if split == "all" and has_test_size:
+        return "test"
+    return split
+
+
+def chosen_examples(inputs: RunInputs, split: Part) -> Sequence[dspy.Example]:
+    """Return the questions that an evaluation asks, see `resolve_part`.
 
     Raises:
         UnknownNameError: There is no such part.
-        UserError: There are no questions.
+        UserError: The size of the part is set to 0.
     """
     if split not in get_args(Part):
         raise UnknownNameError("split", split, get_args(Part))
-    benchmark = inputs.benchmark
-    if split == "all" and inputs.config.data.test is None:
+    part = resolve_part(inputs, split)
+    if part == "all":
+        benchmark = inputs.benchmark
         return benchmark.interleave(benchmark.examples)
 
-    part = "test" if split == "all" else split
     data = inputs.config.data
     sizes = {"train": data.train, "dev": data.dev, "test": data.test}
     if sizes[part] == 0:
         raise UserError(f"{part} = 0: no question would be asked; give 1 or more, or leave it out")
 
-    parts = inputs.split()
-    examples = {"train": parts.train, "dev": parts.dev, "test": parts.test}
-    return examples[part]
+    questions = inputs.split()
+    questions_by_part = {
+        "train": questions.train,
+        "dev": questions.dev,
+        "test": questions.test,
+    }
+    return questions_by_part[part]
 
 
 def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
@@ -207,7 +220,11 @@ class Evaluator:
         examples: Sequence[dspy.Example],
         on_row: Callable[[Row], None],
     ) -> Mapping[str, WriteResult]:
-        """Ask questions in the workers of the run (a `scoring.RemoteEvaluator`)."""
+        """Ask questions in the worker processes of the run.
+
+        `score_questions` calls this method if the run has workers; its type there is
+        `scoring.RemoteEvaluator`.
+        """
         assert isinstance(self.target, str)  # `__post_init__` has refused anything else
         return evaluate_remotely(self.run, self.target, program, benchmark, examples, on_row)
 
@@ -217,7 +234,7 @@ class Evaluator:
         command_options: Mapping[str, object],
         program: MemoryProgram,
         phases: Mapping[str, Evaluation],
-        questions: str,
+        question_title: str,
         facts: Sequence[Fact] = (),
         **content: Unpack[PageContent],
     ) -> None:
@@ -228,22 +245,24 @@ class Evaluator:
             command_options: The options of the run's own command, e.g. {"split": "test"}.
             program: What the run ends with.
             phases: The evaluations, by what the page calls them.
-            questions: Which questions were asked, in words.
-            facts: Further lines of the page.
+            question_title: What the page calls the questions that were asked, e.g. "test
+                questions".
+            facts: Further facts for the page, each a name and a value.
             **content: What else the page shows, e.g. `notes`.
         """
+        # `Run.tracked` has set this tag: "evaluate", "compile" or "train".
         command = tracker.tags["command"]
         folder = self.run.folder.path
         name = name_in_tables(self.target)
-        lines = [
+        all_facts = [
             Fact("Command", command_line(self.run.inputs, command, name, command_options)),
             Fact("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
             Fact("MLflow run", tracker.address),
-            Fact("Data", f"{self.benchmark.source.name}, {questions}"),
+            Fact("Data", f"{self.benchmark.source.name}, {question_title}"),
             *setting_facts(tracker.parameters, program_digest(program)),
             *facts,
         ]
-        page = run_page(command, folder.name, phases, lines, **content)
+        page = run_page(command, folder.name, phases, all_facts, **content)
         html = save_page(folder, page)
         if html is not None:
             tracker.log_file(html)
@@ -264,31 +283,36 @@ def _evaluate_tracked(
         evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
         tracker.log_evaluation("evaluation", evaluation)
 
-        _keep_page(evaluator, tracker, program, evaluation, part)
+        _keep_evaluation_page(evaluator, tracker, program, evaluation, part)
         programs = [ProgramPrompts(program)]
         traces = run.config.execution.traces
         log_details(tracker, benchmark, evaluation, programs, "evaluation", traces)
     return evaluation
 
 
-def _keep_page(
+def _keep_evaluation_page(
     evaluator: Evaluator,
     tracker: Tracker,
     program: MemoryProgram,
     evaluation: Evaluation,
     part: Part,
 ) -> None:
-    """Keep the page of an evaluation in the folder of its run, and log it."""
+    """Make the page of an evaluation (`report.html`), keep it in the run's folder, and log it.
+
+    `Evaluator.keep_page` does this for any run; here is what only the page of an evaluation shows.
+    """
     target = evaluator.target
     notes = target.notes if isinstance(target, RecordedAnswers) else []
-    # An evaluation changes no prompt. Compared with themselves, prompts are shown without changes.
+
+    # The page shows prompts as a comparison of two states. An evaluation changes no prompt, so both
+    # states are the same, and the page shows the prompts without marks.
     prompts = predictor_states(program)
     evaluator.keep_page(
         tracker,
         command_options={"split": part},
         program=program,
         phases={"score": evaluation},
-        questions=f"questions: {part}",
+        question_title=f"questions: {part}",
         notes=notes,
         changes=prompt_changes(before=prompts, after=prompts),
     )

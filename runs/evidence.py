@@ -16,7 +16,11 @@ from ..programs.program import MemoryProgram
 from ..programs.reader import Reader
 from ..programs.writer import MemoryT
 from ..records import Context, Hit, Query
+from .entry_ids import is_own_system
 from .rows import RECALL_AT, SHOWN_RECALL
+
+_DEPTH_GROWTH = 4
+"""How many times more hits a search asks for if too few of the hits were evidence."""
 
 
 def search_depth(benchmark: Benchmark, example: dspy.Example) -> int:
@@ -61,7 +65,7 @@ def measure_recall(
     reader = program.method.reader
     ranked: list[tuple[str, ...]] = []
     search_recall: dict[str, float | None] = {}
-    if reader.is_search_free:
+    if not is_own_system(reader):
         if memory is None and context is not None:
             memory = program.remember(program.history_of(example)).memory
         ranking = _recorded_ranking(recorder, reader) if has_one_query else None
@@ -89,12 +93,11 @@ def _has_only_summaries(reader: Reader[Memory], context: Context | None) -> bool
     """Return whether a method recalled something, but only summaries and the like.
 
     Such hits rest on no particular turns, so it cannot be said how much evidence they show. The
-    question then has no figure for it; `row_metrics.mean_recall` decides what this means for the
-    mean.
+    question then has no figure of how much evidence its prompt showed; `row_metrics.mean_recall`
+    decides what this means for the mean.
     """
-    # A search that is not free is that of a user's own system; its hits are always counted.
-    is_own_system = not reader.is_search_free
-    if is_own_system or context is None or not context.hits:
+    # What a user's own system finds is always counted.
+    if is_own_system(reader) or context is None or not context.hits:
         return False
     return not any(hit.is_evidence for hit in context.hits)
 
@@ -116,8 +119,18 @@ def _search_for_evidence(
 ) -> list[Hit]:
     """Return the best hits of a plain search that count as evidence; none if the search fails.
 
+    This search only measures recall. If the code of the user's method fails in it, the question
+    keeps its score, and its recall is 0.
+
+    Args:
+        reader: What searches.
+        memory: The memory; None if writing it failed.
+        query: What is searched for.
+        depth: How many hits are wanted.
+        ranking: The hits that recalling has found already; None makes a search.
+
     Raises:
-        MempilerError: A limit of the run was reached, for instance.
+        MempilerError: The run cannot go on, for instance because a limit was reached.
     """
     if memory is None:
         return []
@@ -138,37 +151,51 @@ def evidence_hits(
 ) -> list[Hit]:
     """Return the `k` best hits of a plain search that count as evidence.
 
+    Among the best hits there may be others, such as summaries. So ever more hits are searched for,
+    until `k` of them are evidence or the memory has no more.
+
     Args:
         reader: What searches.
         memory: The memory.
         search_text: What is searched for.
         k: How many hits are wanted.
-        ranking: The best hits, if the search was made already.
+        ranking: The hits of a search for `k` hits or more, if one was made already.
     """
     limit = k
-    hits = reader.search(memory, [search_text], limit)[0] if ranking is None else ranking
+    hits = _search(reader, memory, search_text, limit) if ranking is None else ranking
     while True:
         evidence = [hit for hit in hits if hit.is_evidence]
         is_exhausted = len(hits) < limit
         if len(evidence) >= k or is_exhausted:
             return evidence[:k]
-        limit *= 4
-        hits = reader.search(memory, [search_text], limit)[0]
+        limit *= _DEPTH_GROWTH
+        hits = _search(reader, memory, search_text, limit)
+
+
+def _search(reader: Reader[MemoryT], memory: MemoryT, search_text: str, limit: int) -> list[Hit]:
+    """Return the best hits for one text; a reader takes several texts at once."""
+    return reader.search(memory, [search_text], limit)[0]
 
 
 def _shown_turn_ids(context: Context | None, query: Query) -> set[str]:
-    """Return the ids of the turns that a prompt shows: recalled ones, and those of the task.
+    """Return the ids of the turns that a prompt shows: recalled turns, and `shown_turn_ids`.
 
-    A fallback hit is shown only because the search found nothing. It does not count.
+    The latter are turns that the prompt shows beside the recalled context. A fallback hit is shown
+    only because the search found nothing, so no figure of recall counts it.
+
+    Args:
+        context: What was recalled; None if recalling failed. Then there was no prompt.
+        query: What was searched for, with the turns that the prompt shows beside the context.
     """
     if context is None:
         return set()
 
     recalled_ids = context.without_fallback().evidence
-    # A task may show turns beside the recalled context.
+    # If the search found nothing, a method may show the newest turns instead. They are fallback
+    # hits, and among the turns beside the context too.
     fallback_ids = {hit.id for hit in context.hits if hit.fallback}
-    task_ids = query.shown_turn_ids - fallback_ids
-    return {*recalled_ids, *task_ids}
+    query_ids = query.shown_turn_ids - fallback_ids
+    return {*recalled_ids, *query_ids}
 
 
 def evidence_in_prompts(
@@ -177,13 +204,14 @@ def evidence_in_prompts(
     context: Context | None,
     calls: Sequence[PredictorCall],
 ) -> list[str] | None:
-    """Return the gold evidence that stood in the prompts of a program.
+    """Return the gold evidence whose text stood in the prompts of a program.
 
-    It is looked for only if the program does not say from which turns its context comes. Evidence
-    that it does not name may have been recalled all the same.
+    Most programs name the turns that their context comes from, and nothing need be looked for. If a
+    program does not name the turns, it may have recalled evidence all the same. So its prompts are
+    searched for the text of the evidence.
 
     Returns:
-        Ids of turns; None if they were not looked for.
+        The ids of the turns that were found; None if the prompts were not searched.
     """
     evidence_ids = list(example.get("evidence_ids") or ())
     if not evidence_ids:
@@ -194,7 +222,7 @@ def evidence_in_prompts(
     # The program names the turns of everything that it recalled.
     if reports_recall(memory, context):
         return None
-    # It names all of the evidence, so none is left to look for.
+    # The program names all of the evidence, so there is no other evidence to look for.
     if set(evidence_ids) <= set(context.sources):
         return None
 

@@ -130,25 +130,27 @@ def read_harness_results(path: Path) -> list[HarnessResult]:
     if not values:
         raise DataError(f"{path}: holds no results as amb or omnimemeval write them")
 
-    on_finding = raise_on_fatal(path)
+    raise_problem = raise_on_fatal(path)
     results: list[HarnessResult] = []
     for number, value in enumerate(values, 1):
-        result = Location(on_finding, f"result {number}").validate(HarnessResult, value)
-        if result is not None:
-            results.append(result)
+        location = Location(raise_problem, f"result {number}")
+        result = location.validate(HarnessResult, value)
+        # `validate` returns None only after a fatal finding, which `raise_problem` raises.
+        assert result is not None
+        results.append(result)
     return results
 
 
 def _list_results(content: Any) -> list[Any]:
-    """Return the results in the content of a harness's file; an empty list if it has none."""
+    """Return the values in a harness's file that should be results; they are not checked yet."""
     if not isinstance(content, dict):
         return []
     if isinstance(content.get("results"), list):
         # amb keeps all results in one list.
         return content["results"]
 
-    # omnimemeval keeps them by conversation. A conversation of LongMemEval has one question, and
-    # stands for it without a list.
+    # omnimemeval keeps results by conversation: a list for each. A conversation of LongMemEval has
+    # only one question, and its value is the result itself, without a list.
     results: list[Any] = []
     for value in content.values():
         if isinstance(value, list):
@@ -166,9 +168,13 @@ class _KnownQuestion:
     amb_id: str
     gold: str
 
-    def matching_fields(self, result: HarnessResult) -> tuple[bool, bool]:
-        """Return whether the id, and whether the gold answer, of a result are those of this one."""
-        return self.amb_id == result.query_id, self.gold == str(result.golden_answer)
+    def has_id_of(self, result: HarnessResult) -> bool:
+        """Return whether a result names this question by its id."""
+        return self.amb_id == result.query_id
+
+    def has_gold_of(self, result: HarnessResult) -> bool:
+        """Return whether a result names the gold answer of this question."""
+        return self.gold == str(result.golden_answer)
 
 
 def match_answers(
@@ -176,9 +182,9 @@ def match_answers(
 ) -> dict[str, RecordedAnswer]:
     """Return the answers to questions of a benchmark, by our ids of the questions.
 
-    A question is found by its words. If several have the same words, the one is taken that has the
-    id of the result, or else its gold answer. A result with other words is found by amb's id.
-    Results of no question are left out.
+    A result is matched with a question of the same words that has no answer yet (`_best_match`). If
+    there is none, it is matched by amb's id, since a harness may change the words. Left out are
+    results of no question, and further results of a question that has an answer.
     """
     ids_by_amb_id: dict[str, str] = {}
     questions_by_words: dict[str, list[_KnownQuestion]] = {}
@@ -193,14 +199,27 @@ def match_answers(
         same_words = questions_by_words.get(one_line(result.query), [])
         unanswered = [question for question in same_words if question.id not in answers]
         if unanswered:
-            best = max(unanswered, key=lambda question: question.matching_fields(result))
-            question_id = best.id
+            question_id = _best_match(result, unanswered).id
         else:
             question_id = ids_by_amb_id.get(result.query_id)
 
         if question_id is not None and question_id not in answers:
             answers[question_id] = result.to_recorded_answer(question_id)
     return answers
+
+
+def _best_match(result: HarnessResult, questions: Sequence[_KnownQuestion]) -> _KnownQuestion:
+    """Return the question that a result answers, of one or more that have its words.
+
+    That is the question with the id of the result, or else with its gold answer, or else the first.
+    """
+    for question in questions:
+        if question.has_id_of(result):
+            return question
+    for question in questions:
+        if question.has_gold_of(result):
+            return question
+    return questions[0]
 
 
 class RecordedAnswers:
@@ -272,7 +291,8 @@ class RecordedAnswers:
             problem = "there is nothing to record one answer of"
             raise UserError(f"{benchmark.name} is a simulated conversation: {problem}")
         if self._harness_results is not None:
-            examples = self._match_harness_results(self._harness_results, benchmark, examples)
+            self._attach_harness_results(self._harness_results, benchmark, examples)
+            examples = [example for example in examples if str(example.id) in self.answers]
         self._check_ids(benchmark, examples)
 
         answered: list[dspy.Example] = []
@@ -282,27 +302,35 @@ class RecordedAnswers:
             answered.append(with_answer.with_inputs(*example.inputs().keys(), ANSWER_FIELD))
         return answered
 
-    def _match_harness_results(
+    def _attach_harness_results(
         self,
         results: Sequence[HarnessResult],
         benchmark: Benchmark,
         examples: Sequence[dspy.Example],
-    ) -> list[dspy.Example]:
-        """Find the questions of a harness's results; return those that have an answer."""
+    ) -> None:
+        """Set `answers` and `notes` from the results of a public benchmark harness, such as amb.
+
+        Args:
+            results: The results in the file.
+            benchmark: Whose questions the results answer.
+            examples: The questions that the run asks.
+
+        Raises:
+            DataError: No question of the run has an answer in the file.
+        """
         self.answers = match_answers(results, benchmark)
-        answered = [example for example in examples if str(example.id) in self.answers]
-        if not answered:
+        answered_count = sum(str(example.id) in self.answers for example in examples)
+        if answered_count == 0:
             raise DataError(
                 f"{self.path}: none of its {len(results)} answers is to a question that is asked"
             )
 
         unmatched = len(results) - len(self.answers)
-        unanswered = len(examples) - len(answered)
+        unanswered = len(examples) - answered_count
         self.notes = [
             f"{self.path.name}: {unmatched} of its {len(results)} answers are to no question of"
             f" {benchmark.name}; {unanswered} of {len(examples)} questions have no answer there"
         ]
-        return answered
 
     def _check_ids(self, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> None:
         """Refuse answers to no question of the benchmark, and questions without an answer."""
@@ -339,11 +367,13 @@ def _read_answers(path: Path) -> dict[str, RecordedAnswer]:
 
 
 def resolve_external(name: str) -> Any | None:
-    """Return what a name stands for; None for a method of Mempiler.
+    """Return the external system, or the recorded answers, that a name stands for.
+
+    The result has no common type: `programs.external.target` says what a system may be.
 
     Returns:
-        `RecordedAnswers` for a file, a factory of stores for a shipped system, else the user's own
-        system (see `load_target`).
+        `RecordedAnswers` for a file, and a factory of stores for a shipped system. For any other
+        name what `load_target` returns: the user's own system, or None for a method of Mempiler.
 
     Raises:
         UserError: There is no such system, module or file, or the system is not installed.
@@ -427,11 +457,11 @@ def can_be_planned(name: str) -> bool:
     if is_method:
         return True
 
-    # A file of answers makes no calls.
+    # A file of answers makes no calls, so a plan would have nothing to say.
     if isinstance(target, RecordedAnswers):
         return False
 
-    # An agent answers from the whole history, whose size is known. What a store keeps and an
-    # endpoint does is known only when it is asked.
+    # An agent (kind "answer") is shown the whole history with each question, so the size of its
+    # prompts is known in advance. What a store or an endpoint will recall is not.
     is_agent = target_kind(target) == "answer"
     return is_agent

@@ -144,7 +144,10 @@ class RunFolder:
 
     @property
     def resumable(self) -> Path:
-        """The folder that `--resume` names: of this run, or of the one that it is a part of."""
+        """The folder of the run that `--resume` can continue: this run, or the one it is a part of.
+
+        A part is not resumed alone: its answers are in the store of the whole run.
+        """
         if self.parent is None:
             return self.path
         return self.parent.resumable
@@ -156,10 +159,11 @@ class RunFolder:
 
     @property
     def saved_program(self) -> Path:
-        """Where the program is: in the folder that the result names, or else in this folder.
+        """The folder of the program that the run ended with.
 
-        A run may have a program in both: the original one here, and one that was kept with
-        `--force` later in the folder of `--out`.
+        The result of a compile names this folder. It may be that of `--out`, although the run's own
+        folder has a program too: the run may first have kept the original program here, and then,
+        resumed with `--force`, the compiled one there. Runs without a result have the program here.
         """
         result = self.read().get("result")
         named_folder = result.get("program") if isinstance(result, dict) else None
@@ -206,7 +210,8 @@ class RunFolder:
     def recording(self) -> Generator[None]:
         """Lock the run for the block, and write into `run.json` why the block ended early.
 
-        After a kill -9 the status stays "running".
+        If the block comes to its end, it has written the status itself, such as "finished": only
+        the caller has the result. After a kill -9 the status stays "running".
 
         Raises:
             UserError: Another process works on the run.
@@ -219,9 +224,9 @@ class RunFolder:
             except KeyboardInterrupt as stop:
                 with suppress(MempilerError):
                     self.update(status="stopped", error="stopped by the user")
-                name = self.resumable.name
                 kept = f"what was done is kept in {self.resumable}"
-                raise RunInterrupted(kept, ("--resume", name)) from stop
+                resume_options = ("--resume", self.resumable.name)
+                raise RunInterrupted(kept, resume_options) from stop
             except BaseException as error:
                 with suppress(MempilerError):
                     self.update(status="failed", error=one_line(error, 500))

@@ -6,7 +6,7 @@ better there by the verdict that decides in a compile, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,10 +49,13 @@ def gate(
 ) -> GateDecision:
     """Decide whether a program may take the place of the current one.
 
+    The programs are compared by their *gate scores*: those on the dev questions of their compiles
+    (`CompileResult.gate`).
+
     Args:
-        manifest: The program.
-        current: The current program; None if there is none.
-        address: The address whose alias names the current program.
+        manifest: The manifest of the program.
+        current: The manifest of the current program; None if there is none.
+        address: The address of the current program, e.g. "models:/memory@prod", for messages.
         force: Whether a program may be registered that the gate would refuse.
         min_n: With fewer dev questions no program is accepted. None takes the number of the
             program's compile.
@@ -86,7 +89,13 @@ def gate(
 
 
 def _obstacle(manifest: Manifest, current: Manifest | None, address: str) -> str | None:
-    """Say why a program cannot be judged by its dev scores; return None if it can."""
+    """Say why a program cannot be judged by its gate scores; return None if it can.
+
+    Args:
+        manifest: The manifest of the program.
+        current: The manifest of the program that it would replace; None if there is none.
+        address: The address of the current program, for messages.
+    """
     new_scores = manifest.scores.get("gate")
     if not new_scores or new_scores["score"] is None:
         return "the program has no score on dev questions; make it with `mempiler compile`"
@@ -94,6 +103,7 @@ def _obstacle(manifest: Manifest, current: Manifest | None, address: str) -> str
         stop = new_scores["stopped"]
         return f"its scoring was stopped ({stop}); finish the compile with --resume"
     if current is None or _is_same_program(manifest, current):
+        # There is no other program to compare with, so the score of this one is all that it takes.
         return None
 
     current_scores = current.scores.get("gate")
@@ -118,29 +128,48 @@ def _benchmark_mismatch(manifest: Manifest, current: Manifest, address: str) -> 
 def _scores_mismatch(
     new_scores: Mapping[str, Any], current_scores: Mapping[str, Any], address: str
 ) -> str | None:
-    """Say why the scores of two programs are not pairs; return None if they are."""
+    """Say why the gate scores of two programs cannot be paired; return None if they can.
+
+    They are paired question by question: the first score of one with the first of the other, and so
+    on. Benchmark and split are known to be the same (`_benchmark_mismatch`). Then equally many
+    scores are those of the same questions, since a compile keeps them in the order of the split.
+
+    Args:
+        new_scores: The gate scores of the program, as `CompileResult.gate` made them.
+        current_scores: Those of the current program.
+        address: The address of the current program, for messages.
+    """
     if new_scores["judge"] != current_scores["judge"]:
         judges = f"{new_scores['judge']} here, {current_scores['judge']} there"
         return f"{address} was scored by another judge ({judges})"
 
-    for scores, owner in ((current_scores, address), (new_scores, "the program")):
-        if not scores.get("scores"):
-            return f"{owner} keeps no score of each dev question to compare by; compile it again"
+    new_question_scores: Sequence[float] = new_scores.get("scores") or ()
+    current_question_scores: Sequence[float] = current_scores.get("scores") or ()
+    problem = "keeps no score of each dev question to compare by; compile it again"
+    if not current_question_scores:
+        return f"{address} {problem}"
+    if not new_question_scores:
+        return f"the program {problem}"
 
-    if len(new_scores["scores"]) != len(current_scores["scores"]):
-        counts = f"{new_scores['n']} here, {current_scores['n']} there"
+    if len(new_question_scores) != len(current_question_scores):
+        counts = f"{len(new_question_scores)} here, {len(current_question_scores)} there"
         return f"{address} was scored on another number of dev questions ({counts})"
     return None
 
 
 def _is_same_program(manifest: Manifest, current: Manifest) -> bool:
+    """Tell whether the program is registered already: then it replaces itself."""
     return manifest.manifest_sha256 == current.manifest_sha256
 
 
 def _dev_difference(manifest: Manifest, current: Manifest, min_n: int) -> Difference:
-    """Return the dev scores of a program minus those of the current one, on the same questions."""
-    new_scores = manifest.scores["gate"]
-    current_scores = current.scores["gate"]
+    """Return the gate scores of a program minus those of the current one.
+
+    `_scores_mismatch` has made sure that both are of the same dev questions in the same order.
+    """
+    new_scores: Mapping[str, Any] = manifest.scores["gate"]
+    current_scores: Mapping[str, Any] = current.scores["gate"]
+    # The conversation of each question. Both programs have the same, as the questions are the same.
     groups = [str(group) for group in new_scores["groups"]]
     return compare_paired_scores(
         new_scores["scores"], current_scores["scores"], groups, min_n=min_n

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import EndpointError, MempilerError, UserError
 from ..text import one_line
-from .manifest import MANIFEST, STATE, is_intact, read_states
+from .manifest import MANIFEST, STATE, check_states, is_intact
 from .results_folder import create_folder, results_folder
 
 HUB_PREFIX = "hf://"
@@ -87,11 +87,13 @@ def fetch_from_hub(address: str) -> Path:
     with hub_errors(address):
         from huggingface_hub import hf_hub_download
 
+        # There may be files already, but the folder is not intact: they are incomplete or altered.
+        # `force_download` replaces them.
         for file in (MANIFEST, STATE):
             hf_hub_download(
                 repository, file, revision=commit, local_dir=folder, force_download=True
             )
-    read_states(folder)
+    check_states(folder)
     return folder
 
 

@@ -104,7 +104,10 @@ def read_manifest(folder: str | Path) -> Manifest:
 
 
 def read_states(folder: str | Path) -> dict[str, PredictorState]:
-    """Read the state of every predictor by its name, and check it; the program is not built.
+    """Read the state of every predictor by its name, without building the program.
+
+    The digest of the file must be the one in the manifest, and every state must have the fields of
+    a `PredictorState`. Whether it fits the code is checked when the program is built.
 
     Raises:
         ProgramError: The folder was altered, or another version of Mempiler wrote it.
@@ -124,18 +127,29 @@ def read_states(folder: str | Path) -> dict[str, PredictorState]:
 
     try:
         states = parse_json(text, str(path))
+        if not isinstance(states, dict):
+            raise ProgramError(f"{path}: not the state of a saved program: expected an object")
         return {name: PredictorState.model_validate(state) for name, state in states.items()}
     except ValidationError as error:
         problem = validation_message(error)
         raise ProgramError(f"{path}: {problem}; not the state of a saved program") from error
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise ProgramError(f"{path}: not the state of a saved program: {error}") from error
+
+
+def check_states(folder: str | Path) -> None:
+    """Check the states of the predictors as `read_states` does.
+
+    Raises:
+        ProgramError: The folder was altered, or another version of Mempiler wrote it.
+    """
+    read_states(folder)
 
 
 def is_intact(folder: str | Path) -> bool:
     """Tell whether a folder holds an unaltered program; `load` checks whether it fits the code."""
     try:
-        read_states(folder)
+        check_states(folder)
     except UserError:
         return False
     return True
@@ -172,14 +186,18 @@ def _suggestion(folder: Path) -> str:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no ordinary file of a program.
+    """Refuse a file that is too large, or is not an ordinary file in the folder of a program.
 
-    Links may lead out of the folder, devices and pipes may never end.
+    A link may lead to a file elsewhere. Reading a device or a pipe may never end.
+
+    Raises:
+        ProgramError: The file is one of these.
+        OSError: There is no such file.
     """
     status = path.stat()
     is_inside = path.resolve().is_relative_to(path.parent.resolve())
     if not is_inside or not stat.S_ISREG(status.st_mode):
-        problem = "is a link out of the folder, or no file"
+        problem = "is a link to a file outside the folder, or no ordinary file"
         raise ProgramError(f"{path}: {problem}; put the file itself there")
     if status.st_size > MAX_BYTES:
         size = f"has {status.st_size:,} bytes, a saved program at most {MAX_BYTES:,}"

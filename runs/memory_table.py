@@ -18,7 +18,7 @@ from ..engines.usage import Usage
 from ..errors import UserError
 from ..memory.changes import apply_changes, diff
 from ..memory.memory import Memory
-from ..programs.cache import CachedMemory, WriteCall
+from ..programs.cache import CachedMemory, MemoryKey, WriteCall
 from ..programs.field_values import dump_values, load_values
 from ..programs.state import signature_of
 from ..programs.writer import Writer
@@ -40,24 +40,26 @@ class MemoryTable:
     def __init__(self, file: JsonRows) -> None:
         self._file = file
 
-    def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
-        """Return the place, among some prefixes, of the longest one that has a stored memory.
-
-        Places are counted from 1. The result is 0 if no prefix has a stored memory.
+    def number_of_longest_stored(self, key: str, prefixes: Sequence[str]) -> int:
+        """Return which of some prefixes is the longest that has a stored memory.
 
         Args:
             key: The key of the writer.
             prefixes: Digests of prefixes of a history, from the shortest to the longest.
+
+        Returns:
+            The number of that prefix: 1 for the first of `prefixes`, 2 for the second, and so on; 0
+            if none has a stored memory.
         """
         stored_prefixes = self._file.ids(_TABLE, key, prefixes)
         longest = 0
-        for place, prefix in enumerate(prefixes, start=1):
+        for number, prefix in enumerate(prefixes, start=1):
             if prefix in stored_prefixes:
-                longest = place
+                longest = number
         return longest
 
     def get(
-        self, key: tuple[str, str], writer: Writer[Any], item: Item | None, parent: CachedMemory
+        self, key: MemoryKey, writer: Writer[Any], item: Item | None, parent: CachedMemory
     ) -> CachedMemory | None:
         """Return a stored memory; None if it is not there or cannot be used any more.
 
@@ -72,15 +74,18 @@ class MemoryTable:
         if record is None:
             return None
 
+        # The parent may have been written again since. Then the changes do not fit it.
+        if "changes" in record and record.get("base") != parent.version:
+            return None
+
         predictors = writer.predictors_below()
         try:
             memory = _load_memory(record, writer, parent)
-            write_calls = tuple(_load_write_call(predictors, step) for step in record["steps"])
+            write_calls = tuple(_load_write_call(predictors, call) for call in record["steps"])
+            usage = Usage(**record.get("taken", {}))
         except (ValueError, TypeError, KeyError, IndexError, UserError):
-            # The record was written by an older version of the method's code.
-            return None
-        if memory is None:
-            # The parent was written again since, so the changes do not fit it.
+            # An older version of the method's code wrote the record. It may lack values that this
+            # version needs, or hold values of another type.
             return None
 
         return CachedMemory(
@@ -89,27 +94,31 @@ class MemoryTable:
             write_calls=write_calls,
             parent=parent,
             version=record.get("version", ""),
-            usage=Usage(**record.get("taken", {})),
+            usage=usage,
         )
 
-    def put(self, key: tuple[str, str], writer: Writer[Any], node: CachedMemory) -> CachedMemory:
-        """Store a memory that has no failures, and return it with its version.
+    def put(self, key: MemoryKey, writer: Writer[Any], node: CachedMemory) -> CachedMemory:
+        """Store a memory, and return it with a new version.
 
         Args:
-            key: As for `get`.
+            key: The key of the writer, and the digest of all items that are in the memory.
             writer: The writer of the memory.
-            node: The memory.
+            node: The memory. It has no failures: `MemoryCache` stores no memory that a failed call
+                left incomplete.
         """
-        predictors = writer.predictors_below()
         version = uuid4().hex
         record: dict[str, Any] = {"version": version}
+
         parent = node.parent
         if parent is not None and parent.version:
             record["base"] = parent.version
             record["changes"] = diff(parent.memory, node.memory)
         else:
-            # The memory before it is not stored, so it is stored as a whole.
+            # The parent cannot be read from the store again, so this memory is stored as a whole.
             record["memory"] = node.memory.model_dump(mode="json")
+
+        # The calls of the writer's predictors, by their names below it, and what the item took.
+        predictors = writer.predictors_below()
         record["steps"] = [_dump_write_call(predictors, call) for call in node.write_calls]
         record["taken"] = asdict(node.usage)
 
@@ -117,15 +126,17 @@ class MemoryTable:
         return replace(node, version=version)
 
 
-def _load_memory(
-    record: dict[str, Any], writer: Writer[Any], parent: CachedMemory
-) -> Memory | None:
-    """Return the memory of a record; None if the memory before it is not the one it builds on."""
-    if "changes" not in record:
-        return writer.Memory.model_validate(record["memory"])
-    if record["base"] != parent.version:
-        return None
-    return apply_changes(parent.memory, record["changes"])
+def _load_memory(record: dict[str, Any], writer: Writer[Any], parent: CachedMemory) -> Memory:
+    """Return the memory of a record.
+
+    Args:
+        record: It holds either the whole memory, or what has changed since the parent.
+        writer: The writer, which knows the class of the memory.
+        parent: The memory that the record was written from.
+    """
+    if "changes" in record:
+        return apply_changes(parent.memory, record["changes"])
+    return writer.Memory.model_validate(record["memory"])
 
 
 def _dump_write_call(predictors: Mapping[str, dspy.Predict], call: WriteCall) -> dict[str, Any]:
@@ -135,13 +146,13 @@ def _dump_write_call(predictors: Mapping[str, dspy.Predict], call: WriteCall) ->
     return {"predictor": call.predictor, "values": dump_values(signature, values)}
 
 
-def _load_write_call(predictors: Mapping[str, dspy.Predict], step: dict[str, Any]) -> WriteCall:
+def _load_write_call(predictors: Mapping[str, dspy.Predict], record: dict[str, Any]) -> WriteCall:
     """Return a call of a predictor from its JSON."""
-    name = step["predictor"]
+    name = record["predictor"]
     signature = signature_of(predictors[name])
     inputs: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
-    for field, value in load_values(signature, step["values"], name).items():
+    for field, value in load_values(signature, record["values"], name).items():
         if field in signature.input_fields:
             inputs[field] = value
         if field in signature.output_fields:

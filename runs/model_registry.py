@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ProgramError, UserError
 from ..text import one_line
-from .manifest import is_intact, read_manifest, read_states
+from .manifest import check_states, is_intact, read_manifest
 from .results_folder import create_folder, results_folder
 from .tracking.store import client, tracking_uri
 
@@ -82,11 +82,13 @@ def fetch_from_registry(address: str) -> Path:
     create_folder(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
         downloaded = _download(address, version, digest, Path(temporary))
+        # What is left there is damaged, or another program: otherwise it was returned above.
         shutil.rmtree(folder, ignore_errors=True)
-        # If another process was faster, its copy is the same, by the digest.
+        # The move fails if another process has put its copy there meanwhile. That copy is the same,
+        # by the digest.
         with suppress(OSError):
             downloaded.rename(folder)
-    read_states(folder)
+    check_states(folder)
     return folder
 
 
@@ -108,5 +110,5 @@ def _download(address: str, version: ModelVersion, digest: str, target: Path) ->
             f"{address}: the program was altered after it was registered"
             " (its sha256 does not match)"
         )
-    read_states(program)
+    check_states(program)
     return program

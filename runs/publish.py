@@ -20,7 +20,7 @@ from ..programs.program import MemoryProgram
 from .artifact import open_program
 from .gate import GateDecision, gate
 from .hub import HUB_PREFIX, HubAddress, hub_errors
-from .manifest import MANIFEST, STATE, Manifest, read_manifest, read_states
+from .manifest import MANIFEST, STATE, Manifest, check_states, read_manifest
 from .model_registry import DIGEST_TAG, REGISTRY_PREFIX
 from .program_address import fetch_program, program_folder
 from .registered_model import ENTRY, HISTORY_FIELDS
@@ -149,7 +149,7 @@ def push(folder: str | Path, address: str, private: bool = False) -> str:
     if hub_address.revision:
         revision = hub_address.revision
         raise UserError(f"{address}: a commit is made by pushing; leave out @{revision}")
-    read_states(folder)
+    check_states(folder)
 
     with hub_errors(address):
         from huggingface_hub import HfApi, get_token

@@ -197,7 +197,7 @@ def _amb_results(
     if evaluation.construction is not None:
         writing_ms = 1000 * evaluation.construction.seconds
     histories = {question.example.history for question in questions}
-    metric = run.basis.get("metric") or benchmark.metric_name
+    metric = run.conditions.get("metric") or benchmark.metric_name
 
     return {
         "dataset": benchmark.name,
@@ -213,8 +213,8 @@ def _amb_results(
         "ingestion_time_ms": writing_ms,
         "ingested_docs": sum(len(history) for history in histories),
         "description": f"Mempiler: {describe_evaluation(evaluation)}; metric {metric}",
-        "answer_llm": _amb_model(run.basis.get("answer_lm") or evaluation.lm),
-        "judge_llm": _amb_model(run.basis.get("judge_lm")),
+        "answer_llm": _amb_model(run.conditions.get("answer_lm") or evaluation.lm),
+        "judge_llm": _amb_model(run.conditions.get("judge_lm")),
         "results": results,
         "avg_retrieve_time_ms": None if search_ms is None else round(search_ms, 1),
         "avg_context_tokens": None if context_tokens is None else round(context_tokens, 1),

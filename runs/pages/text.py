@@ -75,7 +75,7 @@ def _score_table(page: Page, total: CategoryScores) -> WideTable:
     for category in (*page.categories, total):
         rows.append((*_score_cells(category), _difference_cell(category.difference)))
     column_names = ("category", "n", *page.phases, "difference")
-    return table(column_names, rows, section=len(rows) - 1)
+    return table(column_names, rows, ruled_row=len(rows) - 1)
 
 
 def _metric_table(page: Page, total: CategoryScores, evaluation: Evaluation) -> WideTable:
@@ -92,7 +92,7 @@ def _metric_table(page: Page, total: CategoryScores, evaluation: Evaluation) -> 
     rows.append((*_score_cells(total), *metric_cells, str(evaluation.failures)))
 
     column_names = ("category", "n", *page.phases, *metrics, "failures")
-    return table(column_names, rows, section=len(rows) - 1)
+    return table(column_names, rows, ruled_row=len(rows) - 1)
 
 
 def _score_cells(category: CategoryScores) -> list[str]:

@@ -428,5 +428,5 @@ def test_a_saved_program_ranks_as_it_was_made_and_loads_nothing_from_afar(tiny: 
         return getattr(made.reranker, "name", None)
 
     assert (loaded(None), loaded("none")) == ("tokens", None)
-    with pytest.raises(UserError, match="fastembed:x/y: was made with --reranker fastembed:x/y; give that"):
+    with pytest.raises(UserError, match="fastembed:x/y: was made with --reranker fastembed:x/y; give --reranker"):
         loaded("fastembed:x/y")

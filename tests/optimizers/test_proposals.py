@@ -169,7 +169,7 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
     model, again, out = Model(0), Model(0), str(tmp_path / "out")
     code, table = compile_with("broken", model, "--out", out).values()
     run = re.findall(
-        r"^broken ended before its time \(BrokenError: two lines\): the best candidate so far goes on; "
+        r"^broken failed \(BrokenError: two lines\): the run went on with its best candidate so far; "
         r"--resume (\S+) tries again$",
         table,
         re.MULTILINE,
@@ -185,7 +185,7 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
 def test_an_optimizer_that_breaks_before_it_compiled_anything_is_a_broken_run(compile_with, tmp_path, monkeypatch):
     break_optimizer(monkeypatch, breaks(lambda job, programs: evaluated(job, programs[:1]), BrokenError()))
     code, table = compile_with("broken", Model(0), "--out", str(tmp_path / "out")).values()
-    assert (code, "broken ended before its time (BrokenError): the start goes on" in table) == (4, True)
+    assert (code, "broken failed (BrokenError): the run went on with the start" in table) == (4, True)
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
 
 

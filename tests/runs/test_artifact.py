@@ -142,7 +142,7 @@ def large(path: Path) -> None:
     os.truncate(path, 2**27)
 
 
-NO_FILE = "is a link out of the folder, or no file; put the file itself there"
+NO_FILE = "is a link to a file outside the folder, or no ordinary file; put the file itself there"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 from mempiler import load
+from mempiler.engines.limits import BudgetGuard
+from mempiler.engines.usage import Usage
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.compile import KeepOptions, run_compile
 from mempiler.runs.compile_result import CompileResult
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
+from mempiler.runs.run import Parent
 from mempiler.runs.tracking.store import client
 
 from .evaluations import break_optimizer, own_questions, script_models
@@ -207,3 +210,15 @@ def test_conversations_that_differ_are_warned_of_where_dev_has_few(compile_with)
     assert gain.design_effect == pytest.approx(8.0)
     (note,) = [note for note in open_page(RunFolder(outcome.run)).notes if "design effect" in note]
     assert note == f"dev questions: {gain.warning}"
+
+
+def test_what_other_parts_of_a_larger_run_spent_is_no_usage_of_the_first_scoring(tmp_path, monkeypatch, scripted):
+    script_models(monkeypatch, scripted(Model()).engine)
+    inputs = run_inputs(benchmark="jsonl", data=own_questions(tmp_path), lm="scripted/test", min_n=8)
+    guard = BudgetGuard()
+    guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
+    part = RunFolder.create("reproduce", {}).child("compile", {})
+    run_compile("turn-rag", inputs, LABELED, parent=Parent(part, guard, {}))
+    usage = part.read()["first_scoring_usage"]
+    assert usage["calls"] == 8
+    assert usage["input_tokens"] < 1_000_000

@@ -21,7 +21,7 @@ from mempiler.engines.usage import Usage
 from mempiler.programs.adapter import adapter
 from mempiler.records import Failure
 from mempiler.runs.compare import (
-    BASIS,
+    CONDITIONS,
     ComparedRun,
     FinishedRun,
     compare_runs,
@@ -421,16 +421,16 @@ def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None
 MEMORYQUEST = {"benchmark": "memoryquest", "options": {"metric": "evidence"}}
 
 
-def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = None, **changed: Any) -> FinishedRun:
-    return FinishedRun(name, made(rows, names={"4": "single-hop"}, **changed), basis or {})
+def run(rows: Sequence[Row], name: str = "run", conditions: dict[str, Any] | None = None, **changed: Any) -> FinishedRun:
+    return FinishedRun(name, made(rows, names={"4": "single-hop"}, **changed), conditions or {})
 
 
-@pytest.mark.parametrize("key", BASIS)
+@pytest.mark.parametrize("key", CONDITIONS)
 def test_what_makes_a_difference_beside_the_programs_is_warned_of(key):
     rows = [row("q1", 1.0)]
-    (note,) = compare_runs([run(rows, basis={key: "one"}), run(rows, basis={key: "other"})]).notes
-    assert f"{BASIS[key]} does, too: one and other" in note
-    assert compare_runs([run(rows, basis={key: "one"})] * 2).notes == ()
+    (note,) = compare_runs([run(rows, conditions={key: "one"}), run(rows, conditions={key: "other"})]).notes
+    assert f"{CONDITIONS[key]}: one and other" in note
+    assert compare_runs([run(rows, conditions={key: "one"})] * 2).notes == ()
 
 
 @pytest.fixture
@@ -455,7 +455,7 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     assert found.evaluation.to_dict() == kept.read()["result"]
     assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
     assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
-    assert (found.basis["lm"], found.basis["judge_hash"], found.basis["metric"]) == ("openai/x", "ab", "f1")
+    assert (found.conditions["lm"], found.conditions["judge_hash"], found.conditions["metric"]) == ("openai/x", "ab", "f1")
 
 
 @pytest.mark.parametrize(
