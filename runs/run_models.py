@@ -146,7 +146,7 @@ class RunModels:
     def _loaded_name(self, role: Role, name: str) -> str:
         """Return the name of the model that is loaded where the user chose `name`."""
         if self.replay is not None:
-            name = self.replay.model_name(role, name)
+            name = self.replay.model_name(role)
         if name != _TINY:
             return name
 
