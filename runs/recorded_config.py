@@ -92,7 +92,7 @@ def _check_repeatable(name: str, record: Mapping[str, Any]) -> None:
 
 
 def _keys_without_option(command: str) -> list[str]:
-    """Return the keys of a `--config` file, e.g. "execution.min_n", that a command does not take."""
+    """Return keys of a `--config` file, e.g. "execution.min_n", that a command does not take."""
     fields_of_others = [CONFIG_FIELDS[name] for name in UNAVAILABLE_OPTIONS[command]]
     return [f"{field.section}.{field.key}" for field in fields_of_others]
 

@@ -153,7 +153,7 @@ def with_replayed_models(
             )
         replayed_options[name] = recorded_value
 
-    # The path of the folder names the run without doubt; "last", for example, would soon be another.
+    # The path names this run for good; "last", for example, would soon name another one.
     replayed_options["replay"] = str(folder.path)
     return replace(inputs, config=config.with_options(**replayed_options))
 

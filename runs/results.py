@@ -173,7 +173,7 @@ class Evaluation(BaseModel, frozen=True):
         allowed = f"--max-failure-rate allows {self.max_failure_rate:.0%}"
         line = f"{loss.count} of {loss.total} {loss.kind}, {allowed}"
 
-        # Lost answers have no error of their own, so an error of a question or a write explains them.
+        # A lost answer has no error of its own: one of a question or a write has to explain it.
         failures = [row.failure for row in self.rows if row.failure]
         if loss.kind == _FAILED_WRITES or not failures:
             failures = list(self.failed_writes)
@@ -312,7 +312,7 @@ class Evaluation(BaseModel, frozen=True):
                 "name": self.names.get(category, category),
                 "n": len(rows),
                 "score": mean(row.score for row in rows),
-                # All rows of a category are in the headline score, or none.
+                # A benchmark leaves whole categories out, so the first row speaks for all.
                 "in_score": rows[0].in_headline if rows else True,
                 **mean_parts(rows),
                 "context_tokens": mean(float(row.context_tokens) for row in rows),

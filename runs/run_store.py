@@ -69,13 +69,17 @@ class RunStore:
         self.rows = RowTable(self)
 
     def part(self, name: str) -> RunStore:
-        """Return this file for a part of the run.
+        """Return a store for a part of a larger run, which uses the same file.
 
-        A part has rows of its own. Memories and equal answers are shared by all parts.
+        Parts share their memories, and also the answers to calls that share one answer with all
+        equal calls. They do not share rows, nor the answers to calls that each have their own
+        (`AnswerTable`): the ids of these begin with the name of the part.
         """
+        id_prefix = f"{name}:"
+        # A copy has the same database and the same table of memories.
         part = copy.copy(self)
-        part.answers = AnswerTable(self, f"{name}:")
-        part.rows = RowTable(self, f"{name}:")
+        part.answers = AnswerTable(self, id_prefix)
+        part.rows = RowTable(self, id_prefix)
         return part
 
     def get(self, table: str, scope: str, row_id: str) -> Any | None:

@@ -171,9 +171,7 @@ def _plan_steps(
     longest_history = max(len(example.history) for example in trainset)
     horizons = settings.curriculum.stages(longest_history)
     step_calls = _mean_step_calls(settings, horizons, trainset, mean_work)
-    step_count = _step_count(
-        settings.curriculum, len(horizons), step_calls.writing, answer_tokens
-    )
+    step_count = _step_count(settings.curriculum, len(horizons), step_calls.writing, answer_tokens)
 
     # The low end counts no answers: a memory is only asked what its sessions answer, which may be
     # none of the questions.
@@ -213,7 +211,7 @@ def _step_count(
 
 
 def _steps_without_budget(curriculum: Curriculum, stage_count: int) -> float:
-    """Return the steps of all stages if no budget of tokens ends them; infinite if only one does."""
+    """Return the steps of all stages; infinite if nothing but the budget of tokens ends them."""
     total = 0.0
     for stage in range(stage_count):
         steps = curriculum.steps_of(stage)

@@ -27,7 +27,7 @@ from mempiler.runs.inputs import RunInputs
 from mempiler.runs.repeating import command_line
 from mempiler.runs.run import Run
 from mempiler.runs.setting_pairs import parse_settings
-from mempiler.runs.train import command_options, run_of_page
+from mempiler.runs.train import command_options, run_for_printed_command
 
 from ..cli.test_train import warmed_up
 from ..conftest import chat_fields
@@ -176,7 +176,7 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
     training = make_training(config, "logo-grpo", changes, "local")
     run = Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
     options = command_options(training, "local:tiny")
-    words = shlex.split(command_line(run_of_page(run).inputs, "train", "memory-r2", options))
+    words = shlex.split(command_line(run_for_printed_command(run).inputs, "train", "memory-r2", options))
     assert not {"--answer-lm", "--max-failure-rate"} & set(words)
     assert words[words.index("--optimizer") + 1] == "logo-grpo"
     pairs = [words[place + 1] for place, word in enumerate(words) if word == "--train-set"]
