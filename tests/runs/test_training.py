@@ -221,6 +221,29 @@ def test_a_training_on_ones_own_examples_is_planned() -> None:
     assert plan.phases["training"].high > 0
 
 
+def test_a_plan_asks_rollouts_and_reruns_as_many_questions_as_each_may_be_asked() -> None:
+    examples = own_examples(40)
+    users = list(dict.fromkeys(example.history.id for example in examples))
+    of_users = [[example for example in examples if example.history.id == user] for user in users[:3]]
+
+    def most_training_calls(**train_set: Any) -> float:
+        plan = mempiler.plan_training(
+            trainset=of_users[0],
+            valset=of_users[1],
+            testset=of_users[2],
+            metric="exact",
+            lm="local:a/model",
+            train_set={"steps": 1, "horizons": [1], **train_set},
+            progress=False,
+        )
+        return plan.phases["training"].high
+
+    assert len(of_users[0]) > 1
+    one_each = most_training_calls(questions=1, local_questions=1)
+    assert most_training_calls(questions=2, local_questions=1) > one_each
+    assert most_training_calls(questions=1, local_questions=2) > one_each
+
+
 class CountingLM(dspy.BaseLM):
     """A model of the user's own that counts its calls."""
 
