@@ -104,13 +104,15 @@ class RunStore:
         self._execute("written", statement, (scope, row_id, content))
 
     def all(self, table: str, scope: str) -> list[Any]:
-        """Return the values of all rows of a scope, in the order of the numbers in their ids.
+        """Return the values of all rows of a scope, ordered by the numbers in their ids.
 
-        An id is a number, or a part of the run and a number: "3", "variant:3".
+        An id is "3", for example, or "variant:3" for a row of the part "variant" of the run. Rows
+        of one part stand together.
         """
         result = self._execute("read", f"SELECT id FROM {table} WHERE scope=?", (scope,))
         row_ids = [row_id for (row_id,) in result]
         row_ids.sort(key=_part_and_number)
+        # `get` also decompresses a value.
         return [self.get(table, scope, row_id) for row_id in row_ids]
 
     def ids(self, table: str, scope: str, ids: Sequence[str]) -> set[str]:
