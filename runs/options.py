@@ -180,7 +180,7 @@ def make_inputs(
                 " of a benchmark, name one of its metrics"
             )
         values["metric"] = questions.metric
-    values["categories"] = _joined(values.get("categories"))
+    values["categories"] = _category_option(values.get("categories"))
     for name in _PATHS:
         if isinstance(values.get(name), Path):
             values[name] = str(values[name])
@@ -201,8 +201,10 @@ def _is_set(value: Any) -> bool:
     return value is not None
 
 
-def _joined(categories: str | int | Iterable[str | int] | None) -> str | None:
-    """Return categories with commas between them; None for all.
+def _category_option(categories: str | int | Iterable[str | int] | None) -> str | None:
+    """Return categories as the option `--categories` takes them, e.g. "2,4".
+
+    The result is None if there are none: then questions of all categories are asked.
 
     Raises:
         UserError: They are neither one category nor several.
@@ -267,7 +269,10 @@ def _take_models(
 
 
 def _refuse_own_limits(option: str, model: dspy.BaseLM) -> None:
-    """Refuse a metered model with limits: a run meters a copy, which keeps to the run's limits.
+    """Refuse a metered model that has limits of its own.
+
+    A run asks a copy of the model, which keeps to the limits of the run. So the limits of the model
+    would be ignored without a word.
 
     Raises:
         UserError: The model has limits.

@@ -1,8 +1,8 @@
 """Measure how many calls and tokens a program takes for a question or an item, at no cost.
 
-    sizes = measure_program(program, benchmark, examples)
-    sizes.answering.calls                                    # calls for one question
-    estimate_writing(program, examples, sizes).tokens        # tokens for writing all memories
+    mean_work = measure_program(program, benchmark, examples)
+    mean_work.answering.calls                                # calls for one question
+    estimate_writing(program, examples, mean_work).tokens    # tokens for writing all memories
 
 A copy of the program answers a few questions with the offline engine. Its answers are of no use,
 but its prompts are real ones, so they show how many calls there are and how long they are.
@@ -10,7 +10,7 @@ but its prompts are real ones, so they show how many calls there are and how lon
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import dspy
@@ -48,8 +48,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class ProgramSizes:
-    """What each kind of work of a program takes."""
+class MeanWork:
+    """What each kind of work of a program takes on average."""
 
     answering: Work
     """Answering one question."""
@@ -58,7 +58,7 @@ class ProgramSizes:
     finalizing: Work
     """Finalizing one memory."""
     output_share: float
-    """Share of the tokens of answering that are output."""
+    """Share of output among the tokens of answering. Costs take it for the share of all calls."""
 
     @property
     def mean_tokens_per_call(self) -> float:
@@ -81,10 +81,12 @@ class ProgramSizes:
 
 def measure_program(
     program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example]
-) -> ProgramSizes:
-    """Answer a few of the questions with the offline engine, and count calls and tokens.
+) -> MeanWork:
+    """Measure what answering a question, writing an item and finalizing a memory take on average.
 
-    A copy of the program answers them, with a cache of its own.
+    A copy of the program writes a few memories and answers a few of the questions. It asks the
+    offline engine and has a cache of its own, so nothing is paid for, and the program keeps nothing
+    of it.
     """
     sample = benchmark.interleave(examples)[:SAMPLED_QUESTIONS]
     histories = _shortened_histories(program, sample)
@@ -95,6 +97,8 @@ def measure_program(
     adapter = make_adapter(program.adapter)
     lm = language_model(meter=meter)
     with dspy.context(lm=lm, adapter=adapter, trace=None, disable_history=True):
+        # All memories are written first, so that the calls of writing and those of answering can be
+        # told apart.
         for history_id, history in histories.items():
             memories[history_id] = probe.remember(history)
         writing_usage = meter.read()
@@ -105,16 +109,17 @@ def measure_program(
             probe(**arguments, remembered=memories[history_id])
         answering_usage = meter.read() - writing_usage
 
-    sizes = _sizes_from_usage(
+    mean_work = _divide_usage(
         answering_usage,
         writing_usage,
-        memories,
+        list(memories.values()),
         question_count=len(sample),
-        item_count=sum(len(history) for history in histories.values()),
+        item_count=_count_written_items(histories.values()),
     )
     if benchmark.interaction is None:
-        return sizes
-    return _sizes_in_conversation(sizes, benchmark.interaction.replies)
+        return mean_work
+    # Here each question was answered once. In a run, a simulated user talks about it instead.
+    return _work_of_conversations(mean_work, benchmark.interaction.replies)
 
 
 def _shortened_histories(
@@ -134,42 +139,45 @@ def _shortened_histories(
     return histories
 
 
-def _sizes_from_usage(
+def _divide_usage(
     answering: UsageReport,
     writing: UsageReport,
-    memories: Mapping[str, CachedMemory],
+    memories: Sequence[CachedMemory],
     *,
     question_count: int,
     item_count: int,
-) -> ProgramSizes:
+) -> MeanWork:
     """Divide what was measured by the numbers of questions, items and memories.
 
     Args:
         answering: What answering the questions took.
         writing: What writing and finalizing the memories took.
-        memories: The memories, by the ids of their histories.
+        memories: The last memory of each history. Histories with equal items share one.
         question_count: Questions that were answered.
         item_count: Items that were written.
     """
     finalizing = Usage()
-    for memory in memories.values():
-        # A memory has the usage of its last step. That wrote an item, or else it was finalizing.
+    different_memories = {id(memory): memory for memory in memories}
+    for memory in different_memories.values():
+        # `memory.usage` is that of the last step alone. If the writer finalizes its memories, the
+        # last step did that, and has no item. If it does not, the last step wrote an item.
         is_finalized = memory.item is None
         if is_finalized:
             finalizing += memory.usage
 
+    # Writing was metered as a whole: what finalizing did not take, the items took.
     writing_total = _total(writing)
-    # A difference below zero is taken for nothing.
-    item_calls = max(0, writing_total.calls - finalizing.calls)
-    item_tokens = max(0, writing_total.tokens - finalizing.tokens)
+    item_calls = writing_total.calls - finalizing.calls
+    item_tokens = writing_total.tokens - finalizing.tokens
+
     answering_total = _total(answering)
     questions = max(1, question_count)
     items = max(1, item_count)
-    histories = max(1, len(memories))
-    return ProgramSizes(
+    memory_count = max(1, len(different_memories))
+    return MeanWork(
         answering=Work(answering_total.calls / questions, answering_total.tokens / questions),
         writing=Work(item_calls / items, item_tokens / items),
-        finalizing=Work(finalizing.calls / histories, finalizing.tokens / histories),
+        finalizing=Work(finalizing.calls / memory_count, finalizing.tokens / memory_count),
         output_share=answering.output_tokens / max(1, answering_total.tokens),
     )
 
@@ -179,53 +187,44 @@ def _total(usage: UsageReport) -> Work:
     return Work(sum(usage.calls.values()), usage.input_tokens + usage.output_tokens)
 
 
-def _sizes_in_conversation(sizes: ProgramSizes, replies: float) -> ProgramSizes:
-    """Return the sizes where a question is a conversation with a simulated user.
+def _work_of_conversations(mean_work: MeanWork, replies: float) -> MeanWork:
+    """Return the mean work where a question is a conversation with a simulated user.
 
     The user talks with two assistants: the program and a rival, which is counted as if it were the
     program.
 
     Args:
-        sizes: The sizes where a question is answered once.
+        mean_work: The mean work where a question is answered once.
         replies: How often each assistant replies.
     """
-    assistant_replies = 2 * replies
-    # Before each reply the user writes: one more call, counted with the tokens of the reply.
-    calls_per_reply = sizes.answering.calls + 1
-    tokens_per_reply = 2 * sizes.answering.tokens
-    answering = Work(
-        calls=assistant_replies * calls_per_reply,
-        tokens=assistant_replies * tokens_per_reply,
-    )
-    return replace(sizes, answering=answering)
+    reply = mean_work.answering
+    # Before each reply the user writes a message. It takes one call, which is counted with as many
+    # tokens as the reply.
+    message = Work(calls=1, tokens=reply.tokens)
+    number_of_replies = 2 * replies
+    conversation = (message + reply).times(number_of_replies)
+    return replace(mean_work, answering=conversation)
 
 
 def estimate_writing(
-    program: MemoryProgram, examples: Sequence[dspy.Example], sizes: ProgramSizes
+    program: MemoryProgram, examples: Sequence[dspy.Example], mean_work: MeanWork
 ) -> Work:
     """Return what writing and finalizing the memories of some questions takes."""
-    items = sizes.writing.times(_count_items(program, examples))
-    memory_count = len({program.history_of(example) for example in examples})
-    return items + sizes.finalizing.times(memory_count)
+    # With the recent items of each question, if the program writes these into the memory.
+    histories = [program.history_of(example) for example in examples]
+    item_count = _count_written_items(histories)
+    memory_count = len({history.digest for history in histories})
+    return mean_work.writing.times(item_count) + mean_work.finalizing.times(memory_count)
 
 
-def _count_items(program: MemoryProgram, examples: Sequence[dspy.Example]) -> int:
-    """Count the items that are written for the memories of some questions.
+def _count_written_items(histories: Iterable[History]) -> int:
+    """Count the items that are written for the memories of some histories.
 
-    These are the items of every history. Some programs also write the recent items of a question:
-    `program.history_of` returns the history with these behind it.
+    Histories that begin with the same items share the memories of this beginning, so its items are
+    written once. For example, [a, b, c] and [a, b, d] take four writings: a, b, c and d.
     """
-    histories = {example.history for example in examples}
-    history_item_count = sum(len(history) for history in histories)
-
-    # A history has a prefix for each item, which stands for this item and all those before it. So a
-    # set of prefixes counts an item once that several questions have after the same history.
-    history_prefixes: set[str] = set()
-    for history in histories:
-        history_prefixes.update(history.prefixes)
+    # A prefix is the digest of an item and of all items before it, so each writing has its own.
     written_prefixes: set[str] = set()
-    for example in examples:
-        written_prefixes.update(program.history_of(example).prefixes)
-
-    recent_item_count = len(written_prefixes - history_prefixes)
-    return history_item_count + recent_item_count
+    for history in histories:
+        written_prefixes.update(history.prefixes)
+    return len(written_prefixes)

@@ -35,7 +35,7 @@ from .evaluate import Part, chosen_examples
 from .external import can_be_planned
 from .folder import RunFolder
 from .inputs import RunInputs
-from .plan_sizes import ProgramSizes, estimate_writing, measure_program
+from .plan_sizes import MeanWork, estimate_writing, measure_program
 from .program_address import program_folder
 from .run import Run
 from .split_plan import SplitPlan, plan_split
@@ -145,16 +145,18 @@ def plan_evaluate(target: object, inputs: RunInputs, part: Part = "all") -> Plan
     benchmark = inputs.benchmark
     examples = chosen_examples(inputs, part)
     program = start_program(target, inputs, benchmark)
-    sizes = measure_program(program, benchmark, examples)
+    mean_work = measure_program(program, benchmark, examples)
 
-    answering = sizes.answering.times(len(examples))
-    writing = estimate_writing(program, examples, sizes)
+    answering = mean_work.answering.times(len(examples))
+    writing = estimate_writing(program, examples, mean_work)
     phases = {
+        # Every question is answered once, so both ends are equal.
         "answering": Range(answering.calls, answering.calls),
+        # How often a writer asks depends on what it reads, so few items show it only roughly.
         "writing memories": WRITING_SPREAD.times(writing.calls),
     }
     tokens = TOKENS_OF_EVALUATION.times(answering.tokens + writing.tokens)
-    return make_plan(phases, tokens, sizes, inputs.config)
+    return make_plan(phases, tokens, mean_work, inputs.config)
 
 
 def plan_compile(method: object, inputs: RunInputs, compilation: CompileConfig) -> Plan:
@@ -176,29 +178,29 @@ def plan_compile(method: object, inputs: RunInputs, compilation: CompileConfig) 
     compilation = replace(compilation, seed=config.data.seed, threads=config.execution.threads)
     with dspy.context(lm=language_model()):
         job = plan_job(program, benchmark, split.train, compilation)
-    sizes = measure_program(program, benchmark, split.train)
+    mean_work = measure_program(program, benchmark, split.train)
     bounds = compilation.make_optimizer().call_bounds(job)
     if bounds is None:
         raise UserError(
-            f"{compilation.optimizer}: what it takes is not known before;"
+            f"{compilation.optimizer}: how many calls it makes is not known before it runs;"
             " leave --plan out, and set --max-calls"
         )
 
     rewrites_memories = _rewrites_memories(job, program, compilation)
     held_out = [*split.dev, *split.test]
-    answering = sizes.answering.times(len(held_out)).calls
-    writing = WRITING_SPREAD.times(estimate_writing(program, held_out, sizes).calls)
+    answering = mean_work.answering.times(len(held_out)).calls
+    writing = WRITING_SPREAD.times(estimate_writing(program, held_out, mean_work).calls)
     answering_only = Range(answering, answering)
 
     phases = {"scoring before": answering_only + writing}
-    phases |= _optimizing_phases(job, program, sizes, bounds, rewrites_memories)
+    phases |= _optimizing_phases(job, program, mean_work, bounds, rewrites_memories)
     # At least, the compiled program uses the memories that were written for scoring before.
     rewriting = Range(0, writing.high) if rewrites_memories else NOTHING
     phases["scoring after"] = answering_only + rewriting
 
     calls = sum(phases.values(), NOTHING)
-    tokens = sizes.tokens_of(calls, TOKENS_OF_COMPILE)
-    plan = make_plan(phases, tokens, sizes, config)
+    tokens = mean_work.tokens_of(calls, TOKENS_OF_COMPILE)
+    plan = make_plan(phases, tokens, mean_work, config)
     return replace(plan, split=plan_split(inputs))
 
 
@@ -215,54 +217,64 @@ def _rewrites_memories(
 def _optimizing_phases(
     job: OptimizerJob,
     program: MemoryProgram,
-    sizes: ProgramSizes,
+    mean_work: MeanWork,
     bounds: CallBounds,
     rewrites_memories: bool,
 ) -> dict[str, Range]:
-    """Return the calls of the optimizer by phase."""
+    """Return the calls that an optimizer makes or causes, by phase.
+
+    Args:
+        job: The questions that the optimizer works with.
+        program: The program that it optimizes.
+        mean_work: What answering a question and writing an item take.
+        bounds: How often the optimizer has questions answered and all memories written.
+        rewrites_memories: Whether the optimizer may change prompts that write.
+    """
     examples = [*job.train, *job.val]
-    calls_of_writing_all = estimate_writing(program, examples, sizes).calls
-    writings = _memory_writings(bounds.memory_writings, rewrites_memories)
+
+    # One round writes the memories of all questions.
+    calls_per_round = estimate_writing(program, examples, mean_work).calls
+    rounds = bounds.memory_writings
+    if not rewrites_memories:
+        # The memories of the first round serve in all others, so there is one round at most.
+        rounds = Range(min(1, rounds.low), min(1, rounds.high))
+    writing = Range(
+        rounds.low * calls_per_round * WRITING_SPREAD.low,
+        rounds.high * calls_per_round * WRITING_SPREAD.high,
+    )
     return {
-        f"optimizing on {len(examples)} questions": _asking_calls(bounds, sizes),
-        "writing training memories": writings.times(calls_of_writing_all),
+        f"optimizing on {len(examples)} questions": _answer_and_recall_calls(bounds, mean_work),
+        "writing training memories": writing,
         "proposals": bounds.proposals,
     }
 
 
-def _asking_calls(bounds: CallBounds, sizes: ProgramSizes) -> Range:
-    """Return the calls of the questions that an optimizer answers, or recalls without an answer."""
-    calls_per_answer = sizes.answering.calls
-    # To answer a question is to recall, and then to make one call for the answer itself.
+def _answer_and_recall_calls(bounds: CallBounds, mean_work: MeanWork) -> Range:
+    """Return the calls that the program makes while an optimizer tries it on questions.
+
+    Some questions are answered. Others are only recalled, because their gold answer becomes a demo:
+    the demo needs the context that a prompt would show, but no answer of the program. For example,
+    if answering takes 4 calls, 3 of them recall, and a question that is only recalled takes 3.
+    """
+    calls_per_answer = mean_work.answering.calls
+    # The last call of answering writes the answer; all calls before it recall.
     calls_per_recall = max(0.0, calls_per_answer - 1)
 
-    # At least, recalling takes no call, because all these questions are answered somewhere too.
+    # A question may be both recalled and answered. Its recall is then paid for once, with the
+    # answer. So at least, recalling by itself takes no call.
     recalls = Range(0, bounds.recalls.high)
     return bounds.answers.times(calls_per_answer) + recalls.times(calls_per_recall)
 
 
-def _memory_writings(writings: Range, rewrites_memories: bool) -> Range:
-    """Return how often the memories of all questions are written, as an estimate with its spread.
-
-    Args:
-        writings: How often the optimizer has all of them written from the start.
-        rewrites_memories: Whether they are other ones each time. If not, they are written once and
-            used again.
-    """
-    if not rewrites_memories:
-        writings = Range(min(1, writings.low), min(1, writings.high))
-    return Range(writings.low * WRITING_SPREAD.low, writings.high * WRITING_SPREAD.high)
-
-
 def make_plan(
-    phases: Mapping[str, Range], tokens: Range, sizes: ProgramSizes, config: RunConfig
+    phases: Mapping[str, Range], tokens: Range, mean_work: MeanWork, config: RunConfig
 ) -> Plan:
     """Return the plan of a run whose calls and tokens are known, with its cost and minutes.
 
     Args:
         phases: Calls by phase.
         tokens: Tokens of all calls.
-        sizes: The share of output tokens, which have another price.
+        mean_work: The share of output tokens, which have another price.
         config: The model, and the number of threads.
     """
     calls = sum(phases.values(), NOTHING)
@@ -271,7 +283,7 @@ def make_plan(
     return Plan(
         calls=whole_calls,
         tokens=tokens,
-        usd=_cost(tokens, sizes.output_share, config),
+        usd=_cost(tokens, mean_work.output_share, config),
         minutes=_minutes(whole_calls, config),
         phases=phases,
     )
@@ -312,14 +324,14 @@ def start_program(target: object, inputs: RunInputs, benchmark: Benchmark) -> Me
         benchmark: Whose task the program is for.
 
     Raises:
-        UserError: The settings or the task do not fit, or nothing is known of what the target
-            takes before it runs.
+        UserError: The settings or the task do not fit, or it is not known before the run how many
+            calls the target makes.
     """
     is_saved = isinstance(target, str) and program_folder(target) is not None
     if not is_saved:
         if isinstance(target, str) and not can_be_planned(target):
             raise UserError(
-                f"{target}: what it takes is not known before;"
+                f"{target}: how many calls it makes is not known before it runs;"
                 " leave --plan out, and set --max-calls"
             )
         # The offline embedder replaces a paid one: the recalled context has the same size. A saved
@@ -327,5 +339,6 @@ def start_program(target: object, inputs: RunInputs, benchmark: Benchmark) -> Me
         offline_config = inputs.config.with_options(embedder=OFFLINE, embedder_api_base=None)
         inputs = replace(inputs, config=offline_config)
 
+    # This run is not started: it only makes the program, and nothing is written to its folder.
     run = Run(inputs, Meter(), BudgetGuard(), RunFolder(Path()))
     return run.program(target, benchmark, MemoryCache())

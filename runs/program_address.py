@@ -16,9 +16,10 @@ from .model_registry import REGISTRY_PREFIX, fetch_from_registry, pin_to_version
 
 
 def pin_address(name: str) -> str:
-    """Return an address that names for ever what an address names now.
+    """Replace an alias or a branch in an address by the version or commit that it names now.
 
-    Any other name is returned as it is.
+    An alias may soon name another version; the result always names this one. A name that is no
+    address is returned as it is.
 
     Raises:
         UserError: There is no such program.

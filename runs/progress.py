@@ -89,43 +89,40 @@ def run_progress(
 
 
 def spending_line(usage: UsageReport, limits: Limits | None) -> str:
-    """Return calls, tokens, dollars and lost answers so far, each with its limit.
+    """Return in one line what a run has spent, e.g. "120 of 2,000 calls, $0.5000, 3 lost".
 
-    Tokens are shown only if they are limited, dollars only if any were spent or they are limited.
+    Calls are always shown, and everything else only if it says something: tokens if they are
+    limited, dollars if they are limited or any were spent, and the numbers of lost answers (no
+    attempt could be read) and of failed calls (the call raised an error) if there are any.
     """
-    max_calls = None
-    max_tokens = None
-    max_usd = None
-    if limits is not None:
-        max_calls = limits.max_calls
-        max_tokens = limits.max_tokens
-        max_usd = limits.max_usd
+    limits = limits or Limits()
 
     calls = sum(usage.calls.values())
-    unit = "call" if calls == 1 and max_calls is None else "calls"
-    parts = [f"{_with_limit(f'{calls:,}', max_calls, '{:,.0f}')} {unit}"]
-    if max_tokens is not None:
-        tokens = usage.input_tokens + usage.output_tokens
-        parts.append(f"{_with_limit(f'{tokens:,}', max_tokens, '{:,.0f}')} tokens")
-    if usage.cost or max_usd is not None:
-        parts.append(_with_limit(f"${usage.cost:.4f}", max_usd, "${:g}"))
+    if limits.max_calls is not None:
+        parts = [f"{calls:,} of {limits.max_calls:,.0f} calls"]
+    elif calls == 1:
+        parts = ["1 call"]
+    else:
+        parts = [f"{calls:,} calls"]
 
-    lost = 0
+    if limits.max_tokens is not None:
+        tokens = usage.input_tokens + usage.output_tokens
+        parts.append(f"{tokens:,} of {limits.max_tokens:,.0f} tokens")
+
+    if limits.max_usd is not None:
+        parts.append(f"${usage.cost:.4f} of ${limits.max_usd:g}")
+    elif usage.cost:
+        parts.append(f"${usage.cost:.4f}")
+
+    lost_answers = 0
     for (_, outcome), count in usage.answers.items():
         if outcome == "lost":
-            lost += count
-    if lost:
-        parts.append(f"{lost:,} lost")
+            lost_answers += count
+    if lost_answers:
+        parts.append(f"{lost_answers:,} lost")
     if usage.failed:
         parts.append(f"{usage.failed:,} failed")
     return ", ".join(parts)
-
-
-def _with_limit(count: str, limit: float | None, form: str) -> str:
-    """Return a count with its limit, e.g. "120 of 2,000"; the count alone if there is no limit."""
-    if limit is None:
-        return count
-    return f"{count} of {form.format(limit)}"
 
 
 class _RemainingColumn(TimeRemainingColumn):

@@ -60,19 +60,21 @@ def decide_promotion(
     Args:
         original: The original program on the dev questions.
         compiled: The compiled program on the dev questions; None if it could not be scored.
-        limit_hit: The limit of the run that was reached, for the reason; None if none was.
+        limit_hit: The limit of the run that was reached, which the reason names; None if none was.
         min_n: With fewer questions nothing is promoted.
     """
     if compiled is None:
         reason = f"Nothing was compiled and scored on dev ({limit_hit or 'stopped'})"
-        return Promotion(None, reason)
+        return Promotion(gain=None, rejection_reason=reason)
     if not _is_complete(original) or not _is_complete(compiled):
         cause = limit_hit or "the endpoint failed on some"
-        return Promotion(None, f"Not all dev questions were answered ({cause})")
+        reason = f"Not all dev questions were answered ({cause})"
+        return Promotion(gain=None, rejection_reason=reason)
     if compiled.broken:
         reason = f"The compiled program's score is of a broken run ({compiled.breakage})"
-        return Promotion(None, reason)
+        return Promotion(gain=None, rejection_reason=reason)
 
+    # A gain has no reason against it: then `rejection_reason` returns None.
     gain = difference(original.headline_rows, compiled.headline_rows, min_n)
     return Promotion(gain, rejection_reason(gain))
 
@@ -112,13 +114,16 @@ def estimate_remaining_usage(
 ) -> Usage:
     """Estimate what the scorings after the optimizer will take, from the first scoring of the run.
 
-    These are: the compiled program on dev, and both programs on test. Answering grows with the
-    number of questions, writing with the number of memories. The compiled program may have longer
-    prompts, so everything but the calls is multiplied by `PROMPT_GROWTH`.
+    The first scoring was that of the original program on dev. Those to come are the compiled
+    program on dev, and both programs on test. Answering grows with the number of questions, writing
+    with the number of memories. The compiled program may have longer prompts, so everything but the
+    calls is multiplied by `PROMPT_GROWTH`.
 
     Args:
-        original: The original program on the dev questions.
-        spent: What that scoring took of the limits.
+        original: The first scoring. It says how much of the work was answering, and how much
+            writing.
+        spent: What the run's guard counted for the first scoring, answering and writing together.
+            The limits are compared with such counts, so the estimate is a multiple of them.
         split: The questions.
         writes_memories: Whether the compiled program may write other memories than the original.
             If not, it uses those of the original.
@@ -132,17 +137,20 @@ def estimate_remaining_usage(
     if writes_memories:
         memory_count += dev_memories + test_memories
 
-    work = _RemainingWork(
+    remaining = _RemainingWork(
         question_ratio=question_count / max(1, len(original.rows)),
         memory_ratio=memory_count / max(1, dev_memories),
     )
     answering = original.answering_usage
     writing = original.construction or Usage()
-    calls_factor = work.factor(answering.calls, writing.calls)
-    tokens_factor = work.factor(answering.tokens, writing.tokens)
-    seconds_factor = work.factor(answering.seconds, writing.seconds)
+    calls_factor = remaining.multiple_of_first(answering=answering.calls, writing=writing.calls)
+    tokens_factor = remaining.multiple_of_first(answering=answering.tokens, writing=writing.tokens)
+    seconds_factor = remaining.multiple_of_first(
+        answering=answering.seconds, writing=writing.seconds
+    )
     return Usage(
         calls=spent.calls * calls_factor,
+        # Limits count input and output tokens together, so all of them may stand here.
         input_tokens=spent.tokens * PROMPT_GROWTH * tokens_factor,
         cost=spent.cost * PROMPT_GROWTH * tokens_factor,
         seconds=spent.seconds * PROMPT_GROWTH * seconds_factor,
@@ -158,7 +166,7 @@ class _RemainingWork:
     memory_ratio: float
     """Memories to write, divided by those of the first scoring."""
 
-    def factor(self, answering: float, writing: float) -> float:
+    def multiple_of_first(self, *, answering: float, writing: float) -> float:
         """Return how many times as much as the first scoring the remaining work takes.
 
         For example, let a quarter of the first scoring have been writing. With 4 times as many

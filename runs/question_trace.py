@@ -159,7 +159,8 @@ def make_question_trace(
         calls: All calls, in program order.
         feedback: What the metric says about the answer.
         clock: The clock of the question.
-        in_prompts: See `QuestionTrace.in_prompts`.
+        in_prompts: Ids of the gold evidence in the prompts; None if it was not looked for, because
+            the program reports what it recalled.
     """
     hits = context.hits if context else ()
     evidence = _evidence_lines(example)
@@ -171,6 +172,8 @@ def make_question_trace(
     if in_prompts is not None:
         prompted_ids = tuple(turn_id for turn_id in evidence if turn_id in in_prompts)
 
+    # Of too many entries the first ones are kept, because these are the best. Of too many calls the
+    # last ones are, because the last one answered.
     return QuestionTrace(
         entries=tuple(_entry(hit) for hit in hits[:MAX_ENTRIES]),
         evidence=evidence,
@@ -203,9 +206,11 @@ def _evidence_lines(example: dspy.Example) -> dict[str, str]:
 
 
 def _entry(hit: Hit) -> Entry:
-    """Return a hit as an entry of a trace; only one that counts for recall names its turns."""
-    # A summary rests on no particular turns, so it is no evidence. A fallback is shown only because
-    # the search found nothing.
+    """Return a hit as an entry of a trace, with the turns that it is credited with.
+
+    A summary is credited with none, because it rests on no particular turns, and neither is a
+    fallback, which is shown only because the search found nothing.
+    """
     counts_for_recall = hit.is_evidence and not hit.fallback
     return Entry(
         line=shorten(hit.line(), MAX_ENTRY_LENGTH),

@@ -100,7 +100,9 @@ def _run_task(function: Callable[[InputT], Iterator[OutputT]], value: InputT) ->
     try:
         yield from function(value)
     except MempilerError as error:
-        # An error class that makes its own message cannot be rebuilt in the other process.
+        # Ray pickles the error, and the other process makes it again from its message alone. That
+        # fails for the few classes with other arguments, such as `UnknownNameError`. They are all
+        # errors of the user's, so a UserError with the same message stands for them.
         error_class = type(error)
         if error_class.__init__ is not MempilerError.__init__:
             error_class = UserError

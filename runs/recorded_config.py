@@ -35,17 +35,51 @@ _SET_BY_OTHERS = ("objective", "seed")
 
 
 def recorded_toml(folder: RunFolder) -> str:
-    """Return the file that repeats a run, with a comment that says how.
+    """Return the text of the `--config` file that repeats a run.
+
+    Comments at its beginning say which command takes the file, and what it leaves out.
 
     Raises:
         UserError: The run was not started by `compile`, `evaluate` or `train`, or it rests on
             objects that were made in Python.
     """
     record = folder.read()
+    _check_repeatable(folder.path.name, record)
     settings = record["settings"]
-    command = settings.get("command")
-    name = folder.path.name
-    if command not in _COMMAND_VALUES or "part_of" in settings:
+    command = settings["command"]
+    program = str(settings["program"])
+
+    config = _recorded_config(settings, record.get("parameters") or {})
+    entries = config_values(config)
+    comments = [f"# {shlex.join(['mempiler', command, program])} --config FILE\n"]
+    if program.endswith(ANSWER_FILE_ENDINGS):
+        # The program is a file of recorded answers, of which `run.json` has only the name.
+        comments.append(_FOLDER_IS_LEFT_OUT)
+    for key in _keys_without_option(command):
+        # The command would refuse a file with this entry.
+        if key in entries:
+            del entries[key]
+            comments.append(f"# {key} is left out: mempiler {command} has no option for it.\n")
+    comments.append(_ADDRESSES_ARE_LEFT_OUT)
+
+    entries_of_command = _ENTRIES_BY_COMMAND[command]
+    entries.update(entries_of_command(settings))
+    return f"{''.join(comments)}\n{toml_text(entries)}"
+
+
+def _check_repeatable(name: str, record: Mapping[str, Any]) -> None:
+    """Refuse a run that no `--config` file can repeat.
+
+    Args:
+        name: The name of the run, for the error.
+        record: The content of its `run.json`.
+
+    Raises:
+        UserError: It was not started by a command that takes such files, or it is a part of a
+            larger run, or it rests on objects that were made in Python.
+    """
+    settings = record["settings"]
+    if settings.get("command") not in _ENTRIES_BY_COMMAND or "part_of" in settings:
         raise UserError(
             f"{name}: only a whole compile, evaluate or train has a file that repeats it"
         )
@@ -56,24 +90,9 @@ def recorded_toml(folder: RunFolder) -> str:
             " repeat it there"
         )
 
-    config = _recorded_config(settings, record.get("parameters") or {})
-    values = config_values(config)
-    program = str(settings["program"])
-    comments = [f"# {shlex.join(['mempiler', command, program])} --config FILE\n"]
-    if program.endswith(ANSWER_FILE_ENDINGS):
-        comments.append(_FOLDER_IS_LEFT_OUT)
-    for place in _unavailable_places(command):
-        if place in values:
-            del values[place]
-            comments.append(f"# {place} is left out: mempiler {command} has no option for it.\n")
-    comments.append(_ADDRESSES_ARE_LEFT_OUT)
 
-    values.update(_COMMAND_VALUES[command](settings))
-    return f"{''.join(comments)}\n{toml_text(values)}"
-
-
-def _unavailable_places(command: str) -> list[str]:
-    """Return the places in a file, e.g. "execution.min_n", that a command has no option for."""
+def _keys_without_option(command: str) -> list[str]:
+    """Return keys of a `--config` file, e.g. "execution.min_n", that a command does not take."""
     fields_of_others = [CONFIG_FIELDS[name] for name in UNAVAILABLE_OPTIONS[command]]
     return [f"{field.section}.{field.key}" for field in fields_of_others]
 
@@ -85,6 +104,7 @@ def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any])
         settings: The settings in `run.json`. The options of the benchmark stand in "options".
         parameters: The parameters there, with limits such as "limit.max_calls".
     """
+    # Everything that decided the result, except for the settings of the benchmark.
     options: dict[str, Any] = {}
     for name in CONFIG_FIELDS:
         if name in FREE_ON_RESUME or name in BENCHMARK_OPTIONS:
@@ -93,29 +113,32 @@ def _recorded_config(settings: Mapping[str, Any], parameters: Mapping[str, Any])
         if recorded_name in settings:
             options[name] = settings[recorded_name]
     if settings["command"] == "train":
-        # There it is the model that gives rewards, a setting of the training.
+        # The "answer_lm" of a training is not the option `--answer-lm`. It is a setting of the
+        # training, namely the model that answers questions for rewards.
         options.pop("answer_lm", None)
 
-    # The command line has options of their own for the metric and the categories.
+    # The settings of the benchmark are recorded together. The metric and the categories are
+    # separated again, because each has an option of its own.
     benchmark_settings = dict(settings.get("options", {}))
     for name in ("metric", "categories"):
-        # A list of categories can only be a setting of the benchmark.
+        # `--categories` is a text. A list of categories therefore stays a setting of the benchmark.
         if isinstance(benchmark_settings.get(name), str):
             options[name] = benchmark_settings.pop(name)
     options["benchmark_set"] = benchmark_settings
 
+    # The limits did not decide the result, so they are recorded among the parameters.
     for name, limit in parameters.items():
         if name.startswith(_LIMIT_PREFIX):
             options[name.removeprefix(_LIMIT_PREFIX)] = limit
     return RunConfig.from_options(**options)
 
 
-def _evaluation_values(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluation_entries(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of the `--config` file for an evaluation, beside its configuration."""
     return {"evaluation.split": settings["part"]}
 
 
-def _compile_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _compile_entries(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of the `--config` file for the optimizer of a compile.
 
     Args:
@@ -128,7 +151,7 @@ def _compile_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _training_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _training_entries(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of the `--config` file for a training.
 
     These are its objective, and the settings that are not the model's defaults.
@@ -137,6 +160,7 @@ def _training_values(recorded: Mapping[str, Any]) -> dict[str, Any]:
         recorded: What `run.json` has of the training.
     """
     return {
+        # `--optimizer` of a training names its objective.
         "training.optimizer": recorded["objective"],
         "training.settings": changed_training_settings(recorded, recorded["lm"]),
     }
@@ -160,11 +184,12 @@ def changed_training_settings(recorded: Mapping[str, Any], lm: str) -> dict[str,
 
 
 def training_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recorded training without groups, as `--train-set` takes them.
+    """Return the settings of a recorded training as one flat dict, as `--train-set` takes them.
 
-    For example, {"lora": 8, "settings": {"reward": {"questions": 4}}} becomes {"lora": 8,
-    "questions": 4}.
+    In the record, settings are nested in groups. For example, {"lora": 8, "settings": {"reward":
+    {"questions": 4}}} becomes {"lora": 8, "questions": 4}.
     """
+    # The record also has settings of the run, which are not the training's.
     training: dict[str, Any] = {}
     for field in fields(TrainingConfig):
         if field.name in recorded:
@@ -184,9 +209,12 @@ def _add_settings(flat: dict[str, Any], group: Mapping[str, Any]) -> None:
             flat[name] = value
 
 
-_COMMAND_VALUES: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "compile": _compile_values,
-    "evaluate": _evaluation_values,
-    "train": _training_values,
+_ENTRIES_BY_COMMAND: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "compile": _compile_entries,
+    "evaluate": _evaluation_entries,
+    "train": _training_entries,
 }
-"""What the file of each command says beside the configuration."""
+"""For each command, the function that returns what its file has beside the configuration.
+
+The function is called with the settings in `run.json`, and returns entries by key.
+"""

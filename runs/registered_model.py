@@ -105,9 +105,9 @@ class ServedProgram:
         """
         plain_rows = _as_plain_json(rows)
         try:
-            queries: list[dict[str, Any]] = []
+            arguments_of_rows: list[dict[str, Any]] = []
             for number, row in enumerate(plain_rows, start=1):
-                queries.append(_query_of(self.program, row, number))
+                arguments_of_rows.append(_call_arguments(self.program, row, number))
 
             # A copy with an empty cache, so that requests share no memories.
             program = copy.copy(self.program)
@@ -119,7 +119,9 @@ class ServedProgram:
                 disable_history=True,
                 warn_on_type_mismatch=False,
             ):
-                return gather([partial(_answer, program, query) for query in queries])
+                return gather(
+                    [partial(_answer, program, arguments) for arguments in arguments_of_rows]
+                )
         except MempilerError as error:
             raise _mlflow_error(error) from error
 
@@ -149,11 +151,11 @@ def _none_for_constant(name: str) -> None:
     return None
 
 
-def _query_of(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return the inputs with which a program is called for a row.
+def _call_arguments(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return the arguments with which a program is called for a row.
 
     Raises:
-        UserError: The row lacks something, or is malformed; the message has its number.
+        UserError: The row lacks something, or is malformed; the message has the row's number.
     """
     # Columns that a table leaves empty are missing.
     values = {name: value for name, value in row.items() if value is not None}
@@ -165,23 +167,26 @@ def _query_of(program: MemoryProgram, row: Mapping[str, Any], number: int) -> di
     inputs = {name: values[name] for name in program.task.inputs if name in values}
     try:
         history = History.parse(values[history_fields[0]], id=f"row-{number}")
-        # The query itself is not needed here; this refuses inputs that are missing or malformed.
+        # Only to refuse inputs that are missing or malformed: the program makes this query itself.
         program.task.query(inputs, history.items, (), history.speakers)
     except UserError as error:
         raise UserError(f"row {number}: {error}") from error
     return {"history": history, **inputs}
 
 
-def _answer(program: MemoryProgram, query: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a row as JSON.
+def _answer(program: MemoryProgram, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Call a program for a row, and return its answer as JSON.
 
     Raises:
         EndpointError: The model could not be asked.
     """
     try:
-        prediction = program(**query)
+        prediction = program(**arguments)
     except (AdapterParseError, LMError) as error:
-        failure = failure_of(query["history"].id, error)
+        # The id of the history names the row.
+        failure = failure_of(arguments["history"].id, error)
+        # If the endpoint fails, it fails for the other rows too, and the caller may try again. Any
+        # other failure is of this row alone.
         if failure.kind == "endpoint":
             reason = one_line(error, 300)
             raise EndpointError(f"the model could not be asked: {reason}") from error

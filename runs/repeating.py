@@ -80,9 +80,10 @@ def resume_key(inputs: RunInputs) -> dict[str, Any]:
     config = inputs.config
     decisive: dict[str, Any] = {}
     for name, value in config.options().items():
-        if name not in FREE_ON_RESUME and name not in BENCHMARK_OPTIONS:
-            decisive[RECORDED_NAMES.get(name, name)] = value
-    # Options of the benchmark (`BENCHMARK_OPTIONS`) are recorded together.
+        if name in FREE_ON_RESUME or name in BENCHMARK_OPTIONS:
+            continue
+        decisive[RECORDED_NAMES.get(name, name)] = value
+    # The options of the benchmark, which are left out above, are recorded together.
     decisive["options"] = config.data.benchmark_settings
 
     if config.data.file:
@@ -116,11 +117,14 @@ def _never_set(name: str) -> bool:
 def with_replayed_models(
     inputs: RunInputs, was_set: Callable[[str], bool] = _never_set
 ) -> RunInputs:
-    """Return the inputs with models and settings of the run that they replay, if they replay one.
+    """Give the inputs of a replay the models and the settings of the run that is replayed.
+
+    A replay gives the recorded answers of another run once more, so it must use that run's models.
+    The user need not name them, and may not name others.
 
     Args:
-        inputs: Name the run, or none.
-        was_set: Returns whether an option was set on purpose, be it to its default.
+        inputs: The inputs. They are returned as they are if `replay` names no run.
+        was_set: Returns whether the user has set an option, also where it was set to its default.
 
     Raises:
         UserError: There is no such run, or the inputs name other models than it had.
@@ -133,19 +137,25 @@ def with_replayed_models(
     recorded = folder.read()["settings"]
 
     options = config.options()
-    taken_over: dict[str, Any] = {}
+    replayed_options: dict[str, Any] = {}
     for name in _TAKEN_BY_REPLAY:
+        value = options[name]
         default = CONFIG_FIELDS[name].default
-        before = recorded.get(RECORDED_NAMES.get(name, name), default)
-        is_chosen = options[name] != default or was_set(name)
-        if is_chosen and options[name] != before:
+        recorded_name = RECORDED_NAMES.get(name, name)
+        recorded_value = recorded.get(recorded_name, default)
+
+        is_chosen_by_user = value != default or was_set(name)
+        if is_chosen_by_user and value != recorded_value:
             option = _option(name)
             raise UserError(
-                f"--replay {run}: ran with {option} {before}, not {options[name]};"
+                f"--replay {run}: ran with {option} {recorded_value}, not {value};"
                 f" leave {option} out"
             )
-        taken_over[name] = before
-    return replace(inputs, config=config.with_options(replay=str(folder.path), **taken_over))
+        replayed_options[name] = recorded_value
+
+    # The path names this run for good; "last", for example, would soon name another one.
+    replayed_options["replay"] = str(folder.path)
+    return replace(inputs, config=config.with_options(**replayed_options))
 
 
 def command_line(
@@ -153,7 +163,8 @@ def command_line(
 ) -> str:
     """Return the command that does a run again.
 
-    Files stand there by their names, and addresses are left out: the line is shown to others.
+    The line is shown to others. So files are named without their folders, and addresses are left
+    out.
 
     Args:
         inputs: What the run was started with.
@@ -165,30 +176,35 @@ def command_line(
         return f"mempiler.{command} in Python, with examples"
 
     config = inputs.config
+    # With a colon it is a URL, `module:Class` or the like, otherwise a method or a path.
     shown_program = program if ":" in program else Path(program).name
     words = ["mempiler", command, shown_program, "--benchmark", config.data.benchmark]
-    options = {**_decisive_options(config), **config.limits.as_dict(), **command_options}
+    options = {**_options_to_repeat(config), **config.limits.as_dict(), **command_options}
     for name, value in options.items():
         words.extend(_option_words(name, value))
     return shlex.join(words)
 
 
-def _decisive_options(config: RunConfig) -> dict[str, Any]:
-    """Return the options that were changed and that decide the result, without the benchmark.
+def _options_to_repeat(config: RunConfig) -> dict[str, Any]:
+    """Return the options of a command line that leads to the same result as a configuration.
 
-    They stand by the names of the command line, which has no option for `repeat`.
+    Only options that decide the result are needed, and only those that are not at their defaults.
+    The name of the benchmark is not among them: `command_line` writes it first.
     """
     options: dict[str, Any] = {}
+
+    # The settings of the benchmark. Two of them have options of their own on the command line.
     benchmark_settings = dict(config.data.benchmark_settings)
-    # These two settings of the benchmark have options of their own on the command line.
     for name in ("metric", "categories"):
         if name in benchmark_settings:
             options[name] = benchmark_settings.pop(name)
     options["benchmark_set"] = benchmark_settings
 
+    # The command line has no option `repeat`.
+    already_written = {"benchmark", *BENCHMARK_OPTIONS}
+    left_out = FREE_ON_RESUME | already_written | {"repeat"}
     for name, value in config.changed_options().items():
-        is_decisive = name not in FREE_ON_RESUME and name not in BENCHMARK_OPTIONS
-        if is_decisive and name not in ("benchmark", "repeat"):
+        if name not in left_out:
             options[name] = value
     return options
 

@@ -20,10 +20,12 @@ from typing import Any, NoReturn
 from dspy.clients.call_result import CallResult
 
 from ..engines.call import Call
-from ..engines.embedders import OFFLINE, TextEmbedder
+from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
+from ..engines.embedders import TextEmbedder
 from ..engines.limits import BudgetGuard
 from ..engines.metered_lm import MeteredLM
-from ..engines.model_names import is_local
+from ..engines.model_names import OFFLINE as OFFLINE_LM
+from ..engines.model_names import is_local, is_offline
 from ..engines.vector_cache import CachedVectors
 from ..errors import UserError
 from ..records.shared_by_copies import SharedByCopies
@@ -79,32 +81,28 @@ class Replay(SharedByCopies):
             role: RecordedModel.from_record(record) for role, record in models.items()
         }
 
-    def model_name(self, role: str, name: str) -> str:
-        """Return the name of the model that is loaded for a role: the one that the run had.
+    def model_name(self, role: str) -> str:
+        """Return the name by which a replay loads the model of a role.
 
-        Args:
-            role: What the model is used for.
-            name: The model that the user chose for this run.
+        It is the name in the run's requests, because an answer is found by its whole request. The
+        user may have given another one: "gguf:qwen" becomes "openai/qwen", for example.
 
         Raises:
             UserError: The run had no model for the role, or one with weights of its own.
         """
-        recorded = self._recorded_model(role)
-        if recorded is None or is_local(recorded.model):
-            raise UserError(
-                f"--replay {self._folder.path.name}: "
-                f"ran without a {role} model that can be replayed"
-            )
-        if name == OFFLINE:
-            return name
-        return recorded.model
+        model = self._recorded_model(role).model
+        # "offline" is the only name by which the offline engine can be loaded.
+        if is_offline(model):
+            return OFFLINE_LM
+        return model
 
     def restore_sizes(self, role: str, lm: MeteredLM) -> None:
-        """Give a model the lengths of prompts and answers that the model of the run had."""
+        """Give a model the lengths of prompts and answers that the model of the run had.
+
+        Raises:
+            UserError: As `model_name`.
+        """
         recorded = self._recorded_model(role)
-        if recorded is None:
-            lm.window = None
-            return
         lm.window = recorded.window
         if recorded.max_tokens is not None:
             lm.kwargs["max_tokens"] = recorded.max_tokens
@@ -123,17 +121,20 @@ class Replay(SharedByCopies):
         records = self._folder.store.answers.all(key)
         if number >= len(records):
             difference = "was not asked so often" if records else "was not asked"
-            self._stop(f"{call.lm.role} model {difference}: {_beginning_of_prompt(call)!r}")
+            raise self._end(f"{call.lm.role} model {difference}: {_beginning_of_prompt(call)!r}")
 
         record = records[number]
         result = CallResult.load(record)
-        # It counts as the call that it was, not as an answer from a cache.
+        # The replay reports what the run has used, so the answer counts as the call that it was,
+        # not as an answer from a cache.
         result.cache_hit = False
         result.usage = dict(record.get("usage") or {})
         return result
 
     def embedder(self, name: str) -> TextEmbedder:
-        """Return an embedder of the run, which has the vectors that it made then.
+        """Return an embedder that only knows the vectors that it computed in the run.
+
+        It computes none: the replay ends at the first text without a vector.
 
         Raises:
             UserError: The run did not use it.
@@ -144,30 +145,41 @@ class Replay(SharedByCopies):
             raise UserError(f"--replay {self._folder.path.name}: holds no vectors of {name}")
         return TextEmbedder(
             name,
-            partial(self._refuse_to_embed, name),
-            cached_vectors=CachedVectors(None, table),
+            compute=partial(self._refuse_to_embed, name),
+            # The table belongs to this embedder, so its keys need not say which one it is.
+            cached_vectors=CachedVectors(identity=None, file=table),
             query_prefix=prefixes.query,
             passage_prefix=prefixes.passage,
         )
 
     def _refuse_to_embed(self, embedder: str, texts: Sequence[str]) -> NoReturn:
         """End the replay, because the run has no vector of a text."""
-        self._stop(f"no vector of {embedder} was made for {texts[0][:_QUOTED_CHARACTERS]!r}")
+        raise self._end(f"no vector of {embedder} was made for {texts[0][:_QUOTED_CHARACTERS]!r}")
 
-    def _recorded_model(self, role: str) -> RecordedModel | None:
-        """Return the model that the run had for a role; None if it had none."""
+    def _recorded_model(self, role: str) -> RecordedModel:
+        """Return the model that the run had for a role.
+
+        Raises:
+            UserError: The run had no model for the role, or one with weights of its own.
+        """
         recorded = self._models.get(role)
         if recorded is None and role == "prompt":
-            return self._models.get("task")
+            # Without a prompt model, the task model writes the proposals.
+            recorded = self._models.get("task")
+        if recorded is None or is_local(recorded.model):
+            raise UserError(
+                f"--replay {self._folder.path.name}: "
+                f"ran without a {role} model that can be replayed"
+            )
         return recorded
 
-    def _stop(self, reason: str) -> NoReturn:
-        """End the replay with an error."""
+    def _end(self, reason: str) -> UserError:
+        """Let the guard refuse all further calls; return the error for the caller to raise."""
         name = self._folder.path.name
         cause = "data, options, prompts or earlier answers differ from that run's"
         error = UserError(f"--replay {name}: {reason}; {cause}")
         self._guard.stop(error)
-        raise error
+        return error
 
 
 def record_model(folder: RunFolder, role: str, name: str, lm: MeteredLM) -> None:
@@ -187,23 +199,31 @@ def record_model(folder: RunFolder, role: str, name: str, lm: MeteredLM) -> None
 
 
 def recording_embedder(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
-    """Return an embedder whose vectors are kept in a run.
+    """Return an embedder that does the same, and keeps its vectors in the store of a run.
 
-    A text whose vector the run has, for example from before it was killed, is not embedded again.
-    The offline embedder is returned as it is, and so is any embedder if there is no run.
+    So a run that is resumed does not embed a text again, and a run can be replayed without its
+    embedder.
+
+    Args:
+        embedder: The embedder. The offline one is returned as it is, since computing its vectors
+            takes no longer than reading them.
+        folder: The run. The embedder is also returned as it is if the folder holds none, as while a
+            run is only planned.
     """
-    if embedder.name == OFFLINE or not (folder.path / RUN).is_file():
+    if embedder.name == OFFLINE_EMBEDDER or not (folder.path / RUN).is_file():
         return embedder
 
     table = VectorTable(folder.store, embedder.name)
+    # `Replay.embedder` has nothing but this table to make the embedder from.
     table.write_prefixes(Prefixes(embedder.query_prefix, embedder.passage_prefix))
     recording = TextEmbedder(
         embedder.name,
-        embedder.embed_prefixed,
-        embedder.dimension,
-        CachedVectors(None, table),
-        embedder.query_prefix,
-        embedder.passage_prefix,
+        compute=embedder.embed_prefixed,
+        dimension=embedder.dimension,
+        # The table belongs to this embedder, so its keys need not say which one it is.
+        cached_vectors=CachedVectors(identity=None, file=table),
+        query_prefix=embedder.query_prefix,
+        passage_prefix=embedder.passage_prefix,
     )
     recording.reranker = embedder.reranker
     return recording

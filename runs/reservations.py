@@ -29,7 +29,7 @@ class Reservations:
         self._guard = guard
         self._reserved: dict[int, Usage] = {}
         for worker, limits in enumerate(parts):
-            reserved = _largest_usage(limits)
+            reserved = _usage_at_limits(limits)
             guard.add_usage(reserved)
             self._reserved[worker] = reserved
 
@@ -45,13 +45,16 @@ class Reservations:
 
 
 class RecordingGuard(BudgetGuard):
-    """The guard of a worker: it records what may be spent before each call.
+    """The guard of a worker: before each call, it has recorded what may be spent.
+
+    So if the worker is killed, the record says how much of its part it may have used up.
 
     Args:
         limits: What the worker may spend.
         in_flight: Most calls in flight at one endpoint.
-        record: Called with the number of a call, and with what is spent at most once that call is
-            made. The call is made when `record` has returned.
+        record: Called before each call with the number of the call, and with the most that is spent
+            once this call and all others in flight have ended. The call is made when `record` has
+            returned.
     """
 
     def __init__(
@@ -67,15 +70,23 @@ class RecordingGuard(BudgetGuard):
         with self._lock:
             self._recorded_calls += 1
             number = self._recorded_calls
-            largest_usage = self._committed()
-        self._record(number, largest_usage)
+            # What was spent, and what the calls in flight may spend; this call is one of them.
+            most_usage = self._committed()
+        # Not under the lock: recording may take a request to another machine, and other threads
+        # need the lock meanwhile. Records may therefore arrive out of order, which is why they are
+        # numbered.
+        self._record(number, most_usage)
 
 
-def _largest_usage(limits: Limits) -> Usage:
-    """Return the usage at which all limits are reached; 0 of what has no limit."""
+def _usage_at_limits(limits: Limits) -> Usage:
+    """Return the usage at which all limits are reached.
+
+    It is 0 in what has no limit: nothing of that has to be reserved.
+    """
+    # `max_tokens` limits input and output together, so all tokens may stand as input.
     return Usage(
-        limits.max_calls or 0,
-        limits.max_tokens or 0,
+        calls=limits.max_calls or 0,
+        input_tokens=limits.max_tokens or 0,
         cost=limits.max_usd or 0.0,
         seconds=60 * (limits.max_minutes or 0),
     )

@@ -173,6 +173,7 @@ class Evaluation(BaseModel, frozen=True):
         allowed = f"--max-failure-rate allows {self.max_failure_rate:.0%}"
         line = f"{loss.count} of {loss.total} {loss.kind}, {allowed}"
 
+        # A lost answer has no error of its own: one of a question or a write has to explain it.
         failures = [row.failure for row in self.rows if row.failure]
         if loss.kind == _FAILED_WRITES or not failures:
             failures = list(self.failed_writes)
@@ -185,7 +186,10 @@ class Evaluation(BaseModel, frozen=True):
 
     @property
     def _largest_loss(self) -> _Loss:
-        """What failed in the largest share; of equal shares the first one in this list."""
+        """What failed in the largest share: questions, answers of predictors, or writes to stores.
+
+        Of equal shares, the first one in this order.
+        """
         outcomes = self.outcomes
         losses = [
             _Loss(self.failures, len(self.rows), "questions failed"),
@@ -204,8 +208,12 @@ class Evaluation(BaseModel, frozen=True):
         return sum(counts.get("cut", 0) for counts in self.faults.values())
 
     @property
-    def repeated_ids(self) -> str:
-        """A line that says how many questions got several entries with one id; "" if none did."""
+    def repeated_id_warning(self) -> str:
+        """A warning, in one line, if a user's search returned entries with equal ids; "" if not.
+
+        An entry is told from others by its id, so of several with one id only one may count. Such a
+        score can be too low.
+        """
         ids = [row.repeated_id for row in self.rows if row.repeated_id]
         if not ids:
             return ""
@@ -239,21 +247,26 @@ class Evaluation(BaseModel, frozen=True):
     def metered_usage(self) -> UsageSummary:
         """Calls, tokens and cost as the run's meter counted them.
 
-        If it counted no call, they are those that others made: an endpoint, or recorded answers.
+        A user's own endpoint, or a file of recorded answers, may report calls that did not go
+        through the meter. If it counted none, these calls are returned instead.
         """
-        usage = self.usage
-        if any(self.calls.values()) or not usage.calls:
+        reported = self.usage
+        has_metered_calls = any(self.calls.values())
+        if reported.calls and not has_metered_calls:
             return UsageSummary(
-                calls=self.calls,
-                tokens=self.tokens,
-                prompt_cache=self.prompt_cache,
-                cost=self.cost,
+                calls={_ELSEWHERE: int(reported.calls)},
+                tokens={
+                    "input": int(reported.input_tokens),
+                    "output": int(reported.output_tokens),
+                },
+                prompt_cache={},
+                cost=None if reported.unpriced else reported.cost,
             )
         return UsageSummary(
-            calls={_ELSEWHERE: int(usage.calls)},
-            tokens={"input": int(usage.input_tokens), "output": int(usage.output_tokens)},
-            prompt_cache={},
-            cost=None if usage.unpriced else usage.cost,
+            calls=self.calls,
+            tokens=self.tokens,
+            prompt_cache=self.prompt_cache,
+            cost=self.cost,
         )
 
     def metrics(self) -> dict[str, float]:
@@ -287,7 +300,7 @@ class Evaluation(BaseModel, frozen=True):
     def by_category(self) -> dict[str, dict[str, Any]]:
         """Return the figures of every category, as JSON objects.
 
-        Categories outside the headline score are included; "in_score" says whether it is one.
+        Categories outside the headline score are included; "in_score" says which ones are in it.
         """
         rows_by_category: dict[str, list[Row]] = {category: [] for category in self.expected}
         for row in self.rows:
@@ -299,6 +312,7 @@ class Evaluation(BaseModel, frozen=True):
                 "name": self.names.get(category, category),
                 "n": len(rows),
                 "score": mean(row.score for row in rows),
+                # A benchmark leaves whole categories out, so the first row speaks for all.
                 "in_score": rows[0].in_headline if rows else True,
                 **mean_parts(rows),
                 "context_tokens": mean(float(row.context_tokens) for row in rows),
@@ -353,8 +367,8 @@ class Evaluation(BaseModel, frozen=True):
             notes.append(f"{self.write_failures} writes failed")
         if self.cut_answers:
             notes.append(f"{self.cut_answers} answers were cut off at the token limit")
-        if self.repeated_ids:
-            notes.append(self.repeated_ids)
+        if self.repeated_id_warning:
+            notes.append(self.repeated_id_warning)
         if self.broken:
             notes.append(f"broken run: {self.breakage}")
         if self.stopped:

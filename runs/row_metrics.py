@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,12 +19,7 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def mean_parts(rows: Sequence[Row]) -> dict[str, float]:
     """Return the mean of every part of the metric, over the rows that have it."""
-    means: dict[str, float] = {}
-    for row in rows:
-        for name in row.parts:
-            if name not in means:
-                means[name] = mean(other.parts.get(name) for other in rows) or 0.0
-    return means
+    return _means_by_name([row.parts for row in rows])
 
 
 def mean_recall(rows: Sequence[Row]) -> dict[str, float]:
@@ -34,40 +29,50 @@ def mean_recall(rows: Sequence[Row]) -> dict[str, float]:
     the share that a plain search of the memory finds.
     """
     labelled_rows = [row for row in rows if row.recall]
-    means = _means_by_kind(labelled_rows)
+    means = _means_by_name([row.recall for row in labelled_rows])
 
-    # A row without `SHOWN_RECALL` had a context of summaries alone, which name no turns. The mean
-    # over the other rows would ignore it.
-    if any(SHOWN_RECALL not in row.recall for row in labelled_rows):
-        means.pop(SHOWN_RECALL, None)
-        shown_recall = _mean_shown_recall(labelled_rows)
-        if shown_recall is not None:
-            means = {SHOWN_RECALL: shown_recall, **means}
+    # This kind has a rule of its own for rows without it.
+    means.pop(SHOWN_RECALL, None)
+    shown_recall = _mean_shown_recall(labelled_rows)
+    if shown_recall is not None:
+        means = {SHOWN_RECALL: shown_recall, **means}
 
-    # A user's own system has this kind alone. If it never names a turn, its recall is unknown.
-    if set(means) == {SHOWN_RECALL} and not any(row.sources for row in labelled_rows):
+    # Of a user's own system, whose searches cost something, only the shown recall is measured. The
+    # system need not say from which turns its entries come. If it never does, its recall is not 0,
+    # but unknown.
+    is_only_shown = means.keys() == {SHOWN_RECALL}
+    names_turns = any(row.sources for row in labelled_rows)
+    if is_only_shown and not names_turns:
         return {}
     return means
 
 
-def _means_by_kind(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the mean of every kind of evidence recall, over the rows that have this kind."""
-    means: dict[str, float] = {}
-    for row in rows:
-        for kind in row.recall:
-            if kind not in means:
-                means[kind] = mean(other.recall.get(kind) for other in rows) or 0.0
-    return means
+def _means_by_name(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of every figure, over the mappings that have it."""
+    values_by_name: dict[str, list[float]] = {}
+    for values in figures:
+        for name, value in values.items():
+            values_by_name.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in values_by_name.items()}
 
 
 def _mean_shown_recall(rows: Sequence[Row]) -> float | None:
-    """Return the mean share of the evidence that prompts showed, if some showed only summaries.
+    """Return the mean share of the evidence that the prompts showed; None if it is not known.
 
-    If the method names turns in any context, a context of summaries shows no evidence and counts as
-    0. If it never does, nothing is known of what its prompts showed, and the result is None.
+    A row has no `SHOWN_RECALL` if its prompt showed nothing but summaries, which rest on no
+    particular turns. If the method showed turns in other prompts, it showed no evidence in this
+    one, so the row counts as 0. If it never showed a turn, the rows say nothing about its recall.
+
+    Args:
+        rows: Rows of questions whose evidence is known.
     """
-    names_turns = any(row.hits and SHOWN_RECALL in row.recall for row in rows)
-    if not names_turns:
+    if not rows:
+        return None
+    rows_with_recall = [row for row in rows if SHOWN_RECALL in row.recall]
+    has_summary_rows = len(rows_with_recall) < len(rows)
+    # A row without hits has a recall of 0, but shows no turns.
+    shows_turns = any(row.hits for row in rows_with_recall)
+    if has_summary_rows and not shows_turns:
         return None
     return sum(row.recall.get(SHOWN_RECALL, 0.0) for row in rows) / len(rows)
 

@@ -107,29 +107,42 @@ class Row(BaseModel):
     def recall_extent(self) -> RecallExtent:
         """How much of the gold evidence was recalled.
 
-        A context that consists of summaries names no turns. Then the plain search decides.
+        It is "" if the program does not say which turns it recalled, and if the question names no
+        evidence.
         """
         if self.trace is not None and not self.trace.is_recall_known:
             return ""
 
+        # The share of the evidence that the prompt showed is not known if it showed summaries only:
+        # these rest on no particular turns. Then it counts what a plain search of the memory finds.
         recall = self.recall.get(SHOWN_RECALL)
         if recall is None:
             recall = self.recall.get(f"recall@{max(RECALL_AT)}")
         if recall is None:
             return ""
+
         if recall >= 1:
             return "all"
         return "part" if recall > 0 else "none"
 
     @property
     def reason(self) -> Reason:
-        """What became of the question, as far as score and evidence show."""
+        """Whether the answer is right, and for a wrong one, how far its evidence came.
+
+        The reason of a wrong answer shows what to improve: if the evidence was not recalled, the
+        memory or its search; if it was before the model, how the model answers.
+        """
         if self.failure is not None:
             return "failed"
         if self.right:
             return "right"
 
+        # A program need not say which turns it recalled. Then the evidence was looked for in the
+        # inputs of its prompts. Evidence that is not there may still have been recalled, in other
+        # words.
         trace = self.trace
         if trace is not None and trace.evidence and not trace.is_recall_known:
-            return "prompted" if trace.was_prompted else "unknown"
+            if trace.was_prompted:
+                return "prompted"
+            return "unknown"
         return _REASONS_OF_WRONG_ANSWERS[self.recall_extent]

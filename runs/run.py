@@ -103,16 +103,15 @@ class Run:
         meter: Meter | None = None,
         parent: Parent | None = None,
     ) -> Run:
-        """Make the run's folder, or open the one that is resumed.
+        """Check the models, and make the run's folder, or open the one that is resumed.
 
         Args:
-            inputs: What the run rests on.
+            inputs: Data, models and settings.
             command: "compile", "evaluate" or "train".
             program: The method or saved program.
             settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
-            parent: The larger run that it is a part of. That run has checked the models, and
-                resumes its parts with itself.
+            parent: The larger run, e.g. `reproduce`, if this run is a part of one.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings; a model's
@@ -120,36 +119,55 @@ class Run:
         """
         meter = meter or Meter()
         if parent is not None:
+            # The larger run has checked the models, made this folder, and set the limits. A part is
+            # not resumed by itself, but with the larger run.
             return cls(inputs, meter, parent.guard, parent.folder, parent=parent)
+
         config = inputs.config
+        # A replay asks no model.
         if config.execution.replay is None:
             check_models(inputs)
 
-        decisive = {"command": command, "program": program, **resume_key(inputs), **settings}
+        # A run can only be resumed if all of these are equal.
+        decisive_settings = {
+            "command": command,
+            "program": program,
+            **resume_key(inputs),
+            **settings,
+        }
         if config.execution.resume is not None:
-            folder = RunFolder.resume(config.execution.resume, decisive)
+            folder = RunFolder.resume(config.execution.resume, decisive_settings)
         else:
-            folder = RunFolder.create(f"{command}-{program}-{config.data.benchmark}", decisive)
+            title = f"{command}-{program}-{config.data.benchmark}"
+            folder = RunFolder.create(title, decisive_settings)
 
-        guard = BudgetGuard(config.limits, in_flight=max(IN_FLIGHT, config.execution.threads))
+        # More calls than usual may be in flight only if the user asks for more threads than that.
+        in_flight = max(IN_FLIGHT, config.execution.threads)
+        guard = BudgetGuard(config.limits, in_flight)
         replay = Replay(config.execution.replay, guard) if config.execution.replay else None
         return cls(inputs, meter, guard, folder, replay=replay)
 
     def record_python_objects(self, objects: Sequence[str]) -> None:
         """Write into `run.json` what was made in Python, beside what is there of earlier starts.
 
-        It is no part of the settings: a resumed run may name a model that was an object before.
+        It is no part of the settings, which must be equal when the run is resumed: the user may
+        then name a model that was an object before.
         """
+        # A part of a larger run cannot be repeated by itself, so nobody asks for its objects.
         if self.parent is None and objects:
             before = self.folder.read().get("python_objects", [])
             self.folder.update(python_objects=sorted({*before, *objects}))
 
     @contextmanager
     def tracked(self, command: str, name: str, parameters: dict[str, Any]) -> Iterator[Tracker]:
-        """Open the MLflow run; it is called after the command, what is run, and the folder.
+        """Open the MLflow run of this run for the block, and log its parameters.
 
-        Its parameters are written to `run.json` too.
+        Args:
+            command: The command, e.g. "evaluate".
+            name: What is run, for the name of the MLflow run.
+            parameters: The parameters; `run.json` gets them too.
         """
+        # A larger run labels its parts, so that they are found together.
         tags = {} if self.parent is None else self.parent.tags
         # The end of the folder's name tells it from other runs of the same kind.
         mark = self.folder.path.name.rpartition("-")[2]
@@ -160,14 +178,18 @@ class Run:
 
     @contextmanager
     def context(self, program: MemoryProgram) -> Iterator[None]:
-        """Set DSPy's settings for the run: its task model, and its adapter, or the program's.
+        """Set DSPy's model and adapter for the block.
+
+        The model is the task model of the run. The adapter is the one that the user named, or else
+        that of the program.
 
         Raises:
             EndpointError: The endpoint is unreachable; the message says how to resume.
-            UserError: It refuses the key; likewise.
+            UserError: The endpoint refuses the key; the message says how to resume.
         """
         adapter = self.adapter(self.config.method.adapter or program.adapter)
-        # The program may have an embedder that the user made, whose requests nobody counts yet.
+        # Models of the run count their calls themselves. The accounting is for an embedder that the
+        # user made: its requests are counted and limited by that of the context.
         accounting = Accounting(self.meter, self.guard)
         try:
             with (
@@ -176,17 +198,24 @@ class Run:
             ):
                 yield
         except MempilerError as error:
-            endpoint_failed = self.guard.fatal_error is not None or isinstance(error, EndpointError)
-            if self.config.execution.replay or not endpoint_failed:
+            # A replay asks no endpoint. It ends because a recorded answer is missing, and would end
+            # there again if it were resumed.
+            if self.config.execution.replay:
                 raise
+            # The guard has a fatal error if it stopped all calls, e.g. because a key is refused.
+            endpoint_failed = self.guard.fatal_error is not None or isinstance(error, EndpointError)
+            if not endpoint_failed:
+                raise
+
             self.folder.update(status="stopped")
             advice = f"--resume {self.folder.resumable.name} goes on from here"
+            # The class of the error stays: callers tell errors apart by it.
             raise type(error)(f"{error}; {advice}") from error
         finally:
             self._record_output_modes(adapter)
 
     def _record_output_modes(self, adapter: dspy.Adapter) -> None:
-        """Write down in `run.json` how endpoints were asked for structured answers.
+        """Write down in `run.json` whether endpoints were asked for answers by a schema.
 
         A resumed run reads there which of them refused a schema, and does not try it again.
         """
@@ -196,6 +225,8 @@ class Run:
         if not modes:
             return
         parameters = self.folder.read().get("parameters")
+        # `tracked` writes the parameters before anything is asked. Without them the run has failed
+        # so early that there is nothing to remember.
         if parameters:
             self.folder.update(parameters={**parameters, "schemas": modes})
 
@@ -206,13 +237,14 @@ class Run:
     def _make_adapter(self, name: str) -> dspy.Adapter:
         """Return a new adapter.
 
-        "auto" finds out which schemas each endpoint accepts. It begins with what `run.json` says of
-        that, from before the run was resumed, or from the run that is replayed.
+        The adapter "auto" tries whether an endpoint accepts a schema for its answers. What an
+        earlier start of the run has found out is not tried again.
         """
         adapter = make_adapter(name)
         if not isinstance(adapter, AutoAdapter):
             return adapter
 
+        # A replay must make the very requests of the other run, so it learns from that one.
         replayed = self.config.execution.replay
         folder = self.folder if replayed is None else RunFolder.open(replayed)
         parameters = folder.read().get("parameters") or {}
@@ -244,14 +276,15 @@ class Run:
     def load_target(self, target: object) -> tuple[MemoryProgram, Benchmark]:
         """Return the program to evaluate, and the benchmark with all models that it needs.
 
-        The program answers by the model of `answer_lm` where one is named. The benchmark has its
-        judges and, where it is a conversation, a rival and a user that the prompt model plays.
+        If the user named an answer model, the program answers by that one. The benchmark gets its
+        judges. If its questions are conversations, it also gets a simulated user, whom the prompt
+        model plays, and a rival: a second program, with which the user compares the first.
 
         Args:
             target: What is evaluated, as `program` takes it.
 
         Raises:
-            UserError: The program's task asks no model that `answer_lm` could stand for.
+            UserError: The user named an answer model, but the program answers without asking any.
         """
         benchmark = self.with_judges(self.inputs.benchmark)
         program = self.program(target, benchmark)
@@ -269,18 +302,22 @@ class Run:
         return program, benchmark
 
     def _rival(self, name: str, program: MemoryProgram, benchmark: Benchmark) -> MemoryProgram:
-        """Return the program that a simulated user compares with `program`.
+        """Return the rival: the program that a simulated user compares with `program`.
 
         Args:
             name: The method or the saved program that the rival is made from.
             program: The program that is evaluated.
-            benchmark: Has the simulated user.
+            benchmark: Whose task the rival is for.
         """
-        # A method has its default settings as a rival. Only whether prompts show dates is taken
-        # from the program, so that both show the same lines. A saved program keeps its settings.
+        # The settings of the method (`--set`) are meant for the evaluated program. A method that is
+        # the rival gets its defaults, and a saved program keeps its own settings.
         settings: dict[str, Any] = {}
-        if not program_folder(name):
+        is_saved = program_folder(name) is not None
+        if not is_saved:
+            # With one exception: both shall show the same lines, either with dates or without.
             settings[f"{TASK_PREFIX}dates"] = program.task.settings.dates
+
+        # `program` takes the settings of the method from the run, so it is asked of a changed copy.
         rival_config = self.config.with_options(set=settings)
         rival_run = replace(self, inputs=replace(self.inputs, config=rival_config))
         return rival_run.program(name, benchmark, program.cache)
@@ -291,14 +328,15 @@ class Run:
         """Return the program of a method or an external system for a benchmark, or a saved one.
 
         Args:
-            target: A method name, `module:Class`, or a saved program: its folder, or
-                `models:/NAME/VERSION`. A program that the user made. Or an external system, by its
-                name or itself (see `external`).
+            target: The name of a method, the address of a saved program, the name of an external
+                system, or a Python object that is a program or a system. `run_programs` lists them.
             benchmark: Whose task the program is for.
-            cache: Memories to share; those of the run's folder, or of the larger run, if None.
+            cache: Memories to share. If None, those of the larger run, if it shares them, or else
+                those in the run's folder.
 
         Raises:
-            UserError: A saved program is for another task, or takes no settings.
+            UserError: A saved program is for another task, or settings were given for it, which it
+                does not take.
         """
         if cache is None and self.parent is not None:
             cache = self.parent.cache

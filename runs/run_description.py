@@ -12,7 +12,11 @@ from .config import RunConfig
 
 
 def parameters(program: MemoryProgram, config: RunConfig, benchmark: Benchmark) -> dict[str, Any]:
-    """Return what MLflow logs of a run's settings."""
+    """Return the settings of a run as MLflow logs them.
+
+    Models that a run may do without, such as a judge, are logged as None. Options that few runs
+    have, such as an answer model, are left out where they are not set.
+    """
     source = benchmark.source
     models = config.models
     embedder = program.method.embedder
@@ -31,12 +35,14 @@ def parameters(program: MemoryProgram, config: RunConfig, benchmark: Benchmark) 
     if models.answer.name:
         logged["answer_lm"] = models.answer.name
     logged["judge_hash"] = benchmark.scorer.judge_hash
+
     for name, value in models.task.settings.items():
         logged[f"lm.{name}"] = value
     logged["embedder"] = embedder.name if embedder else None
     if config.method.reranker:
         logged["reranker"] = config.method.reranker
     logged["adapter"] = config.method.adapter or program.adapter
+
     logged["seed"] = config.data.seed
     logged["threads"] = config.execution.threads
     if config.execution.replay:

@@ -62,14 +62,18 @@ class RunModels:
             UserError: The role is the judge, and no model is named for it.
         """
         config = self.config
-        # Without a model of its own, the task model writes proposals and reflections.
-        source: Role = "task" if role == "prompt" and not config.models.prompt.name else role
-        role_model = role_models(config)[source]
+        # Whose model is asked. Its calls are always counted for `role`.
+        model_role: Role = role
+        if role == "prompt" and not config.models.prompt.name:
+            # Without a prompt model, the task model writes proposals and reflections.
+            model_role = "task"
+        role_model = role_models(config)[model_role]
         if role == "judge" and not role_model.name:
             raise UserError(self._judge_advice())
 
+        # `--lm-set` sets the task model where it runs the program, but not where it proposes.
         settings = config.models.task.settings if role == "task" else {}
-        user_lm = self.user_model(source, role_model.name)
+        user_lm = self.user_model(model_role, role_model.name)
         if user_lm is not None:
             return self.meter_user_model(user_lm, role, **settings)
         return self.load_model(role_model.name or "", role, role_model.address, **settings)
@@ -144,12 +148,18 @@ class RunModels:
         return lm
 
     def _loaded_name(self, role: Role, name: str) -> str:
-        """Return the name of the model that is loaded where the user chose `name`."""
+        """Return the name by which a model is loaded.
+
+        Args:
+            role: What the model is used for.
+            name: The name that the user gave. In a replay the recorded model counts instead.
+        """
         if self.replay is not None:
-            name = self.replay.model_name(role, name)
+            name = self.replay.model_name(role)
         if name != _TINY:
             return name
 
+        # The tiny model is not downloaded, but made here from a seed.
         from ..optimizers.demonstrations import tiny_folder
 
         return f"local:{tiny_folder(self.config.data.seed)}"
@@ -163,15 +173,31 @@ class RunModels:
 
         embedder = self.replay.embedder(name)
         if name in IN_PROCESS and method.reranker != NO_RERANKER:
-            # A run keeps the vectors of texts, but not those of single tokens, which a reranker
-            # compares. The same weights in this process compute the same ones again.
+            # A reranker compares the vectors of single tokens, which a run does not keep. But the
+            # weights are in this process, where they compute the same token vectors again.
             embedder.reranker = make_embedder(name, None, method.reranker).reranker
         return self.connect_embedder(embedder)
 
     def connect_embedder(self, embedder: TextEmbedder) -> TextEmbedder:
-        """Return an embedder that can be asked, is metered, and whose vectors the run keeps."""
+        """Prepare an embedder for this run: check it, limit its requests, and keep its vectors.
+
+        Args:
+            embedder: The embedder. Its account is changed: it counts requests in the run's meter
+                from now on.
+
+        Returns:
+            The embedder to use: the same one, or one that also keeps its vectors in the run's
+            folder.
+
+        Raises:
+            EndpointError: The embedder cannot be reached, and the run is not a resumed one.
+            UserError: Nobody provides it, its key is not set, or costs are limited and its price is
+                not known.
+        """
+        # A replay has its vectors, and asks no endpoint.
         if self.replay is None:
             self._check_embedder(embedder)
+        # An embedder without an account runs in this process: nothing is paid for.
         if embedder.account is not None:
             execution = self.config.execution
             embedder.account.waits = Waits(
@@ -190,15 +216,22 @@ class RunModels:
                 raise
 
     def _model_config(self, name: str, role: Role) -> ModelConfig:
-        """Return how the run asks a model, wherever it is."""
+        """Return how the run asks a model of any kind: an endpoint or one in this process.
+
+        Args:
+            name: The model; if costs are limited, its price must be known.
+            role: What it is used for.
+        """
         config = self.config
-        # Judges and proposals are the same in all repetitions.
+        # A repetition of the run samples the answers of the program anew. Judges and proposals are
+        # the same in all repetitions.
         repeat = config.execution.repeat if role in ("task", "answer") else 0
         return ModelConfig(
             timeout=config.execution.timeout,
             retries=config.execution.retries,
             deadline=config.execution.lm_deadline,
             repeat=repeat,
+            # A model that llama.cpp serves here works on as many prompts as there are threads.
             slots=config.execution.threads,
             prices=needed_prices(name, config.limits.max_usd),
         )

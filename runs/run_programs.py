@@ -56,23 +56,25 @@ class RunPrograms:
         """Return the program that a target stands for.
 
         Args:
-            target: A name, a program, or an external system (see the table above).
+            target: A name, a program, or an external system; the table at the top of this module
+                lists them.
             benchmark: Whose task the program is for.
 
         Raises:
-            UserError: A saved program is for another task, or takes no settings.
+            UserError: A saved program is for another task, or settings were given for it, which it
+                does not take.
         """
         if isinstance(target, MemoryProgram):
             return self._copy_program(target, benchmark)
         if not isinstance(target, str):
-            return self._external_program(target, target, benchmark)
+            return self._external_program(target, benchmark)
 
         folder = program_folder(target)
         if folder is not None:
             return self._load_program(target, folder, benchmark)
         system = resolve_external(target)
         if system is not None:
-            return self._external_program(target, system, benchmark)
+            return self._external_program(system, benchmark, name=target)
         return self._build_program(target, benchmark)
 
     def _copy_program(self, program: MemoryProgram, benchmark: Benchmark) -> MemoryProgram:
@@ -96,7 +98,8 @@ class RunPrograms:
             )
 
         if self.models.replay is not None:
-            # The vectors are those that the replayed run kept; no embedder has to be allowed.
+            # Other runs send texts to an embedder behind an endpoint only if the user allows it. A
+            # replay sends nothing: it has the vectors that the replayed run kept.
             embedder_name = read_manifest(folder).embedder or OFFLINE_EMBEDDER
             embedder = self.models.make_embedder(embedder_name)
         else:
@@ -107,41 +110,45 @@ class RunPrograms:
                 embedder = self.models.connect_embedder(embedder)
         program = load(folder, method.allow_code, embedder)
 
+        # This refuses a program for another task, unless that task asks no model. Then nothing of
+        # the task was tuned, only how memories are written. They can serve another task as well.
         _check_task(program, name, benchmark)
-        # A task that asks no model has no prompts that were tuned: only the writer was. So the
-        # program may be asked for another task, which has the settings that the benchmark needs.
         _, task_config = split_config(_default_task_settings(benchmark), benchmark.task)
         program = with_task(program, benchmark.task, task_config)
         program.cache = self.cache
         return program
 
     def _external_program(
-        self, target: object, system: object, benchmark: Benchmark
+        self, system: object, benchmark: Benchmark, name: str | None = None
     ) -> MemoryProgram:
-        """Return a program around an external system, which is isolated if it was named.
+        """Return a program around an external system.
 
         Args:
-            target: What the user gave: the name of the system, or the system itself.
-            system: The system.
+            system: A store or an agent of the user's, or a class or function that makes one.
             benchmark: Whose task the program is for.
+            name: The name by which the user gave the system; None if it was given itself.
         """
+        shown_name = name_in_tables(system) if name is None else name
         settings = {**_default_task_settings(benchmark), **self.config.method.settings}
-        is_isolated = settings.pop("isolated", isinstance(target, str))
-        if is_isolated and isinstance(target, str):
-            system = isolate_stores(target, system)
+
+        # Stores that can be made by a name work in processes of their own: if one crashes, the run
+        # goes on. The setting `isolated` can switch that off; it is none of the system's own.
+        is_isolated = settings.pop("isolated", True)
+        if name is not None and is_isolated:
+            system = isolate_stores(name, system)
 
         embedder = None
         if takes_embedder(system):
             embedder = self.models.make_embedder(self.config.method.embedder)
         return build_external_program(
             system,
-            name_in_tables(target),
-            benchmark.task,
-            embedder,
-            self.cache,
-            default_adapter(self.inputs),
-            self.systems_folder,
-            settings,
+            name=shown_name,
+            task=benchmark.task,
+            embedder=embedder,
+            cache=self.cache,
+            adapter=default_adapter(self.inputs),
+            folder=self.systems_folder,
+            config=settings,
         )
 
     def _build_program(self, method: str, benchmark: Benchmark) -> MemoryProgram:

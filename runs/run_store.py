@@ -69,13 +69,17 @@ class RunStore:
         self.rows = RowTable(self)
 
     def part(self, name: str) -> RunStore:
-        """Return this file for a part of the run.
+        """Return a store for a part of a larger run, which uses the same file.
 
-        A part has rows of its own. Memories and equal answers are shared by all parts.
+        Parts share their memories, and also the answers to calls that share one answer with all
+        equal calls. They do not share rows, nor the answers to calls that each have their own
+        (`AnswerTable`): the ids of these begin with the name of the part.
         """
+        id_prefix = f"{name}:"
+        # A copy has the same database and the same table of memories.
         part = copy.copy(self)
-        part.answers = AnswerTable(self, f"{name}:")
-        part.rows = RowTable(self, f"{name}:")
+        part.answers = AnswerTable(self, id_prefix)
+        part.rows = RowTable(self, id_prefix)
         return part
 
     def get(self, table: str, scope: str, row_id: str) -> Any | None:
@@ -100,13 +104,15 @@ class RunStore:
         self._execute("written", statement, (scope, row_id, content))
 
     def all(self, table: str, scope: str) -> list[Any]:
-        """Return the values of all rows of a scope, in the order of the numbers in their ids.
+        """Return the values of all rows of a scope, ordered by the numbers in their ids.
 
-        An id is a number, or a part of the run and a number: "3", "variant:3".
+        An id is "3", for example, or "variant:3" for a row of the part "variant" of the run. Rows
+        of one part stand together.
         """
         result = self._execute("read", f"SELECT id FROM {table} WHERE scope=?", (scope,))
         row_ids = [row_id for (row_id,) in result]
         row_ids.sort(key=_part_and_number)
+        # `get` also decompresses a value.
         return [self.get(table, scope, row_id) for row_id in row_ids]
 
     def ids(self, table: str, scope: str, ids: Sequence[str]) -> set[str]:

@@ -236,19 +236,30 @@ def _show_writing(
     """Report how many items of the examples' histories are written while the block runs.
 
     Items that are in memory already are not counted.
+
+    Args:
+        program: The program that writes.
+        examples: The questions whose histories are written.
+        writing_progress: Called if items are missing, and not otherwise. What it returns is called
+            with the numbers of written and of missing items; None if nobody watches.
     """
-    histories = {program.history_of(example): None for example in examples}
+    histories = [program.history_of(example) for example in examples]
     num_missing = program.count_missing(histories)
-    progress = writing_progress() if num_missing else None
+    progress: Progress | None = None
+    if num_missing:
+        progress = writing_progress()
     if progress is None:
         yield
         return
 
+    # Threads write at the same time. Each takes the next number of this counter, which is safe.
     write_numbers = itertools.count(1)
     progress(0, num_missing)
 
     def on_write() -> None:
-        progress(min(next(write_numbers), num_missing), num_missing)
+        # Other programs with the same cache may write too, such as the rival in a conversation.
+        num_written = min(next(write_numbers), num_missing)
+        progress(num_written, num_missing)
 
     previous = program.cache.on_write
     program.cache.on_write = on_write
@@ -283,16 +294,21 @@ def _answer_question(
     entry_ids: EntryIdCheck,
 ) -> Row | NotAsked:
     """Answer and score one question; return its row, or why it was not asked."""
-    # Neither a trace nor DSPy's history keeps the calls of the question.
-    with dspy.context(trace=None, disable_history=True):
-        with recording(True, search_depth(benchmark, example)) as recorder:
-            attempt = _Attempt(program, benchmark, example, recorder)
-            try:
-                attempt.answer_and_score(entry_ids)
-                attempt.measure_recall()
-            except BudgetError as error:
-                return NotAsked(str(error))
-        return attempt.row()
+    depth = search_depth(benchmark, example)
+    with (
+        # DSPy would keep all calls of the run in its trace and history, which nobody reads here.
+        dspy.context(trace=None, disable_history=True),
+        recording(keep_completions=True, ranking_depth=depth) as recorder,
+    ):
+        attempt = _Attempt(program, benchmark, example, recorder)
+        try:
+            attempt.answer_and_score(entry_ids)
+            attempt.measure_recall()
+        except BudgetError as error:
+            return NotAsked(str(error))
+
+    # The calls of the recording are in order when it has ended, so the row is made afterwards.
+    return attempt.row()
 
 
 class _Attempt:
@@ -413,7 +429,10 @@ class _Attempt:
         )
 
     def row(self) -> Row:
-        """Return the row of the question. The recording must have ended."""
+        """Return the row of the question.
+
+        Call it after the recording around the attempt has ended: its calls are in order then.
+        """
         example = self._example
         score = self._score
         usage = self._usage

@@ -114,20 +114,21 @@ class SplitPlan:
 
     def lines(self) -> list[str]:
         """Return the whole plan in lines: sizes, shortages, and whether verdicts are allowed."""
-        train = self.train
-        dev = self.dev.size
-        test = self.test.size
+        train_size = self.train
+        dev_size = self.dev.size
+        test_size = self.test.size
         sizes = (
-            f"split: {train.questions} train questions"
-            f" of {train.conversations} conversations or users,"
-            f" {dev.questions} dev of {dev.conversations},"
-            f" {test.questions} test of {test.conversations}"
+            f"split: {train_size.questions} train questions"
+            f" of {train_size.conversations} conversations or users,"
+            f" {dev_size.questions} dev of {dev_size.conversations},"
+            f" {test_size.questions} test of {test_size.conversations}"
         )
         return [sizes, *self.shortages(), self.dev.line(), self.test.line()]
 
     def summary(self) -> dict[str, Any]:
         """Return the plan as JSON."""
         return {
+            # No verdict is given on train, so its sizes are all there is to say.
             "train": {"questions": self.train.questions, "groups": self.train.conversations},
             self.dev.size.name: self.dev.summary(),
             self.test.size.name: self.test.summary(),
@@ -184,15 +185,16 @@ def _verdict_plan(
     Args:
         size: The size of the part.
         examples: The questions of the part.
-        candidates: The questions that the part could have, in order: a part of a requested size
-            has the first ones.
+        candidates: The questions that the part could have. A part of a requested size gets the
+            first of them.
         benchmark: Says which questions count for the score.
         min_n: How many questions the user wants for a verdict.
     """
     counted = [example for example in examples if benchmark.in_headline(example)]
-    # A difference between fewer than `MIN_GROUPS` questions cannot be significant, however large it
-    # is. So a smaller `min_n` of the user does not help.
-    needed = max(min_n, MIN_GROUPS)
+    # With fewer questions than that, no difference can be significant, however large it is. So a
+    # smaller `min_n` of the user does not help.
+    fewest_for_significance = MIN_GROUPS
+    needed = max(min_n, fewest_for_significance)
     return VerdictPlan(
         size=size,
         counted=len(counted),
@@ -205,13 +207,14 @@ def _verdict_plan(
 def _smallest_size(
     candidates: Sequence[dspy.Example], benchmark: Benchmark, needed: int
 ) -> int | None:
-    """Return how many of the first candidates have `needed` questions that count for the score.
+    """Return how large a part must be to have `needed` questions that count for the score.
 
-    The result is None if all of them together have fewer.
+    A part gets the first of the candidates. The result is None if all candidates are too few.
     """
     counted = 0
     for size, example in enumerate(candidates, start=1):
-        counted += benchmark.in_headline(example)
+        if benchmark.in_headline(example):
+            counted += 1
         if counted == needed:
             return size
     return None

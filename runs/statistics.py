@@ -112,11 +112,16 @@ class Difference:
         """Whether A is better or worse than B: both the interval and the p-value must say so."""
         if self.interval is None or self.n < self.min_n:
             return "too few to tell"
+        if self.p_value >= SIGNIFICANCE_LEVEL:
+            return "not told apart"
 
-        is_significant = self.p_value < SIGNIFICANCE_LEVEL
-        if is_significant and self.mean > TIE_TOLERANCE and self.interval.low >= -TIE_TOLERANCE:
+        # The mean must differ from zero. The interval must not reach to the other side of zero, but
+        # may end there. Both up to rounding.
+        is_above_zero = self.interval.low >= -TIE_TOLERANCE
+        is_below_zero = self.interval.high <= TIE_TOLERANCE
+        if self.mean > TIE_TOLERANCE and is_above_zero:
             return "better"
-        if is_significant and self.mean < -TIE_TOLERANCE and self.interval.high <= TIE_TOLERANCE:
+        if self.mean < -TIE_TOLERANCE and is_below_zero:
             return "worse"
         return "not told apart"
 

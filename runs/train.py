@@ -29,6 +29,7 @@ from ..engines.meter import Meter
 from ..engines.metered_lm import MeteredLM
 from ..engines.model_checks import endpoint_errors
 from ..engines.model_names import LOCAL, is_local
+from ..engines.usage import Role
 from ..errors import UserError
 from ..optimizers.logo_grpo.journal import Progress, Row
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
@@ -50,7 +51,7 @@ from .pages.text import page_table
 from .recorded_config import changed_training_settings
 from .repeating import python_objects
 from .results import Evaluation, difference
-from .role_models import RoleModel, check_model, role_model
+from .role_models import RoleModel, check_model, with_shared_address
 from .run import Parent, Run
 from .run_description import describe_data, parameters
 from .statistics import Difference, Verdict
@@ -74,6 +75,13 @@ FREE_ON_RESUME = frozenset(
     }
 )
 """Fields of a training's configuration that a resumed run may change."""
+
+_REWARD_ROLE: Role = "judge"
+"""The role of the model that answers questions for rewards.
+
+These answers serve to judge a memory, and nobody reads them. So its calls are counted with those of
+judges.
+"""
 
 
 @dataclass(frozen=True)
@@ -227,6 +235,7 @@ def _decisive_settings(training: TrainingConfig) -> dict[str, Any]:
     for name, value in to_jsonable_python(training).items():
         if name not in FREE_ON_RESUME:
             decisive[name] = value
+    # How many threads work does not decide the result either. It is a field of a group.
     del decisive["settings"]["threads"]
     return decisive
 
@@ -250,25 +259,29 @@ def command_options(training: TrainingConfig, lm: str) -> dict[str, Any]:
     return {"optimizer": training.objective, "trainer": trainer, "train_set": settings}
 
 
-def run_of_page(run: Run) -> Run:
-    """Return the run as the command on its page repeats it."""
+def run_for_printed_command(run: Run) -> Run:
+    """Return the run of a training without the options that `mempiler train` does not have.
+
+    The page of the run prints the command that repeats it, with the options of this run.
+    """
     config = run.config.with_options(
-        # The answering model is a setting of the training there.
+        # The command has `--train-set answer_lm=NAME` instead.
         answer_lm=None,
-        # A training has no workers, and a page needs none.
+        # The default, which is not printed.
         workers=1,
     )
     return replace(run, inputs=replace(run.inputs, config=config))
 
 
 def reward_answer_model(config: RunConfig, training: TrainingConfig) -> RoleModel:
-    """Return the model that answers questions from a memory, to compute the memory's reward.
+    """Return name and address of the model that answers questions from a memory, for its reward.
 
-    Its name is None if the setting `answer_lm` names none: the model that is trained answers then.
+    The training's setting `answer_lm` names the model. If it names none, the name in the result is
+    None, and the model that is trained answers the questions itself.
     """
-    return role_model(
-        config, training.answer_lm, training.answer_api_base, "--train-set answer_api_base=URL"
-    )
+    # Errors tell the user to set the address by this.
+    address_option = "--train-set answer_api_base=URL"
+    return with_shared_address(config, training.answer_lm, training.answer_api_base, address_option)
 
 
 def load_reward_answer_model(run: Run, training: TrainingConfig) -> MeteredLM | None:
@@ -276,30 +289,34 @@ def load_reward_answer_model(run: Run, training: TrainingConfig) -> MeteredLM | 
 
     The result is None if no such model is set: the model that is trained answers then.
     """
-    model = reward_answer_model(run.config, training)
-    if model.name is None:
+    role_model = reward_answer_model(run.config, training)
+    if role_model.name is None:
         return None
-    # Its answers only serve to compute rewards, so its calls are counted as those of a judge.
-    user_lm = run.models.user_model("answer", model.name)
+    # Python code may give the model as an object instead of a name.
+    user_lm = run.models.user_model("answer", role_model.name)
     if user_lm is not None:
-        return run.models.meter_user_model(user_lm, "judge", temperature=0.0)
-    return run.models.load_model(model.name, "judge", model.address, temperature=0.0)
+        return run.models.meter_user_model(user_lm, _REWARD_ROLE, temperature=0.0)
+    return run.models.load_model(role_model.name, _REWARD_ROLE, role_model.address, temperature=0.0)
 
 
 def check_reward_answer_model(inputs: RunInputs, model: RoleModel) -> None:
-    """Refuse a model for rewards that could not be asked.
+    """Refuse a training if the model that answers questions for rewards could not be asked.
+
+    Args:
+        inputs: The inputs of the training.
+        model: The name and the address of the model.
 
     Raises:
-        UserError: As `check_models`.
-        EndpointError: As `check_models`.
+        UserError: Nobody provides it, its key is not set, or its provider has no such model.
+        EndpointError: Its server cannot be reached, and the run is not a resumed one.
     """
     user_lm = inputs.user_models.get("answer")
     if user_lm is not None and user_lm.model == model.name:
         # `check_models` checks every model object that the user gave.
         return
-    # A judge is the role that it is loaded for.
+    # As it is loaded: `load_reward_answer_model` gives it the same role.
     is_resumed = inputs.config.execution.resume is not None
-    check_model("judge", model, is_resumed)
+    check_model(_REWARD_ROLE, model, is_resumed)
 
 
 def check_processes(config: TrainingConfig) -> None:
@@ -376,6 +393,8 @@ class _TrainingJob:
 
             run_id = tracker.run_id
             min_n = self.run.config.execution.min_n
+            # The result says which MLflow run the scores are from. What is logged in that run does
+            # not have to say so.
             result = TrainResult(
                 program=self.program,
                 before=before.model_copy(update={"run_id": run_id}),
@@ -413,29 +432,36 @@ class _TrainingJob:
 
     def _load_start_model(self) -> MeteredLM:
         """Load the weights that the training begins from, and return them as the task's model."""
-        # It needs PyTorch, which is slow to import, and which the other commands do without.
+        # `LocalModel` needs PyTorch, which is slow to import. Other commands do without it.
         from ..engines.local.model import LocalModel
 
         config = self.run.config
-        path = config.models.task.name.removeprefix(LOCAL)
-        if config.models.task.name == TINY:
-            path = self._make_tiny_model()
-
+        path = self._start_model_path(config.models.task.name)
         lora = {"r": self.training_config.lora} if self.training_config.lora else None
         seed = config.data.seed
         model = LocalModel.load(path, lora=lora, seed=seed, dtype=self.training_config.dtype)
         # `load_model` finds these weights by their name, instead of loading them again.
-        name = f"{LOCAL}{path}"
-        self.run.loaded.local[name] = model
+        loaded_name = f"{LOCAL}{path}"
+        self.run.loaded.local[loaded_name] = model
         return self.run.models.load_model(
-            name, "task", None, max_tokens=self.training_config.answer_tokens, seed=seed
+            loaded_name,
+            "task",
+            api_base=None,
+            max_tokens=self.training_config.answer_tokens,
+            seed=seed,
         )
 
-    def _make_tiny_model(self) -> str:
-        """Return the folder of the tiny model, which is made and warmed up if it is not there.
+    def _start_model_path(self, model_name: str) -> str:
+        """Return the folder of the weights of a local model, or its name on Hugging Face."""
+        if model_name == TINY:
+            return self._tiny_model_folder()
+        return model_name.removeprefix(LOCAL)
+
+    def _tiny_model_folder(self) -> str:
+        """Return the folder of the tiny model; train the model first if it is not there.
 
         Raises:
-            UserError: It would not know what it is asked.
+            UserError: The method or the benchmark is not the one that the model was made for.
         """
         from ..optimizers.demonstrations import tiny_folder
 
@@ -446,25 +472,36 @@ class _TrainingJob:
                 "local:tiny knows nothing but memory-r2 on memory-env; take these, or a model that"
                 " has read something: --lm local:NAME"
             )
+        # Training the tiny model takes a minute or two, in which nothing else would be shown.
         self.evaluator.progress("warm-up")
         return str(tiny_folder(self.run.config.data.seed, method))
 
     def _train(self, lm: MeteredLM) -> _TrainingRecord:
-        """Train the model, or go on with its training; `lm` has the trained weights then."""
+        """Train the model; `lm` has the trained weights afterwards.
+
+        If the training folder has a checkpoint of a training that was stopped, this one goes on
+        from there.
+        """
         started = time.perf_counter()
         settings = self.training_config.settings
         benchmark = self.evaluator.benchmark
-        show = self.evaluator.progress(self.training_config.objective)
-        token_progress = _TokenProgress(show, settings.curriculum.tokens)
+
+        # The bar shows how much of the budget of generated tokens is used; without a budget, none.
+        show_progress = self.evaluator.progress(self.training_config.objective)
+        token_budget = settings.curriculum.tokens
+        token_progress = _TokenProgress(show_progress, token_budget)
 
         teleprompter = LoGoGRPO(
-            MetricViews(benchmark).score,
-            settings,
-            {"seed": settings.seed, **self.training_config.trainer_settings},
+            metric=MetricViews(benchmark).score,
+            settings=settings,
+            # For TRL's trainer. A seed among its own settings replaces that of the run.
+            train_kwargs={"seed": settings.seed, **self.training_config.trainer_settings},
+            # After a session, a memory is asked only what can be known by then.
             questions_after=benchmark.questions_after,
             reader=load_reward_answer_model(self.run, self.training_config),
             folder=self._training_folder,
             on_row=token_progress.add_row,
+            # Questions that do not count for the score give no reward either.
             in_headline=benchmark.in_headline,
         )
         with self._asking(lm):
@@ -479,19 +516,23 @@ class _TrainingJob:
         model only writes the memories.
         """
         program = self.program
+        bar_title = f"test questions, {phase}"
         answer_lm = load_reward_answer_model(self.run, self.training_config)
         with self._asking(lm):
-            answers_with_model = program.all_predictors().keys() - program.writer_names()
-            if answer_lm is not None and answers_with_model:
-                # `staged` binds writing to the present model, which is the trained one. The block
-                # below sets another model, which then only answers.
+            if answer_lm is None:
+                return self.evaluator(program, self.split.test, phase, bar_title)
+
+            reading_predictors = program.all_predictors().keys() - program.writer_names()
+            if reading_predictors:
+                # A program that is staged for "read" goes on writing its memories with the present
+                # model, here the trained one, whatever model is set later.
                 program = program.staged("read")
-            with dspy.context(lm=lm if answer_lm is None else answer_lm):
-                return self.evaluator(program, self.split.test, phase, f"test questions, {phase}")
+            with dspy.context(lm=answer_lm):
+                return self.evaluator(program, self.split.test, phase, bar_title)
 
     @contextmanager
     def _asking(self, lm: MeteredLM) -> Iterator[None]:
-        """Set DSPy's settings: this model, and the adapter of the run or of the program."""
+        """Set DSPy's model and adapter for the block: `lm`, and that of the run or the program."""
         adapter = self.run.adapter(self.run.config.method.adapter or self.program.adapter)
         with (
             dspy.context(lm=lm, adapter=adapter, warn_on_type_mismatch=False),
@@ -500,8 +541,9 @@ class _TrainingJob:
             yield
 
     def _manifest(self, result: TrainResult) -> Manifest:
-        """Return what is saved with the program of its data, its training and its scores."""
+        """Return the manifest to save with the program: its model, data, training and scores."""
         return Manifest(
+            # `save` fills these two in, from the program.
             method="",
             task="",
             lms={"task": result.model},
@@ -533,14 +575,18 @@ class _TrainingJob:
             Fact("Program", result.folder.name),
             Fact("Training", ", ".join(figures)),
         ]
-        # The evaluator scores with other settings than those that the run was started with.
-        evaluator = replace(self.evaluator, run=run_of_page(self.run))
+        # The evaluator's own run has settings that suit the scoring (`_scoring_run`), such as its
+        # failure rate. The page prints the command of the training, so it needs those of the
+        # training.
+        evaluator = replace(self.evaluator, run=run_for_printed_command(self.run))
+        options = command_options(self.training_config, self.run.config.models.task.name)
+        asked_questions = "test questions"
         evaluator.keep_page(
             tracker,
-            command_options(self.training_config, self.run.config.models.task.name),
+            options,
             self.program,
             evaluations,
-            "test questions",
+            asked_questions,
             facts,
             notes=record.progress.notes,
             verdict=difference_line(result.difference),

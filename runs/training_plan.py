@@ -35,7 +35,7 @@ from ..records import read_json
 from .config import RunConfig
 from .folder import RunFolder
 from .inputs import RunInputs
-from .plan_sizes import ProgramSizes, estimate_writing, measure_program
+from .plan_sizes import MeanWork, estimate_writing, measure_program
 from .planning import Plan, make_plan, start_program
 from .results_folder import results_folder
 from .split_plan import plan_split
@@ -78,23 +78,23 @@ def plan_train(method: object, inputs: RunInputs, training: TrainingConfig) -> P
     )
 
     settings = training.training(0)
-    sizes = measure_program(program, benchmark, split.train)
+    mean_work = measure_program(program, benchmark, split.train)
 
-    steps = _plan_steps(settings, training.answer_tokens, split.train, sizes)
-    testing = _scoring_calls(program, split.test, sizes)
+    steps = _plan_steps(settings, training.answer_tokens, split.train, mean_work)
+    testing = _scoring_calls(program, split.test, mean_work)
     phases = {
         "scoring before": testing,
         "training": steps.calls,
-        "validating": _validation_calls(program, split.dev, sizes, settings, steps.count),
+        "validating": _validation_calls(program, split.dev, mean_work, settings, steps.count),
         "scoring after": testing,
     }
     calls = sum(phases.values(), NOTHING)
-    tokens = sizes.tokens_of(calls, TOKENS_OF_TRAINING)
-    plan = make_plan(phases, tokens, sizes, config)
+    tokens = mean_work.tokens_of(calls, TOKENS_OF_TRAINING)
+    plan = make_plan(phases, tokens, mean_work, config)
     plan = replace(
         plan,
         split=plan_split(inputs),
-        devices=_gpu_memory(config, training, sizes),
+        devices=_gpu_memory(config, training, mean_work),
     )
 
     completions_per_second = _recorded_rate(config.models.task.name)
@@ -108,29 +108,30 @@ def plan_train(method: object, inputs: RunInputs, training: TrainingConfig) -> P
 
 
 def _scoring_calls(
-    program: MemoryProgram, examples: Sequence[dspy.Example], sizes: ProgramSizes
+    program: MemoryProgram, examples: Sequence[dspy.Example], mean_work: MeanWork
 ) -> Range:
     """Return the calls of writing the memories of some questions, and of answering them once."""
-    answering = sizes.answering.times(len(examples)).calls
-    writing = WRITING_SPREAD.times(estimate_writing(program, examples, sizes).calls)
+    answering = mean_work.answering.times(len(examples)).calls
+    writing = WRITING_SPREAD.times(estimate_writing(program, examples, mean_work).calls)
     return Range(answering, answering) + writing
 
 
 def _validation_calls(
     program: MemoryProgram,
     examples: Sequence[dspy.Example],
-    sizes: ProgramSizes,
+    mean_work: MeanWork,
     settings: TrainingSettings,
-    steps: Range,
+    step_count: Range,
 ) -> Range:
-    """Return the calls of all validations of a training that takes so many steps."""
+    """Return the calls of all validations of a training that has `step_count` steps."""
     # A validation scores the questions once greedily, and `samples` times by sampling.
-    validation = _scoring_calls(program, examples, sizes).times(1 + settings.samples)
+    validation = _scoring_calls(program, examples, mean_work).times(1 + settings.samples)
 
-    # At least the start is validated. At most, there is one more after every so many steps, and one
-    # at the end of each stage.
+    # The start is always validated. At most, there is a validation after every `validate_every`
+    # steps, and one at the end of each stage; a stage is one horizon of the curriculum.
     stage_count = len(settings.curriculum.horizons)
-    most_validations = steps.high // settings.validate_every + stage_count + 1
+    regular_validations = step_count.high // settings.validate_every
+    most_validations = 1 + regular_validations + stage_count
     return Range(validation.low, validation.high * most_validations)
 
 
@@ -145,17 +146,19 @@ class _PlannedSteps:
 
 @dataclass(frozen=True)
 class _StepCalls:
-    """Calls of a mean step."""
+    """Calls of one step."""
 
     writing: float
+    """Calls that write and finalize memories."""
     answering: float
+    """Calls that answer the questions about these memories, at most."""
 
 
 def _plan_steps(
     settings: TrainingSettings,
     answer_tokens: int,
     trainset: Sequence[dspy.Example],
-    sizes: ProgramSizes,
+    mean_work: MeanWork,
 ) -> _PlannedSteps:
     """Return how many steps a training takes, and their calls.
 
@@ -163,36 +166,52 @@ def _plan_steps(
         settings: How the model is trained.
         answer_tokens: The most tokens of a completion.
         trainset: The questions to learn from.
-        sizes: What writing and answering take.
+        mean_work: What writing and answering take.
     """
-    curriculum = settings.curriculum
     longest_history = max(len(example.history) for example in trainset)
-    horizons = curriculum.stages(longest_history)
-    step_calls = _mean_step(settings, horizons, trainset, sizes)
+    horizons = settings.curriculum.stages(longest_history)
+    step_calls = _mean_step_calls(settings, horizons, trainset, mean_work)
+    step_count = _step_count(settings.curriculum, len(horizons), step_calls.writing, answer_tokens)
 
-    fewest = most = _planned_step_count(curriculum, len(horizons))
-    if curriculum.tokens is not None:
-        # The budget counts the tokens of completions that write. It holds fewest of them if each is
-        # as long as it may be, and most if each is short.
-        completions_in_budget = Range(
-            curriculum.tokens / answer_tokens,
-            curriculum.tokens / SHORTEST_COMPLETION,
-        )
-        fewest = min(fewest, completions_in_budget.low / step_calls.writing)
-        # The last step of every stage may begin just before its budget is used up.
-        most_in_budget = completions_in_budget.high / step_calls.writing + len(horizons)
-        most = min(most, most_in_budget)
-
-    # The low end counts no answers, and as few calls that write as the spread allows.
-    calls = Range(
-        fewest * step_calls.writing * WRITING_SPREAD.low,
-        most * (step_calls.writing * WRITING_SPREAD.high + step_calls.answering),
-    )
-    return _PlannedSteps(Range(fewest, most), calls)
+    # The low end counts no answers: a memory is only asked what its sessions answer, which may be
+    # none of the questions.
+    fewest_calls_per_step = step_calls.writing * WRITING_SPREAD.low
+    most_calls_per_step = step_calls.writing * WRITING_SPREAD.high + step_calls.answering
+    calls = Range(step_count.low * fewest_calls_per_step, step_count.high * most_calls_per_step)
+    return _PlannedSteps(step_count, calls)
 
 
-def _planned_step_count(curriculum: Curriculum, stage_count: int) -> float:
-    """Return the steps of all stages; infinite if only the budget of tokens ends them."""
+def _step_count(
+    curriculum: Curriculum, stage_count: int, completions_per_step: float, answer_tokens: int
+) -> Range:
+    """Return how many steps all stages take together.
+
+    A stage ends after its number of steps, or earlier if its share of the budget of tokens is used
+    up. The budget counts the tokens of completions that write.
+
+    Args:
+        curriculum: The steps of the stages, and the budget.
+        stage_count: How many stages there are.
+        completions_per_step: Completions that write, in a mean step.
+        answer_tokens: The most tokens of a completion.
+    """
+    without_budget = _steps_without_budget(curriculum, stage_count)
+    if curriculum.tokens is None:
+        return Range(without_budget, without_budget)
+
+    # The budget holds fewest steps if every completion is as long as it may be.
+    most_tokens_per_step = completions_per_step * answer_tokens
+    fewest_in_budget = curriculum.tokens / most_tokens_per_step
+
+    # It holds most if every completion is short. The last step of a stage may also begin when
+    # hardly any of the stage's share is left, so each stage may have one more step.
+    fewest_tokens_per_step = completions_per_step * SHORTEST_COMPLETION
+    most_in_budget = curriculum.tokens / fewest_tokens_per_step + stage_count
+    return Range(min(without_budget, fewest_in_budget), min(without_budget, most_in_budget))
+
+
+def _steps_without_budget(curriculum: Curriculum, stage_count: int) -> float:
+    """Return the steps of all stages; infinite if nothing but the budget of tokens ends them."""
     total = 0.0
     for stage in range(stage_count):
         steps = curriculum.steps_of(stage)
@@ -202,11 +221,11 @@ def _planned_step_count(curriculum: Curriculum, stage_count: int) -> float:
     return total
 
 
-def _mean_step(
+def _mean_step_calls(
     settings: TrainingSettings,
     horizons: Sequence[int],
     trainset: Sequence[dspy.Example],
-    sizes: ProgramSizes,
+    mean_work: MeanWork,
 ) -> _StepCalls:
     """Return the calls of a step of the training, as a weighted mean over all stages.
 
@@ -214,27 +233,59 @@ def _mean_step(
         settings: How many rollouts and reruns a step has.
         horizons: How many sessions of a conversation are written in each stage.
         trainset: The questions to learn from.
-        sizes: What writing and answering take.
+        mean_work: What writing and answering take.
     """
     questions = questions_by_history(trainset)
-    history_count = min(settings.histories, len(questions))
+    conversation_count = min(settings.histories, len(questions))
+    # The conversation with most questions stands for all: what answers take counts for the high
+    # end of the plan only.
     most_questions = max(len(examples) for examples in questions.values())
-    question_count = min(settings.reward.questions, most_questions)
-    rollouts = history_count * settings.num_rollouts
 
-    writing = answering = 0.0
+    writing = 0.0
+    answering = 0.0
     for stage, horizon in enumerate(horizons):
         weight = _stage_weight(settings.curriculum, stage, len(horizons))
-        reruns = _mean_reruns(settings, history_count * horizon)
-
-        # A rollout writes all sessions of the horizon, and a rerun writes one. The memory of either
-        # is finalized and asked questions.
-        sessions = rollouts * horizon + reruns
-        memories = rollouts + reruns
-        writing += sessions * sizes.writing.calls * weight
-        writing += memories * sizes.finalizing.calls * weight
-        answering += memories * question_count * sizes.answering.calls * weight
+        step_calls = _step_calls(settings, horizon, conversation_count, most_questions, mean_work)
+        writing += weight * step_calls.writing
+        answering += weight * step_calls.answering
     return _StepCalls(writing, answering)
+
+
+def _step_calls(
+    settings: TrainingSettings,
+    horizon: int,
+    conversation_count: int,
+    question_count: int,
+    mean_work: MeanWork,
+) -> _StepCalls:
+    """Return the calls of a step of one stage.
+
+    A rollout writes the first sessions of a conversation, up to the horizon. A rerun writes one of
+    these sessions once more. Both end with a memory, which is finalized and asked questions.
+
+    Args:
+        settings: How many rollouts and reruns a step has, and how many questions each is asked.
+        horizon: How many sessions of a conversation are written.
+        conversation_count: How many conversations a step has.
+        question_count: How many questions there are about a conversation.
+        mean_work: What writing and answering take.
+    """
+    rollouts = conversation_count * settings.num_rollouts
+    reruns = _mean_reruns(settings, conversation_count * horizon)
+
+    written_sessions = rollouts * horizon + reruns
+    memories = rollouts + reruns
+    writing_sessions = mean_work.writing.times(written_sessions)
+    finalizing = mean_work.finalizing.times(memories)
+
+    # Rollouts and reruns have limits of their own for how many questions they are asked.
+    questions_per_rollout = min(settings.reward.questions, question_count)
+    questions_per_rerun = min(settings.reward.local_questions, question_count)
+    questions = rollouts * questions_per_rollout + reruns * questions_per_rerun
+    return _StepCalls(
+        writing=writing_sessions.calls + finalizing.calls,
+        answering=mean_work.answering.times(questions).calls,
+    )
 
 
 def _stage_weight(curriculum: Curriculum, stage: int, stage_count: int) -> float:
@@ -242,7 +293,7 @@ def _stage_weight(curriculum: Curriculum, stage: int, stage_count: int) -> float
     steps = curriculum.steps_of(stage)
     if steps is None:
         return 1 / stage_count
-    return steps / _planned_step_count(curriculum, stage_count)
+    return steps / _steps_without_budget(curriculum, stage_count)
 
 
 def _mean_reruns(settings: TrainingSettings, session_count: int) -> float:
@@ -259,8 +310,10 @@ def _mean_reruns(settings: TrainingSettings, session_count: int) -> float:
 def _recorded_rate(lm: str) -> float | None:
     """Return the completions a second of the last training of a model in the results folder.
 
-    Updates of the weights count as time. None if no training of the model is there.
+    The time of a step includes that of updating the weights. None if no training of the model is
+    there.
     """
+    # Names of runs begin with their date, so the last run comes first.
     for journal in sorted(results_folder().glob(f"*/training/{FILE}"), reverse=True):
         run_folder = RunFolder(journal.parent.parent)
         if run_folder.read()["settings"].get("lm") != lm:
@@ -268,6 +321,7 @@ def _recorded_rate(lm: str) -> float | None:
 
         completions = seconds = 0.0
         for row in read_json(journal)["rows"]:
+            # The row of a validation has no completions to train on.
             if "completions" in row:
                 completions += row["completions"]
                 seconds += row["seconds"]
@@ -277,7 +331,7 @@ def _recorded_rate(lm: str) -> float | None:
 
 
 def _gpu_memory(
-    config: RunConfig, training: TrainingConfig, sizes: ProgramSizes
+    config: RunConfig, training: TrainingConfig, mean_work: MeanWork
 ) -> tuple[DeviceUse, ...]:
     """Return the memory that a training and its servers take on each GPU.
 
@@ -295,7 +349,7 @@ def _gpu_memory(
         gpus=training.train_gpus or started_processes(),
         sharded=bool(trainer.trl.get("fsdp")),
         rows=trainer.micro_batch_size,
-        tokens=_estimate_longest_sequence(training, sizes),
+        tokens=_estimate_longest_sequence(training, mean_work),
         lora=training.lora,
         has_reference=trainer.beta > 0,
         is_checkpointed=trainer.gradient_checkpointing,
@@ -303,6 +357,7 @@ def _gpu_memory(
         capacity=training.gpu_memory,
     )
     devices = [training_memory.use()]
+    # vLLM samples either on a share of each training GPU, or on GPUs of its own.
     if uses_vllm and colocated_share is None:
         devices.append(_sampling_server(training, shape))
     if training.answer_lm and training.reader_gpus:
@@ -328,15 +383,15 @@ def _trained_shape(lm: str) -> ModelShape | None:
     return model_shape(lm.removeprefix(LOCAL))
 
 
-def _estimate_longest_sequence(training: TrainingConfig, sizes: ProgramSizes) -> int:
+def _estimate_longest_sequence(training: TrainingConfig, mean_work: MeanWork) -> int:
     """Return an estimate of the tokens of the longest prompt with its completion.
 
-    The prompt is taken for twice as long as a mean call that writes, because prompts differ. The
-    completion may have `answer_tokens`.
+    Only calls that write are trained on. Prompts differ, so the longest one is assumed to be twice
+    as long as a mean call that writes. The completion may have `answer_tokens`.
     """
     mean_tokens_per_call = 0.0
-    if sizes.writing.calls:
-        mean_tokens_per_call = sizes.writing.tokens / sizes.writing.calls
+    if mean_work.writing.calls:
+        mean_tokens_per_call = mean_work.writing.tokens / mean_work.writing.calls
     return int(2 * mean_tokens_per_call) + training.answer_tokens
 
 

@@ -46,7 +46,8 @@ class VectorTable:
         self._file.put(_TABLE, self._embedder, _PREFIXES_ID, record)
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the vectors that are there, by key."""
+        """Return the vectors that are stored, by key; keys without a vector are left out."""
+        # The file holds texts: a key stands there in hexadecimal digits, a vector in base64.
         stored_ids = self._file.ids(_TABLE, self._embedder, [key.hex() for key in keys])
         vectors: dict[bytes, bytes] = {}
         for row_id in stored_ids:

@@ -230,34 +230,36 @@ def _settle_unfinished(
     meter: Meter,
     usages: Sequence[UsageReport],
 ) -> None:
-    """Count what workers that ended early have spent, by their last entries in the ledger.
+    """Settle the parts of the budget of workers that ended early, e.g. because they were killed.
 
-    The rest of the part of the budget that such a worker held goes back to the run. If the ledger
-    cannot be read, the whole part stays reserved, because it may be spent.
+    Such a worker has not reported what it spent, but its last entry in the ledger says it. There
+    are two accounts. The guard, which keeps the limits, is charged with the most that the worker
+    can have spent; the rest of its part of the budget goes back to the run. The meter, which makes
+    the run's report, counts the calls that the worker is known to have made.
 
     Args:
         ledger: Has the entries.
         reservations: The parts of the limits that these workers hold.
-        meter: Counts the calls that they have made and not reported.
-        usages: What each worker has reported.
+        meter: The meter of the run.
+        usages: What each worker has reported up to now, and the meter has counted.
     """
     for worker in reservations.open_workers:
         try:
             entry = ledger.last_entry(worker)
         except EndpointError:
+            # The ledger cannot be read. The whole part may be spent, so it stays charged.
             continue
         if entry is None:
             # A worker makes an entry before its first call, so this one has spent nothing.
             reservations.settle(worker, Usage())
             continue
 
-        # The budget is charged with the most that the worker can have spent, and the meter counts
-        # the calls that it is known to have made.
         reservations.settle(worker, entry.reserved_usage)
         unreported = entry.metered_usage - usages[worker]
         if unreported.calls.total() > 0:
-            # The questions of these calls are asked again when the run is resumed. Their answers
-            # and faults are counted then.
+            # The questions of these calls have no row, so they are asked again: by this process, or
+            # when the run is resumed. What is counted for each question, such as the outcomes of
+            # its answers, is counted then. Only the calls and their cost are past.
             meter.include(replace(unreported, cached=0, answers=Counter(), faults=Counter()))
 
 
@@ -280,7 +282,9 @@ def split_by_conversation(
 
 
 def answer_shard(shard: Shard) -> Generator[WorkerReply]:
-    """Ask the questions of a shard, and yield rows as they come: the work of one worker.
+    """Do the work of one worker: ask the questions of its shard, and yield the rows as they come.
+
+    The last reply has no row. It says what the worker has spent and learned.
 
     Raises:
         ProgramError: The program that is loaded here is not the one of the run.
@@ -300,6 +304,8 @@ def answer_shard(shard: Shard) -> Generator[WorkerReply]:
             outcomes = answer_questions(program, benchmark, ordered, execution.threads)
             with closing(outcomes):
                 for outcome in outcomes:
+                    # The process of the run sees which questions have no row, and asks them itself
+                    # if its limits allow.
                     if isinstance(outcome, Row):
                         yield WorkerReply(meter.read(), outcome)
 
@@ -322,21 +328,24 @@ def _load_program(run: Run, shard: Shard) -> tuple[MemoryProgram, Benchmark]:
 
 
 def _write_results(program: MemoryProgram, examples: Sequence[dspy.Example]) -> WriteResults:
-    """Return how the histories of questions were written, by the first question about each."""
+    """Return how the histories of questions were written.
+
+    A history is named by the id of the first question about it.
+    """
     first_question_ids: dict[History, str] = {}
-    # Backwards, so that the first question of a history is the one that stays.
-    for example in reversed(examples):
-        first_question_ids[program.history_of(example)] = str(example.id)
+    for example in examples:
+        first_question_ids.setdefault(program.history_of(example), str(example.id))
     results = collect_write_results(program, list(first_question_ids))
     return {first_question_ids[history]: result for history, result in results.items()}
 
 
 @contextmanager
 def _worker_folder(shard: Shard) -> Generator[RunFolder]:
-    """Yield the folder of the run, or one that lives as long as the block if it is not shared."""
+    """Yield the folder of the run if the worker shares it, or else a temporary folder."""
     if shard.folder is not None:
         yield RunFolder(shard.folder)
         return
+    # The answers and memories of the worker need a folder that has the record of a run.
     with tempfile.TemporaryDirectory(prefix="mempiler-shard-") as path:
         folder = RunFolder(Path(path))
         folder.write({"settings": {}})
@@ -344,26 +353,36 @@ def _worker_folder(shard: Shard) -> Generator[RunFolder]:
 
 
 def _make_guard(shard: Shard, meter: Meter) -> BudgetGuard:
-    """Return the guard of a worker.
+    """Return the guard of a worker. If there is a ledger, it makes an entry there before each call.
 
-    If there is a ledger, the guard records there before each call what may have been spent then.
+    Args:
+        shard: The limits of the worker, and the ledger.
+        meter: Counts the calls of the worker.
     """
     ledger = shard.ledger
     if ledger is None:
         return BudgetGuard(shard.limits, shard.in_flight)
 
-    def record_call(call_number: int, largest_usage: Usage) -> None:
-        """Enter in the ledger, before a call, what the worker has spent at most with that call.
+    def record_call(call_number: int, most_usage: Usage) -> None:
+        """Make an entry in the ledger. `RecordingGuard` calls this before each call of a model.
 
         If the ledger cannot be reached, the worker is stopped and the call is not made.
+
+        Args:
+            call_number: The number of the call.
+            most_usage: The most that the worker has spent when this call, and all others that it
+                has begun, have ended.
         """
-        entry = LedgerEntry(call_number, largest_usage, meter.read())
+        # If the worker is killed, the budget is charged with `most_usage`. What the meter has
+        # counted is smaller: only calls that have ended.
+        entry = LedgerEntry(call_number, reserved_usage=most_usage, metered_usage=meter.read())
         try:
             ledger.record(shard.worker, entry)
         except EndpointError as error:
-            # A call that the ledger does not know might be paid twice.
+            # If the worker were killed now, a call without an entry would be paid, but not charged.
             guard.stop(error)
             raise
 
+    # The guard calls `record_call`, which in turn stops the guard if it fails.
     guard = RecordingGuard(shard.limits, shard.in_flight, record_call)
     return guard

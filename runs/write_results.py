@@ -104,27 +104,31 @@ def _make_write_result(
     Args:
         program: The program that remembers.
         history: The history.
-        written: All its memories.
+        written: All its memories; none if writing failed, or if it calls no model.
         new_memories: Those of them that are not counted for an earlier history.
     """
-    failures: list[Failure] = []
+    # If a user's store failed as a whole, there are no memories, but its calls were paid for.
     usage = written.wasted_usage
+    failures: list[Failure] = []
     for memory in new_memories:
         failures.extend(_located_failures(history, memory))
         usage += memory.usage
+    if not written.memories:
+        return WriteResult(tuple(failures), usage)
 
-    # The last memory holds all that was written. That of an external system, whose searches are not
-    # free, is outside this process: its words cannot be counted.
+    # A user's own store keeps its memory outside of this process, where its words cannot be
+    # counted. A search that is not free is that of such a store.
+    is_own_system = not program.method.reader.is_search_free
     words: int | None = None
     operations: dict[str, int] = {}
-    if written.memories and program.method.reader.is_search_free:
+    if not is_own_system:
+        # The last memory holds all that was written.
         last_memory = written.memories[-1].memory
         words = count_memory_words(last_memory)
         operations = dict(last_memory.operations)
 
-    # A user's own store is given every session of the history.
-    writes_stores = bool(written.memories) and program.method.writes_stores
-    store_writes = len(history) if writes_stores else 0
+    # A store is given every session of the history.
+    store_writes = len(history) if program.method.writes_stores else 0
     return WriteResult(tuple(failures), usage, words, operations, store_writes)
 
 

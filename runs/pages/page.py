@@ -292,8 +292,8 @@ def _phase_notes(phases: Mapping[str, Evaluation]) -> list[str]:
         if evaluation.stopped:
             reason = evaluation.stopped
             notes.append(f"{subject} was stopped before all questions were asked: {reason}.")
-        if evaluation.repeated_ids:
-            notes.append(f"{phase}: {evaluation.repeated_ids}.")
+        if evaluation.repeated_id_warning:
+            notes.append(f"{phase}: {evaluation.repeated_id_warning}.")
     return notes
 
 

@@ -27,7 +27,7 @@ from mempiler.runs.inputs import RunInputs
 from mempiler.runs.repeating import command_line
 from mempiler.runs.run import Run
 from mempiler.runs.setting_pairs import parse_settings
-from mempiler.runs.train import command_options, run_of_page
+from mempiler.runs.train import command_options, run_for_printed_command
 
 from ..cli.test_train import warmed_up
 from ..conftest import chat_fields
@@ -176,7 +176,7 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
     training = make_training(config, "logo-grpo", changes, "local")
     run = Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
     options = command_options(training, "local:tiny")
-    words = shlex.split(command_line(run_of_page(run).inputs, "train", "memory-r2", options))
+    words = shlex.split(command_line(run_for_printed_command(run).inputs, "train", "memory-r2", options))
     assert not {"--answer-lm", "--max-failure-rate"} & set(words)
     assert words[words.index("--optimizer") + 1] == "logo-grpo"
     pairs = [words[place + 1] for place, word in enumerate(words) if word == "--train-set"]
@@ -219,6 +219,29 @@ def test_a_training_on_ones_own_examples_is_planned() -> None:
         progress=False,
     )
     assert plan.phases["training"].high > 0
+
+
+def test_a_plan_asks_rollouts_and_reruns_as_many_questions_as_each_may_be_asked() -> None:
+    examples = own_examples(40)
+    users = list(dict.fromkeys(example.history.id for example in examples))
+    of_users = [[example for example in examples if example.history.id == user] for user in users[:3]]
+
+    def most_training_calls(**train_set: Any) -> float:
+        plan = mempiler.plan_training(
+            trainset=of_users[0],
+            valset=of_users[1],
+            testset=of_users[2],
+            metric="exact",
+            lm="local:a/model",
+            train_set={"steps": 1, "horizons": [1], **train_set},
+            progress=False,
+        )
+        return plan.phases["training"].high
+
+    assert len(of_users[0]) > 1
+    one_each = most_training_calls(questions=1, local_questions=1)
+    assert most_training_calls(questions=2, local_questions=1) > one_each
+    assert most_training_calls(questions=1, local_questions=2) > one_each
 
 
 class CountingLM(dspy.BaseLM):

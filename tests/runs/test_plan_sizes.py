@@ -1,0 +1,37 @@
+"""What a program takes for a question or an item, measured with the offline engine."""
+
+from collections.abc import Callable
+
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import build
+from mempiler.records import History
+from mempiler.runs.plan_sizes import MeanWork, Work, estimate_writing, measure_program
+
+from .evaluations import asked, locomo
+
+MEAN_WORK = MeanWork(
+    answering=Work(1, 100), writing=Work(2, 50), finalizing=Work(3, 10), output_share=0.1
+)
+
+
+def test_items_with_which_several_histories_begin_are_written_once(
+    make_history: Callable[..., History],
+) -> None:
+    program = build("fact-store", embedder=embedder())
+    short, long = make_history(2, id="short"), make_history(3, id="long")
+    work = estimate_writing(program, [*asked(short, 2), *asked(long, 2)], MEAN_WORK)
+    # Three items and two memories.
+    assert work == Work(3 * 2 + 2 * 3, 3 * 50 + 2 * 10)
+
+
+def test_a_memory_that_histories_share_is_measured_once(
+    make_history: Callable[..., History],
+) -> None:
+    program = build("fact-store", embedder=embedder())
+    one = asked(make_history(3, id="one"), 2)
+    same_items = asked(make_history(3, id="other"), 2)
+    alone = measure_program(program, locomo(one), one)
+    assert alone.writing.calls > 0
+    both = measure_program(program, locomo([*one, *same_items]), [*one, *same_items])
+    assert both.writing == alone.writing
+    assert both.finalizing == alone.finalizing
