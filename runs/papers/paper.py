@@ -88,9 +88,10 @@ class PrintedTable(BaseModel, frozen=True, extra="forbid"):
     """What a reader must know before comparing anything with it."""
 
     def prints_shares(self, column: str) -> bool:
-        """Tell whether a column is printed from 0 to 1, and not in percent.
+        """Tell whether a column is printed as shares, from 0 to 1, and not in percent.
 
-        It is if none of its numbers is above 1: of percentages most would be.
+        The paper does not say it, so the numbers decide: if all are between -1 and 1, they are
+        shares, for in a column of percentages most are larger. Differences may be negative.
         """
         if column not in self.columns:
             return False
