@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -47,6 +47,24 @@ _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """What the system reports of a disk that takes no more."""
 _EXIT_INTERRUPTED = 130
 """The exit status of a command that was stopped, as shells have it."""
+_GC_THRESHOLDS = (10_000, 20, 50)
+"""How rarely Python looks for garbage; see `gc.set_threshold`.
+
+Modules that are imported stay in memory, so looking through them as often as by default finds
+nothing, and takes an eighth of the time that a command needs to start.
+"""
+
+
+class _Invocation(NamedTuple):
+    """A call of the command line. Commands find it as `obj` of click's context."""
+
+    arguments: Sequence[str]
+    """The words of the command."""
+    is_own_process: bool
+    """Whether the process runs nothing but this command, so that the command may end it.
+
+    Otherwise Python code, such as a test, called `main`.
+    """
 
 
 class LazyGroup(click.Group):
@@ -66,15 +84,15 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. Ctrl-C ends it here.
+        """Run a command. If it is interrupted, say how to go on, and end it.
 
-        click would print an empty line for a KeyboardInterrupt, and forget its message.
+        click itself would print an empty line for a KeyboardInterrupt, and drop its message.
         """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            arguments, is_own_process = ctx.obj
-            _exit_interrupted(stop, arguments, is_own_process)
+            invocation: _Invocation = ctx.obj
+            _exit_interrupted(stop, invocation)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, without importing them."""
@@ -92,48 +110,52 @@ def app() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Errors of ours are one line and their exit code.
+    """Run a command, and end with its exit code. An error of a user is printed as one line.
 
     Args:
-        arguments: The words of the command. None takes those of this process, which then is the
-            command's own: it may be ended at once.
+        arguments: The words of the command. None stands for the words of the process, which then
+            runs this command alone. Such a process is ended at once when it is interrupted.
     """
     # DSPy's optimizers draw bars of their own beside ours; tqdm reads this when it is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    is_own_process = arguments is None
     words = sys.argv[1:] if arguments is None else arguments
-    if is_own_process:
-        # What is imported stays: looking through it for garbage would take an eighth of a start.
-        gc.set_threshold(10_000, 20, 50)
+    invocation = _Invocation(words, is_own_process=arguments is None)
+    if invocation.is_own_process:
+        gc.set_threshold(*_GC_THRESHOLDS)
         end_by_signal()
 
     try:
         _refuse_undecodable(words)
-        app.main(
-            args=words, prog_name="mempiler", standalone_mode=False, obj=(words, is_own_process)
-        )
+        app.main(args=words, prog_name="mempiler", standalone_mode=False, obj=invocation)
     except click.exceptions.NoArgsIsHelpError as help_page:
+        # `mempiler` and `mempiler memories` alone print their help.
         click.echo(help_page.format_message())
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.ClickException as error:
+        # The words are no valid command.
         _fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt) as stop:
-        _exit_interrupted(stop, words, is_own_process)
+        _exit_interrupted(stop, invocation)
     except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
+        # Whoever read the output, such as `head`, has read enough.
         _silence_output()
         sys.exit(0)
     except OSError as error:
-        _report_os_error(error, is_own_process)
+        _fail_for_os_error(error, invocation.is_own_process)
 
 
-def _report_os_error(error: OSError, is_own_process: bool) -> None:
-    """End the command with a line on a name that is too long, or on a full disk.
+def _fail_for_os_error(error: OSError, is_own_process: bool) -> NoReturn:
+    """End the command with one line, if a file name is too long or a disk takes no more.
+
+    Args:
+        error: What the system reported.
+        is_own_process: See `_Invocation`.
 
     Raises:
-        OSError: It is none of these.
+        OSError: The error is another one, which is a mistake of Mempiler's. It is raised again.
     """
     if error.errno == errno.ENAMETOOLONG:
         beginning = str(error.filename)[:40]
@@ -142,6 +164,7 @@ def _report_os_error(error: OSError, is_own_process: bool) -> None:
         raise error
 
     if is_own_process:
+        # What is not printed yet may be what the disk did not take.
         _silence_output()
     place = error.filename or "what was to be printed"
     advice = "free space on that disk, or write elsewhere"
@@ -156,6 +179,8 @@ def _silence_output() -> None:
 def _refuse_undecodable(arguments: list[str]) -> None:
     """Refuse arguments that no file, log or model could hold: bytes that are not UTF-8."""
     for argument in arguments:
+        # Python keeps a byte that it cannot decode as half of a surrogate pair, which UTF-8 cannot
+        # encode. Here such a half is replaced by a backslash and its number.
         shown = argument.encode("utf-8", "backslashreplace").decode()
         if shown != argument:
             raise UserError(
@@ -164,13 +189,16 @@ def _refuse_undecodable(arguments: list[str]) -> None:
             )
 
 
-def _exit_interrupted(stop: BaseException, arguments: list[str], is_own_process: bool) -> None:
+def _exit_interrupted(stop: BaseException, invocation: _Invocation) -> NoReturn:
     """Say how to go on, and end the command.
 
-    A process of its own ends at once: Python would wait for calls in flight.
+    Args:
+        stop: What interrupted the command; a `RunInterrupted` knows how to go on.
+        invocation: What was interrupted.
     """
-    click.echo(f"mempiler: {stop_line(stop, arguments)}", err=True)
-    if is_own_process:
+    click.echo(f"mempiler: {stop_line(stop, invocation.arguments)}", err=True)
+    if invocation.is_own_process:
+        # `sys.exit` would wait for the threads of calls in flight, perhaps for minutes.
         sys.stdout.flush()
         os._exit(_EXIT_INTERRUPTED)
     sys.exit(_EXIT_INTERRUPTED)
@@ -182,15 +210,22 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
-    """Return one line for whoever stopped a command: what is kept, and how to go on."""
+def stop_line(stop: BaseException, arguments: Sequence[str]) -> str:
+    """Return one line for whoever stopped a command: what is kept, and how to go on.
+
+    Args:
+        stop: What stopped the command.
+        arguments: The words of the command.
+    """
     if isinstance(stop, RunInterrupted):
         resume = " ".join(stop.resume)
         return f"stopped; {stop.kept}; the same command with {resume} goes on"
-    if tuple(arguments[:2]) != ("memories", "rebuild"):
-        return "stopped"
-    kept = "users and sessions that were written are kept, the others stay queued"
-    return f"stopped; {kept}; the same command without --force goes on"
+
+    # A rebuild is no run with a folder, but it can go on too: the store knows what is written.
+    if tuple(arguments[:2]) == ("memories", "rebuild"):
+        kept = "users and sessions that were written are kept, the others stay queued"
+        return f"stopped; {kept}; the same command without --force goes on"
+    return "stopped"
 
 
 def end_by_signal() -> None:

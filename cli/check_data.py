@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DataError, UserError
 from ..runs.console import table
@@ -26,7 +26,6 @@ def check_data_file(inputs: RunInputs) -> None:
         UserError: The options name no file.
     """
     from ..data.check import check
-    from ..runs.split_plan import plan_split
 
     data = inputs.config.data
     if data.file is None:
@@ -36,20 +35,35 @@ def check_data_file(inputs: RunInputs) -> None:
     lines = list(_report_lines(report, data.file))
 
     if report.ok:
-        try:
-            split = plan_split(inputs)
-        except DataError as error:
-            # So few questions can still be evaluated, all at once.
-            result["split"] = {"error": str(error)}
-            lines.append(f"split: {error}")
-        else:
-            result["split"] = split.summary()
-            lines.extend(split.lines())
+        split = _describe_split(inputs)
+        result["split"] = split.summary
+        lines.extend(split.lines)
     else:
         lines.append(f"{data.file}: cannot be used as it is; mend the lines marked ERROR")
 
     print_result(result, lines)
     sys.exit(0 if report.ok else 1)
+
+
+class _SplitDescription(NamedTuple):
+    """How the questions of a file are split into training, dev and test questions."""
+
+    summary: dict[str, Any]
+    """For `--json`."""
+    lines: list[str]
+
+
+def _describe_split(inputs: RunInputs) -> _SplitDescription:
+    """Describe how the questions of a valid file are split, or why they cannot be."""
+    from ..runs.split_plan import plan_split
+
+    try:
+        split = plan_split(inputs)
+    except DataError as error:
+        # The file has too few questions to be split. That is no fault of the file: `evaluate` can
+        # still ask all of them.
+        return _SplitDescription({"error": str(error)}, [f"split: {error}"])
+    return _SplitDescription(split.summary(), split.lines())
 
 
 def _report_lines(report: Report, path: str) -> Iterator[RenderableType]:

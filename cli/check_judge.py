@@ -69,22 +69,25 @@ def check_judge(name: str, inputs: RunInputs, is_plan: bool) -> None:
 
 
 def _report_table(report: JudgeReport) -> WideTable:
-    """Return a table of the answers that the judge accepted, by kind."""
+    """Return a table of how many answers the judge accepted: of each kind, and of all."""
     rows: list[tuple[str, ...]] = []
     for kind, accepted in report.kinds.items():
-        rows.append(_table_row(kind, accepted, is_right="right" in kind))
+        # Kinds are e.g. "paraphrased-right" and "vague-wrong".
+        rows.append(_table_row(kind, accepted, is_right=kind.endswith("right")))
     rows.append(_table_row("all right", report.right, is_right=True))
     rows.append(_table_row("all wrong", report.wrong, is_right=False))
     heads = ("answers", "n", "accepted", "rate", "should be", "unreadable")
     return table(heads, rows)
 
 
-def _table_row(name: str, accepted: Accepted, is_right: bool) -> tuple[str, ...]:
+def _table_row(name: str, counts: Accepted, is_right: bool) -> tuple[str, ...]:
+    """Return the rate at which answers were accepted, beside the rate of a perfect judge."""
+    rate_of_perfect_judge = "1" if is_right else "0"
     return (
         name,
-        str(accepted.n),
-        str(accepted.accepted),
-        format_estimate(accepted.rate),
-        "1" if is_right else "0",
-        str(accepted.unreadable),
+        str(counts.n),
+        str(counts.accepted),
+        format_estimate(counts.rate),
+        rate_of_perfect_judge,
+        str(counts.unreadable),
     )

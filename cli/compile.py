@@ -9,7 +9,7 @@ import click
 from ..runs.config import UNAVAILABLE_OPTIONS
 from ..runs.setting_pairs import parse_settings
 from .config import FileOption
-from .options import JSON, PLAN, run_options, take_run_options
+from .options import JSON, PLAN, parse_run_options, run_options
 from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
@@ -82,7 +82,7 @@ def command(
     from ..runs import api
 
     optimizer_settings = parse_settings(optimizer_set)
-    options = take_run_options(values)
+    options = parse_run_options(values)
     if planned:
         plan = api.plan(
             program,
@@ -111,16 +111,21 @@ def command(
 
 
 def _outcome_lines(result: CompileResult) -> list[str]:
-    """Say which model was trained, whether a limit stopped the run, and where the program is."""
+    """Return lines on the trained model, the limit that stopped the run, and the saved program."""
     lines: list[str] = []
     if result.model:
         lines.append(f"trained model: {result.model}")
     if result.stopped:
         lines.append(f"stopped by a limit: {result.stopped}; --resume {result.run.name} goes on")
 
-    program_line = f"program: {result.folder}"
-    if result.untouched_out is not None:
-        old_program = f"{result.untouched_out} holds another program, which was left as it is"
-        program_line += f" (the original); {old_program}"
-    lines.append(program_line)
+    if result.untouched_out is None:
+        lines.append(f"program: {result.folder}")
+    else:
+        # The compiled program was no better, so the original program was saved. The folder of --out
+        # holds an older program, which only a better one may replace. So the original is in the
+        # run's folder instead.
+        lines.append(
+            f"program: {result.folder} (the original);"
+            f" {result.untouched_out} holds another program, which was left as it is"
+        )
     return lines

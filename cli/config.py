@@ -25,7 +25,7 @@ from click.core import ParameterSource
 from ..errors import UserError
 from ..runs.setting_pairs import with_underscores
 
-_SUBCOMMAND_OPTIONS_WITH_VARIABLE = (
+_OPTIONS_WITH_VARIABLE_EVERYWHERE = (
     "store",
     "lm",
     "api_base",
@@ -33,10 +33,10 @@ _SUBCOMMAND_OPTIONS_WITH_VARIABLE = (
     "embedder_api_base",
     "reranker",
 )
-"""Options that an environment variable can set in subcommands, too, e.g. in `memories forget`.
+"""Options that an environment variable can set in all commands.
 
-Other options of subcommands have no variable: one that was left in a shell must not decide whose
-memory is changed.
+Other options of subcommands, e.g. of `memories forget`, have no variable: one that was left in a
+shell must not decide whose memory is changed.
 """
 
 
@@ -63,26 +63,36 @@ class FileOption(click.Option):
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
-        """Return the value and where it is from.
+        """Return the value of the option, and where it comes from.
 
-        Settings by name are added to those of a file. Hyphens in their names become underscores,
-        except in a file: some fields of requests have hyphens.
+        An option that can be repeated, such as `--set NAME=VALUE`, adds its settings to those of
+        the file. click would let them replace those of the file.
         """
         value, source = super().consume_value(ctx, opts)
-        is_written_here = source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-        if self.multiple and is_written_here:
-            file_pairs = (ctx.default_map or {}).get(str(self.name), [])
-            # Of two settings with one name the last is taken.
-            return [*file_pairs, *(with_underscores(pair) for pair in value)], source
-        return value, source
+        overrides_file = source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        if not self.multiple or not overrides_file:
+            # If the file sets the option, click has taken the value from there.
+            return value, source
 
-    def default_from_file(self, ctx: click.Context, value: Any) -> Any:
-        """Return a value of the file as click expects a default: as a user would type it.
+        file_pairs: list[str] = (ctx.default_map or {}).get(str(self.name), [])
+        # A user may type "top-p" for "top_p". In the file hyphens stay as they are, so that fields
+        # of requests that have hyphens can be set there.
+        typed_pairs = [with_underscores(pair) for pair in value]
+        # Of two settings with one name the last one is taken: that of the user.
+        return [*file_pairs, *typed_pairs], source
+
+    def default_from_file(self, ctx: click.Context, value: Any) -> str | bool | list[str]:
+        """Check a value of the file, and return it in the form that click takes as a default.
+
+        Returns:
+            A list of NAME=VALUE for an option that can be repeated, a bool for a flag, and for
+            other options the text that a user would type.
 
         Raises:
-            UserError: It is of the wrong kind or out of range.
+            UserError: The value is of the wrong kind or out of range.
         """
         if self.multiple:
+            # The values of settings are checked where the settings are used: each has its own kind.
             return self._pairs(value)
 
         self._refuse_wrong_kind(value)
@@ -92,7 +102,8 @@ class FileOption(click.Option):
 
         text = str(value)
         try:
-            # This only checks the range. Click converts the default itself when it is used.
+            # This is only for the error of a value out of range. Click converts the text again when
+            # it takes the default.
             self.type_cast_value(ctx, text)
         except click.BadParameter as error:
             raise UserError(error.message) from error
@@ -133,45 +144,59 @@ def add_env_vars(command: click.Command, is_subcommand: bool = False) -> None:
 
     Args:
         command: The command. Its subcommands are treated, too.
-        is_subcommand: Whether it is one of another command, such as `memories forget`. Then only
-            the options of `_SUBCOMMAND_OPTIONS_WITH_VARIABLE` have a variable.
+        is_subcommand: Whether the command is one of another command, such as `memories forget`.
     """
     for option in _options(command):
-        name = _name(option)
-        # Flags have a variable in `serve` alone. Elsewhere one that was left in a shell would
-        # change what a command does.
-        is_settable_flag = option.is_flag and command.name == "serve"
-        is_settable = not is_subcommand and (not option.is_flag or is_settable_flag)
-        if is_settable or name in _SUBCOMMAND_OPTIONS_WITH_VARIABLE:
-            option.envvar = option.envvar or f"MEMPILER_{name.upper()}"
+        if _has_variable(option, command, is_subcommand):
+            option.envvar = option.envvar or f"MEMPILER_{_name(option).upper()}"
 
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             add_env_vars(subcommand, is_subcommand=True)
 
 
-def hidden_settings(command: click.Command) -> dict[str, str]:
-    """Return what the help of a command leaves out: help and place in a file, by option."""
-    settings: dict[str, str] = {}
+def _has_variable(option: click.Option, command: click.Command, is_subcommand: bool) -> bool:
+    """Tell whether an environment variable can set an option of a command."""
+    if _name(option) in _OPTIONS_WITH_VARIABLE_EVERYWHERE:
+        return True
+    if is_subcommand:
+        return False
+    # A flag that was left in a shell would change what a command does. Only a service, which is
+    # often set up by variables alone, takes flags from there.
+    return not option.is_flag or command.name == "serve"
+
+
+def describe_hidden_options(command: click.Command) -> dict[str, str]:
+    """Return the names and descriptions of the options that the help of a command leaves out."""
+    descriptions: dict[str, str] = {}
     for option in _options(command):
-        if not option.hidden or not option.help:
-            continue
-        text = option.help
-        # An option without a default has a mark of click's.
-        if isinstance(option.default, str | int | float) and not option.is_flag:
-            text = f"{text} [default: {option.default}]"
-        if isinstance(option, FileOption):
-            text = f"{text}; in a file: {option.file_key}"
-        settings[_name(option).replace("_", "-")] = text
-    return settings
+        if option.hidden and option.help:
+            name = _name(option).replace("_", "-")
+            descriptions[name] = _describe_option(option, option.help)
+    return descriptions
 
 
-def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
-    """Make the values of a file the defaults of a command."""
+def _describe_option(option: click.Option, help_text: str) -> str:
+    """Return the help of an option with its default, and its place in a file of `--config`."""
+    description = help_text
+    # The default of an option without one is an object of click's own, hence the test of its type.
+    has_default = isinstance(option.default, str | int | float)
+    if has_default and not option.is_flag:
+        description += f" [default: {option.default}]"
+    if isinstance(option, FileOption):
+        description += f"; in a file: {option.file_key}"
+    return description
+
+
+def _load_config_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    """Make the values of the file of `--config` the defaults of a command's options.
+
+    click calls this with the value of `--config` before it reads the other options.
+    """
     if path is None:
         return
 
-    # It brings pydantic, which a command without a file does not need.
+    # Imported here because it imports pydantic, which a command without a file does not need.
     from ..runs.config_file import ConfigFile
 
     options: dict[str, FileOption] = {}
@@ -202,19 +227,31 @@ _COMMANDS_BY_SECTION = {
 
 
 def _advice(key: str, options: Mapping[str, FileOption]) -> str:
-    """Say where in a file a misplaced or misspelt setting stands, or which command it is for."""
+    """Return what a user can do about a key of a file that the command does not have.
+
+    Args:
+        key: The unknown key, e.g. "execution.thread".
+        options: The options of the command by their keys.
+    """
+    # "training.trainer" in a file for `evaluate`: the section is that of another command.
     section = key.partition(".")[0]
-    is_known_section = any(known.startswith(f"{section}.") for known in options)
-    if section in _COMMANDS_BY_SECTION and not is_known_section:
+    command_has_section = any(known_key.startswith(f"{section}.") for known_key in options)
+    if section in _COMMANDS_BY_SECTION and not command_has_section:
         return f"the file is for mempiler {_COMMANDS_BY_SECTION[section]}"
 
+    # "method.threads" for "execution.threads": the name stands in the wrong section. Or "lm" for
+    # "models.task.name": the name is that of the option.
     name = key.rpartition(".")[2].replace("-", "_")
-    for known, option in options.items():
-        if name in (_name(option), known.rpartition(".")[2]):
-            return f"did you mean {known}?"
-    similar = difflib.get_close_matches(key, options, n=1)
-    if similar:
-        return f"did you mean {similar[0]}?"
+    for known_key, option in options.items():
+        name_in_file = known_key.rpartition(".")[2]
+        if name in (_name(option), name_in_file):
+            return f"did you mean {known_key}?"
+
+    # "execution.thread" for "execution.threads": the key is misspelt.
+    similar_keys = difflib.get_close_matches(key, options, n=1)
+    if similar_keys:
+        return f"did you mean {similar_keys[0]}?"
+
     return "`mempiler show RUN --config` prints the file of a run"
 
 
@@ -226,7 +263,7 @@ CONFIG = click.option(
     is_eager=True,
     expose_value=False,
     envvar="MEMPILER_CONFIG",
-    callback=_read,
+    callback=_load_config_file,
     help="TOML, as `mempiler show RUN --config` prints it;"
     " `mempiler list settings` shows what is not shown here",
 )

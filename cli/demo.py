@@ -28,9 +28,11 @@ def command() -> None:
             "turn-rag", inputs, CompileConfig("knn"), progress=start_phase, meter=meter
         )
 
+    # A row is the result of a question, and has its id.
     best_row = max(result.after.headline_rows, key=lambda row: row.score)
     examples = inputs.benchmark.examples
     best_example = next(example for example in examples if example.id == best_row.id)
+    # `mempiler ask` reads the history of the question from a file.
     history_path = result.run / "history.json"
     history_path.write_text(best_example.history.model_dump_json(indent=1), encoding="utf-8")
 

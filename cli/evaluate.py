@@ -10,7 +10,7 @@ import click
 from .check_data import check_data_file
 from .check_judge import JUDGE_CHECK, check_judge
 from .config import FileOption
-from .options import JSON, PLAN, make_inputs, run_options, take_run_options
+from .options import JSON, PLAN, make_inputs, parse_run_options, run_options
 from .printing import print_notes, print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--check",
     is_flag=True,
-    help="score nothing: say what is in the file of --data, wrong with it, and how it is split",
+    help="score nothing: print what the file of --data holds, what is wrong with it, and its split",
 )
 @click.option(
     "--split",
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     help="which part of compile's questions",
 )
 def command(program: str, planned: bool, split: Part, check: bool, **values: Any) -> None:
-    """Score PROGRAM on a benchmark.
+    """Score PROGRAM on a benchmark. With --check or a judge's benchmark, check these instead.
 
     PROGRAM is the name of a method, module:Class, or a saved program: its folder, or
     models:/NAME@ALIAS.
@@ -48,12 +48,13 @@ def command(program: str, planned: bool, split: Part, check: bool, **values: Any
     endpoint, a file of answers (*.jsonl, or a harness's *.json), or system:NAME for a shipped one;
     see docs/own_systems.md.
 
-    --benchmark judge-check measures a judge (--judge-lm) instead: it is given answers that are
-    known to be right or wrong. PROGRAM is then the benchmark whose judge it is, or `judge` for
-    Mempiler's own.
+    --benchmark judge-check scores no program, but a judge (--judge-lm): it judges answers that are
+    known to be right or wrong. PROGRAM then names a benchmark, whose judge is measured, or is
+    `judge` for Mempiler's own judge.
     """
     from ..runs.program_address import pin_address
 
+    # The functions for the first two modes take the metric out of `values` themselves.
     if check:
         check_data_file(make_inputs(values))
         return
@@ -63,8 +64,8 @@ def command(program: str, planned: bool, split: Part, check: bool, **values: Any
 
     # An alias may move to another version of the program while the run works.
     program = pin_address(program)
-    metric: str | None = values.pop("metric")
-    options = take_run_options(values)
+    metric: str | None = values["metric"]
+    options = parse_run_options(values)
     if planned:
         _print_plan(program, split, options, metric)
     else:
@@ -83,12 +84,13 @@ def _score(program: str, split: Part, options: RunOptions, metric: str | None) -
     """Score a program and print the evaluation.
 
     Raises:
-        BrokenRunError: Too many questions failed.
+        BrokenRunError: Too many questions failed, or a limit was reached before the first answer.
     """
     from ..runs import api
     from ..runs.program_address import program_folder
     from ..runs.results import raise_if_unanswered, refuse_broken
 
+    # A part of the questions is the one that `compile` made, which keeps training questions apart.
     saved_program = program_folder(program) if split == "all" else None
     if saved_program is not None and _is_compiled_on(saved_program, options, metric):
         note = "it was compiled on this file; --split test leaves its training questions out"

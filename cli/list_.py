@@ -13,7 +13,7 @@ import click
 
 from ..errors import UserError
 from ..runs.console import table
-from .config import hidden_settings
+from .config import describe_hidden_options
 from .options import JSON
 from .printing import print_result
 
@@ -104,30 +104,34 @@ def _describe_weights() -> dict[str, str]:
 
 
 def _describe_systems() -> dict[str, str]:
+    """Describe other people's memory systems, and where each is or how to fetch it."""
     from ..systems.catalog import SYSTEMS
 
     descriptions: dict[str, str] = {}
     for name, system in SYSTEMS.items():
         environment = system.environment
-        place = f"run: mempiler fetch system:{name}"
+        place_or_advice = f"run: mempiler fetch system:{name}"
         if environment.is_installed:
-            place = f"at {environment.path}"
-        descriptions[name] = f"{system.what}; {place}"
+            place_or_advice = f"at {environment.path}"
+        descriptions[name] = f"{system.what}; {place_or_advice}"
     return descriptions
 
 
 def _describe_settings() -> dict[str, str]:
-    """Return the options that the help of `compile`, `evaluate` and `train` leaves out."""
+    """Describe the options that the help of `compile`, `evaluate` and `train` leaves out.
+
+    An option that several of them have is described once, as one of `compile` if that has it.
+    """
     from .compile import command as compile_command
     from .evaluate import command as evaluate_command
     from .train import command as train_command
 
     descriptions: dict[str, str] = {}
     for command_name, other in (("train", train_command), ("evaluate", evaluate_command)):
-        for name, description in hidden_settings(other).items():
+        for name, description in describe_hidden_options(other).items():
             descriptions[name] = f"{description} ({command_name})"
-    # An option that `compile` has, too, is described as one of `compile`.
-    return {**descriptions, **hidden_settings(compile_command)}
+    descriptions.update(describe_hidden_options(compile_command))
+    return descriptions
 
 
 _DESCRIBE: dict[str, Callable[[], dict[str, str]]] = {

@@ -25,7 +25,7 @@ ResultT = TypeVar("ResultT")
 def command(
     program: str, store: str | None, user: str, tenant: str, **options: Unpack[AskingOptions]
 ) -> None:
-    """Give an agent the memory of --user as tools of MCP, over standard input and output.
+    """Serve the memory of --user to an agent: as MCP tools, over standard input and output.
 
     The command ends when the agent leaves. PROGRAM is a saved program: its folder, or
     models:/NAME@ALIAS. Needs the extra `mcp`.
@@ -35,14 +35,18 @@ def command(
 
     from ..serving.mcp import memory_tools
 
-    memory_program, _, lm = open_program_and_model(program, options)
+    opened = open_program_and_model(program, options)
     with open_store(store, make=True) as opened_store:
-        memory: UserMemory = memory_program.memory(opened_store, user, tenant, lm)
+        memory: UserMemory = opened.program.memory(opened_store, user, tenant, opened.lm)
 
         async def call_with_memory(
             _request: object, call: Callable[[UserMemory], ResultT]
         ) -> ResultT:
-            """Call the function of a tool with the memory, in a thread."""
+            """Call the function of a tool with the memory, in a thread: it may ask a model.
+
+            In the HTTP service the request says which user asks. Here there is no request, and
+            one user.
+            """
             return await anyio.to_thread.run_sync(call, memory)
 
         server = memory_tools(call_with_memory)

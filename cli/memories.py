@@ -103,6 +103,7 @@ def list_users(store: str | None, user: str | None, tenant: str | None) -> None:
 
     users: list[dict[str, Any]] = []
     for status in statuses:
+        # `model_dump` leaves out the tenant and the stamp, which the HTTP service does not show.
         stamp = asdict(status.stamp) if status.stamp else None
         users.append({"tenant": status.tenant, **status.model_dump(), "written_by": stamp})
 
@@ -196,8 +197,9 @@ def import_file(path: TextIO, store: str | None, replace: bool) -> None:
 def forget(store: str | None, user: str, tenant: str, session: str | None) -> None:
     """Delete a user, or one session of theirs.
 
-    The others are then queued to be remembered anew. Exit code 4: all is deleted, and something
-    still holds the bytes.
+    After one session was deleted, the user's other sessions are queued, so that `memories rebuild`
+    writes a memory without it. Exit code 4: everything is deleted, but its bytes are still in the
+    file of the database, where an expert could read them. The message says what to do.
     """
     from ..memory.store.owner import Owner
 
@@ -225,8 +227,22 @@ def forget(store: str | None, user: str, tenant: str, session: str | None) -> No
         counts["held by"] = receipt.held_by
     print_counts(counts)
 
+    _report_erasure(receipt, title)
+
+
+def _report_erasure(receipt: Receipt, title: str) -> None:
+    """Tell the user where bytes of deleted texts may still be.
+
+    Args:
+        receipt: What was deleted. Its `erased` is True if the bytes are overwritten, False if they
+            are not, and None if the database decides when it overwrites them.
+        title: What was deleted, in words.
+
+    Raises:
+        StoreError: The bytes are not overwritten.
+    """
+    reason = receipt.held_by
     if receipt.erased is False:
-        reason = receipt.held_by
         raise StoreError(f"{title} is forgotten, and the bytes are not gone yet: {reason}")
-    if receipt.held_by:
-        Output(stderr=True).print(f"of the bytes: {receipt.held_by}")
+    if reason:
+        Output(stderr=True).print(f"the bytes may still be there: {reason}")

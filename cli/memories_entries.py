@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from ..memory.edits import Amendment
     from ..memory.entry_choice import EntryChoice
     from ..memory.results import ListedEntry
+    from ..memory.store.owner import Owner
     from ..memory.store.records import UserDump
+    from ..memory.store.store import Store
     from ..programs.program import MemoryProgram
     from ..records import SearchResult
+    from ..records.json_input import JsonValue
     from ..serving.memories.user_memory import UserMemory
 
 _memory_options = options.adds(
@@ -36,7 +39,7 @@ _memory_options = options.adds(
 @click.command("search")
 @click.argument("program", type=click.Path())
 @click.argument("query", required=False)
-@click.option("--k", type=int, default=10, help="most entries that are found")
+@click.option("--k", type=int, default=10, help="most entries that are found by a QUERY")
 @click.option(
     "--where",
     metavar="JSON",
@@ -61,28 +64,28 @@ def search(
 ) -> None:
     """Find what is nearest to QUERY in a user's memory.
 
-    PROGRAM wrote it; turns that wait are searched too. Without a QUERY all entries are listed, in
-    order of their ids.
+    PROGRAM is the program that wrote the memory. Turns that are not written yet are searched, too.
+    Without a QUERY all entries are listed, in order of their ids.
     """
-    choice = _parse_choice(where, since, until)
+    entry_filter = _parse_filter(where, since, until)
     with _open_memory(program, store, user, tenant, reading) as memory:
         if query is None:
-            entries = list(_all_entries(memory, choice))
-            lines = [_entry_line(entry) for entry in entries]
-            print_result({"entries": entries}, lines)
-            return
-        search_result = memory.search(query, k, **choice)
-    print_result(search_result._asdict(), _search_lines(search_result))
+            entries = list(_all_entries(memory, entry_filter))
+            print_result({"entries": entries}, [_entry_line(entry) for entry in entries])
+        else:
+            search_result = memory.search(query, k, **entry_filter)
+            print_result(search_result._asdict(), _search_lines(search_result))
 
 
-def _parse_choice(where: str | None, since: str | None, until: str | None) -> EntryChoice:
-    """Return which entries are looked at.
+def _parse_filter(where: str | None, since: str | None, until: str | None) -> EntryChoice:
+    """Return the keyword arguments by which searching and listing choose entries.
 
     Raises:
         UserError: A value cannot be read; the message names it.
     """
     from pydantic import ValidationError
 
+    # The HTTP service reads the same values from requests.
     from ..serving.http.schemas import Listing
 
     values = {"where": where, "since": since, "until": until}
@@ -92,12 +95,12 @@ def _parse_choice(where: str | None, since: str | None, until: str | None) -> En
         raise UserError(validation_message(error)) from error
 
 
-def _all_entries(memory: UserMemory, choice: EntryChoice) -> Iterator[ListedEntry]:
+def _all_entries(memory: UserMemory, entry_filter: EntryChoice) -> Iterator[ListedEntry]:
     """Yield entries in order of their ids, page by page."""
-    page = memory.entries.list(**choice)
+    page = memory.entries.list(**entry_filter)
     yield from page.entries
     while page.next is not None:
-        page = memory.entries.list(page.next, **choice)
+        page = memory.entries.list(page.next, **entry_filter)
         yield from page.entries
 
 
@@ -174,25 +177,19 @@ def show(
     PROGRAM, which wrote the memory, is needed only where entries were changed.
     """
     from ..memory.edits import active_amendments
-    from ..serving.memories.redaction import redacted_dump
 
     with open_store(store) as opened_store:
         owner = find_owner(opened_store, tenant, user)
         dump: UserDump = opened_store.transfer.dump(owner)
         changes = active_amendments(dump.amendments)
         if changes:
-            # The program knows the entries of the memory; what was changed in them is left out.
             if program is None:
                 fix = "give PROGRAM, which wrote the memory"
                 alternative = "`mempiler memories export` writes all that is stored"
                 raise UserError(f"entries of user {user!r} were changed: {fix}; {alternative}")
-            memory_program = _load_program(program, reading)
-            user_memory = memory_program.memory(opened_store, user, tenant)
-            dump = redacted_dump(user_memory.view(), dump)
+            dump = _hide_changed_texts(dump, opened_store, owner, _load_program(program, reading))
 
-    memory: object = None
-    if dump.document is not None:
-        memory = json.loads(dump.document.finalized or dump.document.memory)
+    memory = _memory_of(dump)
     sessions = _sessions_of(dump)
     result = {
         "user": user,
@@ -202,6 +199,36 @@ def show(
         "changes": [change.line for change in changes],
     }
     print_result(result, _memory_lines(memory, sessions, changes))
+
+
+def _hide_changed_texts(
+    dump: UserDump, store: Store, owner: Owner, program: MemoryProgram
+) -> UserDump:
+    """Return a dump without texts of entries that were deleted or reworded.
+
+    The store keeps such texts, so that a change can be undone, but nobody should be shown them.
+    Only the program that wrote the memory can find its entries, and so these texts.
+
+    Args:
+        dump: What the store holds of the user.
+        store: The store.
+        owner: The user.
+        program: The program that wrote the memory.
+    """
+    from ..serving.memories.redaction import redacted_dump
+
+    user_memory = program.memory(store, owner.user, owner.tenant)
+    return redacted_dump(user_memory.view(), dump)
+
+
+def _memory_of(dump: UserDump) -> JsonValue:
+    """Return the memory of a user as JSON data; None if nothing was written yet."""
+    document = dump.document
+    if document is None:
+        return None
+    # Questions are answered from the finalized memory, where that is another than the memory that
+    # further sessions are written into.
+    return json.loads(document.finalized or document.memory)
 
 
 def _sessions_of(dump: UserDump) -> list[_StoredSession]:
@@ -216,10 +243,12 @@ def _sessions_of(dump: UserDump) -> list[_StoredSession]:
 
 
 def _memory_lines(
-    memory: object, sessions: Sequence[_StoredSession], changes: Sequence[Amendment]
+    memory: JsonValue, sessions: Sequence[_StoredSession], changes: Sequence[Amendment]
 ) -> Iterator[str]:
+    """Yield a memory as JSON text, then the sessions with their turns, then the changes."""
     yield json.dumps(memory, indent=1, ensure_ascii=False)
     for session in sessions:
+        # Most sessions have no error, which would leave a space at the end of the line.
         yield f"\n{session.id}: {session.state} {session.error}".rstrip()
         for line in session.lines:
             yield f"  {line}"
@@ -234,8 +263,8 @@ def _memory_lines(
 @click.argument("entry")
 @click.option("--text", help="what it says from now on")
 @click.option("--delete", is_flag=True, help="take it out; `memories forget` erases what was said")
-@click.option("--undo", is_flag=True, help="take its last change back that stands")
-@click.option("--by", default="", metavar="NAME", help="who says so, for the history")
+@click.option("--undo", is_flag=True, help="undo its last change that was not undone yet")
+@click.option("--by", default="", metavar="NAME", help="who makes the change, for its history")
 @_memory_options
 def edit(
     program: str,
@@ -250,7 +279,8 @@ def edit(
     **reading: Unpack[ReadingOptions],
 ) -> None:
     """Reword or delete an ENTRY of a PROGRAM's memory, or undo that."""
-    if (text is not None) + delete + undo != 1:
+    chosen_actions = [text is not None, delete, undo]
+    if chosen_actions.count(True) != 1:
         raise UserError("say what becomes of the entry: one of --text TEXT, --delete and --undo")
 
     with _open_memory(program, store, user, tenant, reading) as memory:

@@ -121,41 +121,62 @@ class _Rebuilder:
         if self._is_stopped.is_set():
             return WriteCounts()
         try:
-            return self._write_selection(owner)
+            return self._write_selected_sessions(owner)
         except BaseException:
             self._is_stopped.set()
             raise
 
-    def _write_selection(self, owner: Owner) -> WriteCounts:
+    def _write_selected_sessions(self, owner: Owner) -> WriteCounts:
+        """Write those sessions of a user that the options of the command select."""
         from ..serving.memories.user_memory import UserMemory
 
         if self._selection == "queued":
             return self._write_queue(owner)
+
         memory = UserMemory(self._memories, owner, stop=self._is_stopped.is_set)
         if self._selection == "failed":
             return memory.retry()
+        # "outdated": all sessions if another program wrote the memory, or else the queued ones.
         return memory.rebuild()
 
     def _write_queue(self, owner: Owner) -> WriteCounts:
-        """Write what is queued of a user.
+        """Write the queued sessions of a user.
 
-        Without a named user, a memory that another program wrote is left alone. With one, writing
-        it raises the error that says how to repair it.
+        Raises:
+            ProgramError: The command names this user, whose memory another program wrote. Where it
+                names none, such users are left alone.
         """
         from ..serving.memories.queue_writer import WriteCounts
         from ..serving.memories.writing import write_user_queue
         from ..serving.settings import LEASE
 
-        if not self._is_user_named:
-            stamp = self._memories.store.memories.stamp(owner)
-            fingerprint = self._memories.writer_fingerprint
-            if stamp is not None and not stamp.writes_like(fingerprint):
-                return WriteCounts()
-        return write_user_queue(self._memories, owner, LEASE, self._is_stopped.is_set, retry=True)
+        # For a named user `write_user_queue` raises the error, which says how to repair the memory.
+        if not self._is_user_named and _is_of_other_program(self._memories, owner):
+            return WriteCounts()
+        return write_user_queue(
+            self._memories,
+            owner,
+            lease=LEASE,
+            stop=self._is_stopped.is_set,
+            # Turns that could not be written before are tried once more.
+            retry=True,
+        )
+
+
+def _is_of_other_program(memories: Memories, owner: Owner) -> bool:
+    """Tell whether a program wrote the memory of a user that writes otherwise than this one."""
+    stamp = memories.store.memories.stamp(owner)
+    return stamp is not None and not stamp.writes_like(memories.writer_fingerprint)
 
 
 def _print_summary(total: WriteCounts, statuses: list[MemoryStatus], memories: Memories) -> None:
-    """Print what was written, and what is left to write; zeros of the latter only as JSON."""
+    """Print how much was written, and how much is left to write.
+
+    Args:
+        total: What was written.
+        statuses: The users of the command, after it.
+        memories: Knows which program wrote.
+    """
     other_program_count = 0
     for status in statuses:
         stamp = status.stamp
@@ -173,6 +194,7 @@ def _print_summary(total: WriteCounts, statuses: list[MemoryStatus], memories: M
         "users of another program": other_program_count,
     }
     for name, count in remaining_counts.items():
+        # A line for people says nothing of what is not left, but JSON always has the same keys.
         if count or prints_json():
             counts[name] = count
     print_counts(counts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 from click.core import ParameterSource
@@ -19,12 +20,15 @@ from .printing import choose_json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from ..engines.limits import BudgetGuard
     from ..engines.metered_lm import MeteredLM
+    from ..engines.model_config import ModelConfig
     from ..memory.store.store import Store
     from ..programs.program import MemoryProgram
     from ..runs.config import ConfigField
     from ..runs.inputs import RunInputs
     from ..runs.options import RunOptions
+    from .option_values import AskingOptions
 
 Decorator = Callable[[Any], Any]
 """Adds options to a function that click makes a command of."""
@@ -123,7 +127,7 @@ def run_options(without: Collection[str] = ()) -> Decorator:
 
 def _option_of_field(field: ConfigField) -> Decorator:
     """Return the option that sets a field of `RunConfig`."""
-    assert field.option is not None
+    assert field.option is not None, "fields without an option are left out by the caller"
     description = field.info.description
     common: dict[str, Any] = {
         "cls": FileOption,
@@ -139,18 +143,22 @@ def _option_of_field(field: ConfigField) -> Decorator:
     if bool in field.kinds:
         return click.option(name, is_flag=True, **common)
 
+    # Only these options have a default that the help should show.
     if field.default is not None:
+        # Words beside numbers, such as "all", can only be read from text.
         common["default"] = str(field.default) if field.takes_words else field.default
     return click.option(name, type=_click_type(field), metavar=field.option.placeholder, **common)
 
 
 def _click_type(field: ConfigField) -> click.ParamType | type | None:
     """Return how click reads the text of an option: as a number, with its range, or as it is."""
-    if field.takes_words or not {int, float} & set(field.kinds):
+    is_number = int in field.kinds or float in field.kinds
+    if not is_number or field.takes_words:
         return None
 
     bounds: dict[str, Any] = {}
     for constraint in field.info.metadata:
+        # No field has an open upper bound (lt).
         for name in ("gt", "ge", "le"):
             if hasattr(constraint, name):
                 bounds[name] = getattr(constraint, name)
@@ -162,8 +170,13 @@ def _click_type(field: ConfigField) -> click.ParamType | type | None:
     return range_type(minimum, bounds.get("le"), min_open="gt" in bounds)
 
 
-def take_run_options(values: dict[str, Any]) -> RunOptions:
-    """Take the options that `mempiler.compile` and its like share out of a command's values."""
+def parse_run_options(values: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a run, as `mempiler.compile`, `evaluate` and `train` take them.
+
+    Args:
+        values: The values of a command's options by name. Those that are no `RunOptions`, such as
+            the metric, are left out.
+    """
     from ..runs.config import CONFIG_FIELDS
     from ..runs.options import RunOptions
 
@@ -171,23 +184,23 @@ def take_run_options(values: dict[str, Any]) -> RunOptions:
     for name in RunOptions.__annotations__:
         if name not in values:
             continue
-        value = values.pop(name)
+        # With --replay, the models are those of the run that is replayed. A default of ours must
+        # not look like a model that the user chose in their place.
+        if name in ("lm", "embedder") and not was_given(name):
+            continue
+
+        value = values[name]
         is_mapping = name in CONFIG_FIELDS and CONFIG_FIELDS[name].is_mapping
         options[name] = parse_settings(value) if is_mapping else value
-
-    for name in ("lm", "embedder"):
-        # Only what a user chose: a run that is replayed brings models of its own.
-        if name in options and not was_given(name):
-            del options[name]
     return cast("RunOptions", options)
 
 
-def make_inputs(values: dict[str, Any]) -> RunInputs:
-    """Take the options of a run out of a command's values, and return what the run starts with."""
+def make_inputs(values: Mapping[str, Any]) -> RunInputs:
+    """Return what a run starts with: the options and the metric among a command's values."""
     from ..runs import options
 
-    metric = values.pop("metric", None)
-    return options.make_inputs(take_run_options(values), options.Questions(metric=metric))
+    questions = options.Questions(metric=values.get("metric"))
+    return options.make_inputs(parse_run_options(values), questions)
 
 
 def was_given(name: str) -> bool:
@@ -196,9 +209,10 @@ def was_given(name: str) -> bool:
 
 
 def setting_options(model: type[BaseModel]) -> Decorator:
-    """Return a decorator that adds an option for each field of a model.
+    """Return a decorator that adds an option for each field of a pydantic model.
 
-    The model checks the value. Its default and its description are those of the option.
+    An option has the default and the description of its field. Ranges are checked when the model is
+    made of the values.
     """
     options: list[Decorator] = []
     for name, field in model.model_fields.items():
@@ -213,47 +227,72 @@ def setting_options(model: type[BaseModel]) -> Decorator:
     return adds(*options)
 
 
-READING = ("allow_code", "embedder", "embedder_api_base", "reranker")
-"""What `reading_options` give."""
-_WAITS = ("timeout", "retries", "deadline")
-"""Settings of a model that hold for an embedder behind an endpoint, too."""
+class OpenedProgram(NamedTuple):
+    """A saved program, ready to be asked."""
+
+    program: MemoryProgram
+    lm_name: str
+    lm: MeteredLM
 
 
 def open_program_and_model(
-    program: str, chosen: Mapping[str, Any], **model_config: Any
-) -> tuple[MemoryProgram, str, MeteredLM]:
+    program: str,
+    options: AskingOptions,
+    model_config: ModelConfig | None = None,
+    guard: BudgetGuard | None = None,
+) -> OpenedProgram:
     """Open a saved program, and the language model that it asks.
 
     Args:
         program: The folder of the program, or its address.
-        chosen: The values of `asking_options`.
-        **model_config: How the model is asked, as `language_model` takes it. `timeout`, `retries`
-            and `deadline` hold for an embedder behind an endpoint, too.
-
-    Returns:
-        The program, the name of its language model, and that model.
+        options: The values of `asking_options`. Their address and settings of the model are added
+            to those of `model_config`.
+        model_config: How the model is asked. An embedder behind an endpoint gets its timeout,
+            retries and deadline, too.
+        guard: Refuses calls, e.g. to an endpoint that is down; None refuses none.
     """
     from ..engines.lm import language_model
+    from ..engines.model_config import ModelConfig
     from ..runs.artifact import open_program
 
-    opened = open_program(program, **{name: chosen[name] for name in READING})
-    _set_waits_of_embedder(opened.program, model_config)
+    opened = open_program(
+        program,
+        allow_code=options["allow_code"],
+        embedder=options["embedder"],
+        embedder_api_base=options["embedder_api_base"],
+        reranker=options["reranker"],
+    )
+    config = model_config or ModelConfig()
+    _let_embedder_wait_like_model(opened.program.method.embedder, config)
 
-    name = opened.model(chosen["lm"])
-    settings = parse_settings(with_underscores(pair) for pair in chosen["lm_set"])
-    model = language_model(name, api_base=chosen["api_base"], **settings, **model_config)
-    return opened.program, name, model
+    lm_name = opened.model(options["lm"])
+    request_settings = parse_settings(with_underscores(pair) for pair in options["lm_set"])
+    config = replace(
+        config,
+        api_base=options["api_base"],
+        settings={**config.settings, **request_settings},
+    )
+    lm = language_model(lm_name, config, guard=guard)
+    return OpenedProgram(opened.program, lm_name, lm)
 
 
-def _set_waits_of_embedder(program: MemoryProgram, model_config: Mapping[str, Any]) -> None:
-    """Let the embedder of a program wait for its endpoint as long as the language model does."""
+def _let_embedder_wait_like_model(embedder: object, model_config: ModelConfig) -> None:
+    """Give an embedder behind an endpoint the timeout, retries and deadline of the model.
+
+    Args:
+        embedder: The embedder of a method, which may have none. One that runs in this process waits
+            for nothing, so it stays as it is.
+        model_config: How the language model is asked.
+    """
+    from ..engines.embedders import TextEmbedder
     from ..engines.endpoint import Waits
 
-    # Only an embedder behind an endpoint has an account of its requests.
-    account = getattr(program.method.embedder, "account", None)
-    if account is not None:
-        waits = {name: model_config[name] for name in _WAITS if name in model_config}
-        account.waits = Waits(**waits)
+    if isinstance(embedder, TextEmbedder) and embedder.account is not None:
+        embedder.account.waits = Waits(
+            timeout=model_config.timeout,
+            retries=model_config.retries,
+            deadline=model_config.deadline,
+        )
 
 
 def open_store(url: str | None, make: bool = False, connect: bool = True) -> Store:
@@ -262,8 +301,8 @@ def open_store(url: str | None, make: bool = False, connect: bool = True) -> Sto
     Args:
         url: The value of the option; None for the file beside the runs.
         make: Whether a file that is not there is created; otherwise it is refused.
-        connect: Whether a database that cannot be reached is an error here. Without, it is an error
-            of each call until it can be reached.
+        connect: Whether to connect to a database now, so that one that cannot be reached is an
+            error here. Otherwise every call of the store fails until the database can be reached.
     """
     from ..memory.store.store import Store
     from ..runs.results_folder import create_folder, results_folder

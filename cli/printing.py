@@ -90,7 +90,7 @@ def print_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
 
 
 def _ranges_table(plan: Plan) -> WideTable:
-    """Return a table of calls by phase, and of all calls, tokens, cost and minutes."""
+    """Return a table: the calls of each phase, and then all calls, tokens, cost and minutes."""
     rows: list[tuple[str, str, str]] = []
     for phase, calls in plan.phases.items():
         rows.append(_range_row(phase, calls, _COUNT_FORM))
@@ -104,6 +104,7 @@ def _ranges_table(plan: Plan) -> WideTable:
         rows.append(("cost", "price not known", ""))
 
     title = "planned LM calls (those a cache answers are free)"
+    # A line is drawn before the row of all calls.
     return table(("phase", "low", "high"), rows, title, ruled_row=len(plan.phases))
 
 

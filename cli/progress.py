@@ -25,9 +25,15 @@ def progress(
     console: Console | None = None,
     seconds_between_lines: float = 60.0,
 ) -> Iterator[tuple[StartPhase, Meter]]:
-    """Show the progress of a run, and keep standard output for its result.
+    """Show the progress of a run on standard error, and keep standard output for its result.
 
-    Arguments and what is yielded are those of `runs.progress.run_progress`.
+    Args:
+        limits: Limits whose use is shown.
+        console: Where progress is shown; standard error if None.
+        seconds_between_lines: Where bars cannot be drawn, seconds from one line to the next.
+
+    Yields:
+        A function that shows a new phase of the run, and the meter that counts its calls.
     """
     from ..runs.progress import run_progress
 
@@ -59,7 +65,11 @@ def quiet_output() -> Iterator[None]:
 
 
 class _WholeLines(io.TextIOBase):
-    """Writes whole lines to standard error, except those that draw DSPy's progress bars."""
+    """A standard output that passes whole lines on to standard error.
+
+    Only whole lines, because a part of a line would be broken by our own progress bars, which are
+    drawn there too. Lines that draw DSPy's progress bars are dropped.
+    """
 
     def __init__(self) -> None:
         self._unfinished_line = ""
@@ -68,8 +78,7 @@ class _WholeLines(io.TextIOBase):
         lines = f"{self._unfinished_line}{text}".split("\n")
         self._unfinished_line = lines.pop()
         for line in lines:
-            # A line with a carriage return is drawn over the line before, like a progress bar. It
-            # would spoil our own bars.
+            # A line with a carriage return is drawn over the line before, like a progress bar.
             if "\r" not in line:
                 sys.stderr.write(f"{line}\n")
         return len(text)

@@ -17,9 +17,9 @@ from .printing import print_result
 @click.option(
     "--min-n",
     type=click.IntRange(1),
-    help="fewer dev questions tell nothing [default: as it was compiled]",
+    help="dev questions that the check of the score needs [default: as it was compiled]",
 )
-@click.option("--force", is_flag=True, help="register it whatever the gate says")
+@click.option("--force", is_flag=True, help="register it even if the check of its score fails")
 @click.option("--private", is_flag=True, help="make a new repository of the hub private")
 @JSON
 @ALLOW_CODE
@@ -30,14 +30,15 @@ def command(
 
     PROGRAM is the folder of a saved program, or its address.
 
-    MLflow's registry gets a version of the model NAME. It is refused without a score on dev
-    questions, and unless it is significantly better there than what the alias names, which points
-    to this program from then on. MLflow can serve it.
+    models:/ is MLflow's registry. The program becomes a new version of the model NAME, which MLflow
+    can serve, and ALIAS points to it from then on. Its score is checked first: it needs a score on
+    dev questions, and there it must be significantly better than the version that ALIAS points to
+    now.
 
-    The hub gets only JSON files: prompts, demos, manifest. It needs a token: HF_TOKEN, or `hf auth
-    login`.
+    hf:// is Hugging Face's hub. It gets only JSON files: prompts, demos, manifest. This needs a
+    token: HF_TOKEN, or `hf auth login`.
 
-    The address then stands for the program wherever a program folder does.
+    Commands that take the folder of a program take this address, too.
     """
     from ..runs.hub import HUB_PREFIX
     from ..runs.model_registry import REGISTRY_PREFIX
@@ -87,6 +88,7 @@ def _push_to_hub(program: str, address: str, private: bool) -> None:
     from ..runs.program_address import program_folder
     from ..runs.publish import push
 
+    # If there is no such folder, `push` says so.
     folder = program_folder(program) or program
     address_of_commit = push(folder, address, private)
     print_result({"address": address_of_commit}, [f"published: {address_of_commit}"])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..runs.papers.cells import Cell
     from ..runs.papers.paper import Paper, PaperOnlyRow, PrintedTable
     from ..runs.papers.reproduction import Reproduction, SectionResult, VariantResult
+    from ..runs.results import Evaluation
     from ..runs.statistics import Difference
 
 _WITHOUT = (
@@ -129,18 +130,23 @@ class _DataFiles:
 def _parse_data_files(paper: Paper, values: Sequence[str]) -> _DataFiles:
     """Return the files of a paper's benchmarks.
 
+    Args:
+        paper: The paper.
+        values: The values of `--data`: BENCHMARK=FILE, or FILE alone.
+
     Raises:
-        UserError: Several files have no name of a benchmark.
+        UserError: Several values are a FILE alone.
     """
     benchmarks: set[str] = set()
     for section in paper.sections:
-        # "palbench.restate" may also be named "palbench".
+        # Benchmarks of a suite are named "SUITE.BENCHMARK". A file may also be for the whole suite:
+        # "palbench=FILE" is for "palbench.restate", too.
         benchmarks.update([section.benchmark, section.benchmark.partition(".")[0]])
 
     unnamed_files: list[str] = []
     files_by_benchmark: dict[str, str] = {}
     for value in values:
-        # A path may hold "=" too.
+        # A path may hold "=", too, so only a name of the paper's is taken for a benchmark.
         benchmark, equals, path = value.partition("=")
         if equals and benchmark in benchmarks:
             files_by_benchmark[benchmark] = path
@@ -155,10 +161,15 @@ def _parse_data_files(paper: Paper, values: Sequence[str]) -> _DataFiles:
 
 
 def _refuse_broken_runs(reproduction: Reproduction) -> None:
-    """Raise an error if a score says little, because too many questions or calls failed."""
+    """Raise an error if an evaluation is broken, or a limit left no question answered.
+
+    Raises:
+        BrokenRunError: Too many questions or calls of one evaluation failed, so that its score says
+            little. Or none of the evaluations has an answer.
+    """
     from ..runs.results import raise_if_unanswered, refuse_broken
 
-    evaluations = []
+    evaluations: list[Evaluation] = []
     for section in reproduction.sections:
         for row in section.rows:
             for evaluation, run in zip(row.evaluations, row.runs, strict=True):
@@ -212,7 +223,7 @@ def _printed_tables(tables: Iterable[PrintedTable]) -> Iterator[RenderableType]:
 
 
 def _our_tables(result: SectionResult) -> Iterator[RenderableType]:
-    """Yield our scores, what each variant takes, and what was not run."""
+    """Yield our tables of scores and of usage, and lines on win rates and on what has no score."""
     yield f"\nOurs: {result.heading or 'nothing was run'}"
     if result.rows:
         yield "scores and their differences in points, 0 to 100"
@@ -228,14 +239,19 @@ def _our_tables(result: SectionResult) -> Iterator[RenderableType]:
     for label, error in result.failed.items():
         yield f"failed: {label}: {error}"
     for label in result.broken:
-        reason = "so many of its questions failed, or of its calls were lost"
-        yield f"broken: {label}: {reason}, that its score says little"
+        yield (
+            f"broken: {label}: so many of its questions failed, or of its calls were lost,"
+            " that its score says little"
+        )
     if result.section.note:
         yield result.section.note
 
 
 def _score_table(result: SectionResult) -> RenderableType:
-    """Return a table of the scores of all variants, with the paper's cells below ours."""
+    """Return a table of the scores of all variants.
+
+    A cell has our value in its first line, and below it what the paper prints.
+    """
     rows: list[Sequence[str]] = []
     for row in result.rows:
         cells = [_cell_text(cell) for cell in result.cells(row)]
@@ -260,7 +276,7 @@ def _printed_text(printed: Iterable[str | int | float | None]) -> str:
 
 
 def _cell_text(cell: Cell) -> str:
-    """Return a value, its interval and the paper's cells, each on a line of its own."""
+    """Return a value of ours, its interval, and what the paper prints there, a line each."""
     form = f"{{:,.{cell.digits}f}}"
     value_line = format_estimate(cell.value, form=form)
     if cell.spread:
@@ -284,6 +300,7 @@ def _difference_text(difference: Difference | None) -> str:
     interval = difference.interval
     if interval is not None:
         lines.append(f"[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]")
+    # As journals print it: ".03". A p-value is never 0.
     p_value = f"{difference.p_value:.2g}".removeprefix("0")
     lines.append(f"p = {p_value}, n = {difference.n}")
     lines.append(difference.verdict)
@@ -291,7 +308,11 @@ def _difference_text(difference: Difference | None) -> str:
 
 
 def _difference_notes(result: SectionResult) -> Iterator[str]:
-    """Yield what the verdicts of a section speak of, once for all variants, and their warnings."""
+    """Yield the scopes of the verdicts in a section, each once, and then the verdicts' warnings.
+
+    A scope says what a verdict holds for, e.g. "other conversations". Most rows have the same.
+    """
+    # A dict, because a set would not keep the order.
     scopes: dict[str, None] = {}
     warnings: list[str] = []
     for row in result.rows:
@@ -308,7 +329,11 @@ def _difference_notes(result: SectionResult) -> Iterator[str]:
 
 
 def _usage_table(result: SectionResult) -> RenderableType:
-    """Return a table of what each variant takes by itself, whichever variant paid for it first."""
+    """Return a table of what each variant needs: calls, tokens, time and money.
+
+    Variants share memories and answers, which only the first of them pays for. Here they count for
+    each variant, as if it were run alone.
+    """
     heads = (
         "variant",
         "calls",
@@ -324,13 +349,17 @@ def _usage_table(result: SectionResult) -> RenderableType:
 
 
 def _usage_row(row: VariantResult) -> list[str]:
-    evaluation = row.evaluation
-    usage = evaluation.usage
+    """Return what a variant needs, as one row.
+
+    Only the failed questions are counted over all seeds. Everything else is that of the first seed.
+    """
+    first_evaluation = row.evaluation
+    usage = first_evaluation.usage
     cost = "-" if usage.unpriced else f"{usage.cost:,.4f}"
-    failed_questions = sum(seed.failures for seed in row.evaluations)
+    failed_questions = sum(evaluation.failures for evaluation in row.evaluations)
 
     search_times: list[str] = []
-    for milliseconds in evaluation.search_ms().values():
+    for milliseconds in first_evaluation.search_ms().values():
         search_times.append("-" if milliseconds is None else f"{milliseconds:.1f}")
 
     return [
@@ -340,6 +369,6 @@ def _usage_row(row: VariantResult) -> list[str]:
         f"{usage.seconds:,.1f}",
         cost,
         f"{failed_questions:,}",
-        f"{evaluation.failure_rate:.1%}",
+        f"{first_evaluation.failure_rate:.1%}",
         ", ".join(search_times),
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from socket import socket
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -26,6 +26,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..serving.http.service import Service
+    from .option_values import AskingOptions
 
 _SHARED_MEMORY = "/dev/shm"
 """A folder that is kept in memory, on systems that have it."""
@@ -147,9 +148,11 @@ def _serve_with_processes(
     from ..serving.http.app import serve_with_workers
     from ..serving.http.operations import SHARED_FOLDER
 
-    # The files are mapped into memory, which must not fail because a disk is full.
+    # The files of the metrics are mapped into memory: on a full disk a process that writes to one
+    # would be killed. So they are in a folder of memory where there is one.
     parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="mempiler-", dir=parent) as folder:
+        # The processes inherit the variable, and find the folder by it.
         os.environ[SHARED_FOLDER] = folder
         # When a process that died is replaced, the database may be down. The new process must not
         # fail then, since that would end the others too.
@@ -170,6 +173,7 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
     from pydantic import ValidationError
 
     from ..engines.model_checks import check_key
+    from ..engines.model_config import ModelConfig
     from ..serving.http.auth import Tokens
     from ..serving.http.operations import set_up
     from ..serving.http.service import Service
@@ -183,17 +187,16 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
         raise UserError(f"--{validation_message(error).replace('_', '-')}") from error
     tokens = None if options.token_file is None else Tokens(options.token_file)
 
-    memory_program, _, lm = open_program_and_model(
-        options.program,
-        options.other_values,
-        guard=Breaker(),
+    model_config = ModelConfig(
         cache=False,
         slots=settings.threads,
         timeout=options.lm_timeout,
         retries=options.lm_retries,
         deadline=options.lm_deadline,
     )
-    check_key(lm)
+    asking_values = cast("AskingOptions", options.other_values)
+    opened = open_program_and_model(options.program, asking_values, model_config, Breaker())
+    check_key(opened.lm)
 
     spans = None
     if options.otel:
@@ -204,4 +207,4 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
 
     store = open_store(options.store, make=True, connect=connect)
     set_up(options.log_level)
-    return Service(memory_program, store, lm, options.name, tokens, settings, spans)
+    return Service(opened.program, store, opened.lm, options.name, tokens, settings, spans)

@@ -131,6 +131,7 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
     yield from more
 
     html_path = folder.path / HTML
+    # Where the page could not be made, the run is complete without it.
     place = f"page: {html_path}" if html_path.is_file() else "no page could be made of it"
     yield f"{place}; in the terminal: mempiler show {folder.path.name}"
 
@@ -146,15 +147,17 @@ def _show_prompts(name: str) -> None:
     from ..runs.manifest import read_states
     from ..runs.program_address import program_folder
 
-    program = program_folder(name)
-    if program is None or (program / RUN).is_file():
-        program = RunFolder.open(name).saved_program
-        if not program.is_dir():
+    folder = program_folder(name)
+    is_saved_program = folder is not None and not (folder / RUN).is_file()
+    if folder is None or not is_saved_program:
+        # The name is that of a run: its folder, or the end of the folder's name.
+        folder = RunFolder.open(name).saved_program
+        if not folder.is_dir():
             raise UserError(
                 f"{name}: the run made no program whose prompts could be shown;"
                 " give the folder of a program, or `--question ID` for the prompts of one answer"
             )
-    Output().print(prompts_text(read_states(program)), end="")
+    Output().print(prompts_text(read_states(folder)), end="")
 
 
 def _show_config(folder: RunFolder) -> None:
@@ -219,20 +222,24 @@ def _category_key(page: Page, category: str) -> str:
 
 
 def _question_json(page: Page, question: Question) -> dict[str, Any]:
-    """Return a question as plain JSON, with its answers by phase."""
+    """Return a question as JSON data, with its answers by phase."""
     fields = question.to_dict()
+    # One for each phase, in the order of the phases; None where a phase did not ask the question.
+    answers = fields.pop("shown")
+
     answers_by_phase: dict[str, Any] = {}
-    for phase, answer in zip(page.phases, fields.pop("shown"), strict=True):
+    for phase, answer in zip(page.phases, answers, strict=True):
         if answer is not None:
             answers_by_phase[phase] = answer
     return {**fields, "phases": answers_by_phase}
 
 
 def _question_list_lines(page: Page, questions: Sequence[Question]) -> Iterator[str]:
-    """Yield some questions with gold answer and answers, and how many they are."""
+    """Yield some questions with their gold answer and answers, and then their number."""
     from ..runs.rows import REASONS
 
     for question in questions:
+        # Score and reason are those of the last phase, e.g. of "after" in a compile.
         row = question.last
         category = page.category_names[row.category]
         yield f"{row.id} ({category}) {row.score:.3f}: {REASONS[row.reason]}"
@@ -240,7 +247,8 @@ def _question_list_lines(page: Page, questions: Sequence[Question]) -> Iterator[
         for name, text in texts.items():
             yield f"  {name}: {one_line(text) or '(nothing)'}"
 
-    yield f"{len(questions) or 'none'} of {len(page.questions)} questions"
+    count = str(len(questions)) if questions else "none"
+    yield f"{count} of {len(page.questions)} questions"
     if questions:
         show_command = f"mempiler show {page.name} --question {questions[0].last.id}"
         yield f"{show_command}: one in full, with its prompts"
@@ -263,12 +271,12 @@ def _answer_text(row: Row) -> str:
 
 
 def _failures_json(page: Page) -> dict[str, Any]:
-    """Return all problems of a run but its failed questions, as `--failed --json` prints them.
+    """Return what `--failed --json` prints beside the questions that failed.
 
     Returns:
         "faults": how many answers had to be repaired or were cut off, by phase, predictor and kind.
         "writes": the memory writes that failed. "unreadable_proposals": answers of the prompt LM
-        that an optimizer could not read.
+        that an optimizer could not read, in which it was to propose instructions.
     """
     faults_by_phase: dict[str, dict[str, dict[str, int]]] = {}
     for phase, evaluation in page.phases.items():
@@ -286,7 +294,11 @@ def _failures_json(page: Page) -> dict[str, Any]:
 
 
 def _failure_lines(page: Page) -> Iterator[str]:
-    """Yield the problems that `_failures_json` returns, a line each."""
+    """Yield what `--failed` prints beside the questions that failed, a line each.
+
+    These are answers that had to be repaired, memory writes that failed, and proposals of the
+    prompt LM that could not be read.
+    """
     for phase, evaluation in page.phases.items():
         for predictor, counts in evaluation.faults.items():
             faults = ", ".join(f"{count} {kind}" for kind, count in counts.items())
@@ -333,35 +345,41 @@ def _question_lines(page: Page, question: Question) -> Iterator[str]:
 
 
 def _evidence_lines(trace: QuestionTrace) -> Iterator[str]:
-    """Yield the gold evidence that was missed.
+    """Yield the gold evidence that the program did not recall, as far as that is known.
 
-    A program may not report what it recalled. Then the evidence in its prompts is shown, too.
+    A program that does not report what it recalled has at least prompts. Then the evidence that
+    stood in them is listed, and the evidence that did not.
     """
-    prompted = [turn for turn in trace.evidence if turn in (trace.in_prompts or ())]
-    missing = [
-        turn
-        for turn in trace.evidence
-        if turn not in trace.recalled_evidence and turn not in prompted
-    ]
+    unseen_turns = [turn for turn in trace.evidence if turn not in trace.recalled_evidence]
+    if trace.is_recall_known:
+        yield from _turn_lines("gold evidence that was not recalled", unseen_turns, trace)
+        return
 
-    if prompted:
-        yield "\ngold evidence that stood in the prompts:"
-    for turn in prompted:
-        yield f"  {trace.evidence[turn] or turn}"
+    prompted_turns = [turn for turn in trace.evidence if turn in (trace.in_prompts or ())]
+    yield from _turn_lines("gold evidence that stood in the prompts", prompted_turns, trace)
+    unseen_turns = [turn for turn in unseen_turns if turn not in prompted_turns]
+    title = (
+        "gold evidence not found in the prompts; the program does not report whether it recalled it"
+    )
+    yield from _turn_lines(title, unseen_turns, trace)
 
-    if missing and trace.is_recall_known:
-        yield "\ngold evidence that was not recalled:"
-    elif missing:
-        yield (
-            "\ngold evidence not found in the prompts; "
-            "the program does not report whether it recalled it:"
-        )
-    for turn in missing:
-        yield f"  {trace.evidence[turn] or turn}"
+
+def _turn_lines(title: str, turn_ids: Sequence[str], trace: QuestionTrace) -> Iterator[str]:
+    """Yield turns of the gold evidence below a title; nothing if there are no turns."""
+    if not turn_ids:
+        return
+    yield f"\n{title}:"
+    for turn_id in turn_ids:
+        # The text of a turn is empty where the history does not have the turn.
+        yield f"  {trace.evidence[turn_id] or turn_id}"
 
 
 def _recall_lines(trace: QuestionTrace) -> Iterator[str]:
-    """Yield the recalled entries, with marks before gold evidence and fallbacks."""
+    """Yield the recalled entries, with marks before gold evidence and fallbacks.
+
+    The entries are those that the program reports. Where it does not report all that it recalled,
+    the title says so.
+    """
     title = "recalled" if trace.is_recall_known else "reported as recalled"
     legend = "* gold evidence"
     if any(entry.fallback for entry in trace.entries):

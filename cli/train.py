@@ -9,7 +9,7 @@ import click
 from ..runs.config import UNAVAILABLE_OPTIONS
 from ..runs.setting_pairs import parse_settings
 from .config import FileOption
-from .options import JSON, PLAN, run_options, take_run_options, was_given
+from .options import JSON, PLAN, parse_run_options, run_options, was_given
 from .printing import print_plan, print_result
 from .progress import quiet_output
 from .show import run_lines
@@ -52,7 +52,7 @@ def command(
     from ..runs import api
 
     follow_first_process(planned)
-    options = take_run_options(values)
+    options = parse_run_options(values)
     if not was_given("threads"):
         # A training has a default of its own.
         options.pop("threads", None)

@@ -45,14 +45,16 @@ def chosen_training(train_set: tuple[str, ...], trainer: str | None) -> dict[str
 
 
 def follow_first_process(planned: bool, many: bool = False) -> None:
-    """Make a process that `torchrun` started beside the first one do its part, and end it.
+    """Return in the first process of `torchrun`; in any other one do its part, and end it.
 
-    The first process reads the options, asks models and leads the training; it returns from here at
-    once. The others wait for its commands until it has finished.
+    The first process reads the options, asks models and leads the training. The others wait here
+    for its commands until it has finished, and never return.
 
     Args:
-        planned: Whether the command prints a plan, which the first process does alone.
-        many: Whether the command may train several models, one after the other.
+        planned: Whether the command prints a plan. The first process does that alone, so the others
+            have nothing to do.
+        many: Whether the command may train several models, one after the other. Then the others
+            wait for a further training until the first process dismisses them.
     """
     from ..engines.local import processes
 

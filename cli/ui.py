@@ -26,14 +26,15 @@ def command(port: int, host: str) -> None:
 
     _refuse_taken_port(host, port)
 
-    # A new database must be complete before the server opens it.
+    # A new database must be complete before the server opens it, and making a client creates it.
     database = database_file(tracking_uri())
     if database is not None and not database.exists():
         client()
 
     server = _start_server(host, port, tracking_uri())
     try:
-        # This imports MLflow, which takes seconds. The server imports it at the same time.
+        # This imports MLflow, which takes seconds. It comes after the start of the server, so that
+        # the server imports it at the same time and not later.
         experiment = experiment_id(client())
         address = f"http://{host}:{port}/#/experiments/{experiment}/runs"
         click.echo(f"runs: {address} (Ctrl-C ends it)", err=True)

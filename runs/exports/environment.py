@@ -1,6 +1,6 @@
 """Export a benchmark and a method as an environment for trainers that run elsewhere.
 
-`write` makes a package for `verifiers`, and `Environment.open` opens it there:
+`write_package` makes a package for `verifiers`, and `Environment.open` opens it there:
 
     OUT/pyproject.toml
     OUT/PACKAGE/__init__.py
@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -88,8 +88,9 @@ class Export(BaseModel):
     options: dict[str, Any]
     """Options of a run, as `RunConfig.from_options` takes them."""
     benchmark_sha256: str = ""
+    """Digest of the benchmark's file; "" until `write_package` adds it."""
     program: str = ""
-    """Digest of the method's prompts and settings."""
+    """Digest of the method's prompts and settings; "" until `write_package` adds it."""
 
     @classmethod
     def of(
@@ -100,7 +101,10 @@ class Export(BaseModel):
         sessions: int | None = None,
         reward: Mapping[str, Any] | None = None,
     ) -> Export:
-        """Return an export, without digests, with what a trainer needs of a run's options.
+        """Return an export with those options of a run that a trainer needs.
+
+        It does not say yet which state of data and method was exported: `write_package` adds their
+        digests.
 
         Args:
             method: The method or saved program that writes.
@@ -111,10 +115,12 @@ class Export(BaseModel):
 
         Raises:
             UserError: A model or the questions are objects, which no file can hold. Or the adapter
-                asks its endpoint what it can do, which is not the trainer's endpoint.
+                is "auto".
         """
         config = inputs.config
         _refuse_objects(inputs)
+        # "auto" would find out what an endpoint can do. The endpoint of the options is another one
+        # than that of the trainer, so the answer would be wrong.
         if config.method.adapter == "auto":
             raise UserError(
                 "--adapter auto asks an endpoint what it can;"
@@ -134,12 +140,19 @@ class Export(BaseModel):
         )
 
 
+class Digests(NamedTuple):
+    """What identifies the state of data and method; the fields are those of `Export`."""
+
+    benchmark_sha256: str
+    program: str
+
+
 class Environment:
     """A benchmark and a method, for trainers that do their own sampling.
 
     Args:
         export: What it is made of.
-        folder: The folder of its file.
+        folder: An existing folder, in which somebody else's memory system may keep files.
 
     Raises:
         UserError: The benchmark or the method gives no reward to train on.
@@ -161,11 +174,11 @@ class Environment:
             raise UserError(
                 f"{export.method} writes without a language model, so there is nothing to train"
             )
-        self.digests = {
-            "benchmark_sha256": self.benchmark.source.sha256,
-            "program": program_digest(self.program),
-        }
-        """What identifies data and method, by fields of `Export`."""
+        self.digests = Digests(
+            benchmark_sha256=self.benchmark.source.sha256,
+            program=program_digest(self.program),
+        )
+        """Of data and method as they are now."""
 
         examples = self.benchmark.examples
         if export.part != "all":
@@ -183,7 +196,7 @@ class Environment:
             self.program,
             released_f1 if released else MetricViews(self.benchmark).score,
             self._questions_after,
-            self._load_reader() if self.program.task.predictors() else None,
+            self._load_answering_model() if self.program.task.predictors() else None,
             settings,
             self.config.data.seed,
         )
@@ -203,12 +216,12 @@ class Environment:
         path = Path(path)
         export = _read_export(path)
         environment = cls(export, path.parent)
-        if environment.digests["benchmark_sha256"] != export.benchmark_sha256:
+        if environment.digests.benchmark_sha256 != export.benchmark_sha256:
             data_path = environment.benchmark.source.path
             raise DataError(
                 f"{data_path}: is not the data that was exported (sha256 differs); export anew"
             )
-        if environment.digests["program"] != export.program:
+        if environment.digests.program != export.program:
             raise ProgramError(
                 f"{path}: {export.method} has other prompts or settings than were exported;"
                 " export anew"
@@ -221,17 +234,23 @@ class Environment:
         return truncate_history(history, self.export.sessions or len(history))
 
     def score(self, history_id: str, completions: Sequence[str]) -> RolloutReward:
-        """Write a history with completions from elsewhere, and reward the memory.
+        """Return the reward of the memory that a model wrote elsewhere.
+
+        The memory is written again here, with the completions of the model in place of calls.
 
         Args:
             history_id: Which history was written.
             completions: What the trained model answered, in the order of the calls.
         """
         rollout = self.scorer.replay(self.history(history_id), completions)
+        # Questions are found by the whole history, of which only some sessions may be written.
         return self.scorer.score(rollout, self.histories[history_id])
 
-    def _load_reader(self) -> MeteredLM:
-        """Return the model that answers the questions: the one that the export names."""
+    def _load_answering_model(self) -> MeteredLM:
+        """Return the model that answers the questions: the one that the export names.
+
+        It answers at temperature 0, so that equal memories have equal rewards.
+        """
         task = self.config.models.task
         execution = self.config.execution
         model_config = ModelConfig(
@@ -271,13 +290,30 @@ def _refuse_objects(inputs: RunInputs) -> None:
 
 
 def _exported_program(method: str, inputs: RunInputs, folder: Path) -> MemoryProgram:
-    """Return the program of a method, with an adapter that asks no endpoint what it can do."""
+    """Return the program of a method, with a fixed adapter.
+
+    Args:
+        method: The method or saved program.
+        inputs: Benchmark and settings of the program.
+        folder: As for `Environment`.
+    """
+    # A run knows how to find programs. This one makes no calls, so what it counts is of no use.
     run = Run(inputs, Meter(), BudgetGuard(), RunFolder(folder))
     program = run.program(method, inputs.benchmark, MemoryCache())
-    adapter = inputs.config.method.adapter or program.adapter
-    if adapter == "auto":
-        adapter = "chat"
-    return MemoryProgram(program.method, program.task, program.cache, adapter, program.name)
+
+    adapter_name = inputs.config.method.adapter or program.adapter
+    if adapter_name == "auto":
+        # "auto" would find out what the endpoint of the options can do, but the trained model is at
+        # another one. "chat" works with every model.
+        adapter_name = "chat"
+    # A program cannot change its adapter, so it is built again.
+    return MemoryProgram(
+        method=program.method,
+        task=program.task,
+        cache=program.cache,
+        adapter=adapter_name,
+        name=program.name,
+    )
 
 
 def _reward_settings(settings: Mapping[str, Any]) -> RewardSettings:
@@ -290,7 +326,12 @@ def _reward_settings(settings: Mapping[str, Any]) -> RewardSettings:
 
 
 def _read_export(path: Path) -> Export:
-    """Read an `export.json`; one that this version does not know is a ProgramError."""
+    """Read and check an `export.json`.
+
+    Raises:
+        ProgramError: The file is no export, or has fields, options or values that this version of
+            Mempiler does not know.
+    """
     content = read_json(path)
     try:
         export = Export.model_validate(content)
@@ -307,7 +348,8 @@ def _read_export(path: Path) -> Export:
             f"{path}: was exported by another version: unknown settings {names}; export anew"
         )
 
-    # Its values are checked here, where the file can be named.
+    # The values are checked by making settings of them. `Environment` makes them again; here the
+    # error can name the file.
     try:
         RunConfig.from_options(**export.options)
         _reward_settings(export.reward)
@@ -316,15 +358,22 @@ def _read_export(path: Path) -> Export:
     return export
 
 
-def write(export: Export, folder: Path) -> dict[str, str | int]:
+class ExportedPackage(NamedTuple):
+    """A package for `verifiers` that was written."""
+
+    folder: str
+    name: str
+    """The name of the package in Python."""
+    histories: int
+    """How many histories the environment has."""
+
+
+def write_package(export: Export, folder: Path) -> ExportedPackage:
     """Write an export as a package for `verifiers`.
 
     Args:
-        export: What it is made of, without digests.
+        export: What the package opens. The digests of data and method are added to it.
         folder: A folder that is new or empty.
-
-    Returns:
-        The `folder`, the `name` of the package, and how many `histories` it has.
 
     Raises:
         UserError: The folder is not empty or cannot be written, or there is nothing to train on.
@@ -332,6 +381,8 @@ def write(export: Export, folder: Path) -> dict[str, str | int]:
     create_folder(folder)
     if any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty; choose another --out")
+
+    # Opening the environment checks that a trainer will be able to, and computes the digests.
     environment = Environment(export, folder)
     benchmark = environment.benchmark.name
     if not environment.histories:
@@ -340,15 +391,29 @@ def write(export: Export, folder: Path) -> dict[str, str | int]:
         )
 
     name = re.sub(r"\W+", "_", f"mempiler_{environment.program.name}_{benchmark}").lower()
-    package = folder / name
-    package.mkdir()
-    complete_export = export.model_copy(update=environment.digests)
-    text = complete_export.model_dump_json(indent=1) + "\n"
-    (package / "export.json").write_text(text, encoding="utf-8")
-    (package / "__init__.py").write_text(_PACKAGE, encoding="utf-8")
+    # `Environment.open` compares the digests with those of data and method on the other machine.
+    complete_export = export.model_copy(update=environment.digests._asdict())
+    _write_files(complete_export, folder, name, benchmark)
+    return ExportedPackage(str(folder), name, len(environment.histories))
+
+
+def _write_files(export: Export, folder: Path, name: str, benchmark: str) -> None:
+    """Write the files of a package: the export, the module that opens it, and `pyproject.toml`.
+
+    Args:
+        export: The export, with digests.
+        folder: The folder of the package's project.
+        name: The name of the package in Python.
+        benchmark: The name of the benchmark.
+    """
+    package_folder = folder / name
+    package_folder.mkdir()
+    export_text = export.model_dump_json(indent=1) + "\n"
+    (package_folder / "export.json").write_text(export_text, encoding="utf-8")
+    (package_folder / "__init__.py").write_text(_PACKAGE, encoding="utf-8")
+
     project = _PYPROJECT.format(name=name, dashed=name.replace("_", "-"), benchmark=benchmark)
     (folder / "pyproject.toml").write_text(project, encoding="utf-8")
-    return {"folder": str(folder), "name": name, "histories": len(environment.histories)}
 
 
 _PYPROJECT = """\

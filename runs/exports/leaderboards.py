@@ -185,7 +185,11 @@ def _amb_results(
     questions: Sequence[_AnsweredQuestion],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the content of amb's file."""
+    """Return the content of a result file of agent-memory-benchmark (amb).
+
+    The fields are those of amb. Its mode "rag" stands for a memory that is searched for each
+    question.
+    """
     evaluation = run.evaluation
     has_binary_scores = _has_binary_scores(questions)
     results = [_amb_result(benchmark.name, question, has_binary_scores) for question in questions]
@@ -251,7 +255,7 @@ def _amb_model(name: Any) -> str | None:
 def _amb_result(
     benchmark: str, question: _AnsweredQuestion, has_binary_scores: bool
 ) -> dict[str, Any]:
-    """Return what amb keeps of a question."""
+    """Return what amb keeps of a question. Fields that Mempiler has nothing for are empty."""
     row = question.row
     example = question.example
     trace = row.trace or QuestionTrace()
@@ -276,8 +280,10 @@ def _amb_result(
         "gold_answers": [gold_answer] if gold_answer else [],
         "correct": row.right,
         "judge_reason": judge_reason,
+        # Where scores are only 0 or 1, "correct" says it all.
         "score": None if has_binary_scores else row.score,
         "meta": {
+            # amb's files have the name of a conversation without what stands before it here.
             fields.group: row.group.rpartition("/")[2],
             fields.category: category,
             **_rubric_field(example),

@@ -7,7 +7,7 @@
 The calls of a writer do not continue one another. So each call is a branch of the trace, and each
 branch becomes a sample. The reward needs only the trace: kept traces can be scored again.
 
-`verifiers` must be installed. `environment.write` makes packages that call `make`.
+`verifiers` must be installed. `environment.write_package` makes packages that call `make`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def make(path: Path) -> ExportClasses:
             environment = open_environment()
             tasks: list[HistoryTask] = []
             for history_id in environment.histories:
-                data = _describe_history(environment, history_id)
+                data = _task_data(environment, history_id)
                 tasks.append(HistoryTask(data, self.config.task, environment))
             return tasks
 
@@ -133,11 +133,25 @@ def make(path: Path) -> ExportClasses:
         ) -> vf.ProgramResult:
             """Let the model that is trained write the memory of one history.
 
-            `verifiers` passes these arguments to every harness. It takes the result for that of a
-            process: exit code 0, or 1 with an error message.
+            Most harnesses start a process for this; `verifiers` passes all that these need, and
+            records the calls at the endpoint. So half of the arguments are not used here. The
+            memory is not returned either: the reward writes it again from the recorded calls.
+
+            Args:
+                ctx: Names the model.
+                trace: Not used.
+                runtime: Not used.
+                endpoint: Address of the model that is trained.
+                secret: Key for the endpoint.
+                mcp_urls: Not used.
+                data: A `HistoryData`.
+
+            Returns:
+                What a process would return: exit code 0, or 1 with an error message.
             """
-            lm = _sampling_lm(self.environment, ctx.model, endpoint, secret)
-            history_id = data.model_dump()["history"]
+            lm = _trained_model(self.environment, ctx.model, endpoint, secret)
+            # `verifiers` may pass the fields of the data in a class of its own.
+            history_id: str = data.model_dump()["history"]
             try:
                 await asyncio.to_thread(_write_history, self.environment, history_id, lm)
             except MempilerError as error:
@@ -147,8 +161,12 @@ def make(path: Path) -> ExportClasses:
     return ExportClasses(HistoryTaskset, WriterHarness, WriterEnv)
 
 
-def _describe_history(environment: Environment, history_id: str) -> HistoryData:
-    """Return the data of the task to write a history; no model is shown its prompt."""
+def _task_data(environment: Environment, history_id: str) -> HistoryData:
+    """Return the data of the task to write one history.
+
+    `verifiers` wants a prompt for each task. This one only tells people what the task is: the
+    prompts that the model gets are those of the method.
+    """
     session_count = len(environment.history(history_id))
     prompt = (
         f"Write the memory of {history_id},"
@@ -157,11 +175,17 @@ def _describe_history(environment: Environment, history_id: str) -> HistoryData:
     return HistoryData(name=history_id, prompt=prompt, history=history_id)
 
 
-def _sampling_lm(environment: Environment, model: str, endpoint: str, secret: str) -> MeteredLM:
-    """Return the model that is trained, at the endpoint of the framework.
+def _trained_model(environment: Environment, model: str, endpoint: str, secret: str) -> MeteredLM:
+    """Return the model that is trained, asked at the endpoint of `verifiers`.
 
-    The framework sets what is sampled, and repeats rollouts that failed. So nothing is cached, and
-    no call is repeated.
+    No answer is taken from a cache, because every rollout needs new samples. No call is repeated,
+    because `verifiers` repeats a whole rollout that failed.
+
+    Args:
+        environment: Says how long a call may take.
+        model: The name of the model at the endpoint.
+        endpoint: The address.
+        secret: The key.
     """
     execution = environment.config.execution
     name = f"openai/{model}"
@@ -173,6 +197,7 @@ def _sampling_lm(environment: Environment, model: str, endpoint: str, secret: st
         seconds=execution.lm_deadline,
         retries=0,
     )
+    # DSPy asks by one engine in threads, and by another one in event loops.
     return MeteredLM(name, cache=False, **engines(engine))
 
 

@@ -173,7 +173,10 @@ class Page(Frozen):
 
     @cached_property
     def retrieval(self) -> list[RecallFigures]:
-        """The figures of evidence recall."""
+        """The figures of evidence recall, each with a value for every phase.
+
+        A figure that only some phases have is among them.
+        """
         recall_by_phase = [evaluation.retrieval() for evaluation in self.phases.values()]
         names: dict[str, None] = {}
         for recall in recall_by_phase:
@@ -293,16 +296,18 @@ def _phase_notes(phases: Mapping[str, Evaluation]) -> list[str]:
             reason = evaluation.stopped
             notes.append(f"{subject} was stopped before all questions were asked: {reason}.")
         if evaluation.repeated_id_warning:
+            # This is a sentence with a subject of its own.
             notes.append(f"{phase}: {evaluation.repeated_id_warning}.")
     return notes
 
 
 def _difference_notes(page: Page) -> list[str]:
-    """Return the warnings of the differences between the first phase and the others."""
+    """Return warnings on how the scores of further phases differ from those of the first phase."""
     if page.total is None or len(page.phases) < 2:
         return []
 
     notes: list[str] = []
+    # There is a difference for each phase but the first one.
     further_phases = list(page.phases)[1:]
     for phase, phase_difference in zip(further_phases, page.total.differences, strict=True):
         if phase_difference.warning:
@@ -322,10 +327,11 @@ def prompt_changes(
     """Return the prompt of every predictor, with what was changed in it."""
     changes: list[PromptChange] = []
     for name, state in after.items():
+        # A predictor that was not there before was not changed either.
         old_state = before.get(name, state)
         old_lines = _prompt_lines(name, old_state)
         lines = _prompt_lines(name, state)
-        # The first two lines of a unified diff name its two files: there are none.
+        # The first two lines of a unified diff name two files, but these are no files.
         diff = list(difflib.unified_diff(old_lines, lines, lineterm=""))[2:]
         if not diff:
             diff = [f" {line}" for line in lines]

@@ -112,7 +112,8 @@ class Question(BaseModel, frozen=True):
         encoder = encoder or PlainText()
         row = self.last
 
-        # The evidence is encoded before the answers: numbers of lines follow the order of the page.
+        # An encoder may number lines in the order in which it gets them. That is the order of the
+        # page: the evidence comes before the answers.
         evidence = {turn: encoder.encode_line(line) for turn, line in self.evidence.items()}
         answers: list[dict[str, Any] | None] = []
         for phase_row in self.rows:
@@ -133,7 +134,7 @@ class Question(BaseModel, frozen=True):
 
 
 def _answer_dict(row: Row, encoder: TextEncoder) -> dict[str, Any]:
-    """Return one answer and what it rests on as JSON data."""
+    """Return one answer and what it rests on as JSON data, whose keys `report.js` reads."""
     trace = row.trace or QuestionTrace()
     in_prompts = None if trace.in_prompts is None else list(trace.in_prompts)
     entries = [_entry_dict(entry, trace, encoder) for entry in trace.entries]

@@ -66,7 +66,11 @@ def page_table(page: Page, report: Path | None = None) -> ResultTable:
 
 
 def _score_table(page: Page, total: CategoryScores) -> WideTable:
-    """Return scores with intervals, and the differences, or the metrics of the only evaluation."""
+    """Return the table of scores by category, with all questions in the last row.
+
+    Several evaluations stand side by side, with the difference of the last to the first. A single
+    one has its further metrics instead.
+    """
     if len(page.phases) == 1:
         [evaluation] = page.phases.values()
         return _metric_table(page, total, evaluation)
@@ -75,6 +79,7 @@ def _score_table(page: Page, total: CategoryScores) -> WideTable:
     for category in (*page.categories, total):
         rows.append((*_score_cells(category), _difference_cell(category.difference)))
     column_names = ("category", "n", *page.phases, "difference")
+    # A line is drawn before the last row.
     return table(column_names, rows, ruled_row=len(rows) - 1)
 
 
@@ -86,12 +91,14 @@ def _metric_table(page: Page, total: CategoryScores, evaluation: Evaluation) -> 
     rows: list[tuple[str, ...]] = []
     for category in page.categories:
         values = metrics_by_category[category.key]
-        metric_cells = [format_estimate(values.get(name)) for name in metrics]
-        rows.append((*_score_cells(category), *metric_cells, str(values["failures"])))
-    metric_cells = [format_estimate(value) for value in metrics.values()]
-    rows.append((*_score_cells(total), *metric_cells, str(evaluation.failures)))
+        category_cells = [format_estimate(values.get(name)) for name in metrics]
+        rows.append((*_score_cells(category), *category_cells, str(values["failures"])))
+    total_cells = [format_estimate(value) for value in metrics.values()]
+    rows.append((*_score_cells(total), *total_cells, str(evaluation.failures)))
 
-    column_names = ("category", "n", *page.phases, *metrics, "failures")
+    [phase] = page.phases
+    column_names = ("category", "n", phase, *metrics, "failures")
+    # A line is drawn before the row of all questions.
     return table(column_names, rows, ruled_row=len(rows) - 1)
 
 
@@ -130,7 +137,10 @@ def _aggregate_tables(page: Page) -> Iterator[WideTable]:
 
 
 def _context_table(page: Page) -> WideTable:
-    """Return the evidence recalled for a question, and the length of context and prompts."""
+    """Return a table of means over the questions: recall of evidence, and lengths of what was read.
+
+    It has a column for each phase.
+    """
     rows: list[tuple[str, ...]] = []
     for figures in page.retrieval:
         rows.append((figures.name, *(format_estimate(value) for value in figures.values)))

@@ -201,12 +201,14 @@ class VariantResult:
     def _bootstrap_metric(self, name: str) -> _Resampling:
         """Return the bootstrap interval of a metric of all answers together.
 
-        There is none if half of the draws or more lack the metric.
+        A draw may lack the metric, e.g. if it has no answer of a class. There is no interval unless
+        most draws have it: those that have it would not stand for all.
         """
         n = len(self.evaluation.rows)
         draws = self._metric_draws
         values = [metrics[name] for metrics in draws.metrics if name in metrics]
-        if len(values) <= DRAWS / 2:
+        most_draws_have_it = len(values) > DRAWS / 2
+        if not most_draws_have_it:
             return _Resampling(n)
         low, high = np.quantile(np.asarray(values, dtype=float), [0.025, 0.975])
         return _Resampling(n, CellInterval(float(low), float(high)), draws.unit)
@@ -215,8 +217,9 @@ class VariantResult:
     def _metric_draws(self) -> _MetricDraws:
         """The metrics of each bootstrap sample: of users or questions, drawn with replacement.
 
-        Whole users (or conversations) are drawn if there are enough of them. One set of samples
-        serves all metrics. There are none where no metric is computed, or too little is asked.
+        Whole users (or conversations) are drawn if there are enough of them. All metrics are
+        computed from the same samples. There are no samples if the benchmark has no such metrics,
+        or if fewer than two questions were asked.
         """
         groups = {row.group for row in self.evaluation.rows}
         unit: Unit = "group" if len(groups) >= MIN_GROUPS else "question"
@@ -224,7 +227,7 @@ class VariantResult:
             return _MetricDraws(unit, [])
 
         rows_of_seeds = [_rows_by_unit(evaluation, unit) for evaluation in self.evaluations]
-        # The names of the users, or the ids of the questions.
+        # The names of the users, or the ids of the questions. They are the same for all seeds.
         unit_names = sorted(rows_of_seeds[0])
         rng = np.random.default_rng(0)
         metrics: list[dict[str, float]] = []
@@ -247,12 +250,14 @@ def _rows_by_unit(evaluation: Evaluation, unit: Unit) -> dict[str, list[Row]]:
 def _mean_metrics(
     aggregate: Aggregate, rows_of_seeds: Sequence[Mapping[str, list[Row]]], names: Sequence[str]
 ) -> dict[str, float]:
-    """Return the mean over the seeds of the metrics of some users or questions.
+    """Return the metrics of one bootstrap draw: their means over the seeds.
+
+    A metric that the first seed lacks is left out; one that another seed lacks counts as 0 there.
 
     Args:
         aggregate: Computes the metrics.
         rows_of_seeds: For each seed its rows, by user or question.
-        names: The users or questions, some of them several times.
+        names: The users or questions that were drawn. Some of them were drawn several times.
     """
     metrics_of_seeds: list[Mapping[str, float]] = []
     for rows_by_unit in rows_of_seeds:
@@ -263,7 +268,6 @@ def _mean_metrics(
 
     means: dict[str, float] = {}
     for key in metrics_of_seeds[0]:
-        # Where a seed lacks a metric, it counts as 0.
         total = sum(metrics.get(key, 0.0) for metrics in metrics_of_seeds)
         means[key] = total / len(metrics_of_seeds)
     return means
@@ -303,7 +307,11 @@ def _refused_percent(evaluation: Evaluation) -> float | None:
 
 
 def _value_of_question(column: Column, row: Row) -> float | None:
-    """Return what a question adds to the mean of a column; None if the column is not about it."""
+    """Return the value of a question in a column, which is a mean; None if it does not count there.
+
+    The score and what belongs to it are means over the questions that count in the headline score.
+    Counts and calls are means over all questions.
+    """
     match column.of:
         case "score":
             return row.score if row.in_headline else None

@@ -88,9 +88,10 @@ class PrintedTable(BaseModel, frozen=True, extra="forbid"):
     """What a reader must know before comparing anything with it."""
 
     def prints_shares(self, column: str) -> bool:
-        """Tell whether a column is printed from 0 to 1, and not in percent.
+        """Tell whether a column is printed as shares, from 0 to 1, and not in percent.
 
-        It is if none of its numbers is above 1: of percentages most would be.
+        The paper does not say it, so the numbers decide: if all are between -1 and 1, they are
+        shares, for in a column of percentages most are larger. Differences may be negative.
         """
         if column not in self.columns:
             return False
@@ -338,7 +339,7 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         return complete_variants
 
     @property
-    def has_other_reader(self) -> bool:
+    def has_separate_answering_model(self) -> bool:
         """Whether in some section another model answers than the one that writes the memories."""
         return any(section.needs == "answers" for section in self.sections)
 
@@ -373,9 +374,10 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
     def printed_cells(
         self, section: Section, label: str, column: Column
     ) -> tuple[PrintedCell, ...]:
-        """Return the paper's printed cells for one of ours, in the order of the tables.
+        """Return what the paper prints in place of a cell of ours, in the order of its tables.
 
-        Where a table has a name, it is written behind the cell, e.g. "72.3 (Table 1)".
+        Several tables may have the number. Where a table has a name, it is written behind the
+        printed cell, e.g. "72.3 (Table 1)".
 
         Args:
             section: The section.
@@ -397,7 +399,8 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
                 if has_cell_of_layer:
                     continue
                 has_cell_of_layer = True
-            cells.extend(_cells_with_source(table_cells, table.layer or table.table))
+            source_name = table.layer or table.table
+            cells.extend(_cells_with_source(table_cells, source_name))
         return tuple(cells)
 
     def _printed_row_names(self, section: Section, label: str) -> tuple[str, ...]:

@@ -6,11 +6,11 @@
     section.cells(section.rows[0])      # our cells of the first variant, with the paper's
 
 Each variant is an ordinary evaluation for each seed, and perhaps a compile or a training before.
-Each of these is a part of the reproduction's run: it has a folder under `parts/`, which is named
-after a digest of its settings, so that variants and sections with equal parts share them. Answers
-and memories of all parts are in one store.
+Each of these is a child run of the reproduction's run: it has a folder under `parts/`, which is
+named after a digest of its settings, so that variants and sections with equal child runs share
+them. Answers and memories of all child runs are in one store.
 
-When a run is resumed, the parts that are finished are read. A part that was broken off goes on as
+When a run is resumed, the child runs that are finished are read. One that was broken off goes on as
 its own command would.
 """
 
@@ -166,8 +166,10 @@ class SectionResult:
             "n": row.evaluation.n,
             "cells": cells,
             "difference": difference,
+            # What the variant needs by itself, in the first seed.
             "takes": asdict(row.evaluation.usage),
             "search_ms": row.evaluation.search_ms(),
+            # Of all seeds: how many questions failed, and the largest share of calls that was lost.
             "failures": sum(evaluation.failures for evaluation in row.evaluations),
             "lost": max(evaluation.failure_rate for evaluation in row.evaluations),
         }
@@ -224,7 +226,7 @@ def reproduce(
     progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
 ) -> Reproduction:
-    """Run sections of a paper, logged as one MLflow run with one inside for each part.
+    """Run sections of a paper, logged as one MLflow run with one inside for each child run.
 
     Rewards of trainings are given by the model that answers in the tables, unless the selection
     names another one.
@@ -242,7 +244,7 @@ def reproduce(
             other settings.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    selection = selection.rewarded_by(config)
+    selection = selection.with_reward_model(config)
     resolved = resolve_sections(paper, config.with_options(resume=None), selection)
     _check_before_paying(paper, resolved, config, selection.trainings)
 
@@ -307,9 +309,12 @@ def _check_trainings(
 ) -> None:
     """Check the trainings of a section before it runs.
 
+    The reward of a memory is computed from answers to questions about it. A training may name a
+    model that gives these answers.
+
     Raises:
-        UserError: The number of processes is not the planned one, or the model that answers the
-            questions of rewards could not be asked.
+        UserError: A training wants another number of processes than torchrun started. Or the model
+            for its rewards has no key, or does not exist.
         EndpointError: That model cannot be reached.
     """
     # Trainings may share the model, which is checked once.
@@ -326,6 +331,7 @@ def _check_trainings(
             reward_models.append(reward_model)
 
     for reward_model in reward_models:
+        # In a training its calls are counted as those of a judge.
         check_model("judge", reward_model, is_resumed=is_resumed)
 
 
@@ -337,12 +343,13 @@ def _run_settings(
     The run's folder keeps them, and `--resume` compares.
     """
     section_names = [section.section.name for section in resolved.sections]
+    # The settings of single sections follow from these, and are compared with their child runs.
     settings = _settings_that_must_match(
         "reproduce", paper.name, config, {"sections": section_names}
     )
     settings["seeds"] = [section.seeds for section in resolved.sections]
-    if selection.trainings.decisive:
-        settings["training"] = selection.trainings.decisive
+    if selection.trainings.result_settings:
+        settings["training"] = selection.trainings.result_settings
     for name, path in selection.files.items():
         settings[f"data.{name}"] = str(Path(path).absolute())
     return settings
@@ -351,15 +358,21 @@ def _run_settings(
 def _settings_that_must_match(
     command: str, program: str, config: RunConfig, further_settings: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the settings of a run, or of a part of one, that must be equal when it is resumed."""
+    """Return the settings of a reproduction, or of a child run of it, that may not change.
+
+    A run can only be resumed with equal settings, and child runs with equal settings are one.
+    """
     settings = {
         "command": command,
+        # `recorded_config` finds this, and refuses to write a file that repeats the run: `--config`
+        # cannot repeat a paper or a part of one.
         "part_of": "reproduce",
         "program": program,
         **resume_key(RunInputs(config)),
         **further_settings,
     }
-    # As a resumed run reads them: tuples are lists then.
+    # A resumed run compares them with settings that were read from a JSON file, where tuples have
+    # become lists. So these become JSON, too.
     return json.loads(json.dumps(settings, default=jsonable))
 
 
@@ -379,8 +392,8 @@ def _save_result(reproduction: Reproduction, folder: RunFolder, tracker: Tracker
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A run inside the reproduction, and what it shares with the others."""
+class _ChildRun:
+    """What a child run is started with: how it shows progress, and what it shares with others."""
 
     progress: ProgressFactory
     parent: Parent
@@ -388,14 +401,14 @@ class _Part:
 
 @dataclass
 class _Runner:
-    """Runs the variants of the sections of a paper, each as a part of one run."""
+    """Runs the variants of the sections of a paper, as child runs of one run."""
 
     paper: Paper
     trainings: TrainingChoices
     folder: RunFolder
     """The folder of the whole run."""
     run_id: str
-    """The MLflow run that those of the parts are inside."""
+    """The MLflow run that those of the child runs are inside."""
     meter: Meter
     guard: BudgetGuard
     progress: ProgressFactory
@@ -408,29 +421,33 @@ class _Runner:
     def run_section(self, resolved: ResolvedSection) -> SectionResult:
         """Evaluate the variants of a section.
 
-        After a limit was reached, only the variants that are finished are in the result.
+        A variant that ends in an error does not keep the others from being evaluated. After a limit
+        was reached, only the variants that are finished are in the result.
 
         Raises:
             EndpointError: A model cannot be reached.
             RunInterrupted: The run was interrupted.
-            MempilerError: The run cannot go on.
+            MempilerError: All further calls would fail, e.g. because the key is refused.
         """
         results: dict[str, VariantResult] = {}
         errors: dict[str, str] = {}
-        aggregate = RunInputs(resolved.config).benchmark.scorer.aggregate
+        # A scorer may have metrics of all answers together, such as macro-F1.
+        scorer = RunInputs(resolved.config).benchmark.scorer
         for label in resolved.labels:
             try:
-                result = self._evaluate_variant(label, resolved, aggregate)
+                result = self._evaluate_variant(label, resolved, scorer.aggregate)
             except (EndpointError, RunInterrupted):
                 raise
             except BudgetError:
+                # A limit was reached. Later variants may be finished by an earlier run, so go on.
                 continue
             except MempilerError as error:
                 if self.guard.fatal_error is not None:
                     raise
                 errors[label] = one_line(error)
                 continue
-            # Scores of a part of the questions could not be compared.
+            # A variant that was asked only some of the questions is left out: its score could not
+            # be compared with those of the others.
             if result is not None and not _is_stopped(result):
                 results[label] = result
 
@@ -449,8 +466,13 @@ class _Runner:
     ) -> VariantResult | None:
         """Tune a variant if it is to be tuned, and evaluate it for each seed.
 
+        Args:
+            label: The variant.
+            resolved: The section that is run.
+            aggregate: Computes the metrics of all answers together.
+
         Returns:
-            The evaluations; None where a limit was reached before.
+            The evaluations. None if a limit was reached before the last of them had begun.
         """
         variant = self.paper.variants[label]
         evaluations: list[Evaluation] = []
@@ -468,36 +490,42 @@ class _Runner:
     ) -> RunFolder | None:
         """Evaluate a variant for one seed, unless that is finished already.
 
+        A variant with a tuning is tuned before, and the tuned program is evaluated.
+
         Args:
             label: The variant.
-            resolved: Its section.
+            resolved: The section that is run.
             config: With the settings of the variant and of the repetition.
 
         Returns:
-            The folder of the part; None where a limit was reached before.
+            The folder of the child run. None if a limit was reached before it could begin.
         """
         variant = self.paper.variants[label]
-        program = variant.program
-        settings = _settings_that_must_match("evaluate", program, config, {"part": resolved.part})
+        settings = _settings_that_must_match(
+            "evaluate", variant.program, config, {"part": resolved.part}
+        )
+        program_to_evaluate = variant.program
+        evaluation_config = config
         if variant.tuned is not None:
             tuned_folder = self._tune(label, resolved)
             if tuned_folder is None:
                 return None
             settings["tuned"] = tuned_folder.path.name
-            program = str(tuned_folder.program)
-            config = _config_of_saved_program(config, program)
+            program_to_evaluate = str(tuned_folder.program)
+            evaluation_config = _config_of_saved_program(config, program_to_evaluate)
 
-        folder = self._open_part(variant.program, settings)
+        # The folder is named after the method: a tuned program is only known by a path.
+        folder = self._open_child_folder(variant.program, settings)
         if folder is None or folder.is_finished:
             return folder
-        part = self._new_part(label, resolved, folder, self._memories)
+        child_run = self._child_run(label, resolved, folder, self._memories)
         run_evaluate(
-            program,
-            RunInputs(config),
+            program_to_evaluate,
+            RunInputs(evaluation_config),
             resolved.part,
-            progress=part.progress,
+            progress=child_run.progress,
             meter=self.meter,
-            parent=part.parent,
+            parent=child_run.parent,
         )
         return folder
 
@@ -507,7 +535,8 @@ class _Runner:
         If it begins from another variant, tune that first.
 
         Returns:
-            The folder of the part, which has the program; None where a limit was reached before.
+            The folder of the child run, which has the program. None if a limit was reached before
+            it was finished.
 
         Raises:
             UserError: The optimizer ended before its time, and the run can be resumed; or the
@@ -523,10 +552,11 @@ class _Runner:
 
         is_training = tuning.optimizer == LOGO
         command = "train" if is_training else "compile"
-        # Variants that learn the same on other benchmarks share the part.
+        # `on` is left out, because the configuration names the benchmark, too. So variants that
+        # learn the same on the same benchmark share the child run, whatever they are evaluated on.
         further_settings: dict[str, object] = {"tuned": tuning.model_dump(exclude={"on"})}
-        if is_training and self.trainings.decisive:
-            further_settings["training"] = self.trainings.decisive
+        if is_training and self.trainings.result_settings:
+            further_settings["training"] = self.trainings.result_settings
         program = variant.program
         settings = _settings_that_must_match(command, program, config, further_settings)
 
@@ -538,14 +568,14 @@ class _Runner:
             program = str(start_folder.program)
             config = _config_of_saved_program(config, program)
 
-        folder = self._open_part(f"{tuning.optimizer}-{variant.program}", settings)
+        folder = self._open_child_folder(f"{tuning.optimizer}-{variant.program}", settings)
         if folder is None or folder.is_finished:
             return folder
-        part = self._new_part(label, resolved, folder)
+        child_run = self._child_run(label, resolved, folder)
         if is_training:
-            self._train(program, config, tuning, part)
+            self._train(program, config, tuning, child_run)
         else:
-            self._compile(program, config, tuning, part)
+            self._compile(program, config, tuning, child_run)
 
         if folder.is_finished:
             return folder
@@ -555,45 +585,45 @@ class _Runner:
             f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it"
         )
 
-    def _train(self, program: str, config: RunConfig, tuning: Tuning, part: _Part) -> None:
+    def _train(self, program: str, config: RunConfig, tuning: Tuning, child: _ChildRun) -> None:
         """Train the model of a program."""
         training = self.trainings.training_config(tuning, config.models.task.name)
         run_train(
             program,
             RunInputs(config),
             training,
-            progress=part.progress,
+            progress=child.progress,
             meter=self.meter,
-            parent=part.parent,
+            parent=child.parent,
         )
         release_memory()
 
-    def _compile(self, program: str, config: RunConfig, tuning: Tuning, part: _Part) -> None:
+    def _compile(self, program: str, config: RunConfig, tuning: Tuning, child: _ChildRun) -> None:
         """Compile a program."""
         compilation = CompileConfig(tuning.optimizer, tuning.stage, settings=dict(tuning.settings))
         run_compile(
             program,
             RunInputs(config),
             compilation,
-            progress=part.progress,
+            progress=child.progress,
             meter=self.meter,
-            parent=part.parent,
+            parent=child.parent,
         )
 
-    def _new_part(
+    def _child_run(
         self,
         label: str,
         resolved: ResolvedSection,
         folder: RunFolder,
         memories: MemoryCache | None = None,
-    ) -> _Part:
-        """Return a part that is about to be run.
+    ) -> _ChildRun:
+        """Return what a child run is started with.
 
         Args:
-            label: The variant that it is of.
+            label: The variant that is run.
             resolved: The section of the variant.
-            folder: The part's own folder.
-            memories: Memories that it shares with other parts; None if it has its own.
+            folder: The folder of the child run.
+            memories: Memories that it shares with other child runs; None if it has its own.
         """
         name = f"{resolved.section.name}/{label}"
 
@@ -601,17 +631,17 @@ class _Runner:
             return self.progress(f"{name}: {phase}")
 
         tags = {"mlflow.parentRunId": self.run_id, "variant": name}
-        return _Part(start_phase, Parent(folder, self.guard, tags, memories))
+        return _ChildRun(start_phase, Parent(folder, self.guard, tags, memories))
 
-    def _open_part(self, title: str, settings: dict[str, object]) -> RunFolder | None:
-        """Return the folder of a part, and create it if it is new.
+    def _open_child_folder(self, title: str, settings: dict[str, object]) -> RunFolder | None:
+        """Return the folder of a child run, and create it if it is new.
 
-        After a limit was reached, only a part that is finished has a folder; for others return
-        None.
+        After a limit was reached, only the folder of a child run that is finished is returned: it
+        can be read without a call. For others the result is None.
 
         Args:
             title: What the folder is named after.
-            settings: What decides the part; parts with equal settings are one.
+            settings: What decides the result; child runs with equal settings are one.
         """
         name = f"{file_name_of(title)[:60]}-{digest(settings)[:12]}"
         if self.guard.limit_hit is not None:
@@ -666,9 +696,10 @@ def _heading(resolved: ResolvedSection, rows: Sequence[VariantResult]) -> str:
     """Return the benchmark and the models of a section, to head its table; "" without rows."""
     if not rows:
         return ""
-    # A description is e.g. "turn-rag on locomo, LM openai/gpt-4.1-mini". Its beginning names the
-    # program of the first row, and other rows have other programs.
+    # A description is e.g. "turn-rag on locomo, LM openai/gpt-4.1-mini". Its beginning is left out:
+    # it names the program, and each row of the table has another one.
     heading = describe_evaluation(rows[0].evaluation).partition(" on ")[2]
+    # In such a section another model answers than the one that the description names.
     if heading and resolved.section.needs == "answers":
         heading += f"; answers by {resolved.config.models.answer.name}"
     return heading

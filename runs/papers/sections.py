@@ -32,7 +32,7 @@ from ..inputs import RunInputs
 from ..planning import Plan, plan_compile, plan_evaluate
 from ..repeating import resume_key
 from ..training_plan import plan_train
-from .paper import LOGO, Paper, Section, Variant
+from .paper import LOGO, Paper, Section, Tuning, Variant
 from .trainings import TrainingChoices
 
 WEIGHT_CHANGING_OPTIMIZERS = (LOGO, "finetune")
@@ -54,13 +54,16 @@ class Selection:
     """Repetitions; those of the paper if None."""
     trainings: TrainingChoices = field(default_factory=TrainingChoices)
 
-    def rewarded_by(self, config: RunConfig) -> Selection:
-        """Return the selection with trainings as `TrainingChoices.rewarded_by` has them."""
-        return replace(self, trainings=self.trainings.rewarded_by(config))
+    def with_reward_model(self, config: RunConfig) -> Selection:
+        """Return the selection with a model that gives rewards in trainings.
+
+        See `TrainingChoices.with_reward_model`.
+        """
+        return replace(self, trainings=self.trainings.with_reward_model(config))
 
 
-_OWN_BENCHMARK = ""
-"""What `Tuning.on` is where a variant learns on the benchmark of its section."""
+_BENCHMARK_OF_SECTION = ""
+"""The value of `Tuning.on` of a variant that learns on the benchmark of its section."""
 
 WHOLE_PAPER = Selection()
 """All sections, on bundled samples, with the paper's own settings."""
@@ -83,21 +86,20 @@ class ResolvedSection:
     seeds: int
     """Repetitions."""
     learning_configs: Mapping[str, RunConfig]
-    """What variants learn on, by the benchmark that `Tuning.on` names, or `_OWN_BENCHMARK`.
-
-    None of them has a judge: its verdict is no reward.
-    """
+    """What variants are compiled or trained in, by the value of `Tuning.on`."""
 
     def learning_config(self, variant: Variant) -> RunConfig:
         """Return the configuration in which a variant is compiled or trained.
 
-        It has the settings of the variant. The judge and the answering model of the section are
-        left out, so sections that differ only in these have equal ones, and share a training.
+        It has the settings of the variant, but neither judge nor answering model of the section.
+        So sections that differ only in these two have equal configurations, and their variants
+        share one training.
         """
-        benchmark = variant.tuned.on if variant.tuned else _OWN_BENCHMARK
-        config = self.learning_configs[benchmark]
-        config = _with_benchmark_options(config, variant.options)
-        return config.with_options(set=variant.program_settings)
+        benchmark = variant.tuned.on if variant.tuned else _BENCHMARK_OF_SECTION
+        benchmark_config = self.learning_configs[benchmark]
+        variant_config = _with_benchmark_options(benchmark_config, variant.options)
+        # `set` has the settings of the method.
+        return variant_config.with_options(set=variant.program_settings)
 
 
 class ResolvedSections(NamedTuple):
@@ -179,9 +181,12 @@ def _choose_models(paper: Paper, section: Section, config: RunConfig, notes: _No
     """Return the configuration with the models that a section is run with."""
     if is_offline(config.models.task.name):
         config = config.with_options(**section.offline)
-    # In a paper with sections that another model answers, `--answer-lm` is for these alone. The
-    # other sections are answered by the model that writes.
-    if paper.has_other_reader and section.needs != "answers" and config.models.answer.name:
+
+    # Some papers have sections in which another model answers than the one that writes the
+    # memories. In such a paper `--answer-lm` names the model of these sections. In all others the
+    # model that writes answers, too.
+    is_for_other_sections = paper.has_separate_answering_model and section.needs != "answers"
+    if config.models.answer.name and is_for_other_sections:
         config = config.with_options(answer_lm=None)
         notes.add(
             f"section {section.name} is answered by {config.models.task.name}, as in the paper,"
@@ -191,16 +196,20 @@ def _choose_models(paper: Paper, section: Section, config: RunConfig, notes: _No
 
 
 def _unmet_need(section: Section, config: RunConfig) -> str:
-    """Return what a section cannot be run without and does not have; "" if nothing."""
+    """Return why a section cannot be run with the chosen models; "" if it can.
+
+    The reason is the end of a sentence that begins with the name of the section.
+    """
     task_lm = config.models.task.name
     if section.needs == "training" and not is_local(task_lm):
         return _cannot_train(task_lm)
     if is_offline(task_lm):
+        # The offline engine then also judges and answers; see `_with_offline_stand_ins`.
         return ""
     if section.needs == "judge" and not config.models.judge.name:
         return "is scored by a judge; name its model with --judge-lm"
     if section.needs == "answers" and not config.models.answer.name:
-        return f"reads what {task_lm} wrote by another model; name it with --answer-lm"
+        return f"asks another model about what {task_lm} wrote; name that with --answer-lm"
     return ""
 
 
@@ -284,26 +293,45 @@ def _resolve_section(
         config: With the models of the section.
         selection: Names the data files and the repetitions.
     """
-    # Learning asks no judge. A training has a setting for the model that answers for rewards.
-    unjudged = config.with_options(
-        judge_lm=None, judge_api_base=None, answer_lm=None, answer_api_base=None
-    )
-    learning_configs = {
-        _OWN_BENCHMARK: _section_config(paper, section, unjudged, selection.files),
-    }
-    for benchmark in sorted(_other_learning_benchmarks(paper, labels)):
-        other_section = section.model_copy(update={"benchmark": benchmark, "options": {}})
-        learning_configs[benchmark] = _section_config(
-            paper, other_section, unjudged, selection.files
-        )
+    # A variant must not be asked what it learned from.
+    part: Part = "test" if _learns_on_benchmark(paper, section) else "all"
     return ResolvedSection(
         section=section,
         config=_section_config(paper, section, config, selection.files),
         labels=labels,
-        part="test" if _learns_on_benchmark(paper, section) else "all",
+        part=part,
         seeds=selection.seeds or section.seeds or paper.seeds,
-        learning_configs=learning_configs,
+        learning_configs=_learning_configs(paper, section, labels, config, selection.files),
     )
+
+
+def _learning_configs(
+    paper: Paper,
+    section: Section,
+    labels: tuple[str, ...],
+    config: RunConfig,
+    files: Mapping[str, str],
+) -> dict[str, RunConfig]:
+    """Return the configurations that the variants of a section are compiled or trained in.
+
+    There is one for the section's benchmark, and one for each other benchmark that a variant learns
+    on: a variant may be trained on one benchmark and evaluated on another.
+
+    Returns:
+        The configurations, without the settings of single variants. Their keys are the values of
+        `Tuning.on`: `_BENCHMARK_OF_SECTION`, or the name of another benchmark.
+    """
+    # Learning asks no judge: its verdict is no reward. Nor does it ask the model of `--answer-lm`
+    # by this option: a training has a setting of its own for a model whose answers give rewards.
+    learning_models = config.with_options(
+        judge_lm=None, judge_api_base=None, answer_lm=None, answer_api_base=None
+    )
+    configs = {_BENCHMARK_OF_SECTION: _section_config(paper, section, learning_models, files)}
+    for benchmark in sorted(_other_learning_benchmarks(paper, labels)):
+        # The options of the section are for its own benchmark.
+        other_section = section.model_copy(update={"benchmark": benchmark, "options": {}})
+        configs[benchmark] = _section_config(paper, other_section, learning_models, files)
+    return configs
 
 
 def _other_learning_benchmarks(paper: Paper, labels: Sequence[str]) -> set[str]:
@@ -317,11 +345,14 @@ def _other_learning_benchmarks(paper: Paper, labels: Sequence[str]) -> set[str]:
 
 
 def _learns_on_benchmark(paper: Paper, section: Section) -> bool:
-    """Tell whether a variant of a section learns on the section's own benchmark."""
-    # Variants that are left out count too, so the others are asked the same questions without them.
+    """Tell whether a variant of a section learns on the section's own benchmark.
+
+    It also counts if it is left out in this run. So the variants that are run are asked the same
+    questions in every run, and their scores can be compared.
+    """
     for label in section.variants:
         tuning = paper.variants[label].tuned
-        if tuning is not None and not tuning.on:
+        if tuning is not None and tuning.on == _BENCHMARK_OF_SECTION:
             return True
     return False
 
@@ -329,39 +360,62 @@ def _learns_on_benchmark(paper: Paper, section: Section) -> bool:
 def _section_config(
     paper: Paper, section: Section, config: RunConfig, files: Mapping[str, str]
 ) -> RunConfig:
-    """Return the configuration with the benchmark, data and options of a section."""
+    """Return the configuration of a run with the benchmark, data and options of a section.
+
+    Args:
+        paper: The paper.
+        section: The section.
+        config: With the models of the section, and the options of the user.
+        files: Data files by benchmark or suite.
+    """
     benchmark = section.benchmark
-    models = config.models
-    suite_file = files.get(_suite(benchmark))
-    data_file = files.get(benchmark) or suite_file or config.data.file
-    paper_options = paper.judged if models.judge.name else paper.unjudged
+    paper_options = paper.judged if config.models.judge.name else paper.unjudged
+    # Of two options with one name the later one holds: that of the user.
     options = {
         **section.options,
         **paper_options.get(benchmark, {}),
         **_user_options(paper, benchmark, config),
     }
+    data_file = files.get(benchmark) or files.get(_suite(benchmark)) or config.data.file
+    question_count = _question_count(paper, section, config, data_file)
 
-    question_count = config.data.test
-    is_sample = is_offline(models.task.name) and data_file is None
-    if is_sample and question_count is None and not section.all_questions:
-        question_count = paper.offline_test
-
-    # The offline engine stands in for a model that the section needs. With other models such a
-    # section was left out already.
-    judge_lm = models.judge.name
-    if not judge_lm and section.needs == "judge":
-        judge_lm = OFFLINE
-    answer_lm = models.answer.name
-    if not answer_lm and section.needs == "answers":
-        answer_lm = OFFLINE
-
-    config = config.with_options(
+    # The user's options may be for other benchmarks of the paper. Those for this one are in
+    # `options`, so the user's own are taken out first.
+    without_options = config.with_options(
         benchmark=benchmark, metric=None, categories=None, benchmark_set={}
     )
-    config = _with_benchmark_options(config, options)
-    return config.with_options(
-        data=data_file, test=question_count, judge_lm=judge_lm or None, answer_lm=answer_lm or None
-    )
+    with_options = _with_benchmark_options(without_options, options)
+    with_data = with_options.with_options(data=data_file, test=question_count)
+    return _with_offline_stand_ins(with_data, section)
+
+
+def _question_count(
+    paper: Paper, section: Section, config: RunConfig, data_file: str | None
+) -> int | None:
+    """Return how many questions of a section are asked; None for all.
+
+    The offline engine is asked only some questions of a bundled sample, unless the user or the
+    section wants more: its numbers say nothing, and the run should be fast.
+    """
+    is_smoke_test = is_offline(config.models.task.name) and data_file is None
+    if is_smoke_test and config.data.test is None and not section.all_questions:
+        return paper.offline_test
+    return config.data.test
+
+
+def _with_offline_stand_ins(config: RunConfig, section: Section) -> RunConfig:
+    """Return the configuration with the offline engine as judge or answering model, if needed.
+
+    It is needed where the section needs such a model and the user named none. This only happens if
+    the offline engine is the model of `--lm`, too: `_unmet_need` leaves the section out otherwise.
+    """
+    judge_lm = config.models.judge.name or None
+    if judge_lm is None and section.needs == "judge":
+        judge_lm = OFFLINE
+    answer_lm = config.models.answer.name or None
+    if answer_lm is None and section.needs == "answers":
+        answer_lm = OFFLINE
+    return config.with_options(judge_lm=judge_lm, answer_lm=answer_lm)
 
 
 def _suite(benchmark: str) -> str:
@@ -370,22 +424,27 @@ def _suite(benchmark: str) -> str:
 
 
 def _user_options(paper: Paper, benchmark: str, config: RunConfig) -> dict[str, object]:
-    """Return the options of the configuration that go to a benchmark.
+    """Return those options of the user that are for a benchmark of the paper.
 
-    An option goes to the benchmarks of the paper that have it. One that none of them has goes to
-    all: it is refused where it is read.
+    The user sets options for the whole paper, whose benchmarks have different ones. An option is
+    for the benchmarks that have it.
     """
     all_benchmarks = [section.benchmark for section in paper.sections]
     options: dict[str, object] = {}
     for name, value in config.data.benchmark_settings.items():
-        fits = _has_option(benchmark, name, value)
-        if fits or not any(_has_option(other, name, value) for other in all_benchmarks):
+        is_known = any(_has_option(other, name, value) for other in all_benchmarks)
+        # An option that no benchmark has is kept for all: they refuse it with an error.
+        if _has_option(benchmark, name, value) or not is_known:
             options[name] = value
     return options
 
 
 def _has_option(benchmark: str, name: str, value: object) -> bool:
-    """Tell whether a benchmark has an option and, if the option is `metric`, such a metric."""
+    """Tell whether a benchmark has an option.
+
+    All benchmarks have the option `metric`, each with metrics of its own. So that one depends on
+    the value: the benchmark has it if it has such a metric.
+    """
     kind = benchmark_class(benchmark)
     if name == "metric":
         return value in getattr(kind, "metrics", {})
@@ -401,7 +460,18 @@ def _with_benchmark_options(config: RunConfig, options: Mapping[str, object]) ->
 def _check_files(
     sections: Sequence[ResolvedSection], config: RunConfig, files: Mapping[str, str]
 ) -> None:
-    """Refuse files of no benchmark of these sections, and one file for several benchmarks."""
+    """Refuse data files that cannot be meant for these sections.
+
+    Args:
+        sections: The sections that are run.
+        config: Its `data.file` is the file that was given without the name of a benchmark.
+        files: The files that were given with a name: of a benchmark, such as "palbench.select", or
+            of a suite of several benchmarks that one file is for, such as "palbench".
+
+    Raises:
+        UserError: No section has a benchmark of that name. Or the file without a name could be for
+            several suites.
+    """
     benchmarks: dict[str, None] = {}
     for resolved in sections:
         for section_config in (resolved.config, *resolved.learning_configs.values()):
@@ -422,7 +492,9 @@ def _check_files(
 def _check_training_choices(
     paper: Paper, resolved: ResolvedSection, choices: TrainingChoices, notes: _Notes
 ) -> None:
-    """Check the user's settings of trainings, and note where the paper's settings come first.
+    """Check the user's settings of trainings, and note where settings of variants replace them.
+
+    A table may compare trainings that differ in one setting; that setting is the variant's own.
 
     Raises:
         UserError: A chosen setting is unknown, or does not fit a variant.
@@ -462,7 +534,8 @@ def repetitions(variant: Variant, resolved: ResolvedSection) -> list[RunConfig]:
     configs: list[RunConfig] = []
     for repeat in range(count):
         settings: dict[str, object] = {}
-        if repeat and _has_seed(variant.program):
+        # The first repetition has the seed that a single run would have.
+        if repeat > 0 and _has_seed(variant.program):
             settings["seed"] = config.data.seed + repeat
         settings.update(variant.program_settings)
         configs.append(config.with_options(repeat=repeat, set=settings))
@@ -492,18 +565,21 @@ def plan_paper(paper: Paper, config: RunConfig, selection: Selection = WHOLE_PAP
 
     Args:
         paper: The paper.
-        config: As `resolve_sections` takes it.
+        config: Models and sizes; its `data` is the file of the only benchmark.
         selection: What of the paper is planned.
 
     Raises:
-        UserError: As `resolve_sections`.
+        UserError: A name, a file or a setting fits nothing, or no section can be run.
     """
-    selection = selection.rewarded_by(config)
-    resolved = resolve_sections(paper, config, selection)
-    planner = _Planner(paper, selection.trainings, _Notes(resolved.notes))
+    # As `reproduce` does: the model of `--answer-lm` gives the rewards of trainings.
+    selection = selection.with_reward_model(config)
+    resolved_paper = resolve_sections(paper, config, selection)
+
+    # The planner adds notes on what it cannot count to those on what is left out.
+    planner = _Planner(paper, selection.trainings, _Notes(resolved_paper.notes))
     plans: dict[str, Plan] = {}
-    for section in resolved.sections:
-        plans[section.section.name] = planner.plan_section(section)
+    for resolved in resolved_paper.sections:
+        plans[resolved.section.name] = planner.plan_section(resolved)
 
     total = sum(plans.values(), Plan())
     calls_by_section = {name: plan.calls for name, plan in plans.items()}
@@ -545,53 +621,70 @@ class _Planner:
         """
         variant = self.paper.variants[label]
         inputs = RunInputs(config)
-        run_key = [resume_key(inputs), variant.program, variant.tuned, resolved.part]
-        if not self._add_run_key(run_key):
+        is_new_evaluation = self._remember_run(
+            {
+                "command": "evaluate",
+                "settings": resume_key(inputs),
+                "program": variant.program,
+                "tuning": variant.tuned,
+                "part": resolved.part,
+            }
+        )
+        if not is_new_evaluation:
             return []
         plans = [plan_evaluate(variant.program, inputs, resolved.part)]
 
         # All repetitions evaluate the program that the first one tuned.
         if variant.tuned is not None and config.execution.repeat == 0:
             learning_config = resolved.learning_config(variant)
-            # The configuration names the benchmark. Without `on` too, a tuning has the same key
-            # whether its benchmark is that of the section or another one.
-            tuning = variant.tuned.model_copy(update={"on": _OWN_BENCHMARK})
-            learning_key = resume_key(RunInputs(learning_config))
-            if self._add_run_key([learning_key, variant.program, tuning]):
-                plans.extend(self._plan_tuning(label, learning_config))
+            is_new_tuning = self._remember_run(
+                {
+                    "command": "tune",
+                    # The benchmark that is learned on is among these settings. So `on`, which also
+                    # names it, is left out of the tuning below: a variant that learns on the
+                    # benchmark of its section shares a tuning with one that learns on the same
+                    # benchmark but is evaluated on another.
+                    "settings": resume_key(RunInputs(learning_config)),
+                    "program": variant.program,
+                    "tuning": variant.tuned.model_dump(exclude={"on"}),
+                }
+            )
+            if is_new_tuning:
+                tuning_plan = self._plan_tuning(label, learning_config, variant.tuned)
+                if tuning_plan is not None:
+                    plans.append(tuning_plan)
         return plans
 
-    def _add_run_key(self, run_key: Sequence[object]) -> bool:
+    def _remember_run(self, what_decides_result: Mapping[str, object]) -> bool:
         """Remember that a run is planned; return False if it was planned before.
 
         Args:
-            run_key: What decides the result of the run.
+            what_decides_result: Runs with equal values here are one run.
         """
-        key = json.dumps(run_key, default=str)
+        key = json.dumps(what_decides_result, default=str)
         if key in self._planned_runs:
             return False
         self._planned_runs.add(key)
         return True
 
-    def _plan_tuning(self, label: str, config: RunConfig) -> list[Plan]:
-        """Return the plan of a compile or a training; none, with a note, if it cannot be planned.
+    def _plan_tuning(self, label: str, config: RunConfig, tuning: Tuning) -> Plan | None:
+        """Return the plan of a compile or a training; None, with a note, if it cannot be planned.
 
         Args:
             label: The variant that is tuned.
-            config: What it learns on.
+            config: The configuration that it learns in.
+            tuning: The tuning of the variant.
         """
-        variant = self.paper.variants[label]
-        tuning = variant.tuned
-        if tuning is None:
-            return []
+        program = self.paper.variants[label].program
         try:
+            # `LOGO` is the only optimizer that is run as a training.
             if tuning.optimizer == LOGO:
                 training = self.choices.training_config(tuning, config.models.task.name)
-                return [plan_train(variant.program, RunInputs(config), training)]
+                return plan_train(program, RunInputs(config), training)
             compilation = CompileConfig(
                 tuning.optimizer, tuning.stage, settings=dict(tuning.settings)
             )
-            return [plan_compile(variant.program, RunInputs(config), compilation)]
+            return plan_compile(program, RunInputs(config), compilation)
         except UserError as error:
             self.notes.add(f"not counted: the tuning of {label}: {error}")
-            return []
+            return None

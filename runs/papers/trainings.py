@@ -26,23 +26,24 @@ class TrainingChoices:
     settings: Mapping[str, object] = field(default_factory=dict)
     """As `train --train-set` takes them."""
 
-    def rewarded_by(self, config: RunConfig) -> TrainingChoices:
-        """Return the choices with the model that answers in the run as the one that gives rewards.
+    def with_reward_model(self, config: RunConfig) -> TrainingChoices:
+        """Return the choices with a model whose answers give the rewards of trainings.
 
-        A model that the choices already name for that stays.
+        It is the one that answers in the run, `--answer-lm`. If the choices name such a model
+        already, or the run has none, they stay as they are.
         """
-        reader = config.models.answer
-        if not reader.name or "answer_lm" in self.settings:
+        model = config.models.answer
+        # The address is never added to another model's name: it would receive that model's key.
+        if not model.name or "answer_lm" in self.settings:
             return self
-        # Only together, so that no key is sent to another model's address.
-        reader_settings = {"answer_lm": reader.name, "answer_api_base": reader.api_base}
-        return replace(self, settings={**reader_settings, **self.settings})
+        model_settings = {"answer_lm": model.name, "answer_api_base": model.api_base}
+        return replace(self, settings={**model_settings, **self.settings})
 
     def training_config(self, tuning: Tuning, lm: str) -> TrainingConfig:
         """Return how the model of a variant is trained.
 
         Args:
-            tuning: The tuning of the variant; its own settings come first.
+            tuning: The tuning of the variant. Its settings replace those of the user.
             lm: The model that is trained.
 
         Raises:
@@ -59,6 +60,9 @@ class TrainingChoices:
         return sorted(names)
 
     @property
-    def decisive(self) -> dict[str, object]:
-        """The choices that decide the result of a training: a resumed run has the same."""
+    def result_settings(self) -> dict[str, object]:
+        """The choices that change the result of a training; a resumed run must have the same.
+
+        Others, such as how many GPUs work, may change.
+        """
         return {name: value for name, value in self.settings.items() if name not in FREE_ON_RESUME}

@@ -36,7 +36,7 @@ def log_details(
     """
     if tracker.failure is not None:
         return
-    with tracker.optional(), use_tracking_store():
+    with tracker.warn_of_errors(), use_tracking_store():
         for program in programs:
             log_prompts(tracker, program, benchmark.name)
         log_questions(tracker, benchmark.source, evaluation)

@@ -66,43 +66,66 @@ def log_prompts(tracker: Tracker, prompts: ProgramPrompts, benchmark: str) -> No
 
 
 def _register_prompt(tracker: Tracker, name: str, messages: Messages) -> PromptVersion:
-    """Return the version of a prompt with these messages, which is created if there is none."""
-    client = tracker.client
-    prompt = client.get_prompt(name)
-    if prompt is None:
-        prompt = client.create_prompt(name, tags={_EXPERIMENTS_TAG: f",{tracker.experiment_id},"})
-    experiments = prompt.tags.get(_EXPERIMENTS_TAG, ",")
-    if f",{tracker.experiment_id}," not in experiments:
-        client.set_prompt_tag(name, _EXPERIMENTS_TAG, f"{experiments}{tracker.experiment_id},")
+    """Return the version of a prompt that has these messages; create what is not there.
 
+    The prompt is shown on the pages of the experiment from now on.
+    """
+    _show_in_experiment(tracker, name)
+    # The digest is that of the whole messages, so versions that differ only in what is cut off are
+    # different versions.
     digest = short_digest(messages)
-    same_messages = " AND ".join(
-        [
-            f"name = '{name}'",
-            "tags.`mlflow.prompt.is_prompt` = 'true'",
-            f"tags.`{_DIGEST_TAG}` = '{digest}'",
-        ]
-    )
-    same_versions = client.search_model_versions(same_messages, max_results=1)
-    if same_versions:
-        version = client.get_prompt_version(name, same_versions[0].version)
-        if version is not None:
-            return version
+    version = _find_version(tracker, name, digest)
+    if version is not None:
+        return version
 
-    max_characters = _MAX_PROMPT_CHARACTERS // len(messages)
-    template: Messages = []
-    for message in messages:
-        template.append({**message, "content": shorten(message["content"], max_characters)})
     tags = {
         _DIGEST_TAG: digest,
         "mlflow.run_id": tracker.run_id,
     }
-    return client.create_prompt_version(name, template, tags=tags)
+    return tracker.client.create_prompt_version(name, _shorten_messages(messages), tags=tags)
+
+
+def _show_in_experiment(tracker: Tracker, name: str) -> None:
+    """Let the pages of the run's experiment show a prompt, which is created if there is none."""
+    experiment = tracker.experiment_id
+    prompt = tracker.client.get_prompt(name)
+    if prompt is None:
+        tracker.client.create_prompt(name, tags={_EXPERIMENTS_TAG: f",{experiment},"})
+        return
+
+    # The tag is a list such as ",1,12,". MLflow searches it for an id with its commas.
+    experiments = prompt.tags.get(_EXPERIMENTS_TAG, ",")
+    if f",{experiment}," not in experiments:
+        tracker.client.set_prompt_tag(name, _EXPERIMENTS_TAG, f"{experiments}{experiment},")
+
+
+def _find_version(tracker: Tracker, name: str, digest: str) -> PromptVersion | None:
+    """Return the version of a prompt whose messages have this digest; None if there is none."""
+    # MLflow stores versions of prompts as versions of models, with a tag that tells them apart.
+    conditions = [
+        f"name = '{name}'",
+        "tags.`mlflow.prompt.is_prompt` = 'true'",
+        f"tags.`{_DIGEST_TAG}` = '{digest}'",
+    ]
+    same_versions = tracker.client.search_model_versions(" AND ".join(conditions), max_results=1)
+    if not same_versions:
+        return None
+    return tracker.client.get_prompt_version(name, same_versions[0].version)
+
+
+def _shorten_messages(messages: Messages) -> Messages:
+    """Return messages that are short enough for the registry, each cut to an equal part."""
+    max_characters = _MAX_PROMPT_CHARACTERS // len(messages)
+    short_messages: Messages = []
+    for message in messages:
+        short_messages.append({**message, "content": shorten(message["content"], max_characters)})
+    return short_messages
 
 
 def _messages_of(predictor: dspy.Predict, adapter_name: str) -> Messages:
     """Return the messages that a predictor sends, with its inputs' names in place of inputs."""
     signature = signature_of(predictor)
+    # A demo may name the predictor that it is for. Those of other predictors are not sent.
     path = str(getattr(predictor, "path", ""))
     inputs: dict[str, Any] = {name: "{{" + name + "}}" for name in signature.input_fields}
     demos: list[Any] = [demo for demo in predictor.demos if is_for(demo, path)]

@@ -55,13 +55,14 @@ def tracking_uri() -> str:
 
 
 def client() -> MlflowClient:
-    """Return a new MLflow client of the store, whose database is created if it is not there.
+    """Return a new MLflow client of the store; create the database of the store if there is none.
 
     The first call imports MLflow, which takes a second or two.
 
     Raises:
         UserError: The store cannot be reached or created.
     """
+    # MLflow reads its settings when it is imported.
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     if "MLFLOW_TRACKING_URI" not in os.environ:
@@ -99,20 +100,23 @@ def store_errors() -> Iterator[None]:
 
 @contextmanager
 def use_tracking_store() -> Iterator[None]:
-    """Let MLflow's functions that take no address use the store within the block.
+    """Make the store the default of MLflow within the block.
 
-    MLflow's entities save and link themselves with such functions. The store is named in the
-    environment, where they look: `mlflow.set_tracking_uri` would end the traces that a program
-    around Mempiler is logging.
+    Some functions of MLflow take no address, such as those by which its entities save themselves.
+    They use the store that `MLFLOW_TRACKING_URI` names. `mlflow.set_tracking_uri` would not do: it
+    would end the traces that a program around Mempiler is logging.
     """
     with _environment_lock:
-        was_set = "MLFLOW_TRACKING_URI" in os.environ
+        # If the user has set the variable, this is the address of the store already.
+        previous_value = os.environ.get("MLFLOW_TRACKING_URI")
         os.environ["MLFLOW_TRACKING_URI"] = tracking_uri()
         try:
             yield
         finally:
-            if not was_set:
+            if previous_value is None:
                 del os.environ["MLFLOW_TRACKING_URI"]
+            else:
+                os.environ["MLFLOW_TRACKING_URI"] = previous_value
 
 
 def create_database(uri: str) -> None:

@@ -351,16 +351,34 @@ def _assessments(evaluation: Evaluation, row: Row) -> list[Assessment]:
         Feedback(name="score", value=row.score, source=scorer, rationale=metric_feedback or None),
     ]
     for name, value in row.parts.items():
+        # A judge gives the metrics that are named after it, such as "judge"; code computes others,
+        # such as "f1".
         source = scorer if "judge" in name else code
         assessments.append(Feedback(name=name, value=value, source=source))
 
+    # It is empty where a question names no evidence, or nothing is known of what was recalled.
     if row.recall_extent:
-        share = row.recall.get(SHOWN_RECALL, row.recall.get(f"recall@{max(RECALL_AT)}"))
         rationale = f"{row.recall_extent} of it was recalled"
         assessments.append(
-            Feedback(name="evidence_recall", value=share, source=code, rationale=rationale)
+            Feedback(
+                name="evidence_recall",
+                value=_evidence_recall(row),
+                source=code,
+                rationale=rationale,
+            )
         )
 
     gold = shorten(row.gold, MAX_ANSWER_LENGTH)
     assessments.append(Expectation(name=EXPECTED, value=gold, source=code))
     return assessments
+
+
+def _evidence_recall(row: Row) -> float | None:
+    """Return the share of the gold evidence that was recalled, as `Row.recall_extent` counts it.
+
+    This is the share that the prompt showed. Where the prompt showed summaries alone, which name no
+    turns, it is the share that the plain search found.
+    """
+    if SHOWN_RECALL in row.recall:
+        return row.recall[SHOWN_RECALL]
+    return row.recall.get(f"recall@{max(RECALL_AT)}")

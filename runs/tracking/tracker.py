@@ -116,10 +116,11 @@ class Tracker:
         return f"{server}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
 
     @contextmanager
-    def optional(self) -> Iterator[None]:
+    def warn_of_errors(self) -> Iterator[None]:
         """Warn of any error in the block instead of raising it.
 
-        For what the record of the run does not need. Only for a run without a `failure`.
+        This is for details, such as traces: a run is complete without them. If the store has failed
+        before (`failure`), do not send details at all: each request would wait for its own retries.
         """
         try:
             yield
@@ -239,8 +240,8 @@ def _metrics_of(evaluation: Evaluation, summary: Mapping[str, Any]) -> dict[str,
     """Return the metrics of an evaluation by name.
 
     Args:
-        evaluation: The evaluation.
-        summary: Its `to_dict()`.
+        evaluation: The evaluation. What is a number there is taken from it.
+        summary: Its `to_dict()`, with the numbers that are computed from the rows.
     """
     metrics: dict[str, float | None] = {
         "score": summary["score"],

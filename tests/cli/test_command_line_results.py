@@ -132,6 +132,13 @@ def test_ask_answers_and_shows_why(cli, program):
     assert found["why"][0]["sources"][0]["line"].startswith("[D1:1] (3 May 2024, Friday) Ann: I moved")
 
 
+@pytest.mark.parametrize("name", ["api_base", "cache", "guard", "timeout"])
+def test_ask_refuses_a_setting_of_requests_that_is_named_like_an_argument_of_ours(cli, program, name):
+    asked = "ask", str(program), "Where did Ann move to?", "--history", f"{program.parent}/history.json"
+    code, _, err = cli(*asked, "--lm-set", f"{name}=1")
+    assert (code, err.startswith(f"mempiler: --lm-set {name}: ")) == (2, True)
+
+
 def test_list_names_everything_with_a_summary(cli):
     listed = json.loads(cli("list", "--json")[1])
     known = {"methods": "turn-rag", "benchmarks": "locomo", "optimizers": "bootstrap", "adapters": "chat"}

@@ -22,7 +22,7 @@ from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
 from mempiler.runs.tracking import store
-from mempiler.runs.tracking.store import artifact_location, client, tracking_uri
+from mempiler.runs.tracking.store import artifact_location, client, tracking_uri, use_tracking_store
 from mempiler.runs.tracking.tracker import Tracker
 
 from ..conftest import run_cli, within
@@ -330,3 +330,13 @@ def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(st
     assert len(content) > 2
     assert b"sk-very-secret" not in b"".join(content)
     assert server.url.encode() not in b"".join(content)
+
+
+@pytest.mark.parametrize("value", [None, "", "sqlite:///other.db"])
+def test_the_variable_of_mlflow_is_as_before_after_the_store_was_named_in_it(monkeypatch, value):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if value is not None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", value)
+    with use_tracking_store():
+        assert os.environ["MLFLOW_TRACKING_URI"] == tracking_uri()
+    assert os.environ.get("MLFLOW_TRACKING_URI") == value

@@ -110,7 +110,7 @@ def test_another_model_reads_the_memories_of_its_own_section_alone():
     paper, config = read_paper("pramem"), run_config(benchmark="", lm="openai/x")
     without, notes = resolve_sections(paper, config, Selection(["table1"]))
     assert [each.section.name for each in without] == ["table1"]
-    assert "section table1-transfer reads what openai/x wrote by another model; name it with --answer-lm" in notes
+    assert "section table1-transfer asks another model about what openai/x wrote; name that with --answer-lm" in notes
     found, notes = resolve_sections(paper, config.with_options(answer_lm="openai/y"), Selection(["table1"]))
     models = {each.section.name: (each.config.models.task.name, each.config.models.answer.name) for each in found}
     assert models == {"table1": ("openai/x", None), "table1-transfer": ("openai/x", "openai/y")}

@@ -35,17 +35,17 @@ def test_what_a_row_is_about_is_kept_and_said():
 def test_the_model_that_answers_gives_the_rewards_unless_another_one_is_named():
     config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
     tuning = PAPER.variants["32 sessions"].tuned
-    course = TrainingChoices().rewarded_by(config).training_config(tuning, SEVEN)
+    course = TrainingChoices().with_reward_model(config).training_config(tuning, SEVEN)
     assert (course.answer_lm, course.answer_api_base) == (READER, "http://reader/v1")
     # The address of the one is not taken for the other.
-    named = TrainingChoices({"answer_lm": "openai/other"}).rewarded_by(config).training_config(tuning, SEVEN)
+    named = TrainingChoices({"answer_lm": "openai/other"}).with_reward_model(config).training_config(tuning, SEVEN)
     assert (named.answer_lm, named.answer_api_base) == ("openai/other", None)
-    assert TrainingChoices().rewarded_by(run_config(benchmark="")).training_config(tuning, SEVEN).answer_lm is None
+    assert TrainingChoices().with_reward_model(run_config(benchmark="")).training_config(tuning, SEVEN).answer_lm is None
 
 
 def test_what_only_plans_need_and_addresses_may_change_when_a_run_is_resumed():
     settings = {"lora": 8, "answer_lm": READER, "answer_api_base": "http://a", "train_gpus": 3, "gpu_memory": 80}
-    assert TrainingChoices(settings).decisive == {"lora": 8, "answer_lm": READER}
+    assert TrainingChoices(settings).result_settings == {"lora": 8, "answer_lm": READER}
 
 
 @pytest.mark.parametrize(
