@@ -6,8 +6,8 @@
             print(line)
     upstream.count(usage, body, answer)
 
-No thread waits for the endpoint: requests are made in the event loop of `loop`, and the caller's own
-event loop awaits the parts of the reply.
+No thread waits for the endpoint: requests are made in the event loop of `loop`, and the caller's
+own event loop awaits the parts of the reply.
 """
 
 from __future__ import annotations
