@@ -1,5 +1,4 @@
-"""Authentication: every request gets its tenant and its whole body, or is refused, before anything
-is parsed.
+"""Authentication: before anything is parsed, a request gets its tenant and its whole body.
 
 The tenant is that of the bearer token, see `token_file`; no route takes one from the request. A
 service without tokens serves this machine alone, as the tenant `default`.
@@ -175,9 +174,7 @@ class AuthMiddleware:
                 "headers": response.raw_headers,
             }
         )
-        await send(
-            {"type": "http.response.body", "body": bytes(response.body), "more_body": True}
-        )
+        await send({"type": "http.response.body", "body": bytes(response.body), "more_body": True})
 
         # A connection that is closed while its client sends is reset: many would read no answer.
         with suppress(TimeoutError):

@@ -92,9 +92,7 @@ OTHER_PATH = partial(
 )
 SLOW_BODY = partial(HTTPException, 408, "the body did not come in time")
 TOO_LARGE = partial(HTTPException, 413, "the body is too large")
-NO_JSON = partial(
-    HTTPException, 400, "send a JSON object, with Content-Type: application/json"
-)
+NO_JSON = partial(HTTPException, 400, "send a JSON object, with Content-Type: application/json")
 TOO_MANY_VALUES = partial(
     HTTPException, 413, "the JSON of the body has too many parts; send fewer at a time"
 )

@@ -1,4 +1,4 @@
-"""Health checks: whether the process runs (`/health`), and whether it serves requests (`/ready`)."""
+"""Health checks: whether the process runs (`/health`) and whether it serves requests (`/ready`)."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ async def ready(request: Request) -> Any:
     probe: Probe = request.app.state.probe
     store = await probe.state()
 
-    pools = (service.asking, service.storing, service.requests)
+    pools = (service.model_pool, service.store_pool, service.request_pool)
     parts = {
         "store": store.is_readable,
         "disk": store.is_writable,
         "worker": service.worker.alive,
-        "room": all(pool.held.total() < pool.places for pool in pools),
+        "room": not any(pool.is_full for pool in pools),
         "tokens": service.tokens is None or service.tokens.works,
-        "serving": not service.stopping,
+        "serving": not service.is_stopping,
         "model": all(breaker.is_responding for breaker in service.breakers),
     }
     is_ready = all(works for part, works in parts.items() if part != "model")

@@ -1,6 +1,8 @@
 """Log lines: one JSON object each, without anything that users said.
 
-    {"time": "2026-11-30T10:00:00.000+00:00", "level": "info", "event": "request", "status": 200, ...}
+A line has `time`, `level` and `event`, and beside them the fields that were logged:
+
+    {"time": "2026-11-30T10:00:00.000+00:00", "level": "info", "event": "request", "status": 200}
 """
 
 from __future__ import annotations

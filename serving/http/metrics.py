@@ -55,7 +55,7 @@ class Metrics:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store_counts = StoreCall(store.users.counts)
+        self._store_counts = StoreCall(lambda: store.users.counts())
         self._reported_usage = UsageReport()
         """What of the model's usage is in the counters."""
         self._reported_refusals = Counts[str]()
@@ -127,9 +127,9 @@ class Metrics:
     def update(self, service: Service) -> None:
         """Add what the pools, the model and the limits have counted since the last call."""
         pools = {
-            "asking": service.asking,
-            "storing": service.storing,
-            "requests": service.requests,
+            "asking": service.model_pool,
+            "storing": service.store_pool,
+            "requests": service.request_pool,
         }
         for name, pool in pools.items():
             self._in_progress.labels(name).set(pool.held.total())

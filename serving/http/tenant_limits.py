@@ -51,9 +51,7 @@ class TenantLimiter:
         defaults: The limits of tenants of whom the token file sets none.
     """
 
-    def __init__(
-        self, usage: TenantUsage, tokens: Tokens | None, defaults: TenantLimits
-    ) -> None:
+    def __init__(self, usage: TenantUsage, tokens: Tokens | None, defaults: TenantLimits) -> None:
         self._usage = usage
         self._tokens = tokens
         self._defaults = defaults
@@ -171,9 +169,7 @@ class TenantLimiter:
         try:
             self._usage.settle(reservation, usd)
         except StoreError as error:
-            _log.error(
-                "the cost of a call of a tenant could not be counted", extra=failure(error)
-            )
+            _log.error("the cost of a call of a tenant could not be counted", extra=failure(error))
 
     def _load_prices_late(self) -> None:
         """Find the prices after all, for a budget that the token file got since the start.

@@ -29,7 +29,7 @@ OPERATOR = "metrics"
 """The tenant whose tokens open `/metrics`, and nothing else."""
 
 _CLOCK_TICK = 2 * 10**9
-"""Nanoseconds within which two changes of a file may have one time: file systems' clocks are coarse."""
+"""Nanoseconds in which two changes of a file may have one time: file systems' clocks are coarse."""
 _MAX_LENGTH = 10_000_000
 """Most characters of a token file."""
 _LINE = re.compile(
@@ -220,8 +220,7 @@ def _warn_if_everybody_can_read(path: Path) -> None:
     with suppress(OSError):
         if path.stat().st_mode & stat.S_IROTH:
             log.warning(
-                "everybody on this machine can read the token file;"
-                " take that right away: chmod o-r"
+                "everybody on this machine can read the token file; take that right away: chmod o-r"
             )
 
 

@@ -28,7 +28,6 @@ from ...engines.usage import Usage
 from ...errors import EndpointError
 from ...memory.store.owner import Owner
 from ...memory.store.tenant_usage import Reservation
-from ...records.context_variables import set_context
 from .failure_counts import NameKeys
 
 CALLER: ContextVar[Owner | None] = ContextVar("caller", default=None)
@@ -161,13 +160,15 @@ class Breaker(BudgetGuard):
             return
 
         error: BaseException | None = None
+        outer_call = _reserved_call.get()
+        _reserved_call.set(call)
         try:
-            with set_context(_reserved_call, call):
-                yield
+            yield
         except BaseException as raised:
             error = raised
             raise
         finally:
+            _reserved_call.set(outer_call)
             self._end_call(call, error)
 
     @asynccontextmanager
@@ -179,13 +180,16 @@ class Breaker(BudgetGuard):
             return
 
         error: BaseException | None = None
+        outer_call = _reserved_call.get()
+        _reserved_call.set(call)
         try:
-            with set_context(_reserved_call, call):
-                yield
+            yield
         except BaseException as raised:
             error = raised
             raise
         finally:
+            # No token of `set` is used: a stream may be closed in another context than this one.
+            _reserved_call.set(outer_call)
             await run_bridged(partial(self._end_call, call, error))
 
     def _begin_call(self, expected: Usage) -> _ReservedCall | None:
@@ -213,9 +217,7 @@ class Breaker(BudgetGuard):
         """
         is_refused_alone = self._clock() < self._refused_until.get(self._caller(), 0.0)
         if self.open or is_refused_alone:
-            raise EndpointError(
-                f"{self.model} does not answer; it is tried again in a few seconds"
-            )
+            raise EndpointError(f"{self.model} does not answer; it is tried again in a few seconds")
         super().admit()
 
     def record_failure(self, error: Exception) -> None:
@@ -276,7 +278,7 @@ class Breaker(BudgetGuard):
         self._failures_in_a_row = max(0, self._failures_in_a_row - failures)
 
     def _caller(self) -> bytes:
-        """Return the key of whoever is refused alone: a tenant, or a user if there is one tenant."""
+        """Return the key of the caller of the running call: a tenant, or a user of a single one."""
         owner = CALLER.get()
         if owner is None:
             return _NOBODY

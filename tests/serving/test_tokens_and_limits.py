@@ -21,7 +21,7 @@ from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store, UserError
 from mempiler.cli import app
 from mempiler.serving.client.requests import RemoteEntries, RemoteMemory
-from mempiler.serving.http.auth import Tokens
+from mempiler.serving.http.token_file import Tokens
 from mempiler.serving.settings import Settings
 
 from .conftest import TOKENS, service_over, serving, within

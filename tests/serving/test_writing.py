@@ -27,7 +27,7 @@ from mempiler.engines.limits import DEAD_AFTER
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.tasks.answering import QuestionAnswering
-from mempiler.serving.http import operations
+from mempiler.serving.http.log_lines import JsonLines
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.worker.breaker import CALLER, MAX_CALLERS, Breaker
 from mempiler.serving.worker.failure_counts import FailureCounts
@@ -305,7 +305,7 @@ def test_logs_hold_no_contents(
     def bug(*arguments: object) -> None:
         raise RuntimeError("SECRET-bug")
 
-    monkeypatch.setattr(caplog.handler, "formatter", operations.JsonLines())
+    monkeypatch.setattr(caplog.handler, "formatter", JsonLines())
     caplog.set_level(logging.INFO, "mempiler")
     client = connect(scripted(failing(lambda text, n: n == 2, "SECRET-answer")))
     statuses = [client.chat("SECRET-question", user="SECRET-user").status_code for _ in range(2)]
