@@ -15,12 +15,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dspy.clients.errors import error_boundary
 from dspy.lm15 import AsyncOpenAIChatLM, LM15Error
 from dspy.utils.exceptions import LMAuthError, LMTransportError
 
+from ...async_bridge import in_thread
 from ...records import estimate_tokens, fewest_tokens
 from ..metered_lm import MeteredLM
 from ..token_counts import believable_count, text_of_messages, token_number
@@ -93,10 +95,15 @@ class Upstream:
             BudgetError: A limit is reached.
         """
         guard = self.lm.guard
+        expected = Usage()
+        if guard.has_limits:
+            # A long prompt takes a while. No slot may be held while a thread is waited for.
+            expected = await in_thread(partial(self._expected_usage, body))
+
         # An error passes these from the last to the first: its secrets are hidden, it becomes one
         # of DSPy, it is counted, and the slot is given back.
         slots = guard.slots(self.lm.endpoint)
-        async with slots.aslot(), guard.areserve(self._expected_usage(body)):
+        async with slots.aslot(), guard.areserve(expected):
             with self.lm.admitted(), error_boundary(self.model), self._secrets.hiding():
                 async with aclosing(aiterate(self._exchange(body), self._seconds)) as parts:
                     # The first part is the head of the reply, all others are its content.
@@ -110,9 +117,6 @@ class Upstream:
 
     def _expected_usage(self, body: Mapping[str, Any]) -> Usage:
         """Return what a request uses at most."""
-        if not self.lm.guard.has_limits:
-            return Usage()
-
         prompt = text_of_messages(body["messages"])
         # Tools and response formats are read with the prompt.
         others = {name: value for name, value in body.items() if name != "messages"}

@@ -175,14 +175,17 @@ class TenantLimiter:
         """Find the prices after all, for a budget that the token file got since the start.
 
         Raises:
-            BudgetError: Always. What was reserved for this call was guessed without a price.
+            TenantBudgetError: What the call may cost was guessed without a price.
+            BudgetError: The price of a model is not known.
         """
+        had_price = getattr(self._lm, "prices", None) is not None
         try:
             self._load_prices()
         except UserError as error:
             _log.error("a tenant's budget cannot be kept", extra={"cause": str(error)})
             raise BudgetError("the budget of this tenant cannot be kept") from error
-        raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
+        if not had_price:
+            raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
 
     def _load_prices(self) -> None:
         """Find the prices of the models, which budgets need.
