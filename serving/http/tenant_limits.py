@@ -26,6 +26,8 @@ from ...engines.metered_lm import MeteredLM
 from ...engines.prices import token_prices
 from ...errors import BudgetError, StoreError, TenantBudgetError, UserError
 from ...memory.store.tenant_usage import Reservation, SpendingRefusal, TenantUsage
+from ...memory.tenant_lock import CURRENT_TENANT
+from ...records.context_variables import set_context
 from ..worker.breaker import Breaker, breakers_of
 from .errors import failure, too_many_requests
 from .token_file import TenantLimits, Tokens
@@ -92,9 +94,11 @@ class TenantLimiter:
         async with turn:
             # Another request may have reached the limit while this one waited for its turn.
             self._refuse_known_excess(tenant, limit)
-            count = await anyio.to_thread.run_sync(
-                self._usage.count_request, tenant, limiter=CapacityLimiter(1)
-            )
+            # Writes to an SQLite file take turns by this tenant.
+            with set_context(CURRENT_TENANT, tenant):
+                count = await anyio.to_thread.run_sync(
+                    self._usage.count_request, tenant, limiter=CapacityLimiter(1)
+                )
         if count.requests > limit:
             self.refusals["requests"] += 1
             self._refused_until[tenant] = (limit, time.time() + count.seconds_left)

@@ -48,15 +48,16 @@ def make_tracer_provider() -> TracerProvider:
     return provider
 
 
-def instrument(app: FastAPI, lm: dspy.BaseLM, provider: TracerProvider) -> None:
-    """Make spans of the requests of an application, and of the calls of a language model."""
+def instrument(app: FastAPI, lm: dspy.BaseLM | None, provider: TracerProvider) -> None:
+    """Make spans of the requests of an application, and of the calls of its language model."""
     FastAPIInstrumentor.instrument_app(
         app,
         tracer_provider=provider,
         server_request_hook=_remove_names,
         exclude_spans=["receive", "send"],
     )
-    lm.callbacks = [*lm.callbacks, _CallSpans(provider)]
+    if lm is not None:
+        lm.callbacks = [*lm.callbacks, _CallSpans(provider)]
 
 
 def _remove_names(span: Any, scope: Scope) -> None:

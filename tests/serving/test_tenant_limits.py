@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from mempiler.serving.http.token_file import TenantLimits
 from mempiler.serving.worker.breaker import CALLER, Breaker
 
 from .conftest import ADA, TOKENS, Reach, service_over, serving, within
-from .served import values
+from .served import Served, values
 
 NOON = 1_800_057_600.0 + 12 * 3600
 """A time at which a minute and the second half of a day begin."""
@@ -148,6 +149,22 @@ def test_a_store_that_hangs_while_it_counts_holds_up_nobody_else(
         assert time.monotonic() - begun < 5
     finally:
         go.set()
+
+
+@pytest.mark.slow
+def test_requests_are_limited_over_processes_of_their_own(tmp_path: Path) -> None:
+    with Served(tmp_path, ["--grace", "5"], workers=2) as served:
+        limited = [f"{tenant} {token}\n" for tenant, token in served.tokens.items()]
+        limited[0] = f"acme {served.tokens['acme']} requests-per-minute=20\n"
+        (tmp_path / "tokens").write_text("".join(limited))
+        begun = time.time() // 60
+        with ThreadPoolExecutor(8) as clients:
+            statuses = list(clients.map(lambda n: served.ask("GET", "/v1/users"), range(60)))
+        minutes = time.time() // 60 - begun + 1
+        assert set(statuses) == {200, 429}
+        assert statuses.count(200) <= 20 * minutes
+        # A request of the start may be in the same minute.
+        assert statuses.count(200) >= 18
 
 
 # Dollars.

@@ -250,6 +250,14 @@ def test_what_cannot_work_is_refused_at_the_start(cli: Any, tmp_path: Path, monk
         for words, said in (
             (["--port", port], "cannot listen at 127.0.0.1"),
             (["--port", "0", "--lm", "openai/gpt-4.1-mini"], "set OPENAI_API_KEY"),
+            (
+                [
+                    *("--port", "0", "--lm", "openai/unknown", "--api-base", "http://127.0.0.1:9/v1"),
+                    *("--tenant-max-usd-per-day", "1"),
+                ],
+                "the price of openai/unknown is not known, so --tenant-max-usd-per-day",
+            ),
+            (["--port", "0", "--tenant-max-usd-per-day", "-1"], "--tenant-max-usd-per-day"),
         ):
             code, out, err = cli(*command, *words)
             assert (code, out, said in err.splitlines()[-1], "Traceback" in err) == (2, "", True, False)
