@@ -176,6 +176,82 @@ def test_official_client_gains_a_memory(client: Any, stream: bool) -> None:
     assert {hit["id"] for hit in found["waiting"]} == {"phone:1", "phone:2"}
 
 
+SETTINGS: dict[str, Any] = {
+    "temperature": 0,
+    "top_p": 0.5,
+    "max_tokens": 5,
+    "max_completion_tokens": 5,
+    "stop": ["Lisbon"],
+    "seed": 0,
+    "presence_penalty": 1,
+    "frequency_penalty": 1,
+    "logit_bias": {"50256": -100},
+    "reasoning_effort": "low",
+    "best_of": 3,
+}
+"""Fields that ask for something which the program does not do."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool) -> None:
+    _, client, _ = reach(lambda body: WORDS["chat"]("To Lisbon."))
+
+    assert extension(chat(client, stream=stream, extra_body=SETTINGS))["ignored"] == list(SETTINGS)
+    labels = {"session": "a", "team": "red"}
+    ignored = extension(chat(client, stream=stream, metadata=labels))["ignored"]
+    assert ignored == ["metadata.team"]
+
+
+def test_settings_that_ask_for_nothing_are_not_named(client: Any) -> None:
+    settings = {
+        "temperature": 1.0,
+        "top_p": 1,
+        "presence_penalty": 0,
+        "frequency_penalty": 0.0,
+        "logit_bias": {},
+        "max_tokens": None,
+        "stop": None,
+        "seed": None,
+        "n": 1,
+        "tools": [],
+        "response_format": {"type": "text"},
+        "parallel_tool_calls": True,
+        "stream_options": {"include_usage": True},
+    }
+    assert client.chat("Hi", **settings).json()["mempiler"]["ignored"] == []
+
+
+def test_the_language_model_ignores_nothing(reach: Reach) -> None:
+    _, client, server = reach()
+    completion = chat(client, model="my-model-chat", stream=False, temperature=0, seed=7)
+    assert extension(completion)["ignored"] == []
+    assert server.requests[0][2]["temperature"] == 0
+
+
+def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
+    _, client, _ = reach()
+    program, language_model = client.models.list().data
+    assert (program.id, language_model.id) == ("my-model", "my-model-chat")
+    descriptions = [model.model_dump()["description"] for model in (program, language_model)]
+    assert "in its own short words" in descriptions[0]
+    assert "a chat client wants" in descriptions[1]
+
+
+def test_a_program_without_an_endpoint_is_listed_alone(client: Any) -> None:
+    models = client.get("/v1/models").json()["data"]
+    assert [model["id"] for model in models] == ["my-model"]
+
+
+def extension(completion: Any) -> dict[str, Any]:
+    """The field `mempiler` of a completion, or of the one event of a stream that has it."""
+    if not isinstance(completion, openai.Stream):
+        return completion.mempiler
+    with completion:
+        fields = [chunk.mempiler for chunk in completion if hasattr(chunk, "mempiler")]
+    assert len(fields) == 1
+    return fields[0]
+
+
 WORDS = {
     "chat": lambda answer: f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
     "json": lambda answer: json.dumps({"answer": answer}),
