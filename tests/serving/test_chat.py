@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -355,6 +356,29 @@ BOTH = pytest.mark.parametrize("model", ["my-model", "my-model-chat"], ids=["pro
 
 def words_of(model: str, text: str) -> str:
     return WORDS["chat"](text) if model == "my-model" else text
+
+
+@BOTH
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_thread_waits_for_a_model(
+    reach: Reach, monkeypatch: pytest.MonkeyPatch, model: str, stream: bool
+) -> None:
+    both_are_asked = threading.Barrier(2, timeout=10)
+
+    def answer(body: dict[str, Any]) -> str:
+        both_are_asked.wait()
+        return words_of(model, "To Lisbon.")
+
+    _, client, server = reach(answer)
+    with ThreadPoolExecutor(1) as only_thread, ThreadPoolExecutor(2) as clients:
+        monkeypatch.setattr("mempiler.async_bridge._threads", lambda level: only_thread)
+        chats = [
+            clients.submit(chat, client, model=model, user=user, stream=stream)
+            for user in ("ada", "bob")
+        ]
+        for each_chat in chats:
+            assert extension(each_chat.result())["session"]
+    assert len(server.requests) == 2
 
 
 @BOTH
