@@ -37,12 +37,6 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
     max_text: PositiveCount = Field(
         default=100_000, description="characters of a message, a question or a query"
     )
-    tenant_max_usd_per_day: float | None = Field(
-        default=None, ge=0, le=1e9, description="US dollars of model calls for a tenant in a day of UTC"
-    )
-    tenant_requests_per_minute: int | None = Field(
-        default=None, ge=0, le=10**9, description="requests of a tenant in a minute"
-    )
     keep_alive: Seconds = Field(
         default=30.0, description="seconds after which a connection without a request is closed"
     )
@@ -61,6 +55,17 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
         ge=0,
         le=1,
         description="part of all requests in progress that one of several tenants may have",
+    )
+
+    # What a tenant may use, in all processes together.
+    tenant_requests_per_minute: int | None = Field(
+        default=None, ge=0, le=10**9, description="requests of a tenant in a minute"
+    )
+    tenant_max_usd_per_day: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e9,
+        description="US dollars of a tenant's model calls in a day of UTC",
     )
 
     # The background worker, and the end of the process.

@@ -126,7 +126,7 @@ class Conversation:
             )
 
     async def recall(self) -> Context:
-        """Return what a language model is shown beside the request, without what the request has."""
+        """Return what a language model is shown beside the request, and does not see in it."""
         user_texts = [message.text for message in self.body.messages if message.role == "user"]
         questions = [text for text in user_texts if text.strip()]
         if not questions:
