@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections import Counter
 from typing import Any
@@ -59,6 +60,8 @@ class TenantLimiter:
         self._defaults = defaults
         self.refusals = Counter[str]()
         """What was refused: "requests" in a minute, and model calls because of "usd"."""
+        self._refusals_lock = threading.Lock()
+
         # Requests of one tenant are counted one after the other, so a tenant that sends many holds
         # one thread, and the others need not wait behind them.
         self._turns: dict[str, CapacityLimiter] = {}
@@ -75,6 +78,10 @@ class TenantLimiter:
         if self._tokens is None:
             return self._defaults
         return self._tokens.limits(tenant).or_else(self._defaults)
+
+    def _count_refusal(self, limit: str) -> None:
+        with self._refusals_lock:
+            self.refusals[limit] += 1
 
     # Requests.
 
@@ -100,7 +107,7 @@ class TenantLimiter:
                     self._usage.count_request, tenant, limiter=CapacityLimiter(1)
                 )
         if count.requests > limit:
-            self.refusals["requests"] += 1
+            self._count_refusal("requests")
             self._refused_until[tenant] = (limit, time.time() + count.seconds_left)
             raise too_many_requests(limit, count.seconds_left)
 
@@ -110,7 +117,7 @@ class TenantLimiter:
         seconds_left = until - time.time()
         # If the clock was set back, the minute may seem to last for hours.
         if reached_limit == limit and 0 < seconds_left <= 60:
-            self.refusals["requests"] += 1
+            self._count_refusal("requests")
             raise too_many_requests(limit, seconds_left)
 
     # Dollars; `breaker.Breaker` calls these methods, also in threads of writers.
@@ -161,7 +168,7 @@ class TenantLimiter:
 
         outcome = self._usage.reserve(tenant, usd, limit, self._reservation_lifetime)
         if isinstance(outcome, SpendingRefusal):
-            self.refusals["usd"] += 1
+            self._count_refusal("usd")
             raise _budget_error(outcome, limit)
         return outcome
 

@@ -132,6 +132,7 @@ class Tokens:
     @property
     def has_budgets(self) -> bool:
         """Whether the file limits the dollars of any tenant."""
+        self._refresh()
         return any(limits.usd_per_day is not None for limits in self._limits.values())
 
     @property

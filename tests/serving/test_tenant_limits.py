@@ -1,4 +1,4 @@
-"""Requests in a minute and dollars in a day of a tenant: refused with 429, over all processes of a service."""
+"""Limits of tenants, requests in a minute and dollars in a day, over all processes of a service."""
 
 import asyncio
 import contextlib
