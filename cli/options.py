@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 import click
 from click.core import ParameterSource
@@ -218,13 +218,19 @@ def setting_options(model: type[BaseModel]) -> Decorator:
     for name, field in model.model_fields.items():
         option = click.option(
             f"--{name.replace('_', '-')}",
-            type=field.annotation,
+            type=_type_without_none(field.annotation),
             is_flag=field.annotation is bool,
             default=field.default,
             help=field.description,
         )
         options.append(option)
     return adds(*options)
+
+
+def _type_without_none(annotation: Any) -> Any:
+    """Return the type of a field that may also be None, e.g. int for `int | None`."""
+    types = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return types[0] if types else annotation
 
 
 class OpenedProgram(NamedTuple):

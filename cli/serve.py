@@ -108,7 +108,7 @@ def command(
 
     PROGRAM is the folder of a saved program, or models:/NAME@ALIAS.
     """
-    from ..serving.http.app import listen, serve
+    from ..serving.http.server import listen, serve
 
     check_number("lm_timeout", lm_timeout)
     check_number("lm_deadline", lm_deadline)
@@ -145,8 +145,8 @@ def _serve_with_processes(
     options: _ServiceOptions, settings: Settings, listening_socket: socket, workers: int
 ) -> None:
     """Serve with several processes, which share their metrics in files of a folder."""
-    from ..serving.http.app import serve_with_workers
-    from ..serving.http.operations import SHARED_FOLDER
+    from ..serving.http.metrics import SHARED_FOLDER
+    from ..serving.http.server import serve_with_workers
 
     # The files of the metrics are mapped into memory: on a full disk a process that writes to one
     # would be killed. So they are in a folder of memory where there is one.
@@ -174,9 +174,9 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
 
     from ..engines.model_checks import check_key
     from ..engines.model_config import ModelConfig
-    from ..serving.http.auth import Tokens
-    from ..serving.http.operations import set_up
+    from ..serving.http.log_lines import set_up
     from ..serving.http.service import Service
+    from ..serving.http.token_file import Tokens
     from ..serving.worker.breaker import Breaker
 
     try:
@@ -201,9 +201,9 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
     spans = None
     if options.otel:
         # Needs an extra.
-        from ..serving.http.tracing import exported
+        from ..serving.http.tracing import make_tracer_provider
 
-        spans = exported()
+        spans = make_tracer_provider()
 
     store = open_store(options.store, make=True, connect=connect)
     set_up(options.log_level)

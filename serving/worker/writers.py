@@ -16,7 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from functools import partial
 
-from ...errors import StoreError
+from ...errors import StoreError, TenantBudgetError
+from ...memory.store.owner import Owner
 from ...memory.store.records import Claim
 from ...memory.tenant_lock import CURRENT_TENANT
 from ..memories.memories import Memories
@@ -30,6 +31,8 @@ POLL_INTERVAL = 1.0
 """Seconds between two looks for further users, while some are written."""
 LONGEST_PAUSE = 30.0
 """The most seconds between two attempts, while the store, the language model or a user fails."""
+LONGEST_BUDGET_PAUSE = 300.0
+"""The most seconds between two attempts for a user whose tenant is over its budget."""
 
 
 def write_all_queued(
@@ -147,9 +150,16 @@ class Writers:
             future.set_result(counts)
         except BaseException as error:
             if self._pauses:
-                failures = self.failures.add(claim.owner)
-                pause = min(LONGEST_PAUSE, 2.0 ** (failures - 1))
+                pause = self._pause_after(claim.owner, error)
                 with suppress(StoreError):
                     self._memories.store.queue.pause(claim.owner, pause)
             future.set_exception(error)
         self._notify()
+
+    def _pause_after(self, owner: Owner, error: BaseException) -> float:
+        """Return for how many seconds a user who could not be written is left alone."""
+        if isinstance(error, TenantBudgetError):
+            # Not until the next day: the operator may raise the budget before.
+            return min(LONGEST_BUDGET_PAUSE, error.retry_after)
+        failures = self.failures.add(owner)
+        return min(LONGEST_PAUSE, 2.0 ** (failures - 1))

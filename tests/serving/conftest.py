@@ -44,8 +44,8 @@ def service_over(
     store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
 ) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
-    from mempiler.serving.http.auth import Tokens
     from mempiler.serving.http.service import Service
+    from mempiler.serving.http.token_file import Tokens
     from mempiler.serving.settings import Settings
 
     path = folder / "tokens"
@@ -92,9 +92,10 @@ class Api(httpx.Client):
 def serving(service: Any) -> Iterator[Api]:
     """Runs a service in a thread, and connects a client of `acme` to it."""
     import uvicorn
-    from mempiler.serving.http.app import listen, make_app, uvicorn_config
+    from mempiler.serving.http.app import make_app
+    from mempiler.serving.http.server import listen, uvicorn_config
 
-    with listen("127.0.0.1", 0, tokens=False) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", 0, has_tokens=False) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()

@@ -1,8 +1,12 @@
-"""The OpenAI-compatible chat: sessions, durability before the answer, repetitions; answers as the model writes them."""
+"""The OpenAI-compatible chat: sessions, repetitions, and answers as the model writes them.
+
+What the user says is stored before the model is asked, and the answer before the client has it.
+"""
 
 import json
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,36 +22,55 @@ from ..stub_server import every
 from .conftest import ADA, Reach, failing, turns, within
 
 
-def test_what_was_said_is_stored_before_the_model_is_asked(connect: Any, scripted: Any, store: Store) -> None:
-    def down(text: str, n: int) -> bool:
+def test_what_was_said_is_stored_before_the_model_is_asked(
+    connect: Any, scripted: Any, store: Store
+) -> None:
+    def fails(text: str, call_number: int) -> bool:
         assert turns(store) == ["user: I moved."]
-        return n == 1
+        return call_number == 1
 
-    client = connect(scripted(failing(down, "fine")))
-    failed = client.chat("I moved.")
-    assert (failed.status_code, failed.json()["error"]["type"], "SECRET" in failed.text) == (502, "server_error", False)
+    client = connect(scripted(failing(fails, "fine")))
+    response = client.chat("I moved.")
+    assert response.status_code == 502
+    assert response.json()["error"]["type"] == "server_error"
+    assert "SECRET" not in response.text
     assert turns(store) == ["user: I moved."]
+
     assert client.chat("I moved.").status_code == 200
     assert turns(store) == ["user: I moved.", "assistant: fine"]
 
 
-def test_only_what_follows_the_last_answer_is_new(connect: Any, scripted: Any, store: Store) -> None:
-    lm = scripted(lambda kind, text, n: {"answer": f"answer {n}"})
+def test_only_what_follows_the_last_answer_is_new(
+    connect: Any, scripted: Any, store: Store
+) -> None:
+    lm = scripted(lambda kind, text, call_number: {"answer": f"answer {call_number}"})
     client = connect(lm)
     client.chat("one")
     client.chat("one", "answer 1", "two")
-    assert turns(store) == ["user: one", "assistant: answer 1", "user: two", "assistant: answer 2"]
+    assert turns(store) == [
+        "user: one",
+        "assistant: answer 1",
+        "user: two",
+        "assistant: answer 2",
+    ]
     prompt = lm.engine.prompts[-1][1]
-    assert prompt.count("user: one") == prompt.count("assistant: answer 1") == 1
+    assert prompt.count("user: one") == 1
+    assert prompt.count("assistant: answer 1") == 1
     assert "user: two" not in prompt
-    # What the system says reaches the model, and no memory.
-    said = [
+
+
+def test_what_the_system_says_reaches_the_model_and_no_memory(
+    connect: Any, scripted: Any, store: Store
+) -> None:
+    lm = scripted(lambda kind, text, call_number: {"answer": "Ahoy!"})
+    messages = [
         {"role": "system", "content": "Be a pirate."},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
     ]
-    client.post("/v1/chat/completions", json={"user": "ada", "messages": said, "metadata": {"session": "b"}})
+    body = {"user": "ada", "messages": messages}
+    connect(lm).post("/v1/chat/completions", json=body)
     assert "system: Be a pirate." in lm.engine.prompts[-1][1]
-    assert turns(store)[4:] == ["user: Hi", "assistant: answer 3"]
+    assert turns(store) == ["user: Hi", "assistant: Ahoy!"]
 
 
 def test_another_name_ends_a_session_which_goes_on_under_a_name_of_its_own(client: Any) -> None:
@@ -55,46 +78,65 @@ def test_another_name_ends_a_session_which_goes_on_under_a_name_of_its_own(clien
     client.chat("hello again")
     for name in ("b", "a", "a"):
         client.chat("hello", metadata={"session": name})
-    later = [id for id in client.sessions() if id.startswith("a~")]
-    assert len(later) == 1
-    assert client.sessions() == {"a": ("queued", 4), "b": ("queued", 2), later[0]: ("open", 4)}
+
+    continuations = [name for name in client.sessions() if name.startswith("a~")]
+    assert len(continuations) == 1
+    assert client.sessions() == {
+        "a": ("queued", 4),
+        "b": ("queued", 2),
+        continuations[0]: ("open", 4),
+    }
 
 
-@pytest.mark.parametrize("question", ["Where do I live?", "Where did I move to?"], ids=["other words", "same words"])
-@pytest.mark.parametrize("reply", ["I do not know.", "I do not know, {0} times."], ids=["the same", "another"])
+@pytest.mark.parametrize(
+    "question",
+    ["Where do I live?", "Where did I move to?"],
+    ids=["other words", "same words"],
+)
+@pytest.mark.parametrize(
+    "reply",
+    ["I do not know.", "I do not know, {0} times."],
+    ids=["the same", "another"],
+)
 @pytest.mark.parametrize("is_remembered", [False, True], ids=["waiting", "remembered"])
 def test_a_fact_is_recalled_however_often_the_question_was_asked(
     connect: Any, scripted: Any, question: str, reply: str, is_remembered: bool
 ) -> None:
-    client = connect(scripted(lambda kind, text, n: {"answer": reply.format(n)}))
+    lm = scripted(lambda kind, text, call_number: {"answer": reply.format(call_number)})
+    client = connect(lm)
     client.add("I moved to Lisbon in spring.")
     memory = UserMemory(client.service.memories, ADA)
-    for n in range(11):
+    for number in range(11):
         if is_remembered:
             memory.remember()
-        answered = client.chat(question, metadata={"session": f"chat-{n}"}).json()
-        for found in (answered["mempiler"], client.ask(question).json()):
-            assert "Ada: I moved to Lisbon in spring." in [entry["text"] for entry in found["evidence"]]
+        completion = client.chat(question, metadata={"session": f"chat-{number}"}).json()
+        for answer in (completion["mempiler"], client.ask(question).json()):
+            evidence = [entry["text"] for entry in answer["evidence"]]
+            assert "Ada: I moved to Lisbon in spring." in evidence
 
 
 def test_a_question_that_tells_something_is_recalled(client: Any) -> None:
     client.chat("Did you know I moved to Lisbon?")
     for _ in range(10):
-        answered = client.chat("Where did I move?").json()
-    assert "user: Did you know I moved to Lisbon?" in [one["text"] for one in answered["mempiler"]["evidence"]]
+        completion = client.chat("Where did I move?").json()
+    evidence = [entry["text"] for entry in completion["mempiler"]["evidence"]]
+    assert "user: Did you know I moved to Lisbon?" in evidence
 
 
-def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, before = connect(session_gap=30), datetime(2025, 3, 5, 12)
-    monkeypatch.setattr("mempiler.serving.memories.user_memory.utc_now", lambda: before)
+def test_session_ends_after_the_gap(
+    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect(session_gap=30)
+    start = datetime(2025, 3, 5, 12)
+    monkeypatch.setattr("mempiler.serving.memories.user_memory.utc_now", lambda: start)
     for minutes, sessions in (
         (0, [("open", 2)]),
         (29, [("open", 4)]),
         (31, [("queued", 4), ("open", 2)]),
         (-31, [("queued", 4), ("queued", 2), ("open", 2)]),  # turns lie in the future
     ):
-        at = before + timedelta(minutes=minutes)
-        monkeypatch.setattr("mempiler.serving.http.conversation.utc_now", lambda at=at: at)
+        now = start + timedelta(minutes=minutes)
+        monkeypatch.setattr("mempiler.serving.http.conversation.utc_now", lambda now=now: now)
         client.chat(f"in {minutes} minutes")
         assert list(client.sessions().values()) == sessions
 
@@ -114,28 +156,39 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
     for user in ("ada", "bob"):
         store.open_sessions.append(Owner(user, "acme"), "chat", turn)
     rows = open_turns.c.user == "ada"
+    damage = update(open_turns).where(rows).values(json='{"falcon": ')
     with store._database.write_transaction() as transaction:
-        transaction.connection.execute(update(open_turns).where(rows).values(json='{"falcon": '))
+        transaction.connection.execute(damage)
     worker = client.service.worker
     worker._gap = 0
 
     assert [worker.sweep(), worker.sweep()] == [1, 0]
-    assert [stored.item.id for stored in store.items.list_all(Owner("bob", "acme"))] == ["chat"]
+    bobs_items = store.items.list_all(Owner("bob", "acme"))
+    assert [stored.item.id for stored in bobs_items] == ["chat"]
     # It is logged once, and not what the session says.
     assert caplog.text.count("user 'ada', session 'chat': the row is damaged") == 1
     assert "falcon" not in caplog.text
 
 
-def test_answer_of_a_session_that_ended_meanwhile_is_kept(connect: Any, scripted: Any, store: Store) -> None:
-    client = connect(scripted(lambda kind, text, n: {"answer": f"position {store.open_sessions.end(ADA, 'a').position}"}))
+def test_answer_of_a_session_that_ended_meanwhile_is_kept(
+    connect: Any, scripted: Any, store: Store
+) -> None:
+    def end_session(kind: str, text: str, call_number: int) -> dict[str, str]:
+        added = store.open_sessions.end(ADA, "a")
+        assert added is not None
+        return {"answer": f"position {added.position}"}
+
+    client = connect(scripted(end_session))
     client.chat("I moved.", metadata={"session": "a"})
     assert turns(store) == ["user: I moved.", "assistant: position 1"]
 
 
+IMAGE_PART = {"type": "image_url", "image_url": {}}
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"user": None}, "user: "),
     ({"messages": [{"role": "assistant", "content": "hi"}]}, "role user"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content"),
+    ({"messages": [{"role": "user", "content": [IMAGE_PART]}]}, "messages.0.content"),
     ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content: Input should be"),
     ({"n": 2}, "n: "),
     ({"tools": [{"type": "function"}]}, "tools: takes a language model at an address"),
@@ -143,13 +196,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"mempiler": {"metadata": {"a b": 1}}}, "mempiler.metadata.a b.[key]: the name 'a b'"),
     ({"mempiler": {"session": "a"}}, "mempiler.session: Extra"),
 ]
+"""Changes of a request, and what the error says."""
 
 
 def test_what_it_cannot_do_is_refused_and_changes_nothing(client: Any, store: Store) -> None:
     for change, message in REFUSED:
         body = {"user": "ada", "messages": [{"role": "user", "content": "hi"}], **change}
         response = client.post("/v1/chat/completions", json=body)
-        assert (response.status_code, message in response.json()["error"]["message"]) == (400, True), change
+        assert response.status_code == 400, change
+        assert message in response.json()["error"]["message"], change
     assert store.users.list_all() == []
 
 
@@ -158,119 +213,228 @@ def test_official_client_gains_a_memory(client: Any, stream: bool) -> None:
     for name, paid in (("Grace", True), ("Ruth", False)):
         client.add(f"My sister is called {name}.", metadata={"paid": paid})
     key = client.headers["Authorization"].removeprefix("Bearer ")
-    with OpenAI(base_url=f"{client.address}/v1", api_key=key, timeout=20) as openai:
-        (model,) = openai.models.list().data
-        found: Any = openai.chat.completions.create(
+    with OpenAI(base_url=f"{client.address}/v1", api_key=key, timeout=20) as openai_client:
+        (model,) = openai_client.models.list().data
+        completion: Any = openai_client.chat.completions.create(
             model=model.id,
             user="ada",
             stream=stream,
             messages=[{"role": "user", "content": "What is my sister called?"}],
             metadata={"session": "phone"},
-            extra_body={"mempiler": {"metadata": {"paid": True, "n": 1.5}, "where": {"paid": True}}},
+            extra_body={
+                "mempiler": {"metadata": {"paid": True, "n": 1.5}, "where": {"paid": True}}
+            },
         )
-        parts = [chunk.choices[0].delta.content or "" for chunk in found] if stream else []
-        text = "".join(parts) if stream else found.choices[0].message.content
+        text = "".join(words(completion)) if stream else completion.choices[0].message.content
+
     assert text == "My sister is called Grace."
     assert client.sessions()["phone"] == ("open", 2)
-    found = client.post("/v1/users/ada/search", json={"query": "sister", "where": {"paid": True, "n": 1.5}}).json()
+    search = {"query": "sister", "where": {"paid": True, "n": 1.5}}
+    found = client.post("/v1/users/ada/search", json=search).json()
     assert {hit["id"] for hit in found["waiting"]} == {"phone:1", "phone:2"}
+
+
+SETTINGS: dict[str, Any] = {
+    "temperature": 0,
+    "top_p": 0.5,
+    "max_tokens": 5,
+    "max_completion_tokens": 5,
+    "stop": ["Lisbon"],
+    "seed": 0,
+    "presence_penalty": 1,
+    "frequency_penalty": 1,
+    "logit_bias": {"50256": -100},
+    "reasoning_effort": "low",
+    "best_of": 3,
+}
+"""Fields that ask for something which the program does not do."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool) -> None:
+    _, client, _ = reach(lambda body: WORDS["chat"]("To Lisbon."))
+
+    assert extension(chat(client, stream=stream, extra_body=SETTINGS))["ignored"] == list(SETTINGS)
+    labels = {"session": "a", "team": "red"}
+    ignored = extension(chat(client, stream=stream, metadata=labels))["ignored"]
+    assert ignored == ["metadata.team"]
+
+
+def test_settings_that_ask_for_nothing_are_not_named(client: Any) -> None:
+    settings = {
+        "temperature": 1.0,
+        "top_p": 1,
+        "presence_penalty": 0,
+        "frequency_penalty": 0.0,
+        "logit_bias": {},
+        "max_tokens": None,
+        "stop": None,
+        "seed": None,
+        "n": 1,
+        "tools": [],
+        "response_format": {"type": "text"},
+        "parallel_tool_calls": True,
+        "stream_options": {"include_usage": True},
+    }
+    assert client.chat("Hi", **settings).json()["mempiler"]["ignored"] == []
+
+
+def test_the_language_model_ignores_nothing(reach: Reach) -> None:
+    _, client, server = reach()
+    completion = chat(client, model="my-model-chat", stream=False, temperature=0, seed=7)
+    assert extension(completion)["ignored"] == []
+    assert server.requests[0][2]["temperature"] == 0
+
+
+def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
+    _, client, _ = reach()
+    program, language_model = client.models.list().data
+    assert (program.id, language_model.id) == ("my-model", "my-model-chat")
+    descriptions = [model.model_dump()["description"] for model in (program, language_model)]
+    assert "in its own short words" in descriptions[0]
+    assert "a chat client wants" in descriptions[1]
+
+
+def test_a_program_without_an_endpoint_is_listed_alone(client: Any) -> None:
+    models = client.get("/v1/models").json()["data"]
+    assert [model["id"] for model in models] == ["my-model"]
+
+
+def extension(completion: Any) -> dict[str, Any]:
+    """The field `mempiler` of a completion, or of the one event of a stream that has it."""
+    if not isinstance(completion, openai.Stream):
+        return completion.mempiler
+    with completion:
+        fields = [chunk.mempiler for chunk in completion if hasattr(chunk, "mempiler")]
+    assert len(fields) == 1
+    return fields[0]
 
 
 WORDS = {
     "chat": lambda answer: f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
     "json": lambda answer: json.dumps({"answer": answer}),
 }
+"""What a model says for an answer, by the adapter that reads it."""
 
 
-def chat(client: openai.OpenAI, text: str = "Where did I move?", **more: Any) -> Any:
-    said: Any = [{"role": "user", "content": text}]
-    return client.chat.completions.create(
-        **{"model": "my-model", "user": "ada", "messages": said, "stream": True, **more}
-    )
+def chat(client: openai.OpenAI, text: str = "Where did I move?", **fields: Any) -> Any:
+    """Ask a question, and return the stream of the answer; further fields change the request."""
+    request: dict[str, Any] = {
+        "model": "my-model",
+        "user": "ada",
+        "messages": [{"role": "user", "content": text}],
+        "stream": True,
+        **fields,
+    }
+    return client.chat.completions.create(**request)
 
 
-def words(found: Any) -> list[str]:
-    """What the chunks of a stream say."""
-    with found:
-        said = [chunk.choices[0].delta.content for chunk in found if chunk.choices]
-    return [each for each in said if each]
+def words(stream: Any) -> list[str]:
+    """The words of the answer in the chunks of a stream."""
+    with stream:
+        contents = [chunk.choices[0].delta.content for chunk in stream if chunk.choices]
+    return [content for content in contents if content]
 
 
 @pytest.mark.parametrize(
-    ("layout", "model", "pause"), [("chat", "my-model", 8), ("json", "my-model", 8), ("chat", "my-model-chat", 4)]
+    ("layout", "model", "pause"),
+    [("chat", "my-model", 8), ("json", "my-model", 8), ("chat", "my-model-chat", 4)],
 )
-def test_first_word_comes_before_the_model_has_ended(reach, store, layout, model, pause) -> None:
-    heard, begun = threading.Event(), threading.Event()
+def test_first_word_comes_before_the_model_has_ended(
+    reach: Reach, store: Store, layout: str, model: str, pause: int
+) -> None:
+    """The model pauses behind some characters, until the client has heard the first word."""
+    text = "To Lisbon & Porto, she said."
+    has_heard = threading.Event()
+    has_paused = threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
-        text = "To Lisbon & Porto, she said."
         return text if model == "my-model-chat" else WORDS[layout](text)
 
-    def between(n: int) -> None:
-        # The words of an answer, and of what stands before it: at least "To" is there by now.
-        if n == pause and not begun.is_set():
-            begun.set()
-            assert heard.wait(10)
+    def between(piece_number: int) -> None:
+        # At least "To" is there by now, behind what stands before the answer.
+        if piece_number == pause and not has_paused.is_set():
+            has_paused.set()
+            assert has_heard.wait(10)
 
     _, client, server = reach(answer, layout, between=between)
-    said: list[str] = []
-    end: Any = None
-    last: Any = None
-    with chat(client, model=model, stream_options={"include_usage": True}) as found:
-        for chunk in found:
-            if chunk.choices and chunk.choices[0].delta.content:
-                said.append(chunk.choices[0].delta.content)
+    parts: list[str] = []
+    last_chunk: Any = None
+    finish_chunk: Any = None
+    with chat(client, model=model, stream_options={"include_usage": True}) as stream:
+        for chunk in stream:
+            last_chunk = chunk
+            if not chunk.choices:
+                continue
+            if chunk.choices[0].delta.content:
+                parts.append(chunk.choices[0].delta.content)
                 assert turns(store)[0] == "user: Where did I move?"
-                heard.set()
-            if chunk.choices and chunk.choices[0].finish_reason:
-                assert turns(store)[1:] == ["assistant: To Lisbon & Porto, she said."]
-                end = chunk
-            last = chunk
-    assert (begun.is_set(), "".join(said), len(said) > 3) == (True, "To Lisbon & Porto, she said.", True)
-    assert end.mempiler["session"]
-    assert last.usage.completion_tokens > 0
-    assert end.id == last.id
+                has_heard.set()
+            if chunk.choices[0].finish_reason:
+                assert turns(store)[1:] == [f"assistant: {text}"]
+                finish_chunk = chunk
+
+    assert has_paused.is_set()
+    assert "".join(parts) == text
+    assert len(parts) > 3
+    assert finish_chunk.mempiler["session"]
+    assert finish_chunk.id == last_chunk.id
+    assert last_chunk.usage.completion_tokens > 0
     assert [body["stream"] for _, _, body in server.requests] == [True]
 
 
 def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Store) -> None:
-    held: list[bool] = []
+    has_schema: list[bool] = []
 
     def answer(body: dict[str, Any]) -> str:
-        held.append("response_format" in body)
+        has_schema.append("response_format" in body)
         properties = body["response_format"]["json_schema"]["schema"]["properties"]
         return json.dumps({name: f'{name}: "To Lisbon"\n' for name in properties})
 
     _, client, server = reach(answer, "auto", "personal-response")
     # Its reasoning is not sent.
     assert words(chat(client)) == ["answer:", ' "To', ' Lisbon"\n']
-    assert held == [True]
+    assert has_schema == [True]
     assert [bool(body.get("stream")) for _, _, body in server.requests] == [True]
     assert turns(store) == ["user: Where did I move?", 'assistant: answer: "To Lisbon"\n']
 
 
-def events(texts: Sequence[str]) -> bytes:
+def broken_stream(texts: Sequence[str]) -> bytes:
     """The events of a stream that ends too early, without a reason."""
-    said = (json.dumps({"choices": [{"delta": {"content": text}}]}) for text in texts)
-    return b"".join(b"data: " + each.encode() + b"\n\n" for each in said)
+    events: list[bytes] = []
+    for text in texts:
+        chunk = {"choices": [{"delta": {"content": text}}]}
+        events.append(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    return b"".join(events)
 
 
-@pytest.mark.parametrize(("fault", "status"), [(None, 502), ("500", 502), ("400", 422), ("dead", 502)])
-def test_what_fails_before_the_first_word_is_a_status(reach: Reach, store: Store, fault: Any, status: int) -> None:
-    _, client, _ = reach(lambda body: events(["[[ ## answer ## ]]\n"]), script=every(fault) if fault else None)
+@pytest.mark.parametrize(
+    ("fault", "status"), [(None, 502), ("500", 502), ("400", 422), ("dead", 502)]
+)
+def test_what_fails_before_the_first_word_is_a_status(
+    reach: Reach, store: Store, fault: str | None, status: int
+) -> None:
+    script = every(fault) if fault else None
+    _, client, _ = reach(lambda body: broken_stream(["[[ ## answer ## ]]\n"]), script=script)
     with pytest.raises(openai.APIStatusError) as caught:
         chat(client)
-    assert (caught.value.status_code, turns(store)) == (status, ["user: Where did I move?"])
+    assert caught.value.status_code == status
+    assert turns(store) == ["user: Where did I move?"]
 
 
 def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:
-    left = threading.Event()
+    may_end = threading.Event()
     answer = WORDS["chat"]("To Lisbon, in spring.")
-    service, client, _ = reach(lambda body: answer, between=lambda n: n < 8 or left.wait(10), timeout=1.0)
+
+    def between(piece_number: int) -> None:
+        if piece_number >= 8:
+            may_end.wait(10)
+
+    service, client, _ = reach(lambda body: answer, between=between, timeout=1.0)
     with pytest.raises(openai.APIError, match="request can be repeated"):
         words(chat(client))
-    left.set()
-    assert within(20, lambda: not service.service.asking.held.total())
+    may_end.set()
+    assert within(20, lambda: not service.service.model_pool.held.total())
     assert turns(store) == ["user: Where did I move?"]
 
 
@@ -278,42 +442,90 @@ BOTH = pytest.mark.parametrize("model", ["my-model", "my-model-chat"], ids=["pro
 
 
 def words_of(model: str, text: str) -> str:
+    """What the language model says, so that the answer of a model of the service is this text."""
     return WORDS["chat"](text) if model == "my-model" else text
 
 
 @BOTH
-def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, store: Store, model: str) -> None:
-    service, client, server = reach(lambda body: words_of(model, "To Lisbon."))
-    for headers in ({}, {"x-stainless-retry-count": "1"}):
-        more = {"extra_headers": headers, "stream_options": {"include_usage": True}}
-        assert words(chat(client, model=model, **more)) == ["To", " Lisbon."]
-    assert len(server.requests) == 1
-    assert turns(store) == ["user: Where did I move?", "assistant: To Lisbon."]
-    meter = service.service.lm.meter
-    # What the model took is counted where its stream ends, which may be after its last word was handed on.
-    assert within(20, lambda: meter.read().output_tokens > 0)
-    used = meter.read()
-    assert (used.calls["task"], used.failed, used.input_tokens > 0) == (1, 0, True)
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_thread_waits_for_a_model(
+    reach: Reach, monkeypatch: pytest.MonkeyPatch, model: str, stream: bool
+) -> None:
+    both_are_asked = threading.Barrier(2, timeout=10)
+
+    def answer(body: dict[str, Any]) -> str:
+        both_are_asked.wait()
+        return words_of(model, "To Lisbon.")
+
+    _, client, server = reach(answer)
+    with ThreadPoolExecutor(1) as only_thread, ThreadPoolExecutor(2) as clients:
+        monkeypatch.setattr("mempiler.async_bridge._threads", lambda level: only_thread)
+        chats = [
+            clients.submit(chat, client, model=model, user=user, stream=stream)
+            for user in ("ada", "bob")
+        ]
+        for each_chat in chats:
+            assert extension(each_chat.result())["session"]
+    assert len(server.requests) == 2
 
 
 @BOTH
-def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(reach, store, model) -> None:
-    said = ["To Lisbon", " and"] if model == "my-model-chat" else ["[[ ## answer ## ]]\n", "To Lisbon", " and"]
-    _, client, _ = reach(lambda body: events(said))
-    with pytest.raises(openai.APIError, match="does not answer"), chat(client, model=model) as found:
-        list(found)
+def test_repeated_request_gets_what_is_stored_and_costs_nothing(
+    reach: Reach, store: Store, model: str
+) -> None:
+    service, client, server = reach(lambda body: words_of(model, "To Lisbon."))
+    for headers in ({}, {"x-stainless-retry-count": "1"}):
+        stream = chat(
+            client,
+            model=model,
+            extra_headers=headers,
+            stream_options={"include_usage": True},
+        )
+        assert words(stream) == ["To", " Lisbon."]
+    assert len(server.requests) == 1
+    assert turns(store) == ["user: Where did I move?", "assistant: To Lisbon."]
+
+    meter = service.service.lm.meter
+    # What the model took is counted where its stream ends, perhaps after its last word was sent.
+    assert within(20, lambda: meter.read().output_tokens > 0)
+    usage = meter.read()
+    assert usage.calls["task"] == 1
+    assert usage.failed == 0
+    assert usage.input_tokens > 0
+
+
+@BOTH
+def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(
+    reach: Reach, store: Store, model: str
+) -> None:
+    texts = ["To Lisbon", " and"]
+    if model == "my-model":
+        texts.insert(0, "[[ ## answer ## ]]\n")
+    _, client, _ = reach(lambda body: broken_stream(texts))
+    with (
+        pytest.raises(openai.APIError, match="does not answer"),
+        chat(client, model=model) as stream,
+    ):
+        list(stream)
     assert turns(store) == ["user: Where did I move?"]
 
 
 @BOTH
-def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store, model: str) -> None:
-    left = threading.Event()
-    most = 8 if model == "my-model" else 2
+def test_client_that_leaves_a_stream_frees_its_place(
+    reach: Reach, store: Store, model: str
+) -> None:
+    may_end = threading.Event()
+    pause = 8 if model == "my-model" else 2
+
+    def between(piece_number: int) -> None:
+        if piece_number >= pause:
+            may_end.wait(10)
+
     service, client, _ = reach(
-        lambda body: words_of(model, "To Lisbon, in spring."), between=lambda n: n < most or left.wait(10)
+        lambda body: words_of(model, "To Lisbon, in spring."), between=between
     )
-    with chat(client, model=model) as found:
-        next(iter(found))
-    assert within(20, lambda: not service.service.asking.held.total())
-    left.set()
+    with chat(client, model=model) as stream:
+        next(iter(stream))
+    assert within(20, lambda: not service.service.model_pool.held.total())
+    may_end.set()
     assert turns(store) == ["user: Where did I move?"]

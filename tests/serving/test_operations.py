@@ -1,6 +1,7 @@
 """What a service tells of itself: counts for Prometheus, spans; how many SQL statements a request takes."""
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, StoreError
-from mempiler.serving.http.operations import SHARED_FOLDER
+from mempiler.serving.http.metrics import SHARED_FOLDER
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from sqlalchemy import event
 
@@ -68,6 +69,30 @@ def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: An
     assert found["mempiler_store_up"] == 0
     assert "mempiler_users" not in found
     assert 'mempiler_requests_in_progress{pool="asking"}' in found
+
+
+def test_the_state_is_told_while_every_slot_for_store_calls_is_taken(
+    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, go, begun = connect(tokens=False, store_threads=1).as_tenant(None), threading.Event(), threading.Event()
+    page = store.users.page
+
+    def hanging(*arguments: Any) -> Any:
+        begun.set()
+        go.wait(20)
+        return page(*arguments)
+
+    monkeypatch.setattr(store.users, "page", hanging)
+    thread = threading.Thread(target=client.get, args=("/v1/users",))
+    thread.start()
+    try:
+        assert begun.wait(20)
+        answers = [client.get(path, timeout=5) for path in ("/health", "/ready", "/metrics")]
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+        assert values(answers[-1].text)["mempiler_store_up"] == 1
+    finally:
+        go.set()
+        thread.join(20)
 
 
 def test_a_process_that_died_as_it_made_its_file_hides_no_other(scraped: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -1,0 +1,390 @@
+"""Limits of tenants, requests in a minute and dollars in a day, over all processes of a service."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
+from mempiler import Store, UserError, build
+from mempiler.engines.endpoint.errors import AbandonedCallError
+from mempiler.engines.prices import TokenPrices
+from mempiler.engines.usage import Usage
+from mempiler.errors import BudgetError, EndpointError, TenantBudgetError
+from mempiler.serving.http.tenant_limits import TenantLimiter
+from mempiler.serving.http.token_file import TenantLimits
+from mempiler.serving.worker.breaker import CALLER, Breaker
+
+from .conftest import ADA, TOKENS, Reach, service_over, serving, within
+from .served import Served, values
+
+NOON = 1_800_057_600.0 + 12 * 3600
+"""A time at which a minute and the second half of a day begin."""
+HALF_DAY, DAY = 12 * 3600, 24 * 3600
+PRICES = TokenPrices(input=0.001, output=0.001)
+SetClock = Callable[[float], None]
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    """Stop the clock at so many seconds after noon; at noon unless said otherwise."""
+
+    def stop_at(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: NOON + seconds)
+
+    stop_at(0)
+    return stop_at
+
+
+@pytest.fixture
+def priced(scripted: Any) -> Callable[..., Any]:
+    """Make a model whose calls cost something; its guard is a breaker."""
+
+    def make(reply: Any = lambda kind, text, n: {kind: "Lisbon"}) -> Any:
+        lm = scripted(reply, guard=Breaker(), prices=PRICES, max_tokens=100)
+        lm.callbacks = []
+        return lm
+
+    return make
+
+
+def limit_in_file(folder: Path, **limits: str) -> None:
+    """Write the token file anew, with limits behind the tokens of some tenants."""
+    lines = [f"{tenant} {token} {limits.get(tenant, '')}\n" for tenant, token in TOKENS.items()]
+    (folder / "tokens").write_text("".join(lines))
+
+
+# Requests.
+
+
+def test_requests_are_limited_over_all_processes(connect: Any, set_clock: SetClock) -> None:
+    first, second = connect(tenant_requests_per_minute=3), connect(tenant_requests_per_minute=3)
+    set_clock(20)
+    assert [first.get("/v1/users").status_code, second.get("/v1/users").status_code] == [200, 200]
+    assert first.add("I moved to Lisbon.").status_code == 201
+    for client in (first, second, second):
+        refused = client.get("/v1/users")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "40")
+        assert refused.json()["error"] == {
+            "message": "this tenant may send 3 requests in a minute; try again in the next one",
+            "type": "rate_limit_error",
+            "code": 429,
+        }
+
+    others = [
+        first.as_tenant("globex").get("/v1/users"),
+        second.get("/health"),
+        second.get("/ready"),
+    ]
+    assert [answer.status_code for answer in others] == [200, 200, 200]
+    set_clock(60)
+    assert [client.get("/v1/users").status_code for client in (first, second)] == [200, 200]
+
+
+def test_a_refused_request_stores_nothing(connect: Any, store: Store, set_clock: SetClock) -> None:
+    client = connect(tenant_requests_per_minute=0)
+    assert [client.add("I moved.").status_code, client.chat("Hello.").status_code] == [429, 429]
+    assert store.users.list_all() == []
+
+
+def test_requests_stay_counted_after_a_restart(
+    store: Store, tmp_path: Path, set_clock: SetClock
+) -> None:
+    for status in (200, 429):
+        with serving(service_over(store, tmp_path, tenant_requests_per_minute=1)) as client:
+            assert client.get("/v1/users").status_code == status
+
+
+def test_a_line_of_the_token_file_overrides_the_option(
+    connect: Any, tmp_path: Path, set_clock: SetClock
+) -> None:
+    client = connect(tenant_requests_per_minute=1)
+    limit_in_file(tmp_path, globex="requests-per-minute=3")
+    for tenant, allowed in (("acme", 1), ("globex", 3)):
+        statuses = [client.as_tenant(tenant).get("/v1/users").status_code for _ in range(4)]
+        assert statuses == [200] * allowed + [429] * (4 - allowed)
+    # A higher limit holds at once, also in this minute.
+    limit_in_file(tmp_path, acme="requests-per-minute=5")
+    assert client.get("/v1/users").status_code == 200
+
+
+def test_without_tokens_the_option_limits_the_machine(connect: Any, set_clock: SetClock) -> None:
+    client = connect(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
+    assert [client.get("/v1/users").status_code for _ in range(2)] == [200, 429]
+
+
+def test_refusals_are_counted_without_names(connect: Any, set_clock: SetClock) -> None:
+    client = connect(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
+    for _ in range(3):
+        client.get("/v1/users")
+    counted = values(client.get("/metrics").text)
+    assert counted['mempiler_tenant_refusals_total{limit="requests"}'] == 2
+
+
+def test_a_store_that_hangs_while_it_counts_holds_up_nobody_else(
+    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect(tenant_requests_per_minute=100, threads=4, store_threads=4)
+    go, count = threading.Event(), store.tenant_usage.count_request
+
+    def hanging(tenant: str) -> Any:
+        if tenant == "acme":
+            go.wait(20)
+        return count(tenant)
+
+    monkeypatch.setattr(store.tenant_usage, "count_request", hanging)
+    try:
+        for _ in range(3):
+            with pytest.raises(httpx.ReadTimeout):
+                client.get("/v1/users", timeout=0.1)
+        begun = time.monotonic()
+        assert client.get("/health").status_code == 200
+        assert client.as_tenant("globex").get("/v1/users").status_code == 200
+        assert time.monotonic() - begun < 5
+    finally:
+        go.set()
+
+
+@pytest.mark.slow
+def test_requests_are_limited_over_processes_of_their_own(tmp_path: Path) -> None:
+    with Served(tmp_path, ["--grace", "5"], workers=2) as served:
+        limited = [f"{tenant} {token}\n" for tenant, token in served.tokens.items()]
+        limited[0] = f"acme {served.tokens['acme']} requests-per-minute=20\n"
+        (tmp_path / "tokens").write_text("".join(limited))
+        begun = time.time() // 60
+        with ThreadPoolExecutor(8) as clients:
+            statuses = list(clients.map(lambda n: served.ask("GET", "/v1/users"), range(60)))
+        minutes = time.time() // 60 - begun + 1
+        assert set(statuses) == {200, 429}
+        assert statuses.count(200) <= 20 * minutes
+        # A request of the start may be in the same minute.
+        assert statuses.count(200) >= 18
+
+
+# Dollars.
+
+
+def test_dollars_are_limited_over_all_processes_until_midnight(
+    store: Store, tmp_path: Path, priced: Any, set_clock: SetClock
+) -> None:
+    limit = 2.0
+    options = {"tenant_max_usd_per_day": limit}
+    with (
+        serving(service_over(store, tmp_path, priced(), **options)) as first,
+        serving(service_over(store, tmp_path, priced(), **options)) as second,
+    ):
+        first.add("I moved to Lisbon.")
+        first.as_tenant("globex").add("I moved to Lisbon.")
+        statuses = list[int]()
+        while 429 not in statuses:
+            statuses.append((first, second)[len(statuses) % 2].ask("Where do I live?").status_code)
+            assert len(statuses) < 100
+        assert statuses.count(200) > 2
+        assert 0 < store.tenant_usage.spent_today("acme") <= limit
+
+        for refused in (first.ask("Where?"), second.ask("Where?"), second.chat("Where do I live?")):
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, str(HALF_DAY))
+            assert "2 US dollars" in refused.json()["error"]["message"]
+        streamed = second.chat("Where do I live?", stream=True)
+        assert (streamed.status_code, streamed.headers["retry-after"]) == (429, str(HALF_DAY))
+
+        assert first.add("I moved to Porto.").status_code == 201
+        assert second.as_tenant("globex").ask("Where do I live?").status_code == 200
+        set_clock(HALF_DAY)
+        assert second.ask("Where do I live?").status_code == 200
+
+
+def test_dollars_stay_counted_after_a_restart(
+    store: Store, tmp_path: Path, priced: Any, set_clock: SetClock
+) -> None:
+    options = {"tenant_max_usd_per_day": 2.0}
+    with serving(service_over(store, tmp_path, priced(), **options)) as client:
+        client.add("I moved to Lisbon.")
+        for _ in range(100):
+            if client.ask("Where?").status_code == 429:
+                break
+    spent = store.tenant_usage.spent_today("acme")
+    with serving(service_over(store, tmp_path, priced(), **options)) as client:
+        assert client.ask("Where?").status_code == 429
+    assert store.tenant_usage.spent_today("acme") == spent > 0
+
+
+def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
+    store: Store, tmp_path: Path, priced: Any, set_clock: SetClock
+) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+        asked.set()
+        go.wait(20)
+        return {kind: "Lisbon"}
+
+    lm = priced(wait)
+    with serving(service_over(store, tmp_path, lm, tenant_max_usd_per_day=1.5)) as client:
+        client.add("I moved to Lisbon.")
+        statuses = list[int]()
+        thread = threading.Thread(target=lambda: statuses.append(client.ask("Where?").status_code))
+        thread.start()
+        assert asked.wait(20)
+        refused = client.as_tenant("acme").ask("Where?")
+        go.set()
+        thread.join(20)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        assert statuses == [200]
+        # It has cost less than was reserved.
+        assert client.ask("Where?").status_code == 200
+
+
+def test_background_writing_waits_for_the_next_day(
+    store: Store, tmp_path: Path, priced: Any, set_clock: SetClock
+) -> None:
+    def queued(tenant: str) -> int:
+        return sum(user.queued for user in store.users.list_all(tenant))
+
+    service = service_over(store, tmp_path, priced(), build("recursive-summary"), writers=4)
+    limit_in_file(tmp_path, acme="usd-per-day=1.5")
+    with serving(service) as client:
+        for n in range(12):
+            assert client.add(f"Note {n}.", user=f"user-{n}").status_code == 201
+        assert within(20, lambda: service.tenant_limiter.refusals["usd"] > 0)
+        assert 0 < store.tenant_usage.spent_today("acme") <= 1.5
+        waiting = queued("acme")
+        assert 0 < waiting < 12
+
+        other = client.as_tenant("globex")
+        assert other.add("A note.").status_code == 201
+        assert within(20, lambda: queued("globex") == 0)
+        assert (queued("acme"), service.worker.alive) == (waiting, True)
+        # Whoever is not written is tried anew on each of the next days.
+        for day in range(1, 12):
+            set_clock(day * DAY)
+            if within(4, lambda: queued("acme") == 0):
+                break
+        assert queued("acme") == 0
+        assert store.users.failed_count() == 0
+
+
+def test_a_budget_holds_for_relayed_chats(
+    reach: Reach, store: Store, tmp_path: Path, set_clock: SetClock
+) -> None:
+    client, _, server = reach()
+    client.service.lm.prices = PRICES
+    body = {"model": "my-model-chat", "max_tokens": 10}
+    limit_in_file(tmp_path, acme="usd-per-day=1")
+    statuses = list[int]()
+    while 429 not in statuses and len(statuses) < 100:
+        stream = len(statuses) % 2 == 1
+        answer = client.chat(f"Where do I live? {len(statuses)}", stream=stream, **body)
+        statuses.append(answer.status_code)
+    assert statuses.count(200) > 2
+    assert server.answered == statuses.count(200)
+    assert 0.5 < store.tenant_usage.spent_today("acme") <= 1
+    assert answer.headers["retry-after"] == str(HALF_DAY)
+    assert client.as_tenant("globex").chat("Where?", **body).status_code == 200
+
+
+def test_a_budget_that_comes_later_holds_once_the_prices_are_known(
+    store: Store, tmp_path: Path, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = scripted(lambda kind, text, n: {kind: "Lisbon"}, guard=Breaker(), max_tokens=100)
+    known: dict[str, TokenPrices] = {}
+    monkeypatch.setattr("mempiler.serving.http.tenant_limits.token_prices", known.get)
+    with serving(service_over(store, tmp_path, lm)) as client:
+        client.add("I moved to Lisbon.")
+        assert client.ask("Where?").status_code == 200
+        limit_in_file(tmp_path, acme="usd-per-day=10")
+        assert client.ask("Where?").status_code == 503
+        assert client.as_tenant("globex").ask("Where?").status_code in (200, 404)
+        known["scripted/test"] = PRICES
+        late = client.ask("Where?")
+        assert (late.status_code, late.headers["retry-after"]) == (429, "1")
+        assert client.ask("Where?").status_code == 200
+        assert store.tenant_usage.spent_today("acme") > 0
+
+
+def test_a_budget_needs_prices_and_a_guard(store: Store, tmp_path: Path, scripted: Any) -> None:
+    unpriced = scripted(lambda kind, text, n: {kind: "x"}, guard=Breaker())
+    with pytest.raises(
+        UserError, match=r"price of scripted/test is not known.*use --tenant-requests"
+    ):
+        service_over(store, tmp_path, unpriced, tenant_max_usd_per_day=1.0)
+    unguarded = scripted(lambda kind, text, n: {kind: "x"}, prices=PRICES)
+    with pytest.raises(UserError, match="guard=Breaker"):
+        service_over(store, tmp_path, unguarded, tenant_max_usd_per_day=1.0)
+
+
+# What a call counts that is not answered.
+
+
+@pytest.fixture
+def breaker(store: Store, priced: Any) -> Breaker:
+    """The guard of a model, where every tenant may spend 10 dollars."""
+    lm = priced()
+    limiter = TenantLimiter(store.tenant_usage, None, TenantLimits(usd_per_day=10.0))
+    limiter.guard_models(lm, None)
+    return lm.guard
+
+
+ENDINGS: list[tuple[BaseException | None, float]] = [
+    (None, 0.0),
+    (LMServerError("down", model="x"), 0.0),
+    (LMInvalidRequestError("bad", model="x"), 0.0),
+    (EndpointError("the breaker is open"), 0.0),
+    (AbandonedCallError(), 0.5),
+    (asyncio.CancelledError(), 0.5),
+    (GeneratorExit(), 0.5),
+]
+
+
+@pytest.mark.parametrize(("error", "spent"), ENDINGS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_that_is_given_up_counts_as_what_was_reserved(
+    store: Store, breaker: Breaker, error: BaseException | None, spent: float, is_async: bool
+) -> None:
+    expected = Usage(cost=0.5)
+
+    def call() -> None:
+        with breaker.reserve(expected):
+            if error is not None:
+                raise error
+
+    async def acall() -> None:
+        async with breaker.areserve(expected):
+            if error is not None:
+                raise error
+
+    async def as_ada() -> None:
+        CALLER.set(ADA)
+        with contextlib.suppress(BaseException):
+            if is_async:
+                await acall()
+            else:
+                call()
+
+    asyncio.run(as_ada())
+    assert store.tenant_usage.spent_today("acme") == spent
+    whole_rest = store.tenant_usage.reserve("acme", 10.0 - spent, 10.0, 60.0)
+    assert hasattr(whole_rest, "id")
+
+
+def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
+    store: Store, breaker: Breaker
+) -> None:
+    async def call() -> None:
+        CALLER.set(ADA)
+        with contextlib.suppress(BudgetError):
+            async with breaker.areserve(Usage(cost=0.5)):
+                breaker.record_success(10, 0.125)
+                raise BudgetError("e.g. the answer could not be stored")
+        with pytest.raises(TenantBudgetError):
+            async with breaker.areserve(Usage(cost=9.9)):
+                pass
+
+    asyncio.run(call())
+    assert store.tenant_usage.spent_today("acme") == 0.125
