@@ -107,7 +107,7 @@ def command(
 
     PROGRAM is the folder of a saved program, or models:/NAME@ALIAS.
     """
-    from ..serving.http.app import listen, serve
+    from ..serving.http.server import listen, serve
 
     check_number("lm_timeout", lm_timeout)
     check_number("lm_deadline", lm_deadline)
@@ -144,8 +144,8 @@ def _serve_with_processes(
     options: _ServiceOptions, settings: Settings, listening_socket: socket, workers: int
 ) -> None:
     """Serve with several processes, which share their metrics in files of a folder."""
-    from ..serving.http.app import serve_with_workers
     from ..serving.http.operations import SHARED_FOLDER
+    from ..serving.http.server import serve_with_workers
 
     # The files are mapped into memory, which must not fail because a disk is full.
     parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .. import __version__
+from ..async_bridge import in_thread
 from ..memory.store.records import Number
 from ..optional_import import require_package
 from ..text import one_line
@@ -28,13 +29,15 @@ AGENT = "an agent"
 """Who made a change, in the history of an entry."""
 
 Call = Callable[[UserMemory], Any]
+Tool = Callable[[UserMemory], Awaitable[Any]]
+"""What a tool does with the caller's memory; awaited in the event loop."""
 
 
-def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = True) -> MCPServer:
+def memory_tools(work: Callable[[Any, Tool], Awaitable[Any]], remember: bool = True) -> MCPServer:
     """The tools as a server that has yet to be run.
 
     Args:
-        work: Does what a tool does with the caller's memory, off the event loop: (HTTP request or None, what).
+        work: Awaits what a tool does with the caller's memory: (HTTP request or None, what).
         remember: Whether a tool writes the memory before it returns, or leaves that to a worker.
     """
     # Without subscriptions: each would hold a connection open, and nothing is ever announced.
@@ -45,8 +48,12 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
     writes = server.tool(annotations=ToolAnnotations(destructive_hint=False), structured_output=False)
 
     async def call(ctx: Context, call: Call) -> Any:
+        """Make a call that blocks, in a thread."""
+        return await run(ctx, lambda memory: in_thread(lambda: call(memory)))
+
+    async def run(ctx: Context, tool: Tool) -> Any:
         try:
-            return await work(ctx.request_context.request, call)
+            return await work(ctx.request_context.request, tool)
         except Exception as error:
             if not isinstance(error, CAUGHT):
                 log.exception("a tool failed for an unforeseen reason")
@@ -69,7 +76,7 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
         question: Words, ctx: Context, where: Conditions = None, since: Since = None, until: Until = None
     ) -> str:
         """Answers a question from the memory, and shows what the answer rests on."""
-        found = await call(ctx, lambda memory: memory.ask(question, where=where, since=since, until=until))
+        found = await run(ctx, lambda memory: memory.aask(question, where=where, since=since, until=until))
         return f"{found.answer}\n\nIt rests on:\n{data_lines(found.context.hits)}"
 
     @writes

@@ -1,4 +1,4 @@
-"""Limits of one service process: each is an option of `mempiler serve`, and a variable MEMPILER_*."""
+"""Limits of one service process: options of `mempiler serve`, and variables `MEMPILER_*`."""
 
 from __future__ import annotations
 
@@ -9,45 +9,75 @@ from pydantic import BaseModel, Field
 from ..validation import MAX_SECONDS
 
 LEASE = 120.0
-"""Seconds after which another process may write the sessions of a user whom a killed one was writing."""
+"""Seconds after which another process may write the sessions of a user, if the process that was
+writing them was killed."""
 AT_ONCE = 128
 """Users that are written at the same time."""
 MAX_MESSAGES = 10_000
-"""Messages of which no request can have more, however the limit is set."""
+"""The most messages of a request, whatever `max_turns` allows."""
 
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Count = Annotated[int, Field(ge=0)]
-Some = Annotated[int, Field(ge=1)]
+PositiveCount = Annotated[int, Field(ge=1)]
 
 
 class Settings(BaseModel, frozen=True, extra="forbid"):
-    """Limits and habits of one service process; a field's description is the help of its option."""
+    """Limits of one service process; the description of a field is the help of its option."""
 
-    session_gap: Seconds = Field(default=30.0, description="minutes without a turn after which a chat session ends")
+    # What one request may be.
     timeout: Seconds = Field(
-        default=60.0, description="seconds for a request; a call to the model should be given less"
+        default=60.0,
+        description="seconds for a request; a call to the model should be given less",
     )
-    max_body: Some = Field(default=1_000_000, description="bytes of a request")
-    max_values: Some = Field(default=20_000, description="JSON values of a request: objects, lists, texts, numbers")
+    max_body: PositiveCount = Field(default=1_000_000, description="bytes of a request")
+    max_values: PositiveCount = Field(
+        default=20_000, description="JSON values of a request: objects, lists, texts, numbers"
+    )
     max_turns: int = Field(default=1000, ge=1, le=MAX_MESSAGES, description="messages of a request")
-    max_text: Some = Field(default=100_000, description="characters of a message, a question or a query")
-    threads: Some = Field(default=32, description="questions and chats that are worked on at the same time")
-    queue: Count = Field(default=512, description="questions and chats that wait for a thread")
-    store_threads: Some = Field(default=8, description="other requests that are worked on at the same time")
-    store_queue: Count = Field(default=256, description="other requests that wait for a thread")
-    tenant_share: float = Field(
-        default=0.5, ge=0, le=1, description="part of threads and places that one of several tenants may hold"
+    max_text: PositiveCount = Field(
+        default=100_000, description="characters of a message, a question or a query"
     )
     keep_alive: Seconds = Field(
         default=30.0, description="seconds after which a connection without a request is closed"
     )
+
+    # How many requests are in progress.
+    threads: PositiveCount = Field(
+        default=32, description="questions and chats that are worked on at the same time"
+    )
+    queue: Count = Field(default=512, description="questions and chats that wait for their turn")
+    store_threads: PositiveCount = Field(
+        default=8, description="other requests that are worked on at the same time"
+    )
+    store_queue: Count = Field(default=256, description="other requests that wait for their turn")
+    tenant_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="part of all requests in progress that one of several tenants may have",
+    )
+
+    # The background worker, and the end of the process.
+    session_gap: Seconds = Field(
+        default=30.0, description="minutes without a turn after which a chat session ends"
+    )
     writers: Count = Field(
-        default=AT_ONCE, description="users that are written at the same time; 0 leaves that to other processes"
+        default=AT_ONCE,
+        description="users that are written at the same time; 0 leaves that to other processes",
     )
     lease: float = Field(
-        default=LEASE, ge=1, le=600, description="seconds until others write whom a killed process was writing"
+        default=LEASE,
+        ge=1,
+        le=600,
+        description="seconds until others write whom a killed process was writing",
     )
     grace: float = Field(
-        default=20.0, ge=0, le=MAX_SECONDS, description="seconds to finish what is in progress when stopped"
+        default=20.0,
+        ge=0,
+        le=MAX_SECONDS,
+        description="seconds to finish what is in progress when stopped",
     )
-    mcp: bool = Field(default=False, description="let agents reach memories as tools, at /v1/mcp (extra: mcp)")
+
+    mcp: bool = Field(
+        default=False, description="let agents reach memories as tools, at /v1/mcp (extra: mcp)"
+    )

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,8 +92,8 @@ def call(memory: Any) -> Callable[..., Any]:
     from mempiler.serving.mcp import memory_tools
 
     def called(name: str, **arguments: Any) -> Any:
-        async def work(_: object, task: Callable[[Any], str]) -> str:
-            return task(memory)
+        async def work(_: object, tool: Callable[[Any], Awaitable[str]]) -> str:
+            return await tool(memory)
 
         async def run() -> Any:
             async with Client(memory_tools(work)) as client:

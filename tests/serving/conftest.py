@@ -92,9 +92,10 @@ class Api(httpx.Client):
 def serving(service: Any) -> Iterator[Api]:
     """Runs a service in a thread, and connects a client of `acme` to it."""
     import uvicorn
-    from mempiler.serving.http.app import listen, make_app, uvicorn_config
+    from mempiler.serving.http.app import make_app
+    from mempiler.serving.http.server import listen, uvicorn_config
 
-    with listen("127.0.0.1", 0, tokens=False) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", 0, has_tokens=False) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
