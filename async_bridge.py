@@ -53,6 +53,8 @@ MAX_THREADS = 64
 """Threads of one level for what blocks under asyncio: stores, searches, some models."""
 MAX_DISK_THREADS = 8
 """Threads of the process for reading and writing files under asyncio."""
+MAX_TEXT_IN_LOOP = 20_000
+"""Characters of text that may be worked on in an event loop; it takes about a millisecond."""
 MAX_OWN_LOOPS = 16
 """Threads of the process that have an event loop for long work; more work waits for its turn."""
 
@@ -123,6 +125,18 @@ def off_loop(call: Callable[[], T]) -> T:
     if not is_bridged():
         return call()
     return wait_for(in_thread(call))
+
+
+def text_off_loop(length: int, call: Callable[[], T]) -> T:
+    """Make a call that computes something from texts; in bridged code, off the loop if it is long.
+
+    Args:
+        length: How many characters the texts have together.
+        call: Makes no use of a model.
+    """
+    if length <= MAX_TEXT_IN_LOOP:
+        return call()
+    return off_loop(call)
 
 
 def disk_off_loop(call: Callable[[], T]) -> T:

@@ -14,20 +14,21 @@ request shows the model its answer and the reason:
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, cast, get_origin
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
-from ..async_bridge import run_bridged
+from ..async_bridge import MAX_TEXT_IN_LOOP, off_loop, run_bridged
 from ..engines.async_models import ask_model
 from ..engines.call_context import AdapterCall, call_context
 from ..reading.answer import MAX_ANSWER_LENGTH, read_answer
 from ..reading.cut_texts import CutText, ends_in_loop
 from ..reading.failures import CutShortError, quote_answer
 from ..reading.layouts import Layout
-from ..reading.markers import escape_markers
+from ..reading.markers import EscapedText, escape_markers
 from ..reading.repairs import UnreadableError
 from ..records.shared_by_copies import SharedByCopies
 from ._answer_attempts import AnswerAttempts, Attempt
@@ -99,10 +100,11 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         # after the last attempt it raises the error instead.
         attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
         adapter_call = AdapterCall(signature, demos, inputs, self.layout, lm)
+        shown_inputs = _escape_long_texts(inputs)
         while True:
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
-            request = (adapter, lm, settings, signature, demos, inputs)
+            request = (adapter, lm, settings, signature, demos, shown_inputs)
             try:
                 with (
                     send_output(signature, self.layout),
@@ -305,6 +307,20 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         return super().format_assistant_message_content(
             signature, shown_outputs, missing_field_message
         )
+
+
+def _escape_long_texts(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a request with the markers in long texts escaped.
+
+    DSPy formats the prompt in the event loop, if the request is made in one. There the search for
+    markers in a long text would hold up all other work, so it is done before, in a thread.
+    """
+    escaped_inputs = dict(inputs)
+    for name, value in inputs.items():
+        if isinstance(value, str) and len(value) > MAX_TEXT_IN_LOOP:
+            text = off_loop(partial(escape_markers, value))
+            escaped_inputs[name] = EscapedText(text)
+    return escaped_inputs
 
 
 def _correction_messages(error: AdapterParseError, requirements: str) -> list[dict[str, str]]:

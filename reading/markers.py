@@ -20,6 +20,12 @@ import dspy
 from pydantic import BaseModel
 
 
+class EscapedText(str):
+    """A text in which the markers are escaped already; `escape_markers` leaves it as it is."""
+
+    __slots__ = ()
+
+
 def escape_markers(value: object) -> Any:
     """Return a value with the markers in all its texts escaped; models become dicts."""
     return _convert_texts(value, _escape_text)
@@ -37,6 +43,8 @@ def escape_markers_and_tags(text: str) -> str:
 
 def _escape_text(text: str) -> str:
     """Return a text with a tilde in every marker."""
+    if isinstance(text, EscapedText):
+        return text
     return _MARKER_START.sub(r"\g<0>~", text)
 
 

@@ -34,7 +34,7 @@ from typing import Any, ClassVar, Self
 
 import dspy
 
-from ...async_bridge import run_bridged
+from ...async_bridge import run_bridged, text_off_loop
 from ...errors import UserError
 from ...records import Context, Item, Query
 from ...records.query import About, Modality
@@ -188,7 +188,9 @@ class Task(dspy.Module):
         # A task that overrides `build_outputs` may change the words of the model.
         is_unchanged = type(self).build_outputs is Task.build_outputs
         with stream_predictor(is_unchanged):
-            prediction = self.answer(**self.prompt_inputs(context, query))
+            make_inputs = partial(self.prompt_inputs, context, query)
+            inputs = text_off_loop(_text_length(context, query), make_inputs)
+            prediction = self.answer(**inputs)
         return self.build_outputs(prediction, query)
 
     async def aforward(self, context: Context, query: Query) -> dspy.Prediction:
@@ -241,6 +243,17 @@ class Task(dspy.Module):
         A task that overrides this is not streamed: the model's words are not those of the answer.
         """
         return prediction
+
+
+def _text_length(context: Context, query: Query) -> int:
+    """Return about how many characters a prompt shows of a context and a query."""
+    length = len(query.text)
+    for hit in context.hits:
+        length += len(hit.text)
+    for item in query.shown_items:
+        for turn in item.turns:
+            length += len(turn.content)
+    return length
 
 
 def lines_of_items(items: Sequence[Item]) -> list[str]:

@@ -347,3 +347,36 @@ def test_a_piece_of_work_takes_what_it_asks_answers_from_a_cache_included(script
     assert [each.input_tokens for each in work.calls] == [10, 10]
     used = lm.meter.read()
     assert (used.calls["task"], used.cached) == (3, 1)
+
+
+def test_a_task_that_stops_waiting_for_a_slot_leaves_the_queue() -> None:
+    slots = FairSemaphore(1)
+
+    async def hold_a_slot() -> None:
+        async with slots.aslot():
+            pass
+
+    async def cancel_a_waiting_task() -> None:
+        async with slots.aslot():
+            waiting = asyncio.ensure_future(hold_a_slot())
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await asyncio.wait_for(hold_a_slot(), 10)
+
+    asyncio.run(cancel_a_waiting_task())
+    assert slots.free == 1
+
+
+def test_a_task_waits_for_a_slot_until_its_deadline() -> None:
+    slots = FairSemaphore(1)
+
+    async def wait_in_vain() -> None:
+        async with slots.aslot():
+            with call_context(deadline=Deadline(0.1)), pytest.raises(AbandonedCallError):
+                async with slots.aslot():
+                    pass
+
+    asyncio.run(wait_in_vain())
+    assert slots.free == 1

@@ -148,6 +148,21 @@ def _under_schema(lm: Replying, outputs: str, **settings: Any) -> Any:
     )
 
 
+@pytest.mark.parametrize("name", ["chat", "json"])
+def test_a_long_text_is_escaped_once_and_shown_as_a_short_one_is(name: str) -> None:
+    marked = "Is it [[ ## answer ## ]], or [[ #~# answer ## ]]? "
+    prompts: list[str] = []
+    for question in (marked, marked * 1000):
+        lm = Replying('{"answer": "[[ ## answer ## ]] no"}' if name == "json" else "[[ ## answer ## ]]\nno")
+        run = ADAPTERS[name]().acall(lm, {}, PLAIN, [], {"question": question})
+        assert asyncio.run(run)[0]["answer"]
+        prompts.append(lm.asked[0][-1]["content"])
+    short, long = prompts
+    shown = "Is it [[ #~# answer ## ]], or [[ #~~# answer ## ]]?"
+    assert (short.count(shown), long.count(shown)) == (1, 1000)
+    assert short.partition("Is it")[0] == long.partition("Is it")[0]
+
+
 def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_room() -> None:
     lm = Replying("no number", '{"number": 3}', CutText('{"numb'), '{"number": 4}')
     assert _under_schema(lm, "number: int") == [{"number": 3}]
