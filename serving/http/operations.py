@@ -35,7 +35,7 @@ from starlette.exceptions import HTTPException
 from ...engines.usage import UsageReport
 from ...errors import StoreError
 from ...memory.store.owner import Owner
-from ...memory.store.records import State
+from ...memory.store.states import State
 from ...memory.store.store import Store
 from .auth import METRICS
 from .errors import BUG, cause_of, failure, log, response_of

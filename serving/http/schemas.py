@@ -20,10 +20,16 @@ from pydantic import (
 )
 
 from ...memory.entry_choice import EntryChoice
-from ...memory.edits import MAX_AUTHOR_LENGTH, MAX_ENTRY_LENGTH
 from ...memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryHistory, Evidence, ListedEntry
 from ...memory.metadata import Metadata, MetadataFilter
-from ...memory.names import HTTP_NAME_PATTERN, MAX_ID_LENGTH, StorableText, valid_name
+from ...memory.names import (
+    HTTP_NAME_PATTERN,
+    MAX_AUTHOR_LENGTH,
+    MAX_ENTRY_LENGTH,
+    MAX_ID_LENGTH,
+    StorableText,
+    valid_name,
+)
 from ...records.timestamps import Moment, utc
 from ..settings import MAX_MESSAGES
 

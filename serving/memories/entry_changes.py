@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...errors import UserError
-from ...memory.edits import MAX_ENTRY_LENGTH, Amendment, Amendments
-from ...memory.names import plain_line
+from ...memory.edits import Amendment, Amendments
+from ...memory.names import MAX_ENTRY_LENGTH, plain_line
 from ...memory.entry import Entry
 from .view import MemoryView
 
