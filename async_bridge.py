@@ -18,6 +18,9 @@ for one of its own kind could wait for ever:
 | `MAX_THREADS`     | `off_loop`, `in_thread` | models, slots, budgets, other calls |
 | `MAX_DISK_THREADS`| `disk_off_loop`         | a disk, and nothing else            |
 
+A server can limit how many threads of `in_thread` the work for one of its clients holds: see
+`limit_threads`.
+
 The code in a thread of `in_thread` may run an event loop itself: a user's module may await
 `program.acall`. What it hands to `in_thread` there gets one of `MAX_THREADS` further threads, since
 all those of the first level may be waiting for such modules.
@@ -37,9 +40,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -56,6 +59,11 @@ MAX_OWN_LOOPS = 16
 
 _level: contextvars.ContextVar[int] = contextvars.ContextVar("mempiler_thread_level", default=0)
 """How many threads of `in_thread`, one inside the other, wait for the running code."""
+
+_limiter: contextvars.ContextVar[AbstractAsyncContextManager[object] | None] = (
+    contextvars.ContextVar("mempiler_thread_limiter", default=None)
+)
+"""Held around every call of `in_thread`, see `limit_threads`."""
 
 
 class _BridgedCall(greenlet):
@@ -130,12 +138,34 @@ def disk_off_loop(call: Callable[[], T]) -> T:
 async def in_thread(call: Callable[[], T]) -> T:
     """Make a call in one of `MAX_THREADS` threads, in a copy of the caller's context."""
     level = _level.get()
+    limiter = _limiter.get()
 
     def call_on_next_level() -> T:
         _level.set(level + 1)
+        # The limiter belongs to the caller's event loop; the thread may run another one.
+        _limiter.set(None)
         return call()
 
-    return await _run_in_pool(_threads(level), call_on_next_level)
+    async with limiter or nullcontext():
+        return await _run_in_pool(_threads(level), call_on_next_level)
+
+
+@contextmanager
+def limit_threads(limiter: AbstractAsyncContextManager[object]) -> Generator[None]:
+    """Hold a limiter around every call of `in_thread` in the block.
+
+    So the work in several blocks with the same limiter uses a part of the threads only. Calls that
+    such a thread makes itself, at the next level, are not limited.
+
+    Args:
+        limiter: Can be held several times, as `anyio.CapacityLimiter`; it is used in the event loop
+            of the block alone.
+    """
+    token = _limiter.set(limiter)
+    try:
+        yield
+    finally:
+        _limiter.reset(token)
 
 
 async def run_in_own_loop(call: Callable[[], T]) -> T:

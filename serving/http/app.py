@@ -70,7 +70,7 @@ def make_app(service: Service) -> FastAPI:
     limits = service.settings
     json_check = JsonCheck(limits.max_values)
     app.add_middleware(
-        AuthMiddleware, service.tokens, limits.max_body, limits.timeout, service.requests.slot, json_check
+        AuthMiddleware, service.tokens, limits.max_body, limits.timeout, service.request_pool.place, json_check
     )
     app.add_middleware(operations.RequestLog, metrics=app.state.metrics)
     if service.spans is not None:

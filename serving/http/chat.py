@@ -21,6 +21,7 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
+from ...async_bridge import in_thread
 from ...engines.call_context import Deadline
 from ...programs.answer_stream import AnswerStream
 from ...records.token_counts import estimate_tokens
@@ -28,10 +29,10 @@ from .schemas import ChatRequest, ResponseExtension
 from .conversation import Conversation
 from .errors import body_of, failure, log, refusal_of
 from .relay import Relay, Send
-from .service import GUARD, Asked, RequestContext
+from .request_context import BEARER_TOKEN, CurrentContext, RequestContext
 from ..memories.user_memory import UserMemory
 
-router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
+router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[BEARER_TOKEN])
 
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Headers of every stream."""
@@ -39,7 +40,7 @@ COMPLETION = "OpenAI's chat completion, or the events of one; its field `mempile
 
 
 @router.get("/models", summary="List the models")
-async def models(caller: Asked) -> dict[str, Any]:
+async def models(caller: CurrentContext) -> dict[str, Any]:
     """The program that is served, and the language model with a memory, under names clients may give as `model`."""
     service = caller.service
     names = [service.name, *([service.chat_name] if service.upstream else [])]
@@ -54,16 +55,16 @@ async def models(caller: Asked) -> dict[str, Any]:
 )
 async def complete(
     body: ChatRequest,
-    caller: Asked,
+    caller: CurrentContext,
     x_stainless_retry_count: Annotated[str, Header(include_in_schema=False)] = "0",
 ) -> Any:
     """Stores what the user says, answers with what is remembered of them, and stores the answer."""
     service = caller.service
     if not service.chats:
         raise HTTPException(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
-    caller.check_number(len(body.messages))
+    caller.check_message_count(len(body.messages))
     # What tools say is handed on as it is, and not remembered.
-    caller.check_texts(message.text for message in body.messages if message.role not in ("tool", "function"))
+    caller.check_text_lengths(message.text for message in body.messages if message.role not in ("tool", "function"))
     # What no program answers is handed on to the language model.
     beyond, upstream = body.unsupported_field, service.upstream
     if not (upstream and (beyond or body.model == service.chat_name)):
@@ -83,7 +84,10 @@ async def complete(
             return reply.end(given, ResponseExtension(session=talk.session, evidence=()))
         return Relay(talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline)
 
-    return await (_streamed(call, caller, memory) if body.stream else caller.run_model_call(call, memory))
+    async def work(deadline: Deadline) -> Response:
+        return await in_thread(lambda: call(deadline))
+
+    return await (_streamed(call, caller, memory) if body.stream else caller.run_model_work(work, memory))
 
 
 @dataclass
@@ -159,7 +163,10 @@ async def _streamed(call: Callable[[Deadline, Send], Response], caller: RequestC
     def send(part: Any) -> None:
         loop.call_soon_threadsafe(parts.put_nowait, part)
 
-    task = asyncio.ensure_future(caller.run_model_call(lambda deadline: call(deadline, send), begins))
+    async def work(deadline: Deadline) -> Response:
+        return await in_thread(lambda: call(deadline, send))
+
+    task = asyncio.ensure_future(caller.run_model_work(work, begins))
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         headers = await parts.get()

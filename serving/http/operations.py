@@ -125,8 +125,9 @@ class Metrics:
 
     def update(self, service: Service) -> None:
         """Counts what is known of the pools and of the model since this was last called."""
-        for pool in ("asking", "storing", "requests"):
-            self._working.labels(pool).set(getattr(service, pool).held.total())
+        pools = {"asking": service.model_pool, "storing": service.store_pool, "requests": service.request_pool}
+        for name, pool in pools.items():
+            self._working.labels(name).set(pool.held.total())
         meter = getattr(service.lm, "meter", None)
         used = meter.read() if meter else self._used
         new, self._used = used - self._used, used
@@ -281,9 +282,9 @@ async def ready(request: Request) -> Any:
         "store": read,
         "disk": written,
         "worker": service.worker.alive,
-        "room": all(pool.held.total() < pool.places for pool in (service.asking, service.storing, service.requests)),
+        "room": not any(pool.is_full for pool in (service.model_pool, service.store_pool, service.request_pool)),
         "tokens": service.tokens is None or service.tokens.works,
-        "serving": not service.stopping,
+        "serving": not service.is_stopping,
         "model": all(breaker.is_responding for breaker in service.breakers),
     }
     fine = all(works for part, works in parts.items() if part != "model")
@@ -298,7 +299,7 @@ async def metrics(request: Request) -> Response:
     counted.update(service)
     try:
         async with asyncio.timeout(WAIT):
-            held = await service.storing.run(lambda _: service.store.users.counts(), "", request.receive)
+            held = await service.store_pool.run_call(service.store.users.counts, "", request.receive)
     except (TimeoutError, HTTPException, StoreError):
         held = None
     return Response(counted.text(held), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from ...async_bridge import in_thread
 from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     Added,
@@ -43,40 +44,41 @@ from .schemas import (
 )
 from ..memories.entries import number_that_fits
 from ..memories.view import redacted_memory
-from .service import GUARD, Asked, RequestContext, Service, User
+from .request_context import BEARER_TOKEN, CurrentContext, RequestContext, UserName
+from .service import Service
 from ..memories.user_memory import UserMemory
 
 T = TypeVar("T")
 TOOLS, HEADER = "/v1/mcp", "Mempiler-User"
 
-router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
-entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
+router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[BEARER_TOKEN])
+entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[BEARER_TOKEN])
 
 
 @router.get("", summary="List the users of the token's tenant")
-async def list_users(caller: Asked, after: After = "", limit: Limit = DEFAULT_PAGE_SIZE) -> Users:
+async def list_users(caller: CurrentContext, after: After = "", limit: Limit = DEFAULT_PAGE_SIZE) -> Users:
     """Users with what is stored of each, in order of their names."""
     found = await caller.run_store_call(lambda: caller.service.store.users.page(caller.tenant, after, limit))
     return Users(users=tuple(found), next=found[-1].user if len(found) == limit else None)
 
 
 @router.get("/{user}", summary="Counts of a user")
-async def show_user(user: User, caller: Asked) -> MemoryStatus:
+async def show_user(user: UserName, caller: CurrentContext) -> MemoryStatus:
     """How many sessions are stored, queued and failed."""
     return _there(await caller.run_store_call(caller.memory(user).status), "user")
 
 
 @router.delete("/{user}", summary="Forget a user")
-async def forget_user(user: User, caller: Asked) -> Receipt:
+async def forget_user(user: UserName, caller: CurrentContext) -> Receipt:
     """Deletes everything of a user: sessions, open turns, memory."""
     return _there(await caller.run_store_call(caller.memory(user).forget), "user")
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Added}})
-async def add_session(user: User, body: NewSession, caller: Asked, response: Response) -> Added:
+async def add_session(user: UserName, body: NewSession, caller: CurrentContext, response: Response) -> Added:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
-    caller.check_number(len(body.messages))
-    caller.check_texts(message.content for message in body.messages)
+    caller.check_message_count(len(body.messages))
+    caller.check_text_lengths(message.content for message in body.messages)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
     added = await caller.run_user_write(user, lambda memory: memory.add(messages, body.id, False, body.metadata))
     caller.service.worker.wake()
@@ -85,13 +87,13 @@ async def add_session(user: User, body: NewSession, caller: Asked, response: Res
 
 
 @router.get("/{user}/sessions", summary="List the sessions of a user")
-async def list_sessions(user: User, caller: Asked) -> Sessions:
+async def list_sessions(user: UserName, caller: CurrentContext) -> Sessions:
     """The sessions of a user and how far each got."""
     return await caller.run_store_call(lambda: Sessions(sessions=known(caller.memory(user)).sessions()))
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
-async def end_session(user: User, session: Name, caller: Asked) -> Added:
+async def end_session(user: UserName, session: Name, caller: CurrentContext) -> Added:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
     added = await caller.run_user_write(user, lambda memory: memory.end(session, remember=False))
     caller.service.worker.wake()
@@ -99,7 +101,7 @@ async def end_session(user: User, session: Name, caller: Asked) -> Added:
 
 
 @router.delete("/{user}/sessions/{session}", summary="Forget a session")
-async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
+async def forget_session(user: UserName, session: Name, caller: CurrentContext) -> Receipt:
     """Deletes a session; a memory that holds something of it is written anew from the others."""
     found = await caller.run_store_call(lambda: caller.memory(user).forget_session(session, remember=False))
     caller.service.worker.wake()
@@ -107,30 +109,30 @@ async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
 
 
 @router.get("/{user}/memory", summary="Read the memory of a user", response_model=MemoryState)
-async def read_memory(user: User, caller: Asked) -> Response:
+async def read_memory(user: UserName, caller: CurrentContext) -> Response:
     """The memory that questions are answered from."""
     return await caller.run_store_call(lambda: _in_json(_memory(caller.memory(user))))
 
 
 @router.post("/{user}/ask", summary="Ask about a user", response_model=Answer)
-async def ask(user: User, body: Question, caller: Asked) -> Response:
+async def ask(user: UserName, body: Question, caller: CurrentContext) -> Response:
     """Answers from the memory, and from what is not in it yet; with the turns that each recalled thing rests on."""
-    caller.check_texts([body.question, *(body.options or ())])
-    return await caller.run_model_call(lambda _: _in_json(_answer(body, caller.memory(user))))
+    caller.check_text_lengths([body.question, *(body.options or ())])
+    return await caller.run_model_work(lambda _: in_thread(lambda: _in_json(_answer(body, caller.memory(user)))))
 
 
 @router.post("/{user}/search", summary="Search the memory of a user", response_model=FoundEvidence)
-async def search(user: User, body: Search, caller: Asked) -> Response:
+async def search(user: UserName, body: Search, caller: CurrentContext) -> Response:
     """Entries of the memory, and turns that are not in it yet, with the turns that each rests on; no answer is made.
 
     Fewer than `k` come where their texts are longer than a million characters together.
     """
-    caller.check_texts([body.query])
-    return await caller.run_model_call(lambda _: _in_json(_found(body, caller.memory(user))))
+    caller.check_text_lengths([body.query])
+    return await caller.run_model_work(lambda _: in_thread(lambda: _in_json(_found(body, caller.memory(user)))))
 
 
 @entries.get("", summary="List the entries of a memory", response_model=EntryPage)
-async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Query()]) -> Response:
+async def list_entries(user: UserName, caller: CurrentContext, listing: Annotated[Listing, Query()]) -> Response:
     """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added.
 
     A page ends before its limit where its texts are longer than a million characters together.
@@ -144,14 +146,14 @@ async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Qu
 
 
 @entries.get("/{entry}", summary="Read an entry")
-async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
+async def get_entry(user: UserName, entry: EntryId, caller: CurrentContext) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
     memory = caller.memory(user)
     return _there(await caller.run_store_call(lambda: known(memory).entries.get(entry)), "entry")
 
 
 @entries.patch("/{entry}", summary="Change the text of an entry")
-async def update_entry(user: User, entry: EntryId, body: NewText, caller: Asked) -> ChangedEntry:
+async def update_entry(user: UserName, entry: EntryId, body: NewText, caller: CurrentContext) -> ChangedEntry:
     """Gives an entry another text; a rebuild and further sessions do not bring the old one back."""
     return await caller.run_user_write(
         user, lambda memory: _changed(memory, entry, memory.entries.update(entry, body.text, body.by))
@@ -159,19 +161,19 @@ async def update_entry(user: User, entry: EntryId, body: NewText, caller: Asked)
 
 
 @entries.delete("/{entry}", summary="Delete an entry")
-async def delete_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
+async def delete_entry(user: UserName, entry: EntryId, caller: CurrentContext, by: By = "") -> ChangedEntry:
     """Takes an entry out, with what else holds the same, until it is undone; forgetting a session erases it."""
     return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.entries.delete(entry, by)))
 
 
 @entries.post("/{entry}/undo", summary="Undo the last change of an entry")
-async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
+async def undo_entry(user: UserName, entry: EntryId, caller: CurrentContext, by: By = "") -> ChangedEntry:
     """Takes back the last change that stands."""
     return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.entries.undo(entry, by)))
 
 
 @entries.get("/{entry}/history", summary="Read the history of an entry", response_model=EntryHistory)
-async def entry_history(user: User, entry: EntryId, caller: Asked, page: Annotated[HistoryQuery, Query()]) -> Response:
+async def entry_history(user: UserName, entry: EntryId, caller: CurrentContext, page: Annotated[HistoryQuery, Query()]) -> Response:
     """From which turns it was written, and who changed it when."""
     return await caller.run_store_call(lambda: _in_json(_history(caller.memory(user), entry, page)))
 
@@ -253,7 +255,7 @@ def tools_route(service: Service) -> tuple[Any, Route]:
         caller = await RequestContext.of(request)
         memory = caller.memory(user)
         try:
-            return await caller.run_model_call(lambda _: call(memory.bind_view()), memory)
+            return await caller.run_model_work(lambda _: in_thread(lambda: call(memory.bind_view())), memory)
         finally:
             service.worker.wake()
 

@@ -33,10 +33,10 @@ def hung(connect: Any, scripted: Any, **settings: Any) -> Iterator[tuple[Any, An
     client = connect(scripted(lambda kind, text, n: {"answer": str(go.wait(20))}), **settings)
 
     def chat(tenant: str = "acme") -> None:
-        before = client.service.asking.held.total()
+        before = client.service.model_pool.held.total()
         calls.append(threading.Thread(target=lambda: client.as_tenant(tenant).chat("hello")))
         calls[-1].start()
-        assert within(20, lambda: client.service.asking.held.total() > before)
+        assert within(20, lambda: client.service.model_pool.held.total() > before)
 
     try:
         yield client, chat
@@ -78,7 +78,7 @@ def test_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store:
     with hung(connect, scripted, timeout=0.3) as (client, _):
         response = client.chat("I moved.")
     assert (response.status_code, response.json()["error"]["type"]) == (504, "server_error")
-    assert within(20, lambda: not client.service.asking.held.total())
+    assert within(20, lambda: not client.service.model_pool.held.total())
     assert turns(store) == ["user: I moved."]
 
 
@@ -89,10 +89,10 @@ def test_a_tenant_has_its_share_of_places_and_threads(connect: Any, scripted: An
         refused = client.chat("one too many")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
         assert refused.json()["error"]["type"] == "rate_limit_error"
-        running = client.service.asking._threads
-        assert not within(0.3, lambda: running.borrowed_tokens == 2)
+        pool = client.service.model_pool
+        assert not within(0.3, lambda: pool.running == 2)
         chat("globex")
-        assert within(20, lambda: running.borrowed_tokens == 2)
+        assert within(20, lambda: pool.running == 2)
 
 
 def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_closed(connect: Any) -> None:
@@ -102,7 +102,7 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
     with StubServer(answer=lambda body: said) as server, ExitStack() as stack:
         lm = language_model(server.model, api_base=server.url, cache=False, deadline=10)
         client = connect(lm, threads=1, queue=1, store_threads=1, store_queue=1)
-        held, token = client.service.requests.held, client.headers["Authorization"]
+        held, token = client.service.request_pool.held, client.headers["Authorization"]
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         for _ in range(2):
@@ -113,7 +113,7 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
             connection.connect(("127.0.0.1", client.base_url.port))
             connection.sendall(head.encode() + body)
             assert connection.recv(64).startswith(b"HTTP/1.1 200")
-            assert within(10, lambda: not client.service.asking.held.total())
+            assert within(10, lambda: not client.service.model_pool.held.total())
         assert held["acme"] == 2
         refused = client.get("/v1/users")
         assert (refused.status_code, refused.json()["error"]["type"]) == (429, "rate_limit_error")
@@ -161,7 +161,7 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Any) -> N
         assert within(20, lambda: lock.waiting == 1)
         assert client.as_tenant("globex").ask("Which jazz?").status_code == 200
     # The index is made although its client has gone away.
-    assert within(60, lambda: not client.service.asking.held.total())
+    assert within(60, lambda: not client.service.model_pool.held.total())
     with lock.hold():
         assert client.post("/v1/users/ada/search", json={"query": "jazz"}).status_code == 200
 
@@ -208,7 +208,7 @@ def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: A
         begun = time.monotonic()
         assert client.ask("Where do I live?").status_code in (502, 504)
         assert time.monotonic() - begun < 5
-        assert within(5, lambda: client.service.asking.held.total() == 0)
+        assert within(5, lambda: client.service.model_pool.held.total() == 0)
 
 
 CHAT = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
@@ -227,7 +227,7 @@ def test_the_place_of_a_client_that_went_away_is_free(connect: Any, path: str, b
         for _ in range(6):
             with pytest.raises(httpx.ReadTimeout):
                 client.post(path, json=body, headers=headers, timeout=0.2)
-        assert within(20, lambda: client.service.asking.held.total() == 0)
+        assert within(20, lambda: client.service.model_pool.held.total() == 0)
         assert not guard.open
 
 

@@ -270,7 +270,7 @@ def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Sto
     with pytest.raises(openai.APIError, match="request can be repeated"):
         words(chat(client))
     left.set()
-    assert within(20, lambda: not service.service.asking.held.total())
+    assert within(20, lambda: not service.service.model_pool.held.total())
     assert turns(store) == ["user: Where did I move?"]
 
 
@@ -314,6 +314,6 @@ def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store,
     )
     with chat(client, model=model) as found:
         next(iter(found))
-    assert within(20, lambda: not service.service.asking.held.total())
+    assert within(20, lambda: not service.service.model_pool.held.total())
     left.set()
     assert turns(store) == ["user: Where did I move?"]

@@ -194,8 +194,8 @@ def test_half_a_body_is_no_request(connect: Any) -> None:
     sent = request(f"Content-Length: {len(said) + 1}", body=said, line="POST /v1/users/ada/sessions HTTP/1.1")
     with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as client_socket:
         client_socket.sendall(sent)
-        assert within(10, lambda: client.service.requests.held["acme"] == 1)
-    assert within(10, lambda: client.service.requests.held["acme"] == 0)
+        assert within(10, lambda: client.service.request_pool.held["acme"] == 1)
+    assert within(10, lambda: client.service.request_pool.held["acme"] == 0)
     assert client.get("/v1/users").json()["users"] == []
 
 

@@ -1,0 +1,231 @@
+"""A bounded number of requests in progress, with fair shares of tenants.
+
+A request holds a *place* from its arrival to its end. While it is worked on it also holds a *slot*;
+there are fewer slots than places, and requests without one wait for it. A tenant may hold its share
+of both, so a tenant with many requests does not keep out the others.
+
+    pool = Pool(slots=32, queue=512, timeout=60.0)
+
+    async def answer(deadline: Deadline) -> dspy.Prediction:
+        return await memory.aask("Where does Ada live?")
+
+    prediction = await pool.run(answer, tenant="acme", receive=request.receive)
+
+The work is a coroutine of the event loop that serves all requests. So it must not compute or block
+for long: that is done in threads (`async_bridge.in_thread`). A wait for a model needs no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from ...async_bridge import MAX_THREADS, limit_threads
+from ...engines.call_context import Deadline, call_context
+from ...memory.tenant_lock import CURRENT_TENANT
+from ...records.context_variables import set_context
+from .errors import GONE, LATE, OVERLOADED, TENANT_OVERLOADED
+
+T = TypeVar("T")
+
+Receive = Callable[[], Awaitable[Any]]
+"""Returns the next message of a client, as in ASGI; after the body, the one that it has left."""
+
+Share = Callable[[], float]
+"""Returns the part that one tenant may hold at the moment, from 0 to 1."""
+
+
+def _everything() -> float:
+    return 1.0
+
+
+class Pool:
+    """Run the work of requests, a bounded number at the same time.
+
+    When the time of a request is over or its client has gone, its deadline is cancelled, which ends
+    every wait for a model. A thread cannot be stopped, so the work may go on for a while. It holds
+    its slot and its place until it has really ended.
+
+    Args:
+        slots: Requests that are worked on at the same time.
+        queue: Requests that wait for a slot.
+        timeout: Seconds for a request, including the wait for its slot.
+        share: The part of slots and places that one tenant may hold; always at least one.
+    """
+
+    def __init__(self, slots: int, queue: int, timeout: float, share: Share = _everything) -> None:
+        self.places = slots + queue
+        """Requests in progress at the same time."""
+        self.held = Counter[str]()
+        """Places that are taken, by tenant."""
+        self._timeout = timeout
+        self._share = share
+        self._slots = CapacityLimiter(slots)
+        self._tenant_slots = _TenantLimiters(slots, share)
+        # One tenant's work must not take up all threads of `in_thread`. Its slots alone do not rule
+        # that out: there may be more slots than threads, because most work only waits for a model.
+        self._tenant_threads = _TenantLimiters(MAX_THREADS, share)
+        # For threads of `run_call`, which the slots limit already.
+        self._unlimited = CapacityLimiter(math.inf)
+        self._abandoned_tasks = set[asyncio.Task[Any]]()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every place is taken."""
+        return self.held.total() >= self.places
+
+    @property
+    def running(self) -> int:
+        """How many requests are worked on."""
+        return int(self._slots.borrowed_tokens)
+
+    @contextmanager
+    def place(self, tenant: str) -> Generator[None]:
+        """Hold a place for the block.
+
+        Raises:
+            HTTPException: No place is free (503), or the tenant holds its share (429).
+        """
+        if self.is_full:
+            raise OVERLOADED()
+        if self.held[tenant] >= max(1, int(self.places * self._share())):
+            raise TENANT_OVERLOADED()
+
+        self.held[tenant] += 1
+        try:
+            yield
+        finally:
+            self.held[tenant] -= 1
+
+    async def run(
+        self,
+        work: Callable[[Deadline], Awaitable[T]],
+        tenant: str,
+        receive: Receive,
+        before_wait: Callable[[], object] | None = None,
+    ) -> T:
+        """Do the work of a request and return its result.
+
+        Args:
+            work: Takes the deadline of the request, and is awaited in this event loop.
+            tenant: The tenant whose slot the work takes.
+            receive: Tells when the client leaves.
+            before_wait: Called in a thread before the request waits for a slot. It is not called if
+                a slot is free.
+
+        Raises:
+            HTTPException: No place is free (503), the tenant holds its share of places (429), the
+                time is over (504), or the client has left (499).
+        """
+        deadline = Deadline(self._timeout)
+        has_begun = asyncio.Event()
+        task = asyncio.create_task(
+            self._run_in_slot(work, tenant, deadline, has_begun, before_wait)
+        )
+        client_left = asyncio.create_task(_wait_until_client_leaves(receive))
+        try:
+            await asyncio.wait(
+                {task, client_left}, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if task.done():
+                return task.result()
+            if client_left.done():
+                raise GONE()
+            raise LATE()
+        finally:
+            # Also reached if this coroutine is cancelled, as at the end of a stream.
+            client_left.cancel()
+            if not task.done():
+                deadline.cancel()
+                self._abandon(task, has_begun.is_set())
+
+    async def run_call(
+        self,
+        call: Callable[[], T],
+        tenant: str,
+        receive: Receive,
+        before_wait: Callable[[], object] | None = None,
+    ) -> T:
+        """Make a call in a thread and return its result; arguments and errors are those of `run`.
+
+        The call needs none of the threads of `in_thread`, so it does not wait for work on models.
+        """
+
+        async def work(_: Deadline) -> T:
+            return await anyio.to_thread.run_sync(call, limiter=self._unlimited)
+
+        return await self.run(work, tenant, receive, before_wait)
+
+    async def _run_in_slot(
+        self,
+        work: Callable[[Deadline], Awaitable[T]],
+        tenant: str,
+        deadline: Deadline,
+        has_begun: asyncio.Event,
+        before_wait: Callable[[], object] | None,
+    ) -> T:
+        """Do the work of a request with a place and a slot; this is a task of its own."""
+        with self.place(tenant), set_context(CURRENT_TENANT, tenant):
+            tenant_slots = self._tenant_slots.of(tenant)
+            must_wait = min(tenant_slots.available_tokens, self._slots.available_tokens) < 1
+            if must_wait and before_wait is not None:
+                await anyio.to_thread.run_sync(before_wait)
+
+            # The tenant's slot comes first: who waits for it must not hold one of all tenants.
+            async with tenant_slots, self._slots:
+                has_begun.set()
+                with (
+                    call_context(deadline=deadline),
+                    limit_threads(self._tenant_threads.of(tenant)),
+                ):
+                    return await work(deadline)
+
+    def _abandon(self, task: asyncio.Task[Any], has_begun: bool) -> None:
+        """Let a task end whose result nobody takes."""
+        if not has_begun:
+            task.cancel()
+
+        # Work that has begun is not cancelled. A coroutine that waits for a thread would end at
+        # once, and give its slot back while the thread goes on. The cancelled deadline ends it.
+        # The event loop itself keeps no task alive.
+        self._abandoned_tasks.add(task)
+        task.add_done_callback(self._discard)
+
+    def _discard(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned_tasks.discard(task)
+        if not task.cancelled():
+            # Otherwise asyncio would log that nobody looked at the error.
+            task.exception()
+
+
+class _TenantLimiters:
+    """A limiter for every tenant, which lets it hold its share of a number of slots.
+
+    Args:
+        slots: What all tenants share.
+        share: The part that one tenant may hold; always at least one slot.
+    """
+
+    def __init__(self, slots: int, share: Share) -> None:
+        self._slots = slots
+        self._share = share
+        self._limiters: dict[str, CapacityLimiter] = {}
+
+    def of(self, tenant: str) -> CapacityLimiter:
+        """Return the limiter of a tenant, with as many slots as its share has now."""
+        limiter = self._limiters.setdefault(tenant, CapacityLimiter(1))
+        limiter.total_tokens = max(1, int(self._slots * self._share()))
+        return limiter
+
+
+async def _wait_until_client_leaves(receive: Receive) -> None:
+    message = await receive()
+    while message["type"] != "http.disconnect":
+        message = await receive()
