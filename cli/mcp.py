@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import click
@@ -31,7 +31,6 @@ def command(
     models:/NAME@ALIAS. Needs the extra `mcp`.
     """
     import anyio
-    import anyio.to_thread
 
     from ..serving.mcp import memory_tools
 
@@ -39,11 +38,11 @@ def command(
     with open_store(store, make=True) as opened_store:
         memory: UserMemory = memory_program.memory(opened_store, user, tenant, lm)
 
-        async def call_with_memory(
-            _request: object, call: Callable[[UserMemory], ResultT]
+        async def use_memory(
+            _request: object, use: Callable[[UserMemory], Awaitable[ResultT]]
         ) -> ResultT:
-            """Call the function of a tool with the memory, in a thread."""
-            return await anyio.to_thread.run_sync(call, memory)
+            """Await what a tool does with the memory."""
+            return await use(memory)
 
-        server = memory_tools(call_with_memory)
+        server = memory_tools(use_memory)
         anyio.run(server.run_stdio_async)

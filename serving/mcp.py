@@ -40,9 +40,7 @@ AUTHOR = "an agent"
 class UseMemory(Protocol):
     """Runs what a tool does with the memory of its caller."""
 
-    async def __call__(
-        self, request: Any, use: Callable[[UserMemory], Awaitable[T]], /
-    ) -> T:
+    async def __call__(self, request: Any, use: Callable[[UserMemory], Awaitable[T]], /) -> T:
         """Await `use(memory)`.
 
         Args:
@@ -104,7 +102,7 @@ class MemoryTools:
         since: Since = None,
         until: Until = None,
     ) -> str:
-        """Find what the memory holds that is nearest to a query: facts, turns, summaries, with their dates."""  # noqa: E501
+        """Find what the memory holds nearest to a query: facts, turns, summaries, with dates."""
         result = await self._call(
             ctx, lambda memory: memory.asearch(query, k, where=where, since=since, until=until)
         )
@@ -157,7 +155,7 @@ class MemoryTools:
     async def history_memory(
         self, entry: Words, ctx: Context, after: Number | None = None, k: Most = DEFAULT_HITS
     ) -> str:
-        """Show what became of one entry, oldest first; `after` is the number of the last change that was shown."""  # noqa: E501
+        """Show what became of one entry, oldest first; `after`: number of the last change shown."""
         changes = await self._call_in_thread(
             ctx, lambda memory: memory.entries.history(entry, after, k)
         )
@@ -167,7 +165,7 @@ class MemoryTools:
         return "\n".join(lines) or NOTHING
 
     async def forget_memory(self, session: Words, ctx: Context) -> str:
-        """Forget one session for good: the name that `add_memory` gave, which stands before the colon of a turn."""  # noqa: E501
+        """Forget one session for good; its name stands before the colon in the ids of its turns."""
         receipt = await self._call_in_thread(
             ctx, lambda memory: memory.forget_session(session, remember=self._remember)
         )
@@ -176,7 +174,7 @@ class MemoryTools:
         return f"Forgot {session}: {receipt.turns} turns."
 
     async def _call_in_thread(self, ctx: Context, use: Callable[[UserMemory], T]) -> T:
-        """Call a function that blocks with the memory of the caller; errors are those of `_call`."""
+        """Call a function that blocks, in a thread, with the memory of the caller."""
         return await self._call(ctx, lambda memory: in_thread(lambda: use(memory)))
 
     async def _call(self, ctx: Context, use: Callable[[UserMemory], Awaitable[T]]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Response
@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from ...async_bridge import in_thread
+from ...engines.call_context import Deadline
 from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     Added,
@@ -246,7 +247,7 @@ def tools_route(service: Service) -> tuple[Any, Route]:
     from ..mcp import memory_tools  # an extra
     from mcp.server.transport_security import TransportSecuritySettings  # isort: skip
 
-    async def work(request: Any, call: Callable[[UserMemory], Any]) -> Any:
+    async def use_memory(request: Any, use: Callable[[UserMemory], Awaitable[T]]) -> T:
         try:
             (given,) = request.headers.getlist(HEADER)
             user = TypeAdapter(Name).validate_python(given)
@@ -254,12 +255,17 @@ def tools_route(service: Service) -> tuple[Any, Route]:
             raise HTTPException(400, f"say whose memory it is in one header: {HEADER}: NAME") from error
         caller = await RequestContext.of(request)
         memory = caller.memory(user)
+
+        async def use_bound_memory(_: Deadline) -> T:
+            await in_thread(memory.bind_view)
+            return await use(memory)
+
         try:
-            return await caller.run_model_work(lambda _: in_thread(lambda: call(memory.bind_view())), memory)
+            return await caller.run_model_work(use_bound_memory, memory)
         finally:
             service.worker.wake()
 
-    tools = memory_tools(work, remember=False)
+    tools = memory_tools(use_memory, remember=False)
     guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # by the application
     app = tools.streamable_http_app(
         streamable_http_path=TOOLS, json_response=True, stateless_http=True, transport_security=guarded

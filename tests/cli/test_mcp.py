@@ -92,11 +92,11 @@ def call(memory: Any) -> Callable[..., Any]:
     from mempiler.serving.mcp import memory_tools
 
     def called(name: str, **arguments: Any) -> Any:
-        async def work(_: object, task: Callable[[Any], str]) -> str:
-            return task(memory)
+        async def use_memory(_: object, use: Callable[[Any], Any]) -> Any:
+            return await use(memory)
 
         async def run() -> Any:
-            async with Client(memory_tools(work)) as client:
+            async with Client(memory_tools(use_memory)) as client:
                 return await client.call_tool(name, arguments)
 
         return asyncio.run(run())
@@ -115,8 +115,8 @@ def test_a_fault_of_ours_is_told_without_its_text(call: Callable[..., Any], monk
     def fault(*given: Any, **named: Any) -> Any:
         raise RuntimeError("SECRET-text")
 
-    monkeypatch.setattr(mempiler.UserMemory, "search", fault)
-    found = call("search_memory", query="x")
+    monkeypatch.setattr(mempiler.UserMemory, "ask", fault)
+    found = call("ask_memory", question="x")
     assert (found.is_error, "SECRET" in text(found), "went wrong here" in text(found)) == (True, False, True)
 
 
