@@ -1,11 +1,13 @@
 """Pages of `docs` work as they stand: files, commands, agents, and an installed package of one's own."""
 
+import ast
 import importlib
 import json
 import re
 import sys
 import tomllib
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from mempiler.serving.worker.writers import write_all_queued
 
 from tests.pages import OF_A_GRAPH, OWN_SYSTEMS, Page
 
-from .conftest import within
+from .conftest import package_files, within
 from .integrations.agent import blocks
 from .serving.conftest import TOKENS, service_over, serving
 from .stub_server import StubServer
@@ -261,8 +263,35 @@ def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_pa
     logged = json.loads(Path("searches.jsonl").read_text(encoding="utf-8"))
     assert (logged["present"], logged["mempiler"]) == (["I moved to Lisbon."], ["user: I moved to Lisbon."])
 
+
+
+@pytest.mark.slow
+def test_the_present_memory_is_scored(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
+    monkeypatch.syspath_prepend(BESIDE.write(tmp_path))
     present = importlib.import_module("present")
     sys.modules.pop("present")
     scored = mempiler.evaluate(present.Present, benchmark="locomo", test=5, split="test", lm="offline")
     assert scored.n > 0
     assert scored.failures == 0
+
+
+def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
+    page = Page("production/troubleshooting.md").text
+    symptoms = re.findall(r"^\| (?:[^|`]*\| )?(?:\w+: )?((?:`[^`|]+`(?:, )?)+) \|", page, re.MULTILINE)
+    messages = [message for cell in symptoms for message in re.findall(r"`([^`]+)`", cell)]
+    messages += re.findall(r"^`([^`]+)`$", page, re.MULTILINE)
+    assert len(messages) > 25
+
+    texts = "\n".join(text for file in package_files() for text in _texts(ROOT / file))
+    parts = [part for message in messages for part in re.split(r"\.\.\.|NAME", message) if len(part.strip()) > 3]
+    assert [part for part in parts if part.strip() not in texts] == []
+
+
+def _texts(file: Path) -> Iterator[str]:
+    """The texts of a source file, each as it is when it is joined over lines, with a line break for a value in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
