@@ -14,6 +14,7 @@
     + DamagedRowError            the store, for a row that cannot be read                    [4]
   x BrokenRunError               runs in which too much failed                               [4]
   x BudgetError                  model calls after a limit of the user was reached           [0]
+    + TenantBudgetError          model calls of a service for a tenant over its budget       [0]
 * RunInterrupted                 runs that Ctrl-C stopped; a KeyboardInterrupt             [130]
 
 The command line prints an error as one line. `except MempilerError` does not catch RunInterrupted,
@@ -155,6 +156,19 @@ class BudgetError(MempilerError):
     """
 
     exit_code = 0
+
+
+class TenantBudgetError(BudgetError):
+    """Raised by model calls of a service for a tenant that has spent its dollars of the day.
+
+    Args:
+        message: What is used up.
+        retry_after: Seconds after which the call may be tried again.
+    """
+
+    def __init__(self, message: object, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class RunInterrupted(KeyboardInterrupt):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 from click.core import ParameterSource
@@ -204,13 +204,19 @@ def setting_options(model: type[BaseModel]) -> Decorator:
     for name, field in model.model_fields.items():
         option = click.option(
             f"--{name.replace('_', '-')}",
-            type=field.annotation,
+            type=_type_without_none(field.annotation),
             is_flag=field.annotation is bool,
             default=field.default,
             help=field.description,
         )
         options.append(option)
     return adds(*options)
+
+
+def _type_without_none(annotation: Any) -> Any:
+    """Return the type of a field that may also be None, e.g. int for `int | None`."""
+    types = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return types[0] if types else annotation
 
 
 READING = ("allow_code", "embedder", "embedder_api_base", "reranker")

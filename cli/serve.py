@@ -145,7 +145,7 @@ def _serve_with_processes(
 ) -> None:
     """Serve with several processes, which share their metrics in files of a folder."""
     from ..serving.http.app import serve_with_workers
-    from ..serving.http.operations import SHARED_FOLDER
+    from ..serving.http.metrics import SHARED_FOLDER
 
     # The files are mapped into memory, which must not fail because a disk is full.
     parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
@@ -170,9 +170,9 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
     from pydantic import ValidationError
 
     from ..engines.model_checks import check_key
-    from ..serving.http.auth import Tokens
-    from ..serving.http.operations import set_up
+    from ..serving.http.log_lines import set_up
     from ..serving.http.service import Service
+    from ..serving.http.token_file import Tokens
     from ..serving.worker.breaker import Breaker
 
     try:
@@ -198,9 +198,9 @@ def _make_service(options: _ServiceOptions, connect: bool = True) -> Service:
     spans = None
     if options.otel:
         # Needs an extra.
-        from ..serving.http.tracing import exported
+        from ..serving.http.tracing import make_tracer_provider
 
-        spans = exported()
+        spans = make_tracer_provider()
 
     store = open_store(options.store, make=True, connect=connect)
     set_up(options.log_level)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 from .call_context import call_context, current_context
-from .endpoint.loop import check_deadline, run
+from .endpoint.loop import arun, check_deadline, run
 
 IN_FLIGHT = 128
 """Calls that one endpoint is asked at the same time, unless said otherwise."""
@@ -76,6 +76,18 @@ class FairSemaphore:
         try:
             if not turn.done():
                 wait_within_deadline(turn)
+            yield
+        finally:
+            self._leave(caller, turn)
+
+    @asynccontextmanager
+    async def aslot(self) -> AsyncGenerator[None]:
+        """Hold a slot as `slot` does; the event loop goes on while it is waited for."""
+        caller = current_context().caller
+        turn = self._join_queue(caller)
+        try:
+            if not turn.done():
+                await arun(_await_shared(turn))
             yield
         finally:
             self._leave(caller, turn)

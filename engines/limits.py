@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dspy.utils.exceptions import (
@@ -24,6 +25,7 @@ from dspy.utils.exceptions import (
     LMUnsupportedModelError,
 )
 
+from ..async_bridge import run_bridged
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..records.shared_by_copies import SharedByCopies
 from ..text import one_line
@@ -136,9 +138,20 @@ class BudgetGuard(SharedByCopies):
         try:
             yield
         finally:
-            with self._lock:
-                self._reservations.remove(expected)
-                self._announce_change()
+            self._release(expected)
+
+    @asynccontextmanager
+    async def areserve(self, expected: Usage) -> AsyncGenerator[None]:
+        """Reserve as `reserve` does, in a coroutine; the event loop goes on meanwhile."""
+        if not self.has_limits:
+            yield
+            return
+
+        await run_bridged(partial(self._wait_for_room, expected))
+        try:
+            yield
+        finally:
+            self._release(expected)
 
     def _wait_for_room(self, expected: Usage) -> None:
         """Wait while the calls in flight may use all that is left, then add a reservation."""
@@ -151,6 +164,12 @@ class BudgetGuard(SharedByCopies):
                 change = self._change
             # Reservations or spending have to change before there can be room.
             wait_within_deadline(change)
+
+    def _release(self, reservation: Usage) -> None:
+        """Take a reservation away, and let waiting calls look whether there is room."""
+        with self._lock:
+            self._reservations.remove(reservation)
+            self._announce_change()
 
     def _announce_change(self) -> None:
         """Let all calls look again that wait for room; the lock is held."""

@@ -224,13 +224,23 @@ class MeteredLM(dspy.LM):
             return Usage()
         request = call.request
         max_tokens = request.get("max_tokens") or request.get("max_completion_tokens")
+        return self.largest_usage(call.prompt_tokens, max_tokens, call.n)
+
+    def largest_usage(self, prompt_tokens: int, max_tokens: int | None, answers: int) -> Usage:
+        """Return what a call uses at most.
+
+        Args:
+            prompt_tokens: Our estimate of the tokens of its prompt.
+            max_tokens: The most tokens of an answer; None if the call says nothing.
+            answers: For how many answers (`n`) the call asks.
+        """
         tokens_per_answer = max(max_tokens or RESERVED_ANSWER_TOKENS, self.meter.longest)
 
-        prompt_tokens = RESERVED_PROMPT_FACTOR * call.prompt_tokens
-        answer_tokens = call.n * tokens_per_answer
-        cost = self.priced(None, prompt_tokens, answer_tokens) or 0.0
-        # `BudgetGuard.admit` counts the first of the candidates.
-        return Usage(call.n - 1, prompt_tokens, answer_tokens, cost)
+        reserved_prompt = RESERVED_PROMPT_FACTOR * prompt_tokens
+        reserved_answers = answers * tokens_per_answer
+        cost = self.priced(None, reserved_prompt, reserved_answers) or 0.0
+        # `BudgetGuard.admit` counts the first of the answers.
+        return Usage(answers - 1, reserved_prompt, reserved_answers, cost)
 
     def _finish(self, call: Call, result: CallResult) -> Any:
         """Tell everybody who listens of a call that has a result; return its answers."""

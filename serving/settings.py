@@ -38,6 +38,12 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
     tenant_share: float = Field(
         default=0.5, ge=0, le=1, description="part of threads and places that one of several tenants may hold"
     )
+    tenant_max_usd_per_day: float | None = Field(
+        default=None, ge=0, le=1e9, description="US dollars of model calls for a tenant in a day of UTC"
+    )
+    tenant_requests_per_minute: int | None = Field(
+        default=None, ge=0, le=10**9, description="requests of a tenant in a minute"
+    )
     keep_alive: Seconds = Field(
         default=30.0, description="seconds after which a connection without a request is closed"
     )

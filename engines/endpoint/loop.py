@@ -14,11 +14,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 
@@ -108,7 +108,7 @@ def iterate(items: AsyncGenerator[T], seconds: float) -> Generator[T]:
     limit = _TimeLimit.from_now(seconds)
     try:
         while True:
-            item = _run_within(limit, anext(items, _END))
+            item = _run_within(limit, _NextItem(items))
             if item is _END:
                 return
             yield item
@@ -116,7 +116,7 @@ def iterate(items: AsyncGenerator[T], seconds: float) -> Generator[T]:
         _begin_to_close(items)
 
 
-async def aiterate(items: AsyncGenerator[T], seconds: float) -> AsyncIterator[T]:
+async def aiterate(items: AsyncGenerator[T], seconds: float) -> AsyncGenerator[T]:
     """Yield what an asynchronous generator yields; it runs in the event loop of the endpoints.
 
     This generator itself is for the caller's loop, which waits for one item at a time.
@@ -132,12 +132,27 @@ async def aiterate(items: AsyncGenerator[T], seconds: float) -> AsyncIterator[T]
     limit = _TimeLimit.from_now(seconds)
     try:
         while True:
-            item = await _arun_within(limit, anext(items, _END))
+            item = await _arun_within(limit, _NextItem(items))
             if item is _END:
                 return
             yield item
     finally:
         _begin_to_close(items)
+
+
+class _NextItem(Generic[T]):
+    """Awaits the next item of a generator, or `_END`.
+
+    `anext` binds a generator to the event loop of the thread that calls it first, and at its own
+    end that loop closes the generator. So it is called where this is awaited, in the loop of the
+    endpoints; the loop of a caller would close the generator in the wrong thread.
+    """
+
+    def __init__(self, items: AsyncGenerator[T]) -> None:
+        self._items = items
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return anext(self._items, _END).__await__()
 
 
 def _begin_to_close(items: AsyncGenerator[Any]) -> None:

@@ -1,16 +1,20 @@
 """Hand requests on to an endpoint as they are, and its replies back as they come.
 
-upstream = upstream_of(lm)
-with upstream.ask({"messages": [{"role": "user", "content": "Hi"}]}) as reply:
-    content = b"".join(reply.lines)
-upstream.count(usage, body, answer)
+    upstream = upstream_of(lm)
+    async with upstream.stream({"messages": [{"role": "user", "content": "Hi"}]}) as reply:
+        async for line in reply.lines:
+            print(line)
+    upstream.count(usage, body, answer)
+
+No thread waits for the endpoint: requests are made in the event loop of `loop`, and the caller's
+own event loop awaits the parts of the reply.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dspy.clients.errors import error_boundary
@@ -19,14 +23,19 @@ from dspy.utils.exceptions import LMAuthError, LMTransportError
 
 from ...records import estimate_tokens, fewest_tokens
 from ..metered_lm import MeteredLM
-from ..token_counts import believable_count, text_of_messages
+from ..token_counts import believable_count, text_of_messages, token_number
+from ..usage import Usage
 from .client import Client
 from .engine import Engine
 from .line_buffer import LineBuffer
-from .loop import iterate
+from .loop import aiterate
 
 if TYPE_CHECKING:
     from .transport import PlainRequest
+
+
+RESERVED_PART_TOKENS = 4096
+"""Tokens that are reserved for an image, a file or another part of a message that is no text."""
 
 
 class RelayedReply(NamedTuple):
@@ -35,7 +44,7 @@ class RelayedReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     """By their names in small letters."""
-    lines: Iterator[bytes]
+    lines: AsyncIterable[bytes]
     """The body as it comes, with its newlines."""
 
 
@@ -68,9 +77,11 @@ class Upstream:
         self._seconds = engine.seconds
         self._transport = Transport(engine.timeout, client.secrets)
 
-    @contextmanager
-    def ask(self, body: Mapping[str, Any]) -> Generator[RelayedReply]:
-        """Send a request for a chat completion; the block reads the reply.
+    @asynccontextmanager
+    async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[RelayedReply]:
+        """Send a request for a chat completion; the block reads the reply as it comes.
+
+        A block that is left early, e.g. because its task was cancelled, ends the request.
 
         Args:
             body: The request as the endpoint takes it; its `model` is replaced.
@@ -79,32 +90,50 @@ class Upstream:
             LMError: The endpoint cannot be reached, breaks off, is silent, or refuses the key. What
                 it says about the key is not repeated.
             EndpointError: It has failed again and again, and is not asked for a while.
+            BudgetError: A limit is reached.
         """
         guard = self.lm.guard
         # An error passes these from the last to the first: its secrets are hidden, it becomes one
         # of DSPy, it is counted, and the slot is given back.
-        with (
-            guard.slots(self.lm.endpoint).slot(),
-            self.lm.admitted(),
-            error_boundary(self.model),
-            self._secrets.hiding(),
-            closing(iterate(self._exchange(body), self._seconds)) as parts,
-        ):
-            # The first part is the head of the reply, all others are its content.
-            head = next(parts)
-            lines = self._lines_without_secrets(parts, head.status)
-            yield RelayedReply(head.status, head.headers, lines)
+        slots = guard.slots(self.lm.endpoint)
+        async with slots.aslot(), guard.areserve(self._expected_usage(body)):
+            with self.lm.admitted(), error_boundary(self.model), self._secrets.hiding():
+                async with aclosing(aiterate(self._exchange(body), self._seconds)) as parts:
+                    # The first part is the head of the reply, all others are its content.
+                    head = await anext(parts)
+                    async with aclosing(self._lines(parts, head.status)) as lines:
+                        yield RelayedReply(head.status, head.headers, lines)
 
         # A reply with such a status is handed on, and raises nothing that would be counted.
         if head.status >= 500:
             guard.record_failure(LMTransportError(f"status {head.status}", model=self.model))
+
+    def _expected_usage(self, body: Mapping[str, Any]) -> Usage:
+        """Return what a request uses at most."""
+        if not self.lm.guard.has_limits:
+            return Usage()
+
+        prompt = text_of_messages(body["messages"])
+        # Tools and response formats are read with the prompt.
+        others = {name: value for name, value in body.items() if name != "messages"}
+        prompt_tokens = estimate_tokens(prompt) + estimate_tokens(json.dumps(others))
+        for message in body["messages"]:
+            parts = message.get("content")
+            if isinstance(parts, list):
+                prompt_tokens += RESERVED_PART_TOKENS * sum(map(_is_no_text, parts))
+
+        max_tokens = token_number(body.get("max_tokens"))
+        if max_tokens is None:
+            max_tokens = token_number(body.get("max_completion_tokens"))
+        answers = token_number(body.get("n")) or 1
+        return self.lm.largest_usage(prompt_tokens, max_tokens, answers)
 
     def count(self, usage: object, body: Mapping[str, Any], answer: str) -> None:
         """Count a call that was answered.
 
         Args:
             usage: What the answer reports, of any kind; None if it reports nothing.
-            body: The request, as `ask` takes it.
+            body: The request, as `stream` takes it.
             answer: The text of the answer.
         """
         reported = usage if isinstance(usage, dict) else {}
@@ -151,13 +180,20 @@ class Upstream:
         content = json.dumps({**body, "model": self.model}).encode()
         return PlainRequest("POST", url, headers, content)
 
-    def _lines_without_secrets(self, parts: Iterable[_ReplyPart], status: int) -> Iterator[bytes]:
-        """Yield the lines of a reply; those that tell of an error, without secrets."""
-        for line in _lines(parts):
-            if status != 200 or b'"error"' in line:
-                yield self._secrets.hide_in_bytes(line)
-            else:
-                yield line
+    async def _lines(self, parts: AsyncIterable[_ReplyPart], status: int) -> AsyncGenerator[bytes]:
+        """Yield the content of a reply, cut behind its newlines, without secrets."""
+        buffer = LineBuffer()
+        async for part in parts:
+            for line in buffer.add(part.content):
+                yield self._without_secrets(line, status)
+        if buffer.rest:
+            yield self._without_secrets(buffer.rest, status)
+
+    def _without_secrets(self, line: bytes, status: int) -> bytes:
+        """Return a line without secrets, which only errors show."""
+        if status == 200 and b'"error"' not in line:
+            return line
+        return self._secrets.hide_in_bytes(line)
 
 
 def upstream_of(lm: Any) -> Upstream | None:
@@ -182,10 +218,6 @@ def upstream_of(lm: Any) -> Upstream | None:
     return Upstream(lm, engine, client)
 
 
-def _lines(parts: Iterable[_ReplyPart]) -> Iterator[bytes]:
-    """Yield the content of the parts of a reply, cut behind its newlines."""
-    buffer = LineBuffer()
-    for part in parts:
-        yield from buffer.add(part.content)
-    if buffer.rest:
-        yield buffer.rest
+def _is_no_text(part: Any) -> bool:
+    """Return whether a part of a message is an image, a file or the like."""
+    return not isinstance(part, dict) or part.get("type") != "text"

@@ -15,6 +15,9 @@
 --   mempiler_amendments  the changes that a user made to single entries of the memory
 --   mempiler_forgotten   digests of users and sessions who were forgotten, and whether their bytes
 --                        are erased
+--   mempiler_tenant_usage         one row for each tenant of a service with limits: its requests in
+--                                 the last minute, its dollars on the last day
+--   mempiler_tenant_reservations  dollars that model calls in progress may cost
 --   mempiler_meta        values of the store as a whole: how often anybody was forgotten
 --
 -- A statement has a heading, `-- name: lock_user`, a comment and SQL. Values are bound parameters:
@@ -657,6 +660,58 @@ SELECT state, count(*) AS items FROM mempiler_items GROUP BY state
 -- name: count_failed_items
 -- How many items of all users are given up. The index by state finds them without the other items.
 SELECT count(*) FROM mempiler_items WHERE state = 'failed'
+
+-- What tenants use ---------------------------------------------------------------------------------
+--
+-- Minutes and days are counted since 1970. Databases round differently when they make a whole number
+-- of `:now`, which moves their beginning by half a second at most.
+
+-- name: count_tenant_request
+-- Count a request of a tenant. Return how many there were in this minute, and how many seconds of it
+-- are left. The first request of a minute begins at 1.
+INSERT INTO mempiler_tenant_usage AS known (tenant, minute, requests, day, usd)
+VALUES (:tenant, CAST(:now AS BIGINT) / 60, 1, 0, 0)
+ON CONFLICT (tenant) DO UPDATE SET
+    requests = CASE WHEN known.minute = excluded.minute THEN known.requests + 1 ELSE 1 END,
+    minute = excluded.minute
+RETURNING requests, (minute + 1) * 60.0 - :now AS seconds_left
+
+-- name: lock_tenant_day
+-- Lock the row of a tenant until the transaction ends. Return the day, what the tenant has spent on
+-- it, and how many seconds of it are left. A new day begins at 0 dollars.
+INSERT INTO mempiler_tenant_usage AS known (tenant, minute, requests, day, usd)
+VALUES (:tenant, 0, 0, CAST(:now AS BIGINT) / 86400, 0)
+ON CONFLICT (tenant) DO UPDATE SET
+    usd = CASE WHEN known.day = excluded.day THEN known.usd ELSE 0 END,
+    day = excluded.day
+RETURNING day, usd, (day + 1) * 86400.0 - :now AS seconds_left
+
+-- name: add_tenant_cost
+-- Add what a tenant has spent on a day, if that day is still the last one.
+UPDATE mempiler_tenant_usage SET usd = usd + :usd WHERE tenant = :tenant AND day = :day
+
+-- name: select_tenant_cost
+-- What a tenant has spent today.
+SELECT usd FROM mempiler_tenant_usage
+WHERE tenant = :tenant AND day = CAST(:now AS BIGINT) / 86400
+
+-- name: insert_reservation
+-- Reserve dollars for a call that begins.
+INSERT INTO mempiler_tenant_reservations (id, tenant, day, usd, expires)
+VALUES (:id, :tenant, :day, :usd, :now + :lifetime)
+
+-- name: sum_tenant_reservations
+-- What the calls of a tenant that are in progress may cost on a day.
+SELECT COALESCE(sum(usd), 0) FROM mempiler_tenant_reservations
+WHERE tenant = :tenant AND day = :day
+
+-- name: delete_reservation
+-- Delete the reservation of a call that has ended.
+DELETE FROM mempiler_tenant_reservations WHERE id = :id
+
+-- name: delete_expired_reservations
+-- Delete what calls of a tenant had reserved whose processes have died.
+DELETE FROM mempiler_tenant_reservations WHERE tenant = :tenant AND expires <= :now
 
 -- The store ---------------------------------------------------------------------------------------
 

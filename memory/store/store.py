@@ -44,6 +44,7 @@ from .queue import Queue
 from .records import ParsedRows, Snapshot
 from .session_metadata import SessionMetadata
 from .snapshots import Snapshots
+from .tenant_usage import TenantUsage
 from .transfer import Transfer
 from .users import Users
 from .vectors import StoredVectors
@@ -93,6 +94,7 @@ class Store(SharedByCopies):
         self.amendments = AmendmentLog(self._database)
         self.vectors = StoredVectors(self._database)
         self.users = Users(self._database)
+        self.tenant_usage = TenantUsage(self._database)
         self.transfer = Transfer(self._database, self.forgetting)
 
     @property

@@ -156,8 +156,31 @@ forgotten = Table(
     Column("erased", Integer, nullable=False),
 )
 
+tenant_usage = Table(
+    "mempiler_tenant_usage",
+    tables,
+    Column("tenant", String, primary_key=True),
+    # The last minute in which there was a request, in minutes since 1970, and its requests.
+    Column("minute", Integer, nullable=False),
+    Column("requests", Integer, nullable=False),
+    # The last day on which there was a model call, in days since 1970, and its cost.
+    Column("day", Integer, nullable=False),
+    Column("usd", Float, nullable=False),
+)
+
+tenant_reservations = Table(
+    "mempiler_tenant_reservations",
+    tables,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("day", Integer, nullable=False),
+    Column("usd", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+)
+
 Index("mempiler_items_id", items.c.tenant, items.c.user, items.c.id, unique=True)
 Index("mempiler_items_state", items.c.state, items.c.tenant, items.c.user)
+Index("mempiler_tenant_reservations_tenant", tenant_reservations.c.tenant)
 
 # Two indexes of few rows: claimed users, and memories that are still to be finalized. Statements
 # use them only if they repeat the condition in these words.

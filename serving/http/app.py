@@ -30,12 +30,13 @@ from uvicorn.supervisors import Multiprocess
 
 from ... import __version__
 from ...errors import MempilerError, UserError
-from . import chat, operations, routes
+from . import chat, health, metrics, routes
 from .auth import LOOPBACK, AuthMiddleware
 from .schemas import ERRORS
 from .connection import bounded_protocol
 from .errors import CAUGHT, failure, log, refusal_of, response_of
 from .json_check import JsonCheck
+from .request_log import RequestLog
 from .service import Service
 from ..settings import Settings
 
@@ -57,9 +58,9 @@ def make_app(service: Service) -> FastAPI:
         # A redirect would turn an address that is slightly wrong into another one that deletes more.
         redirect_slashes=False,
     )
-    app.state.service, app.state.probe = service, operations.Probe(service.store)
-    app.state.metrics = operations.Metrics()
-    for router in (operations.router, routes.router, routes.entries, chat.router):
+    app.state.service, app.state.probe = service, health.Probe(service.store)
+    app.state.metrics = metrics.Metrics(service.store)
+    for router in (health.router, metrics.router, routes.router, routes.entries, chat.router):
         app.include_router(router)
     if service.settings.mcp:
         app.state.tools, route = routes.tools_route(service)
@@ -70,9 +71,15 @@ def make_app(service: Service) -> FastAPI:
     limits = service.settings
     json_check = JsonCheck(limits.max_values)
     app.add_middleware(
-        AuthMiddleware, service.tokens, limits.max_body, limits.timeout, service.request_pool.place, json_check
+        AuthMiddleware,
+        service.tokens,
+        limits.max_body,
+        limits.timeout,
+        service.request_pool.place,
+        json_check,
+        service.tenant_limiter,
     )
-    app.add_middleware(operations.RequestLog, metrics=app.state.metrics)
+    app.add_middleware(RequestLog, metrics=app.state.metrics)
     if service.spans is not None:
         from .tracing import instrument  # an extra
 

@@ -1,7 +1,8 @@
-"""HTTP/1.1 on one connection, with bounds on what a client makes the service parse before anybody looks at a token.
+"""HTTP/1.1 on one connection, with bounds on what is parsed before anybody looks at a token.
 
-uvicorn and h11 parse in Python, in the thread that serves everybody: a chunk takes 13 microseconds, however small. What
-is out of bounds, or framed so that a proxy may see another request in it, is refused, and the connection is read no
+uvicorn and h11 parse in Python, in the thread that serves everybody: a chunk takes 13 microseconds,
+however small. Requests that are out of bounds are refused. So are those whose framing a proxy may
+read otherwise, and thus see another request in them. After a refusal the connection is read no
 further.
 """
 
@@ -34,17 +35,18 @@ MAX_HEADERS = 100
 FREE_CHUNKS = 100
 """Chunks that every request may have."""
 BYTES_PER_CHUNK = 256
-"""Bytes of a body for which it may have one chunk more."""
+"""For so many bytes of its body a request may have one more chunk."""
 LINGER = 2.0
 """Seconds for which the rest of a refused request is thrown away before its connection is closed.
 
 A connection that is closed while its client sends is reset, and many clients then read no answer.
 """
+
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 
 
 class BoundedConnection(h11.Connection):
-    """The server's side of a connection; what is out of bounds is an h11.RemoteProtocolError.
+    """The server's side of a connection; it raises an h11.RemoteProtocolError for what it refuses.
 
     Args:
         max_body: Most bytes of a body as they are received: the frames of chunks count.
@@ -53,13 +55,19 @@ class BoundedConnection(h11.Connection):
     def __init__(self, max_body: int) -> None:
         super().__init__(h11.SERVER, MAX_HEADER_BYTES)
         self.refusal: HTTPException | None = None
-        """Why the connection is read no further, where this class says so; None if h11 does."""
+        """Why this class refuses to read further; None if it does not, or if h11 does."""
         self._max_body = max_body
+
         self._received = 0
+        """Bytes that came over the connection."""
         self._head_ended_at = 0
+        """How many of them had come when the head of the current request ended."""
         self._chunks = 0
+        """Chunks of the current body."""
         self._payload = 0
+        """Bytes of the current body, without the frames of chunks."""
         self._asks_to_switch = False
+        """Whether the current request asks for another protocol."""
 
     def receive_data(self, data: bytes) -> None:
         """Take what came over the connection."""
@@ -99,7 +107,7 @@ class BoundedConnection(h11.Connection):
             raise self._refuse(TOO_MANY_HEADERS())
 
     def _check_framing(self, request: h11.Request) -> None:
-        """Refuse a body of which two lengths are told, and one in chunks of which HTTP/1.0 knows nothing."""
+        """Refuse a body with two lengths, and a body in chunks, which HTTP/1.0 does not have."""
         names = {name for name, _ in request.headers}
         if b"transfer-encoding" not in names:
             return
@@ -109,9 +117,11 @@ class BoundedConnection(h11.Connection):
     def _check_upgrade(self, request: h11.Request) -> None:
         """Refuse a WebSocket, and note whether a request asks for another protocol.
 
-        Java's own client asks for HTTP/2 (`Upgrade: h2c`) with every request: such a request is answered over HTTP/1.1.
+        Java's client asks for HTTP/2 (`Upgrade: h2c`) in every request, so such requests are
+        answered, over HTTP/1.1.
         """
-        protocols = b",".join(value for name, value in request.headers if name == b"upgrade").lower()
+        upgrades = [value for name, value in request.headers if name == b"upgrade"]
+        protocols = b",".join(upgrades).lower()
         if b"websocket" in protocols:
             raise self._refuse(NO_WEBSOCKET())
         self._asks_to_switch = bool(protocols) or request.method == b"CONNECT"
@@ -119,23 +129,29 @@ class BoundedConnection(h11.Connection):
     def send(self, event: Any) -> Any:
         """Return the bytes of the next part of an answer.
 
-        An answer to a request that asks for another protocol ends the connection: a proxy that takes the switch for
-        done would let everything behind it pass unseen.
+        The answer to a request that asks for another protocol ends the connection: a proxy that
+        believes in the switch would pass on all that follows without a look.
         """
         if self._asks_to_switch and isinstance(event, h11.Response):
-            headers = [*event.headers, (b"connection", b"close")]
-            event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
+            event = h11.Response(
+                status_code=event.status_code,
+                headers=[*event.headers, (b"connection", b"close")],
+                reason=event.reason,
+            )
         return super().send(event)
 
     def _check_body(self, part: h11.Data) -> None:
+        """Refuse a body that is too long, or in too many chunks for its length."""
         self._payload += len(part.data)
         self._chunks += part.chunk_start
         if self._received - self._head_ended_at > self._max_body:
             raise self._refuse(TOO_LARGE())
-        if self._chunks > FREE_CHUNKS + self._payload // BYTES_PER_CHUNK:
+        max_chunks = FREE_CHUNKS + self._payload // BYTES_PER_CHUNK
+        if self._chunks > max_chunks:
             raise self._refuse(TOO_MANY_CHUNKS())
 
     def _refuse(self, refusal: HTTPException) -> h11.RemoteProtocolError:
+        """Keep why the connection is read no further; return the error to raise."""
         self.refusal = refusal
         return h11.RemoteProtocolError(refusal.detail)
 
@@ -159,21 +175,27 @@ class BoundedProtocol(H11Protocol):
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be parsed, and end the connection; uvicorn calls this."""
+        """Answer what cannot be parsed, and end the connection; uvicorn calls this method."""
         self._is_refused = True
         refusal = cast(BoundedConnection, self.conn).refusal or MALFORMED()
-        if self.cycle is None or self.cycle.response_complete:
-            self._answer(refusal)
-        else:
-            # The application waits for the rest of this body: it answers, so that the log has a line of the request.
+        is_in_body = self.cycle is not None and not self.cycle.response_complete
+        if is_in_body:
+            # The application waits for the rest of this body. It answers, so that the log has a
+            # line of the request.
             self.cycle.scope.setdefault("state", {})["refusal"] = refusal
             self.cycle.message_event.set()
+        else:
+            self._answer(refusal)
 
     def _answer(self, refusal: HTTPException) -> None:
-        """Answer where no application can, as there is no request yet, and end the connection a moment later."""
+        """Answer before there is a request for the application, and end the connection soon."""
         response = response_of(refusal)
-        head = h11.Response(status_code=response.status_code, headers=response.raw_headers)
-        for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
+        events = (
+            h11.Response(status_code=response.status_code, headers=response.raw_headers),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        )
+        for event in events:
             self.transport.write(self.conn.send(event) or b"")
         self.loop.call_later(LINGER, self.transport.close)
 

@@ -1,7 +1,8 @@
-"""Looks into large bodies before anything validates them: they hold a bounded number of JSON values, or are refused.
+"""Refuse large bodies with too many JSON values, before anything validates them.
 
-A megabyte of `{}` is 300,000 values, and to say what is wrong with each took seconds of the thread that serves
-everybody. Bodies are looked into in threads, those of one tenant one after the other.
+A megabyte of `{}` is 300,000 values; to say what is wrong with each of them took seconds of the
+thread that serves everybody. Bodies are looked into in threads, those of one tenant one after the
+other.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from anyio import CapacityLimiter
 from .errors import NO_JSON, TOO_MANY_VALUES
 
 SMALL = 16_384
-"""Bytes of a body that can be parsed and validated in no time, whatever is in it."""
+"""Most bytes of a body that is validated at once: that takes no time, whatever is in it."""
 MAX_FIELDS = 1000
 """Most fields of one object of a large body."""
+
 _PART = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
-"""A string, closed or not, or a sign between values; it never goes back over what it has read."""
+"""A string, closed or not, or a sign between values. It never reads anything twice."""
 
 
 class JsonCheck:
-    """Refuses large bodies that are no JSON, or hold too many values.
+    """Refuses large bodies that are not JSON, or hold too many values.
 
     Args:
-        max_values: Most values of a body: objects, lists and what is in them.
+        max_values: Most values of a body: objects, lists, texts and numbers, however deep.
     """
 
     def __init__(self, max_values: int) -> None:
@@ -36,10 +38,10 @@ class JsonCheck:
         """Lets one body of each tenant be parsed at a time."""
 
     async def check(self, tenant: str, body: bytes) -> None:
-        """Look into a body of a tenant.
+        """Look into the body of a request of a tenant.
 
         Raises:
-            HTTPException: It is no JSON (400), or holds too many values (413).
+            HTTPException: It is not JSON (400), or holds too many values (413).
         """
         if len(body) <= SMALL:
             return
@@ -48,16 +50,18 @@ class JsonCheck:
 
 
 def check_json(body: bytes, max_values: int) -> None:
-    """Refuse a body that is no JSON in UTF-8, or holds too many values.
+    """Refuse a body that is not JSON in UTF-8, or holds too many values.
 
     Raises:
-        HTTPException: It is no JSON in UTF-8 (400), or holds too many values or an object of too many fields (413).
+        HTTPException: It is not JSON in UTF-8 (400), or holds too many values, or an object with
+            too many fields (413).
     """
-    # A parser would make hundreds of thousands of objects before they could be counted, and let nobody else run.
+    # A parser would make hundreds of thousands of objects before anybody could count them, and no
+    # other thread could run meanwhile.
     if _has_too_many_parts(body, 3 * max_values):
         raise TOO_MANY_VALUES()
     try:
-        # Bytes would be read as UTF-16 or UTF-32, too, in which the quotes and signs above are counted wrong.
+        # `json.loads` would take bytes in UTF-16 and UTF-32, too, whose parts were counted wrong.
         value = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise NO_JSON() from None
@@ -66,16 +70,19 @@ def check_json(body: bytes, max_values: int) -> None:
 
 
 def _has_too_many_parts(body: bytes, limit: int) -> bool:
-    """Count strings, commas and beginnings of containers, no further than a limit: a value has three at most."""
+    """Return whether a body has so many strings, commas and beginnings of containers.
+
+    A value has three of them at most: a key, itself, and a comma.
+    """
     return any(number >= limit for number, _ in enumerate(_PART.finditer(body), 1))
 
 
 def _is_bounded(value: Any, max_values: int) -> bool:
-    """Count the values within a value, no further than the limit."""
-    waiting = [value]
+    """Return whether a value consists of at most so many values, and no object is too large."""
+    unseen = [value]
     values = 1
-    while waiting:
-        container = waiting.pop()
+    while unseen:
+        container = unseen.pop()
         if isinstance(container, dict):
             members = list(cast(dict[str, Any], container).values())
             if len(members) > MAX_FIELDS:
@@ -88,5 +95,5 @@ def _is_bounded(value: Any, max_values: int) -> bool:
         values += len(members)
         if values > max_values:
             return False
-        waiting.extend(members)
+        unseen.extend(members)
     return True

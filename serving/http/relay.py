@@ -1,133 +1,208 @@
-"""Forwards chat requests to the language model, with the recalled memory added.
+"""Hand a chat request on to the language model, with the recalled memory, and its answer back.
 
-Only texts of the user and of the answer are remembered: whoever can write into a page that a tool reads could write
-into a memory. The block is data, and says so. It goes into the user's own message: there it has least authority, and
-what stands before it stays the same, so that caches hold. The event that ends an answer waits until the answer is
-stored.
+- Only texts of the user and of the answer are remembered: whoever can write into a page that a tool
+  reads could otherwise write into the memory.
+- What is recalled is a block that says that it is data. It stands in the user's own message, where
+  it has the least authority; what comes before stays the same, so that the caches of models hold.
+- The event that ends an answer waits until the answer is stored.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterable, Mapping
+from functools import partial
 from typing import Any
 
 from dspy.utils.exceptions import LMTransportError
-from fastapi.responses import Response
+from fastapi import Response
 
-from ...engines.endpoint.relay import Upstream
+from ...async_bridge import in_thread
 from ...engines.call_context import Deadline
+from ...engines.endpoint.relay import Upstream
 from ...records import Context
-from .schemas import ChatRequest
-from .conversation import Conversation
 from ..prompt_text import prepend_text
+from .conversation import Conversation
+from .event_stream import EventStream
+from .schemas import ChatRequest
 
-Send = Callable[[Any], None]
-"""Takes the headers of a stream, and then its parts."""
-_HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-version")
-"""What the names of headers begin with that are handed back."""
+_HEADERS_FOR_CLIENTS = (
+    "x-ratelimit-",
+    "retry-after",
+    "openai-processing-ms",
+    "openai-version",
+)
+"""Beginnings of the names of headers that are handed back."""
 
 
-@dataclass
 class Relay:
-    """One request that is handed on, and what becomes of it."""
+    """One request that is handed on to the language model.
 
-    conversation: Conversation
-    """What the request says, heard."""
-    upstream: Upstream
-    _context: Context = field(init=False, default=Context())
-    _sent: dict[str, Any] = field(init=False, default_factory=dict[str, Any])
-    """The request as the language model gets it."""
-    _text: str = field(init=False, default="")
-    _stored: bool = field(init=False, default=False)
+    Args:
+        conversation: The conversation of the request; its new turns are stored.
+        upstream: Asks the language model.
+        deadline: When the answer is not stored any more.
+    """
 
-    def answer(self, deadline: Deadline, send: Send | None = None) -> Response:
-        """Recalls, asks and stores, in a thread of its own; the response where it is none of a stream."""
-        self._context = self.conversation.recall()
-        self._sent = payload(self.conversation.body, self._context)
-        with self.upstream.ask(self._sent) as (status, given, lines):
-            headers = {name: value for name, value in given.items() if name.startswith(_HEADERS)}
-            if request_id := given.get("x-request-id"):
-                headers["x-upstream-request-id"] = request_id
-            kind = given.get("content-type", "application/json")
-            if status == 200 and send and kind.startswith("text/event-stream"):
-                send(headers)
-                self._stream(lines, deadline, send)
-                return Response()
-            content = b"".join(lines)
-            if status == 200:
-                content, kind = self._whole(content, deadline), "application/json"
-            return Response(content, status, {**headers, "content-type": kind})
+    def __init__(self, conversation: Conversation, upstream: Upstream, deadline: Deadline) -> None:
+        self._conversation = conversation
+        self._upstream = upstream
+        self._deadline = deadline
+        self._context = Context()
 
-    def _whole(self, content: bytes, deadline: Deadline) -> bytes:
-        """A completion, its text stored, with Mempiler's own field."""
+    async def answer(self, stream: EventStream | None) -> Response | None:
+        """Recall, ask the model, and store its answer.
+
+        Args:
+            stream: Where the events of a streamed answer go; None if the client wants no stream.
+
+        Returns:
+            The response; None if the answer was streamed. A refusal is never streamed.
+
+        Raises:
+            LMError: The model cannot be reached, breaks off, or its answer cannot be read.
+        """
+        self._context = await self._conversation.recall()
+        # With images, a request may be large.
+        request = await in_thread(
+            partial(request_with_context, self._conversation.body, self._context)
+        )
+
+        async with self._upstream.stream(request) as reply:
+            headers = _headers_for_client(reply.headers)
+            content_type = reply.headers.get("content-type", "application/json")
+            is_answer = reply.status == 200
+
+            if stream is not None and is_answer and content_type.startswith("text/event-stream"):
+                stream.begin(headers)
+                await self._hand_back_events(reply.lines, request, stream)
+                return None
+
+            content = b"".join([line async for line in reply.lines])
+            if is_answer:
+                content = await in_thread(partial(self._finish_completion, content, request))
+                content_type = "application/json"
+            return Response(content, reply.status, {**headers, "content-type": content_type})
+
+    def _finish_completion(self, content: bytes, request: Mapping[str, Any]) -> bytes:
+        """Store the text of a completion, and return the completion with the field `mempiler`.
+
+        Raises:
+            LMTransportError: It is no completion.
+        """
         try:
             completion = json.loads(content)
-            self._text = _words(completion["choices"][0]["message"])
+            answer = _storable_text(completion["choices"][0]["message"])
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise LMTransportError("the endpoint's answer is no completion", model=self.upstream.model) from error
-        self._end(completion, deadline)
-        self.upstream.count(completion.get("usage"), self._sent, self._text)
+            message = "the endpoint's answer is no completion"
+            raise LMTransportError(message, model=self._upstream.model) from error
+
+        self._store(answer, completion)
+        self._upstream.count(completion.get("usage"), request, answer)
         return json.dumps(completion).encode()
 
-    def _stream(self, lines: Iterator[bytes], deadline: Deadline, send: Send) -> None:
-        usage, ended = None, False
-        for line in lines:
-            event, ended = _event(line), ended or line.strip() == b"data: [DONE]"
-            usage = event.get("usage") or usage
-            if self._takes_in(event):
-                self._end(event, deadline)
-                line = b"data: " + json.dumps(event).encode() + b"\n"
-            send(line)
-        if not (ended or self._stored):
-            raise LMTransportError("the endpoint's stream broke off", model=self.upstream.model)
-        self.upstream.count(usage, self._sent, self._text)
+    async def _hand_back_events(
+        self, lines: AsyncIterable[bytes], request: Mapping[str, Any], stream: EventStream
+    ) -> None:
+        """Send the lines of a streamed answer; store the answer before the event that ends it.
 
-    def _takes_in(self, event: dict[str, Any]) -> bool:
-        choices = event.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict) and not choice.get("index"):
-                self._text += _words(choice.get("delta"))
-                return bool(choice.get("finish_reason")) and not self._stored
-        return False
+        Raises:
+            LMTransportError: The stream breaks off.
+        """
+        answer = ""
+        usage: object = None
+        is_stored = False
+        has_ended = False
 
-    def _end(self, completion: dict[str, Any], deadline: Deadline) -> None:
-        """Stores the text of an answer, and gives the completion Mempiler's own field."""
-        self._stored = True
-        remembered = self.conversation.store_answer(self._text, self._context, deadline)
-        completion["mempiler"] = remembered.model_dump(mode="json")
+        async for line in lines:
+            chunk = _chunk_of(line)
+            choice = _first_choice(chunk)
+            answer += _storable_text(choice.get("delta"))
+            usage = chunk.get("usage") or usage
+            has_ended = has_ended or line.strip() == b"data: [DONE]"
+
+            if choice.get("finish_reason") and not is_stored:
+                is_stored = True
+                await in_thread(partial(self._store, answer, chunk))
+                line_with_extension = b"data: " + json.dumps(chunk).encode() + b"\n"
+                stream.send(line_with_extension)
+            else:
+                stream.send(line)
+
+        if not has_ended and not is_stored:
+            raise LMTransportError("the endpoint's stream broke off", model=self._upstream.model)
+        await in_thread(partial(self._upstream.count, usage, request, answer))
+
+    def _store(self, answer: str, completion: dict[str, Any]) -> None:
+        """Store an answer, and add the field `mempiler` to its completion or last chunk."""
+        extension = self._conversation.store_answer(answer, self._context, self._deadline)
+        completion["mempiler"] = extension.model_dump(mode="json")
 
 
-def payload(body: ChatRequest, context: Context) -> dict[str, Any]:
-    """What the language model is sent: the request without what is Mempiler's, and what was recalled."""
-    sent = body.model_dump(mode="json", exclude_unset=True, exclude={"user", "metadata", "mempiler"})
-    others = body.metadata.model_dump(mode="json", exclude={"session"}) if body.metadata else {}
-    return {**sent, **({"metadata": others} if others else {}), "messages": _beside(sent["messages"], context)}
+def request_with_context(body: ChatRequest, context: Context) -> dict[str, Any]:
+    """Return the request without Mempiler's fields, and with what was recalled."""
+    request = body.model_dump(
+        mode="json", exclude_unset=True, exclude={"user", "metadata", "mempiler"}
+    )
+    if body.metadata is not None:
+        labels = body.metadata.model_dump(mode="json", exclude={"session"})
+        if labels:
+            request["metadata"] = labels
 
-
-def _beside(messages: list[dict[str, Any]], context: Context) -> list[dict[str, Any]]:
-    """The messages, what was recalled before the words of the user's last one."""
     recalled = context.text()
-    last = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=None)
-    if not recalled or last is None:
-        return messages
-    told = prepend_text(recalled, messages[last].get("content"))
-    return [*messages[:last], {**messages[last], "content": told}, *messages[last + 1 :]]
+    if recalled:
+        _put_before_last_user_message(request["messages"], recalled)
+    return request
 
 
-def _words(message: Any) -> str:
-    """The text of a message or of a part of one; "" if it has none. What could not be stored is left out of it."""
-    words = message.get("content") if isinstance(message, dict) else None
-    return words.replace("\x00", "").encode("utf-8", "ignore").decode() if isinstance(words, str) else ""
+def _put_before_last_user_message(messages: list[dict[str, Any]], recalled: str) -> None:
+    """Put a recalled text before the words of the user's last message, if there is one."""
+    for message in reversed(messages):
+        if message["role"] == "user":
+            message["content"] = prepend_text(recalled, message.get("content"))
+            return
 
 
-def _event(line: bytes) -> dict[str, Any]:
-    """The object of a line of a stream; {} for any other line."""
+def _headers_for_client(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of the model's reply that clients of OpenAI read."""
+    selected = {
+        name: value for name, value in headers.items() if name.startswith(_HEADERS_FOR_CLIENTS)
+    }
+    # `x-request-id` is the service's own.
+    request_id = headers.get("x-request-id")
+    if request_id:
+        selected["x-upstream-request-id"] = request_id
+    return selected
+
+
+def _chunk_of(line: bytes) -> dict[str, Any]:
+    """Return the JSON object in a line of a stream; {} if the line has none."""
     if not line.startswith(b"data:"):
         return {}
     try:
-        found = json.loads(line.removeprefix(b"data:"))
+        chunk = json.loads(line.removeprefix(b"data:"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return chunk if isinstance(chunk, dict) else {}
+
+
+def _first_choice(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a chunk has of the first of several answers; {} if it has nothing."""
+    choices = chunk.get("choices")
+    if not isinstance(choices, list):
+        return {}
+    for choice in choices:
+        if isinstance(choice, dict) and not choice.get("index"):
+            return choice
+    return {}
+
+
+def _storable_text(message: object) -> str:
+    """Return the text of a message or of a part of one, without what cannot be stored.
+
+    "" if there is no text.
+    """
+    text = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(text, str):
+        return ""
+    return text.replace("\x00", "").encode("utf-8", "ignore").decode()

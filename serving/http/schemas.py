@@ -1,11 +1,13 @@
 """Request and response bodies of the service and its clients, as pydantic models.
 
-A request of a chat has the form of OpenAI's chat completions as far as something here depends on it. What the Python
-interface checks is checked by the same functions; their errors are the caller's, as those of a form are.
+Chat requests have the form of OpenAI's chat completions; only fields that something here depends on
+are declared. What the Python API checks is checked here by the same functions, so that a request
+that they refuse is answered like any other malformed one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -20,7 +22,6 @@ from pydantic import (
 )
 
 from ...memory.entry_choice import EntryChoice
-from ...memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryHistory, Evidence, ListedEntry
 from ...memory.metadata import Metadata, MetadataFilter
 from ...memory.names import (
     HTTP_NAME_PATTERN,
@@ -30,32 +31,80 @@ from ...memory.names import (
     StorableText,
     valid_name,
 )
+from ...memory.results import (
+    DEFAULT_PAGE_SIZE,
+    MAX_PAGE_SIZE,
+    EntryHistory,
+    Evidence,
+    ListedEntry,
+)
 from ...records.timestamps import Moment, utc
 from ..settings import MAX_MESSAGES
 
 MAX_OPTIONS = 100
-"""Most things to choose from."""
+"""The most options of one question."""
 MAX_WORDS = 100_000
-"""Most characters of what an agent hands to a tool."""
+"""The most characters of one text that an agent passes to a tool."""
 MAX_PARTS = 1000
-"""Most parts of the content of a message."""
+"""The most parts of the content of one message."""
+
+# Types of single values. Names and limits are shown on the OpenAPI page.
 
 Name = Annotated[
     str,
     Field(min_length=1, max_length=256, pattern=HTTP_NAME_PATTERN, examples=["ada"]),
     AfterValidator(partial(valid_name, "name")),
 ]
+"""The name of a user or a session."""
 NonEmptyText = Annotated[StorableText, Field(min_length=1, examples=["I moved to Lisbon."])]
-Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
-"""A name that stays on its line of a prompt."""
+Speaker = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        # Without control characters and line separators, so that it stays on its line of a prompt.
+        pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$",
+    ),
+]
 Time = Annotated[Moment, AfterValidator(utc)]
 EntryId = Annotated[
     StorableText,
-    Field(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_ID_LENGTH),
+    Field(
+        description="The id of an entry, as lists, searches and evidence give it",
+        max_length=2 * MAX_ID_LENGTH,
+    ),
 ]
-After = Annotated[StorableText, Field(description="`next` of the page before", max_length=MAX_ID_LENGTH)]
+After = Annotated[
+    StorableText,
+    Field(description="`next` of the page before", max_length=MAX_ID_LENGTH),
+]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)]
 By = Annotated[StorableText, Field(max_length=MAX_AUTHOR_LENGTH, examples=["ada"])]
+"""The author of a change, for the history."""
+
+# What agents pass to tools, see `serving.mcp`.
+Words = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_WORDS),
+]
+Most = Annotated[int, Field(ge=1, le=50)]
+Conditions = Annotated[
+    MetadataFilter | None,
+    Field(
+        description=(
+            "conditions of the metadata of sessions, "
+            'such as {"channel": "phone", "year": {"gte": 2024}}'
+        )
+    ),
+]
+Since = Annotated[
+    Time | None,
+    Field(description="only what is of this moment or later, such as 2025-03-05"),
+]
+Until = Annotated[
+    Time | None,
+    Field(description="only what is from before this moment; what has no time is left out"),
+]
 
 
 class Body(BaseModel):
@@ -64,18 +113,8 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_WORDS)]
-Most = Annotated[int, Field(ge=1, le=50)]
-Conditions = Annotated[
-    MetadataFilter | None,
-    Field(description='conditions of the metadata of sessions, such as {"channel": "phone", "year": {"gte": 2024}}'),
-]
-Since = Annotated[Time | None, Field(description="only what is of this moment or later, such as 2025-03-05")]
-Until = Annotated[Time | None, Field(description="only what is from before this moment; what has no time is left out")]
-
-
 class EntryFilter(Body):
-    """Which entries of a memory are looked at."""
+    """Which entries of a memory a request looks at."""
 
     where: Conditions = None
     since: Since = None
@@ -83,12 +122,12 @@ class EntryFilter(Body):
 
     @property
     def as_kwargs(self) -> EntryChoice:
-        """The same as the Python interface takes it."""
+        """The filter as keyword arguments of the Python API."""
         return {"where": self.where, "since": self.since, "until": self.until}
 
 
 class Listing(EntryFilter):
-    """Which entries are listed, in the address; conditions are a JSON object there."""
+    """Query of an address that lists entries; `where` is a JSON object there."""
 
     where: Annotated[Json[MetadataFilter] | None, Field(examples=['{"year": 2025}'])] = None
     cursor: Annotated[str | None, Field(min_length=1, max_length=2048)] = None
@@ -97,7 +136,7 @@ class Listing(EntryFilter):
 
 
 class HistoryQuery(Body):
-    """Which changes of an entry's history, in the address."""
+    """Query of an address that lists the changes of an entry."""
 
     after: Annotated[int | None, Field(ge=0, lt=2**31)] = None
     """`next` of the page before."""
@@ -107,7 +146,10 @@ class HistoryQuery(Body):
 class SessionMessage(Body):
     """One message of a session."""
 
-    role: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w -]+$", examples=["user"])]
+    role: Annotated[
+        str,
+        Field(min_length=1, max_length=64, pattern=r"^[\w -]+$", examples=["user"]),
+    ]
     content: NonEmptyText
     name: Speaker | None = None
     time: Time | None = None
@@ -118,7 +160,10 @@ class NewSession(Body):
 
     id: Name | None = None
     """Makes the call repeatable: the same session under the same id is stored once."""
-    messages: Annotated[list[SessionMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    messages: Annotated[
+        list[SessionMessage],
+        Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
+    ]
     metadata: Metadata | None = None
 
 
@@ -126,7 +171,9 @@ class Question(EntryFilter):
     """A question about what is remembered of a user."""
 
     question: NonEmptyText
-    options: Annotated[list[NonEmptyText], Field(max_length=MAX_OPTIONS, fail_fast=True)] | None = None
+    options: Annotated[list[NonEmptyText], Field(max_length=MAX_OPTIONS, fail_fast=True)] | None = (
+        None
+    )
     """What to choose from, for programs whose task is a choice."""
     date: Annotated[NonEmptyText, Field(max_length=64)] | None = None
     """When it is asked, in words; now if left out."""
@@ -137,28 +184,33 @@ class Search(EntryFilter):
 
     query: NonEmptyText
     k: Limit = 10
-    """Most entries of the memory, and most turns that are not in it yet."""
+    """The most entries of the memory, and the most turns that are not in it yet."""
     fallback: StrictBool = False
-    """Whether the newest few are given, as for a question, where nothing found may answer the query."""
+    """Whether to return the newest few, as for a question, if no hit may answer the query."""
 
 
 class NewText(Body):
     """What an entry says from now on."""
 
-    text: Annotated[NonEmptyText, Field(max_length=MAX_ENTRY_LENGTH, examples=["I moved to Porto."])]
+    text: Annotated[
+        NonEmptyText,
+        Field(max_length=MAX_ENTRY_LENGTH, examples=["I moved to Porto."]),
+    ]
     by: By = ""
-    """Who says so, for the history."""
 
 
 class ChangedEntry(EntryHistory):
-    """The change that was made of an entry, alone, and the entry as it is now."""
+    """A change of an entry, alone, and the entry as it is now."""
 
     now: ListedEntry | None
     """Null once it is deleted."""
 
 
+# The chat
+
+
 class OpenAIModel(BaseModel):
-    """Base of OpenAI's bodies: unlisted fields are kept, for the language model."""
+    """Base of OpenAI's bodies: undeclared fields are kept, for the language model."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -174,25 +226,44 @@ class ChatMessage(OpenAIModel):
     """A message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: StorableText | Annotated[list[ContentPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    content: (
+        StorableText
+        | Annotated[list[ContentPart], Field(max_length=MAX_PARTS, fail_fast=True)]
+        | None
+    ) = None
     name: Speaker | None = None
 
     @property
     def text(self) -> str:
-        """The content as one text, of what is no text nothing."""
+        """The text of the content; "" for images, files and tool calls."""
         if isinstance(self.content, list):
-            return "\n".join(part.text or "" for part in self.content if part.type == "text")
+            texts = [part.text or "" for part in self.content if part.type == "text"]
+            return "\n".join(texts)
         return self.content or ""
+
+    @property
+    def unsupported_field(self) -> str | None:
+        """The first field that only a language model can answer; None if there is none."""
+        if self.role in ("tool", "function"):
+            return "role"
+        if isinstance(self.content, list) and any(part.type != "text" for part in self.content):
+            return "content"
+
+        extra = self.model_extra or {}
+        for name in ("tool_calls", "function_call", "audio"):
+            if extra.get(name):
+                return name
+        return None
 
 
 class Labels(OpenAIModel):
-    """The client's own data; only `session` means something here."""
+    """OpenAI's `metadata`, the client's own data; only `session` means something here."""
 
     session: Name | None = None
 
 
 class RequestExtension(EntryFilter):
-    """The field `mempiler` of a chat request, which no model sees: metadata, and a filter of entries."""
+    """The field `mempiler` of a chat request, which no model sees."""
 
     metadata: Metadata | None = None
     """A few plain values by name, added to those of the session."""
@@ -204,7 +275,7 @@ class StreamOptions(OpenAIModel):
     include_usage: StrictBool = False
 
 
-_BEYOND = (
+UNSUPPORTED_FIELDS = (
     "tools",
     "tool_choice",
     "functions",
@@ -217,17 +288,44 @@ _BEYOND = (
     "prediction",
     "web_search_options",
 )
-"""Fields that ask for more than a text, unless they say what is so without them."""
-_PLAIN: tuple[Any, ...] = (None, False, "none", 0, [], {}, ["text"], {"type": "text"})
+"""Fields that ask for more than a text."""
+
+TEXT_ONLY_VALUES: tuple[Any, ...] = (
+    None,
+    False,
+    "none",
+    0,
+    [],
+    {},
+    ["text"],
+    {"type": "text"},
+)
+"""Values of `UNSUPPORTED_FIELDS` that ask for nothing more than a text."""
+
+DEFAULT_VALUES: Mapping[str, Any] = {
+    "temperature": 1,
+    "top_p": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "stop": [],
+    "store": False,
+    "service_tier": "auto",
+    "parallel_tool_calls": True,
+}
+"""OpenAI's defaults, which ask for nothing; besides, null asks for nothing in any field."""
 
 
 class ChatRequest(OpenAIModel):
-    """A chat completion request, with fields of OpenAI's that are not listed."""
+    """A chat completion request, with fields of OpenAI's that are not declared."""
 
     model: Annotated[str, Field(max_length=256)] = ""
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    messages: Annotated[
+        list[ChatMessage],
+        Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
+    ]
     user: Name
-    """Owns the memory."""
+    """The user whose memory it is."""
     metadata: Labels | None = None
     mempiler: RequestExtension | None = None
     stream: StrictBool | None = False
@@ -236,28 +334,53 @@ class ChatRequest(OpenAIModel):
 
     @property
     def unsupported_field(self) -> str | None:
-        """The place of the first thing in it that no program answers, but a language model; None if there is none."""
-        extra = self.model_extra or {}
-        if self.n not in (None, 1):
+        """The path of the first field that only a language model can answer, and no program.
+
+        None if there is no such field.
+        """
+        if self.n is not None and self.n != 1:
             return "n"
-        if found := next((name for name in _BEYOND if extra.get(name) not in _PLAIN), None):
-            return found
-        for n, message in enumerate(self.messages):
-            calls, content = message.model_extra or {}, message.content
-            if message.role in ("tool", "function"):
-                return f"messages.{n}.role"
-            if isinstance(content, list) and any(part.type != "text" for part in content):
-                return f"messages.{n}.content"
-            if found := next((name for name in ("tool_calls", "function_call", "audio") if calls.get(name)), None):
-                return f"messages.{n}.{found}"
+
+        extra = self.model_extra or {}
+        for name in UNSUPPORTED_FIELDS:
+            if extra.get(name) not in TEXT_ONLY_VALUES:
+                return name
+
+        for number, message in enumerate(self.messages):
+            name = message.unsupported_field
+            if name is not None:
+                return f"messages.{number}.{name}"
         return None
+
+    @property
+    def ignored_fields(self) -> list[str]:
+        """The fields that ask for something and that the program's answer does not depend on.
+
+        For example sampling settings such as `temperature`, and fields that nothing here knows.
+        """
+        paths: list[str] = []
+        for name, value in (self.model_extra or {}).items():
+            is_unsupported = name in UNSUPPORTED_FIELDS  # and refused, if it asks for something
+            is_default = value is None or DEFAULT_VALUES.get(name) == value
+            if not is_unsupported and not is_default:
+                paths.append(name)
+
+        if self.metadata is not None:
+            labels = self.metadata.model_extra or {}
+            paths.extend(f"metadata.{name}" for name in labels)
+        if self.stream_options is not None:
+            options = self.stream_options.model_extra or {}
+            paths.extend(f"stream_options.{name}" for name in options)
+        return paths
 
 
 class ResponseExtension(BaseModel):
-    """The field `mempiler` of a completion: its session and evidence."""
+    """The field `mempiler` of a completion."""
 
     session: str = Field(examples=["2025-03-05"])
     evidence: tuple[Evidence, ...]
+    ignored: tuple[str, ...] = ()
+    """Fields of the request that the program ignored, e.g. `temperature`."""
 
 
 class Problem(BaseModel):

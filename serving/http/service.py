@@ -19,8 +19,9 @@ from ..memories.memories import Memories
 from ..settings import Settings
 from ..worker.breaker import Breaker, breakers_of
 from ..worker.writers import Worker
-from .auth import Tokens
 from .pool import Pool
+from .tenant_limits import TenantLimiter
+from .token_file import TenantLimits, Tokens
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -76,6 +77,8 @@ class Service:
         self._limit_shared_work()
         self.breakers = self._connect_breakers()
         """Those of the language model, and of the embedder if it is behind an endpoint."""
+        self.tenant_limiter = self._limit_tenants()
+        """Counts what tenants use, and refuses what is above their limits."""
         self.worker = Worker(
             self.memories,
             self.settings.session_gap,
@@ -126,6 +129,19 @@ class Service:
             breaker.several = self.has_several_tenants
             breaker.tenant_share = self.tenant_share
         return breakers
+
+    def _limit_tenants(self) -> TenantLimiter:
+        """Return the limits of tenants, which the guards of the models keep from now on.
+
+        Raises:
+            UserError: A tenant has a budget, and the price of a model is not known.
+        """
+        defaults = TenantLimits(
+            self.settings.tenant_max_usd_per_day, self.settings.tenant_requests_per_minute
+        )
+        limiter = TenantLimiter(self.store.tenant_usage, self.tokens, defaults)
+        limiter.guard_models(self.lm, self.program.method.embedder)
+        return limiter
 
     @property
     def _endpoint_embedding(self) -> EndpointEmbedding | None:

@@ -1,15 +1,20 @@
-"""Spans of OpenTelemetry, by option (extra `otel`): requests, and calls of the language model.
+"""Spans of OpenTelemetry (extra `otel`): of requests, and of calls of the language model.
 
-No tenant, user or text is in a name or an attribute. A request goes on with the trace that its client names. Where
-spans are sent, and how many, say OpenTelemetry's own variables.
+    provider = make_tracer_provider()
+    instrument(app, lm, provider)
+
+No tenant, user or text is in a name or an attribute. A request continues the trace that its client
+names. Where spans are sent, and how many, OpenTelemetry's own variables say.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import dspy
 from dspy.utils.callback import BaseCallback
 from fastapi import FastAPI
+from starlette.types import Scope
 
 from ... import __version__
 from ...optional_import import require_package
@@ -21,54 +26,69 @@ with require_package("opentelemetry-instrumentation-fastapi", "otel"):
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-_NAMING = ("http.target", "http.url", "url.path", "url.full", "url.query")
-"""Attributes of a request in which names of users stand."""
+_ATTRIBUTES_WITH_NAMES = ("http.target", "http.url", "url.path", "url.full", "url.query")
+"""Attributes of a request that hold names of users."""
 
 
-def exported() -> TracerProvider:
-    """Spans that are sent as OpenTelemetry's variables say.
+def make_tracer_provider() -> TracerProvider:
+    """Return a provider whose spans are sent as OpenTelemetry's variables say.
 
     Raises:
         MissingDependencyError: There is no exporter.
     """
     with require_package("opentelemetry-exporter-otlp-proto-http", "otel"):
-        from opentelemetry.exporter.otlp.proto.http import trace_exporter  # pyright: ignore[reportMissingImports]
+        from opentelemetry.exporter.otlp.proto.http import (  # pyright: ignore[reportMissingImports]
+            trace_exporter,
+        )
+
     # What is merged last wins: the variables.
-    told = Resource({"service.name": "mempiler"}).merge(OTELResourceDetector().detect())
-    provider = TracerProvider(resource=told)
+    resource = Resource({"service.name": "mempiler"}).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(trace_exporter.OTLPSpanExporter()))
     return provider
 
 
-def instrument(app: FastAPI, lm: Any, provider: TracerProvider) -> None:
-    """Makes spans of the requests of an application, and of the calls of a language model."""
+def instrument(app: FastAPI, lm: dspy.BaseLM, provider: TracerProvider) -> None:
+    """Make spans of the requests of an application, and of the calls of a language model."""
     FastAPIInstrumentor.instrument_app(
-        app, tracer_provider=provider, server_request_hook=_without_names, exclude_spans=["receive", "send"]
+        app,
+        tracer_provider=provider,
+        server_request_hook=_remove_names,
+        exclude_spans=["receive", "send"],
     )
-    lm.callbacks = [*lm.callbacks, _Calls(provider)]
+    lm.callbacks = [*lm.callbacks, _CallSpans(provider)]
 
 
-def _without_names(span: Any, scope: Any) -> None:
-    for name in _NAMING:
-        if name in (span.attributes or {}):
-            span.set_attribute(name, span.attributes.get("http.route", "none"))
+def _remove_names(span: Any, scope: Scope) -> None:
+    """Replace the path of a request in the attributes of its span by the route."""
+    attributes = span.attributes or {}
+    for name in _ATTRIBUTES_WITH_NAMES:
+        if name in attributes:
+            span.set_attribute(name, attributes.get("http.route", "none"))
 
 
-class _Calls(BaseCallback):
-    """A span for each call of a language model, its retries among it."""
+class _CallSpans(BaseCallback):
+    """Makes a span for each call of a language model, with its retries."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("mempiler", __version__)
-        self._open: dict[str, Span] = {}
+        self._open_spans: dict[str, Span] = {}
+        """By DSPy's id of the call."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        span = self._open[call_id] = self._tracer.start_span("call of the model", kind=SpanKind.CLIENT)
-        span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.request.model": str(instance.model)})
+        """Begin the span of a call."""
+        span = self._tracer.start_span("call of the model", kind=SpanKind.CLIENT)
+        span.set_attribute("gen_ai.operation.name", "chat")
+        span.set_attribute("gen_ai.request.model", str(instance.model))
+        self._open_spans[call_id] = span
 
-    def on_lm_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
-        span = self._open.pop(call_id)
+    def on_lm_end(
+        self, call_id: str, outputs: Any | None, exception: BaseException | None = None
+    ) -> None:
+        """End the span of a call."""
+        span = self._open_spans.pop(call_id)
         if exception is not None:
-            # By its kind alone, for its text may quote a user.
+            # Only the type of the error: its text may quote a user.
             span.set_attribute("error.type", type(exception).__name__)
             span.set_status(Status(StatusCode.ERROR))
         span.end()

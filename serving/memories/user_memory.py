@@ -347,7 +347,7 @@ class UserMemory:
             asked: As of `ask`.
             **choice: `where`, `since` and `until`, as in `ask`.
         """
-        view = self.memories.filtered_view(self.view(), **choice)
+        view = off_loop(lambda: self.memories.filtered_view(self.view(), **choice))
         with self.memories.user_context(view, asks=True):
             method_query = Query(text=query, date=date, speakers=view.speakers)
             recalled = self.program.method.recall(

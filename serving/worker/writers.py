@@ -19,14 +19,15 @@ from functools import partial
 
 from dspy.utils.exceptions import LMError
 
-from ...errors import DamagedRowError, MempilerError, StoreError
+from ...errors import DamagedRowError, MempilerError, StoreError, TenantBudgetError
+from ...memory.store.owner import Owner
 from ...memory.store.records import Claim, IdleSession
 from ...memory.tenant_lock import CURRENT_TENANT
-from .breaker import CALLER, breakers_of
 from ..http.errors import failure, log
 from ..memories.memories import Memories
-from ..settings import AT_ONCE, LEASE
 from ..memories.writing import WriteCounts, write_claimed
+from ..settings import AT_ONCE, LEASE
+from .breaker import CALLER, breakers_of
 
 CLAIMED = 8
 """The most users that are claimed at once, so that other processes get some, too."""
@@ -36,6 +37,8 @@ WATCH = 2.0
 """Seconds between two looks for users whom another process forgot."""
 LONGEST_PAUSE = 30.0
 """The most seconds between two attempts, while the store, the language model or a user fails."""
+LONGEST_BUDGET_PAUSE = 300.0
+"""The most seconds between two attempts for a user whose tenant is over its budget."""
 
 
 def write_all_queued(
@@ -153,12 +156,19 @@ class Writers:
             future.set_result(counts)
         except BaseException as error:
             if self._pauses:
-                failures = self.failures.add(claim.owner)
-                pause = min(LONGEST_PAUSE, 2.0 ** (failures - 1))
+                pause = self._pause_after(claim.owner, error)
                 with suppress(StoreError):
                     self._memories.store.queue.pause(claim.owner, pause)
             future.set_exception(error)
         self._notify()
+
+    def _pause_after(self, owner: Owner, error: BaseException) -> float:
+        """Return for how many seconds a user who could not be written is left alone."""
+        if isinstance(error, TenantBudgetError):
+            # Not until the next day: the operator may raise the budget before.
+            return min(LONGEST_BUDGET_PAUSE, error.retry_after)
+        failures = self.failures.add(owner)
+        return min(LONGEST_PAUSE, 2.0 ** (failures - 1))
 
 
 class Worker:

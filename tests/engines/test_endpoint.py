@@ -623,17 +623,65 @@ def test_a_relayed_call_is_estimated_where_its_usage_cannot_be_true(reported: An
     [("stall", {"deadline": 0.4}, LMTimeoutError), ("endless", {}, LMProviderError), ("401", {}, UserError)],
 )
 def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error: type[Exception]) -> None:
+    async def read_whole_reply(upstream: Upstream) -> None:
+        async with upstream.stream(HI) as reply:
+            async for _ in reply.lines:
+                pass
+
     with StubServer(every(fault)) as server:
-        upstream, begun = reach(server, **settings), time.monotonic()
-        with pytest.raises(error), upstream.ask(HI) as (_, _, lines):
-            b"".join(lines)
-        assert time.monotonic() - begun < 15
+        upstream = reach(server, **settings)
+        start = time.monotonic()
+        with pytest.raises(error):
+            asyncio.run(read_whole_reply(upstream))
+        assert time.monotonic() - start < 15
         assert upstream.lm.meter.read().failed == 1
         assert upstream.lm.guard.slots(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
 
 
 def test_an_answer_that_is_left_early_leaves_nothing() -> None:
+    async def read_head(upstream: Upstream) -> int:
+        async with upstream.stream(HI) as reply:
+            return reply.status
+
     with StubServer(every("trickle")) as server:
-        with reach(server).ask(HI) as (status, _, _):
-            assert status == 200
+        assert asyncio.run(read_head(reach(server))) == 200
         assert until(20, lambda: not connections(server))
+
+
+def test_a_cancelled_relay_ends_its_request_and_gives_its_slot_back() -> None:
+    async def cancel_while_it_waits(upstream: Upstream) -> None:
+        has_begun = asyncio.Event()
+
+        async def read_lines() -> None:
+            async with upstream.stream(HI) as reply:
+                has_begun.set()
+                async for _ in reply.lines:
+                    pass
+
+        task = asyncio.ensure_future(read_lines())
+        await has_begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with StubServer(every("trickle")) as server:
+        upstream = reach(server)
+        asyncio.run(cancel_while_it_waits(upstream))
+        assert until(20, lambda: not connections(server))
+        assert upstream.lm.guard.slots(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
+
+
+def test_relays_that_wait_for_a_slot_do_not_hold_up_the_event_loop() -> None:
+    async def relay(upstream: Upstream) -> int:
+        async with upstream.stream(HI) as reply:
+            return len([line async for line in reply.lines])
+
+    async def relay_several(upstream: Upstream) -> list[int]:
+        # In one thread they wait for each other: a wait that blocked it would never end.
+        return await asyncio.gather(*(relay(upstream) for _ in range(5)))
+
+    with StubServer() as server:
+        upstream = reach(server, guard=BudgetGuard(in_flight=1))
+        line_counts = asyncio.run(asyncio.wait_for(relay_several(upstream), 20))
+    assert all(line_counts)
+    assert len(server.requests) == 5

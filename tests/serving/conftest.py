@@ -44,8 +44,8 @@ def service_over(
     store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
 ) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
-    from mempiler.serving.http.auth import Tokens
     from mempiler.serving.http.service import Service
+    from mempiler.serving.http.token_file import Tokens
     from mempiler.serving.settings import Settings
 
     path = folder / "tokens"

@@ -17,7 +17,7 @@ from mempiler.engines.endpoint import Waits
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
-from mempiler.serving.http import operations
+from mempiler.serving.http import health, store_call
 from mempiler.serving.worker.breaker import Breaker
 from sqlalchemy import event
 
@@ -269,7 +269,7 @@ def test_a_store_that_hangs_is_seen_in_time_and_by_one_thread(
         return read(*given, **named)
 
     monkeypatch.setattr(store, "read", hanging)
-    monkeypatch.setattr(operations, "WAIT", 0.3)
+    monkeypatch.setattr(store_call, "WAIT", 0.3)
     try:
         begun = time.monotonic()
         for _ in range(5):
@@ -287,7 +287,7 @@ def test_a_store_that_cannot_be_written_or_a_broken_token_file_is_not_ready_and_
     connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = connect().as_tenant(None)
-    monkeypatch.setattr(operations, "WRITES_EVERY", 0.0)
+    monkeypatch.setattr(health, "WRITE_INTERVAL", 0.0)
     assert client.get("/ready").status_code == 200
     engine = client.service.store._database.engine
     engine.dispose()

@@ -1,5 +1,6 @@
 """Forgetting a user of whom something is under way, in this process or in another one: nothing of it is stored."""
 
+import asyncio
 import gc
 import threading
 from collections.abc import Iterator
@@ -139,7 +140,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     body = ChatRequest.model_validate({"user": "ada", "messages": [{"role": "user", "content": said}]})
     talk = Conversation(memory, body, timedelta(minutes=30))
     talk.store_new_turns()
-    found = talk.ask(None)
+    found = asyncio.run(talk.ask(None))
     talk.store_answer(str(found.answer), found.context, Deadline(60))
     memory.ask("What is the word?")
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, StoreError
-from mempiler.serving.http.operations import SHARED_FOLDER
+from mempiler.serving.http.metrics import SHARED_FOLDER
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from sqlalchemy import event
 

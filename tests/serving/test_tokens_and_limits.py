@@ -21,7 +21,7 @@ from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store, UserError
 from mempiler.cli import app
 from mempiler.serving.client.remote_memory import RemoteEntries, RemoteMemory
-from mempiler.serving.http.auth import Tokens
+from mempiler.serving.http.token_file import TenantLimits, Tokens
 from mempiler.serving.settings import Settings
 
 from .conftest import TOKENS, service_over, serving, within
@@ -40,6 +40,27 @@ def test_tokens_may_be_given_as_digests(path: Path, mark: bytes, end: bytes) -> 
     path.write_bytes(mark + end.join([b"# who", b"", digest, b""]))
     tokens = Tokens(path)
     assert (tokens.tenant(LONG), tokens.tenant("another"), tokens.tenant("")) == ("acme", None, None)
+
+
+def test_a_line_may_limit_its_tenant(path: Path) -> None:
+    limits = "usd-per-day=2.5 requests-per-minute=60"
+    path.write_text(f"acme {LONG} {limits}\nglobex {LONG}-2\nacme {LONG}-3  {limits}\n")
+    tokens = Tokens(path)
+    assert tokens.tenant(f"{LONG}-3") == "acme"
+    assert tokens.limits("acme") == TenantLimits(usd_per_day=2.5, requests_per_minute=60)
+    assert tokens.limits("globex") == TenantLimits()
+    assert tokens.has_budgets
+
+
+def test_limits_change_with_the_file_and_hold_while_it_is_wrong(path: Path) -> None:
+    path.write_text(f"acme {LONG}\n")
+    tokens = Tokens(path)
+    assert not tokens.has_budgets
+    path.write_text(f"acme {LONG} usd-per-day=1\n")
+    assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
+    path.write_text("nonsense\n")
+    assert tokens.tenant(LONG) is None
+    assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
 
 
 def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
@@ -62,6 +83,16 @@ def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
         (f"acme {LONG} more", "line 1: expected TENANT TOKEN"),
         ("acme tooshort", "at least 16 characters"),
         ("acme sha256:1234567890123456", "64 hexadecimal digits"),
+        (f"acme {LONG} usd-per-day=five", "line 1: usd-per-day: give US dollars, e.g. usd-per-day=2.50"),
+        (f"acme {LONG} usd-per-day=", "line 1: usd-per-day: give US dollars"),
+        (f"acme {LONG} requests-per-minute=1.5", "line 1: requests-per-minute: give a whole number"),
+        (f"acme {LONG} usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
+        (f"acme {LONG} {LONG}=", "line 1: unknown limit; choose usd-per-day=... or requests-per-minute=..."),
+        (f"metrics {LONG} usd-per-day=1", "line 1: the tenant metrics only reads metrics; it has no limits"),
+        (
+            f"acme {LONG} usd-per-day=5\n\nglobex {LONG}-2\nacme {LONG}-3",
+            "line 4: other limits than in line 1, which is of tenant 'acme', too; give the same in all lines",
+        ),
         (f"acme {LONG}\nglobex {LONG}", "line 2: this token is bound to another tenant"),
         (None, "token file .*: no such file"),
     ],
@@ -205,7 +236,7 @@ def test_the_page_has_the_defaults_of_all_settings() -> None:
     for names, said in ROWS:
         options = [name.replace("-", "_") for name in re.findall(r"`--([\w-]+)`", names)]
         numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,.]*(?<!,)", said)]
-        assert numbers == [known[name] for name in options], names
+        assert numbers == [known[name] for name in options if known[name] is not None], names
         told.update(options)
     assert Settings.model_fields.keys() - told <= {"session_gap", "mcp"}
 

@@ -27,9 +27,9 @@ from mempiler.engines.limits import DEAD_AFTER
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.tasks.answering import QuestionAnswering
-from mempiler.serving.http import operations
+from mempiler.serving.http.log_lines import JsonLines
 from mempiler.serving.memories.memories import Memories
-from mempiler.serving.worker.breaker import CALLER, MOST_CALLERS, Breaker
+from mempiler.serving.worker.breaker import CALLER, MAX_CALLERS, Breaker
 from mempiler.serving.worker.failure_counts import FailureCounts
 from mempiler.serving.worker.writers import Worker, write_all_queued
 
@@ -175,7 +175,7 @@ def test_failures_keep_no_name_and_go_with_the_user(store: Store, scripted: Any)
 
 
 def test_failures_of_so_many_users_are_counted(store: Store) -> None:
-    counts = FailureCounts(most=3)
+    counts = FailureCounts(limit=3)
     users = [Owner(f"user {n}", "acme") for n in range(5)]
     assert [counts.add(user) for user in (users[0], users[0], *users[1:3], users[0], *users[3:])] == [
         1,
@@ -195,10 +195,10 @@ def test_failures_of_so_many_users_are_counted(store: Store) -> None:
 
 def test_a_long_outage_of_many_users_does_not_fill_the_breaker() -> None:
     breaker = Breaker()
-    for n in range(3 * MOST_CALLERS):
+    for n in range(3 * MAX_CALLERS):
         fail_for(breaker, Owner(f"user {n}", "acme"), 1)
     assert breaker.open
-    assert max(map(len, (breaker._failures, breaker._failing, breaker._refused))) <= MOST_CALLERS
+    assert max(map(len, (breaker._failures_by_caller, breaker._failures_since_answer, breaker._refused_until))) <= MAX_CALLERS
 
 
 def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:
@@ -305,7 +305,7 @@ def test_logs_hold_no_contents(
     def bug(*arguments: object) -> None:
         raise RuntimeError("SECRET-bug")
 
-    monkeypatch.setattr(caplog.handler, "formatter", operations.JsonLines())
+    monkeypatch.setattr(caplog.handler, "formatter", JsonLines())
     caplog.set_level(logging.INFO, "mempiler")
     client = connect(scripted(failing(lambda text, n: n == 2, "SECRET-answer")))
     statuses = [client.chat("SECRET-question", user="SECRET-user").status_code for _ in range(2)]

@@ -15,6 +15,7 @@ def upgrade() -> None:
     _create_item_tables()
     _create_memory_tables()
     _create_amendment_table()
+    _create_tenant_tables()
     _create_indexes()
 
 
@@ -142,10 +143,34 @@ def _create_amendment_table() -> None:
     )
 
 
+def _create_tenant_tables() -> None:
+    """Make the tables of what tenants use of a service."""
+    op.create_table(
+        "mempiler_tenant_usage",
+        Column("tenant", String, primary_key=True),
+        Column("minute", Integer, nullable=False),
+        Column("requests", Integer, nullable=False),
+        Column("day", Integer, nullable=False),
+        Column("usd", Float, nullable=False),
+    )
+
+    op.create_table(
+        "mempiler_tenant_reservations",
+        Column("id", String, primary_key=True),
+        Column("tenant", String, nullable=False),
+        Column("day", Integer, nullable=False),
+        Column("usd", Float, nullable=False),
+        Column("expires", Float, nullable=False),
+    )
+
+
 def _create_indexes() -> None:
     """Make the indexes that are no primary keys."""
     op.create_index("mempiler_items_id", "mempiler_items", ["tenant", "user", "id"], unique=True)
     op.create_index("mempiler_items_state", "mempiler_items", ["state", "tenant", "user"])
+    op.create_index(
+        "mempiler_tenant_reservations_tenant", "mempiler_tenant_reservations", ["tenant"]
+    )
 
     is_claimed = text("worker <> ''")
     op.create_index(

@@ -1,0 +1,226 @@
+"""Limits of tenants: requests in a minute, and US dollars in a day.
+
+    limiter = TenantLimiter(store.tenant_usage, tokens, TenantLimits(usd_per_day=5.0))
+    limiter.guard_models(lm, embedder)
+    await limiter.count_request("acme")     # raises an HTTPException (429) if it is one too many
+
+Both are counted in the store, so they hold for all processes of a service together. A request costs
+one statement, and only if its tenant has a limit. Dollars are reserved before each model call and
+settled after it, whoever makes the call: questions, chats, and the writing of sessions in the
+background, which stays queued until the next day.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from typing import Any
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from ...engines.endpoint.embeddings import EndpointEmbedding
+from ...engines.metered_lm import MeteredLM
+from ...engines.prices import token_prices
+from ...errors import BudgetError, StoreError, TenantBudgetError, UserError
+from ...memory.store.tenant_usage import Reservation, SpendingRefusal, TenantUsage
+from ..worker.breaker import Breaker, breakers_of
+from .errors import failure, too_many_requests
+from .token_file import TenantLimits, Tokens
+
+_LONGEST_CALL = 3600.0
+"""Seconds for a model call of which no deadline is known."""
+_SETTLING_TIME = 60.0
+"""Seconds that a reservation outlasts the longest call, so that the call can be settled."""
+_IN_USE_PAUSE = 2.0
+"""Seconds after which a call may be tried again for which other calls left too little."""
+_PRICES_PAUSE = 1.0
+"""Seconds after which a call may be tried again that came before the prices were known."""
+
+_log = logging.getLogger("mempiler.serving")
+
+
+class TenantLimiter:
+    """Counts what tenants use, and refuses what is above their limits.
+
+    Args:
+        usage: Where it is counted.
+        tokens: The token file, whose lines may hold limits; None without one.
+        defaults: The limits of tenants of whom the token file sets none.
+    """
+
+    def __init__(self, usage: TenantUsage, tokens: Tokens | None, defaults: TenantLimits) -> None:
+        self._usage = usage
+        self._tokens = tokens
+        self._defaults = defaults
+        self.refusals = Counter[str]()
+        """What was refused: "requests" in a minute, and model calls because of "usd"."""
+        # Requests of one tenant are counted one after the other, so a tenant that sends many holds
+        # one thread, and the others need not wait behind them.
+        self._turns: dict[str, CapacityLimiter] = {}
+        self._refused_until: dict[str, tuple[int, float]] = {}
+        """By tenant the limit that was reached, and the time until which it stays reached."""
+
+        self._lm: MeteredLM | None = None
+        self._embedder_name: str | None = None
+        self._reservation_lifetime = _LONGEST_CALL + _SETTLING_TIME
+        self._has_prices = False
+
+    def limits_of(self, tenant: str) -> TenantLimits:
+        """Return the limits of a tenant: those in the token file, or else the defaults."""
+        if self._tokens is None:
+            return self._defaults
+        return self._tokens.limits(tenant).or_else(self._defaults)
+
+    # Requests.
+
+    async def count_request(self, tenant: str) -> None:
+        """Count a request of a tenant, if its requests are limited.
+
+        Raises:
+            HTTPException: The tenant has sent too many requests in this minute (429).
+            StoreError: It cannot be counted.
+        """
+        limit = self.limits_of(tenant).requests_per_minute
+        if limit is None:
+            return
+        self._refuse_known_excess(tenant, limit)
+
+        turn = self._turns.setdefault(tenant, CapacityLimiter(1))
+        async with turn:
+            # Another request may have reached the limit while this one waited for its turn.
+            self._refuse_known_excess(tenant, limit)
+            count = await anyio.to_thread.run_sync(
+                self._usage.count_request, tenant, limiter=CapacityLimiter(1)
+            )
+        if count.requests > limit:
+            self.refusals["requests"] += 1
+            self._refused_until[tenant] = (limit, time.time() + count.seconds_left)
+            raise too_many_requests(limit, count.seconds_left)
+
+    def _refuse_known_excess(self, tenant: str, limit: int) -> None:
+        """Refuse a request without asking the store, if the limit was reached in this minute."""
+        reached_limit, until = self._refused_until.get(tenant, (-1, -math.inf))
+        seconds_left = until - time.time()
+        # If the clock was set back, the minute may seem to last for hours.
+        if reached_limit == limit and 0 < seconds_left <= 60:
+            self.refusals["requests"] += 1
+            raise too_many_requests(limit, seconds_left)
+
+    # Dollars; `breaker.Breaker` calls these methods, also in threads of writers.
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether any tenant has a limit of dollars."""
+        if self._defaults.usd_per_day is not None:
+            return True
+        return self._tokens is not None and self._tokens.has_budgets
+
+    def guard_models(self, lm: Any, embedder: Any) -> None:
+        """Let the guards of a service's models ask this limiter before each call.
+
+        Args:
+            lm: The language model; None for that of `dspy.settings`, which no budget can limit.
+            embedder: The embedder of the program. It costs nothing unless it is at an endpoint.
+
+        Raises:
+            UserError: A tenant has a budget, which cannot be kept.
+        """
+        self._lm = lm
+        lm_seconds = getattr(getattr(lm, "engine", None), "seconds", _LONGEST_CALL)
+        longest_call = lm_seconds
+        account: EndpointEmbedding | None = getattr(embedder, "account", None)
+        if account is not None:
+            self._embedder_name = embedder.name
+            longest_call = max(longest_call, account.waits.deadline)
+        self._reservation_lifetime = longest_call + _SETTLING_TIME
+
+        if self.has_budgets:
+            self._load_prices()
+        for breaker in breakers_of(lm, embedder):
+            breaker.budgets = self
+
+    def reserve(self, tenant: str, usd: float) -> Reservation | None:
+        """Reserve what a model call of a tenant may cost; None for a tenant without a budget.
+
+        Raises:
+            TenantBudgetError: The budget does not suffice for the call.
+            BudgetError: The budget cannot be kept, since the price of a model is not known.
+        """
+        limit = self.limits_of(tenant).usd_per_day
+        if limit is None:
+            return None
+        if not self._has_prices:
+            self._load_prices_late()
+
+        outcome = self._usage.reserve(tenant, usd, limit, self._reservation_lifetime)
+        if isinstance(outcome, SpendingRefusal):
+            self.refusals["usd"] += 1
+            raise _budget_error(outcome, limit)
+        return outcome
+
+    def settle(self, reservation: Reservation, usd: float) -> None:
+        """Replace a reservation by what the call has cost.
+
+        If the store fails, that is logged: the call was answered, and the answer must not be lost.
+        """
+        try:
+            self._usage.settle(reservation, usd)
+        except StoreError as error:
+            _log.error("the cost of a call of a tenant could not be counted", extra=failure(error))
+
+    def _load_prices_late(self) -> None:
+        """Find the prices after all, for a budget that the token file got since the start.
+
+        Raises:
+            BudgetError: Always. What was reserved for this call was guessed without a price.
+        """
+        try:
+            self._load_prices()
+        except UserError as error:
+            _log.error("a tenant's budget cannot be kept", extra={"cause": str(error)})
+            raise BudgetError("the budget of this tenant cannot be kept") from error
+        raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
+
+    def _load_prices(self) -> None:
+        """Find the prices of the models, which budgets need.
+
+        Raises:
+            UserError: The price of a model is not known, or the model has no guard.
+        """
+        lm = self._lm
+        if lm is None or not isinstance(getattr(lm, "guard", None), Breaker):
+            raise UserError(
+                "budgets of tenants need a language model that is limited:"
+                " make it by language_model(..., guard=Breaker())"
+            )
+        if lm.prices is None:
+            lm.prices = token_prices(lm.model)
+        if lm.prices is None:
+            raise _unknown_price(lm.model)
+        if self._embedder_name is not None and token_prices(self._embedder_name) is None:
+            raise _unknown_price(self._embedder_name)
+        self._has_prices = True
+
+
+def _unknown_price(model_name: str) -> UserError:
+    return UserError(
+        f"the price of {model_name} is not known, so --tenant-max-usd-per-day and usd-per-day"
+        " cannot hold; use --tenant-requests-per-minute and requests-per-minute"
+    )
+
+
+def _budget_error(refusal: SpendingRefusal, limit: float) -> TenantBudgetError:
+    """Return the error for a call that a budget does not suffice for."""
+    rest = f"what is left of this tenant's {limit:g} US dollars of this day (UTC)"
+    advice = "what was said is stored, and the request can be repeated"
+    if refusal.is_spent:
+        return TenantBudgetError(
+            f"{rest} does not suffice; {advice} tomorrow", refusal.seconds_left
+        )
+    return TenantBudgetError(
+        f"{rest} is reserved for calls in progress; {advice}",
+        min(_IN_USE_PAUSE, refusal.seconds_left),
+    )
