@@ -18,8 +18,9 @@ from ...secret_values import Secrets
 
 T = TypeVar("T")
 
-MAX_PAUSE = 30.0
-"""The most seconds between two attempts, whatever the service asks for."""
+MAX_PAUSE = 60.0
+"""The most seconds between two attempts. A request that may be sent again only after a longer time,
+e.g. because the tenant's budget of the day is spent, fails at once."""
 
 _FIRST_PAUSE = 0.2
 """Seconds before the second attempt; every further pause is twice as long."""
@@ -75,8 +76,8 @@ class ApiRequest(Generic[T]):
             return None
         retry_after = outcome.headers.get("Retry-After", "")
         if retry_after.isdecimal():
-            return min(MAX_PAUSE, float(retry_after))
-        return pause
+            pause = float(retry_after)
+        return pause if pause <= MAX_PAUSE else None
 
     def result(self, outcome: Outcome, secrets: Secrets) -> T:
         """Return the result of the last attempt.

@@ -323,6 +323,7 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
         ([FINE], 1, "Lisbon"),
         ([BUSY, (429, problem("x"), {"Retry-After": "0"}), FINE], 3, "Lisbon"),
         ([CUT, FINE], 2, "Lisbon"),
+        ([(429, problem("the budget of the day is spent"), {"Retry-After": "7200"})], 1, ServiceError("the budget")),
         ([(400, problem("question: Field required"))], 1, UserError("question: Field required")),
         ([(404, problem("there is no such user"))], 1, UserError("there is no such user")),
         ([(409, problem("another program wrote it"))], 1, mempiler.ConflictError("another program wrote it")),
