@@ -38,11 +38,10 @@ def command(
     with open_store(store, make=True) as opened_store:
         memory: UserMemory = memory_program.memory(opened_store, user, tenant, lm)
 
-        async def use_memory(
-            _request: object, use: Callable[[UserMemory], Awaitable[ResultT]]
+        async def run_tool(
+            _request: object, tool: Callable[[UserMemory], Awaitable[ResultT]]
         ) -> ResultT:
-            """Await what a tool does with the memory."""
-            return await use(memory)
+            return await tool(memory)
 
-        server = memory_tools(use_memory)
+        server = memory_tools(run_tool)
         anyio.run(server.run_stdio_async)

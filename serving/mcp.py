@@ -37,24 +37,24 @@ AUTHOR = "an agent"
 """Who made a change, in the history of an entry."""
 
 
-class UseMemory(Protocol):
+class RunTool(Protocol):
     """Runs what a tool does with the memory of its caller."""
 
-    async def __call__(self, request: Any, use: Callable[[UserMemory], Awaitable[T]], /) -> T:
-        """Await `use(memory)`.
+    async def __call__(self, request: Any, tool: Callable[[UserMemory], Awaitable[T]], /) -> T:
+        """Await `tool(memory)`.
 
         Args:
             request: The HTTP request of the call; None if it did not come over HTTP.
-            use: Blocks no event loop.
+            tool: Blocks no event loop.
         """
         ...
 
 
-def memory_tools(use_memory: UseMemory, remember: bool = True) -> MCPServer:
+def memory_tools(run_tool: RunTool, remember: bool = True) -> MCPServer:
     """Return the tools as a server that has yet to be run.
 
     Args:
-        use_memory: Runs what a tool does with the memory of its caller.
+        run_tool: Runs what a tool does with the memory of its caller.
         remember: Whether a tool writes the memory before it returns; otherwise a worker does.
     """
     server = MCPServer(
@@ -66,7 +66,7 @@ def memory_tools(use_memory: UseMemory, remember: bool = True) -> MCPServer:
         # Each subscription would hold a connection open, and nothing is ever announced.
         subscriptions=False,
     )
-    tools = MemoryTools(use_memory, remember)
+    tools = MemoryTools(run_tool, remember)
     reads = ToolAnnotations(read_only_hint=True)
     writes = ToolAnnotations(destructive_hint=False)
 
@@ -85,12 +85,12 @@ class MemoryTools:
     """The tools, a method each: an agent sees its name, its arguments and its docstring.
 
     Args:
-        use_memory: Runs what a tool does with the memory of its caller.
+        run_tool: Runs what a tool does with the memory of its caller.
         remember: Whether a tool writes the memory before it returns.
     """
 
-    def __init__(self, use_memory: UseMemory, remember: bool) -> None:
-        self._use_memory = use_memory
+    def __init__(self, run_tool: RunTool, remember: bool) -> None:
+        self._run_tool = run_tool
         self._remember = remember
 
     async def search_memory(
@@ -103,8 +103,8 @@ class MemoryTools:
         until: Until = None,
     ) -> str:
         """Find what the memory holds nearest to a query: facts, turns, summaries, with dates."""
-        result = await self._call(
-            ctx, lambda memory: memory.asearch(query, k, where=where, since=since, until=until)
+        result = await self._call_in_thread(
+            ctx, lambda memory: memory.search(query, k, where=where, since=since, until=until)
         )
         return data_lines([*result.entries, *result.pending])
 
@@ -126,8 +126,8 @@ class MemoryTools:
     async def add_memory(self, text: Words, ctx: Context, speaker: Words = "user") -> str:
         """Remember something that was said, in the words it was said in."""
         message = {"role": "user", "name": speaker, "content": text}
-        added = await self._call(
-            ctx, lambda memory: memory.aadd([message], remember=self._remember)
+        added = await self._call_in_thread(
+            ctx, lambda memory: memory.add([message], remember=self._remember)
         )
         return f"Remembered as {added.id}."
 
@@ -177,14 +177,14 @@ class MemoryTools:
         """Call a function that blocks, in a thread, with the memory of the caller."""
         return await self._call(ctx, lambda memory: in_thread(lambda: use(memory)))
 
-    async def _call(self, ctx: Context, use: Callable[[UserMemory], Awaitable[T]]) -> T:
+    async def _call(self, ctx: Context, tool: Callable[[UserMemory], Awaitable[T]]) -> T:
         """Await a function of the memory of the caller.
 
         Raises:
             ToolError: It failed; the agent reads the message, which shows nothing internal.
         """
         try:
-            return await self._use_memory(ctx.request_context.request, use)
+            return await self._run_tool(ctx.request_context.request, tool)
         except Exception as error:
             if not isinstance(error, CAUGHT):
                 log.exception("a tool failed for an unforeseen reason")

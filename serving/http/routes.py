@@ -247,7 +247,7 @@ def tools_route(service: Service) -> tuple[Any, Route]:
     from ..mcp import memory_tools  # an extra
     from mcp.server.transport_security import TransportSecuritySettings  # isort: skip
 
-    async def use_memory(request: Any, use: Callable[[UserMemory], Awaitable[T]]) -> T:
+    async def run_tool(request: Any, tool: Callable[[UserMemory], Awaitable[T]]) -> T:
         try:
             (given,) = request.headers.getlist(HEADER)
             user = TypeAdapter(Name).validate_python(given)
@@ -258,14 +258,14 @@ def tools_route(service: Service) -> tuple[Any, Route]:
 
         async def use_bound_memory(_: Deadline) -> T:
             await in_thread(memory.bind_view)
-            return await use(memory)
+            return await tool(memory)
 
         try:
             return await caller.run_model_work(use_bound_memory, memory)
         finally:
             service.worker.wake()
 
-    tools = memory_tools(use_memory, remember=False)
+    tools = memory_tools(run_tool, remember=False)
     guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # by the application
     app = tools.streamable_http_app(
         streamable_http_path=TOOLS, json_response=True, stateless_http=True, transport_security=guarded

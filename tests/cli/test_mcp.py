@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,11 +92,11 @@ def call(memory: Any) -> Callable[..., Any]:
     from mempiler.serving.mcp import memory_tools
 
     def called(name: str, **arguments: Any) -> Any:
-        async def use_memory(_: object, use: Callable[[Any], Any]) -> Any:
-            return await use(memory)
+        async def work(_: object, tool: Callable[[Any], Awaitable[str]]) -> str:
+            return await tool(memory)
 
         async def run() -> Any:
-            async with Client(memory_tools(use_memory)) as client:
+            async with Client(memory_tools(work)) as client:
                 return await client.call_tool(name, arguments)
 
         return asyncio.run(run())
@@ -115,8 +115,8 @@ def test_a_fault_of_ours_is_told_without_its_text(call: Callable[..., Any], monk
     def fault(*given: Any, **named: Any) -> Any:
         raise RuntimeError("SECRET-text")
 
-    monkeypatch.setattr(mempiler.UserMemory, "ask", fault)
-    found = call("ask_memory", question="x")
+    monkeypatch.setattr(mempiler.UserMemory, "search", fault)
+    found = call("search_memory", query="x")
     assert (found.is_error, "SECRET" in text(found), "went wrong here" in text(found)) == (True, False, True)
 
 
