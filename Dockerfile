@@ -1,15 +1,18 @@
 # The image of `mempiler`: every command, the HTTP service by default. No key, token or password is in it.
 #   docker build -t mempiler .
+#   docker build -t mempiler --build-arg EXTRAS="postgres mcp models" .     # with further extras
 #   docker run --rm mempiler list
 
 FROM python:3.11-slim AS build
 WORKDIR /source
+ARG EXTRAS="postgres mcp"
 # What is needed changes seldom, the sources often: a change of these alone installs nothing anew.
 RUN python -m venv /venv
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 RUN /venv/bin/pip install --no-cache-dir -c constraints.txt setuptools \
- && /venv/bin/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-print(*p['dependencies'], *p['optional-dependencies']['postgres'], sep='\n')" > needed.txt \
+ && /venv/bin/python -c "import os, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+extras = [r for extra in os.environ['EXTRAS'].split() for r in p['optional-dependencies'][extra]]; \
+print(*p['dependencies'], *extras, sep='\n')" > needed.txt \
  && /venv/bin/pip install --no-cache-dir -c constraints.txt -r needed.txt
 COPY . .
 RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .

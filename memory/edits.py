@@ -55,10 +55,6 @@ from .names import StorableText
 
 PartT = TypeVar("PartT")
 
-MAX_ENTRY_LENGTH = 10_000
-"""The longest text that a user may give an entry, in characters."""
-MAX_AUTHOR_LENGTH = 200
-"""The longest name of who made an amendment, in characters."""
 _MAX_NUMBER = 2**31 - 1
 """Numbers of amendments are less, so that an integer column of a database holds them."""
 

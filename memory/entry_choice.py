@@ -10,9 +10,7 @@ from typing import Any, TypedDict
 class EntryChoice(TypedDict, total=False):
     """Conditions on entries; without one, all entries are looked at.
 
-    Example:
-        >>> choice: EntryChoice = {"where": {"channel": "phone"}, "since": datetime(2025, 3, 5)}
-        >>> memory.search("Lisbon", **choice)
+    They are arguments of a search, e.g. `memory.search("Lisbon", where={"channel": "phone"})`.
     """
 
     where: Mapping[str, Any] | None

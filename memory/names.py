@@ -27,6 +27,10 @@ MAX_ID_LENGTH = 512
 MAX_ID_BYTES = 800
 """The longest of these ids, in bytes of UTF-8: three of them fit into one entry of PostgreSQL's
 indexes."""
+MAX_ENTRY_LENGTH = 10_000
+"""The longest text that a user may give an entry, in characters."""
+MAX_AUTHOR_LENGTH = 200
+"""The longest name of who made an amendment, in characters."""
 HTTP_NAME_PATTERN = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
 """Names of users and sessions over HTTP. A store takes any text; letters, digits and these signs
 need no escaping in an address, and cannot be taken for a path, a query or code."""

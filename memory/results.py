@@ -29,7 +29,7 @@ from ..records import Context, Hit, SearchResult
 from ..records.timestamps import utc
 from .store.documents import Stamp
 from .store.owner import Owner
-from .store.records import State
+from .store.states import State
 
 DEFAULT_PAGE_SIZE = 100
 """Entries on a page, if the caller does not say how many."""

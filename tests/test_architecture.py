@@ -171,7 +171,7 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (wrong_rooms, "programs/program", "from .. import Client"),
     (wrong_rooms, "serving/http/app", "from ..frameworks.langchain import MemoryRetriever"),
     (wrong_rooms, "serving/frameworks/langchain", "from ..memories.user_memory import UserMemory"),
-    (wrong_rooms, "serving/client/requests", "from ..memories.view import View"),
+    (wrong_rooms, "serving/client/remote_memory", "from ..memories.view import View"),
     (wrong_rooms, "unheard_of/room", "from ..errors import UserError"),
 ]
 """Each rule, with the path and text of modules that break it."""

@@ -194,6 +194,22 @@ def test_no_secret_is_written_down_and_ports_are_of_this_machine():
                 assert str(value).startswith("${POSTGRES_PASSWORD:?")
 
 
+def test_only_the_service_gets_the_keys_of_the_model():
+    assert SERVICES["mempiler"]["env_file"] == [{"path": ".env", "required": False}]
+    assert [name for name, service in SERVICES.items() if "env_file" in service] == ["mempiler"]
+
+
+def test_the_image_installs_extras_that_the_project_has(tmp_path):
+    """The command of the image that writes what is to be installed, run here."""
+    (extras,) = (shlex.split(line)[0].removeprefix("EXTRAS=") for line in instructions("ARG"))
+    (script,) = re.findall(r'python -c "(.*?)" > needed.txt', re.sub(r"\\\n", "", DOCKERFILE), re.DOTALL)
+    environment = {"EXTRAS": extras, "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
+    needed = {_normal(line) for line in done.stdout.splitlines()}
+    assert {"dspy", "psycopg", "mcp"} <= needed
+    assert "torch" not in needed
+
+
 def test_the_image_runs_as_a_user_of_its_own_and_tells_its_health():
     last = DOCKERFILE.rpartition("\nFROM ")[2]
     assert re.search(r"^USER mempiler$", last, re.MULTILINE)

@@ -1,11 +1,14 @@
 """Pages of `docs` work as they stand: files, commands, agents, and an installed package of one's own."""
 
+import ast
 import importlib
 import json
 import re
 import runpy
 import sys
 import tomllib
+import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,12 @@ import mempiler
 import pytest
 from mempiler.data.check import check
 from mempiler.engines.lm import language_model
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.worker.writers import write_all_queued
 
 from tests.pages import OF_A_GRAPH, OWN_SYSTEMS, Page
 
+from .conftest import package_files, within
 from .integrations.agent import blocks
 from .serving.conftest import TOKENS, service_over, serving
 from .stub_server import StubServer
@@ -213,3 +219,109 @@ def test_any_client_of_openai_remembers(tmp_path: Path) -> None:
                 known["answer"]("ada", "I moved to Lisbon.")
                 said = [known["answer"](user, "Where did I move?") for user in ("ben", "ada")]
     assert said == ["unknown", "To Lisbon."]
+
+
+FASTAPI = Page("production/fastapi.md")
+
+
+def test_the_fastapi_application_answers_adds_writes_in_the_background_and_forgets(tmp_path, monkeypatch) -> None:
+    from fastapi.testclient import TestClient
+
+    monkeypatch.chdir(tmp_path)
+    mempiler.save(mempiler.build("turn-rag"), "my-program")
+    text = FASTAPI.files["app.py"].replace('"openai/gpt-4.1-mini"', '"offline"')
+    (tmp_path / "app.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("app")
+    sys.modules.pop("app")
+    assert FASTAPI.untested() == []
+
+    session = {"id": "chat-17", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
+    with TestClient(module.app, headers={"X-User": "ada"}) as client:
+        assert [client.post("/sessions", json=session).status_code for _ in range(2)] == [201, 201]
+        asked = client.post("/ask", json={"question": "Where did I move?"}).json()
+        assert asked == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
+        other = client.post("/ask", json={"question": "Where did I move?"}, headers={"X-User": "ben"}).json()
+        assert other["sources"] == []
+        changed = {**session, "messages": [{"role": "user", "content": "I moved to Porto."}]}
+        assert client.post("/sessions", json=changed).status_code == 409
+        assert client.post("/sessions", json={"id": "", "messages": []}).status_code == 400
+
+        memory = module.app.state.program.memory(module.app.state.store, "ada")
+        assert within(20, lambda: memory.status().queued == 0)
+        assert client.delete("/memory").json()["sessions"] == 1
+        assert memory.status() is None
+
+        async def fail(*_: object) -> None:
+            raise mempiler.StoreError("store postgresql://secret.host: the server is gone")
+
+        monkeypatch.setattr(mempiler.UserMemory, "aask", fail)
+        refused = client.post("/ask", json={"question": "Where?"})
+        assert (refused.status_code, "secret" in refused.text) == (503, False)
+
+
+class Mem0:
+    """A stand-in for `mem0.Memory` that finds all messages of a user."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, list[str]] = {}
+
+    def add(self, messages: list[dict[str, str]], user_id: str) -> None:
+        self.messages.setdefault(user_id, []).extend(message["content"] for message in messages)
+
+    def search(self, query: str, top_k: int, filters: dict[str, str]) -> dict[str, Any]:
+        return {"results": [{"memory": text} for text in self.messages[filters["user_id"]][:top_k]]}
+
+
+BESIDE = Page("production/beside.md")
+
+
+def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
+    monkeypatch.syspath_prepend(BESIDE.write(tmp_path))
+    mempiler.save(mempiler.build("turn-rag"), "my-program")
+    assert BESIDE.untested() == []
+
+    both = importlib.import_module("both")
+    sys.modules.pop("both")
+    message = {"role": "user", "content": "I moved to Lisbon."}
+    both.add("ada", "chat-17", [message])
+    write_all_queued(Memories(both.program, "memories.sqlite", "offline"))
+    assert both.search("ada", "Lisbon") == ["I moved to Lisbon."]
+    logged = json.loads(Path("searches.jsonl").read_text(encoding="utf-8"))
+    assert (logged["present"], logged["mempiler"]) == (["I moved to Lisbon."], ["user: I moved to Lisbon."])
+
+
+
+@pytest.mark.slow
+def test_the_present_memory_is_scored(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
+    monkeypatch.syspath_prepend(BESIDE.write(tmp_path))
+    present = importlib.import_module("present")
+    sys.modules.pop("present")
+    scored = mempiler.evaluate(present.Present, benchmark="locomo", test=5, split="test", lm="offline")
+    assert scored.n > 0
+    assert scored.failures == 0
+
+
+def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
+    page = Page("production/troubleshooting.md").text
+    symptoms = re.findall(r"^\| (?:[^|`]*\| )?(?:\w+: )?((?:`[^`|]+`(?:, )?)+) \|", page, re.MULTILINE)
+    messages = [message for cell in symptoms for message in re.findall(r"`([^`]+)`", cell)]
+    messages += re.findall(r"^`([^`]+)`$", page, re.MULTILINE)
+    assert len(messages) > 25
+
+    texts = "\n".join(text for file in package_files() for text in _texts(ROOT / file))
+    parts = [part for message in messages for part in re.split(r"\.\.\.|NAME", message) if len(part.strip()) > 3]
+    assert [part for part in parts if part.strip() not in texts] == []
+
+
+def _texts(file: Path) -> Iterator[str]:
+    """The texts of a source file, each as it is when it is joined over lines, with a line break for a value in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value

@@ -23,7 +23,7 @@ All of these are frozen values, read in one transaction: nothing changes in them
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import ConfigDict, Field
 
@@ -32,6 +32,7 @@ from ..edits import Amendment
 from ..metadata import Metadata, Scalar
 from .documents import Document, Stamp
 from .owner import Owner
+from .states import State
 
 MAX_LEASE = 600.0
 """The longest time for which a worker may claim a user, in seconds.
@@ -43,13 +44,6 @@ Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 """What an integer column of a database holds."""
 Position = Annotated[Number, Field(ge=1)]
 """The place of an item among all items of its user, from 1."""
-
-State = Literal["queued", "remembered", "partial", "failed"]
-"""How far an item got.
-
-`queued`: not in the memory yet. `remembered`: in the memory. `partial`: in the memory but for turns
-that could not be written, which it keeps as `Memory.failed_items`. `failed`: given up.
-"""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ items = Table(
     # Tells whether an item that is added again is the same one.
     Column("digest", String, nullable=False),
     Column("json", Text, nullable=False),
-    # One of `records.State`.
+    # One of `states.State`.
     Column("state", String, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("error", Text, nullable=False),

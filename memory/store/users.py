@@ -11,7 +11,7 @@ from sqlalchemy import Row
 from ..results import MemoryStatus
 from .database import Database, Transaction, batches
 from .document_rows import read_stamp
-from .records import State
+from .states import State
 
 
 class Users:

@@ -1,27 +1,33 @@
-"""Clients of a service: its memories under the methods of a memory of this process.
+"""The client of a service.
 
-`AsyncClient` is the same for asyncio, with an `a` before the names: `await memory.aask(...)`. Connections are kept and
-shared; a client may be used from many threads, or tasks, at once. `add` returns when the session is stored.
+Example:
+    with Client("http://127.0.0.1:8000", token) as client:
+        client.memory("ada").add([{"role": "user", "content": "I moved to Lisbon."}])
+        print(client.memory("ada").ask("Where does Ada live?").answer)
+
+Connections are kept and shared: one client may be used from many threads at once.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import httpx
 
 from ... import __version__
-from ...memory.results import MemoryStatus, Users
+from ...memory.results import MemoryStatus
 from ...secret_values import Secrets, secrets_of_address
 from ...validation import check_address, check_number
-from .requests import ApiRequest, RemoteMemory
+from .api_request import ApiRequest, Outcome
+from .remote_memory import RemoteMemory
+from .user_requests import users_request
 
 T = TypeVar("T")
 
 TIMEOUT = 90.0
-"""Seconds without a byte of an answer; a service gives up after 60."""
-CONNECTING = 10.0
+"""Seconds without a byte of a response; a service gives up after 60."""
+CONNECT_TIMEOUT = 10.0
 """Seconds to connect."""
 RETRIES = 3
 
@@ -30,22 +36,34 @@ class Client:
     """A service.
 
     Args:
-        url: Its address, such as http://127.0.0.1:8000.
-        token: One of its token file; None for a service without.
-        timeout: Seconds without a byte of an answer after which a call has failed.
-        retries: How often a call is sent again that was not done, or can be done twice.
+        url: The address of the service, e.g. http://127.0.0.1:8000.
+        token: A token of the service's token file; None for a service without tokens.
+        timeout: Seconds without a byte of a response after which an attempt has failed.
+        retries: How often a request is sent again if nothing can be done twice by that.
 
     Raises:
-        UserError: The address is none.
+        UserError: `url` is no address, or `timeout` no number of seconds.
     """
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout: float = TIMEOUT,
+        retries: int = RETRIES,
+    ) -> None:
+        check_address("url", url)
+        check_number("timeout", timeout)
         self._retries = retries
         self._secrets = Secrets([token, *secrets_of_address(url)])
-        self._http = httpx.Client(**http_settings(url, token, timeout))
+        self._http = httpx.Client(
+            base_url=url,
+            headers=request_headers(token),
+            timeout=httpx.Timeout(timeout, connect=CONNECT_TIMEOUT),
+        )
 
     def memory(self, user: str) -> RemoteMemory:
-        """The memory of a user, known or not.
+        """Return the memory of a user, who need not be known to the service.
 
         Raises:
             UserError: The name cannot stand in an address.
@@ -53,35 +71,45 @@ class Client:
         return RemoteMemory(self.send, user)
 
     def users(self) -> list[MemoryStatus]:
-        """The users of the token's tenant, in order of their names."""
-        found, page = list[MemoryStatus](), Users(users=(), next="")
-        while page.next is not None:
-            page = self.send(ApiRequest("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
-            found += page.users
-        return found
+        """Return the users of the token's tenant, in order of their names."""
+        users: list[MemoryStatus] = []
+        after: str | None = ""
+        while after is not None:
+            page = self.send(users_request(after))
+            users.extend(page.users)
+            after = page.next
+        return users
 
-    def send(self, call: ApiRequest[T]) -> T:
-        """Makes a call.
+    def send(self, request: ApiRequest[T]) -> T:
+        """Send a request, again if that is safe and may help, and return its result.
 
         Raises:
-            UserError: The service refuses it; `ConflictError` where other content is stored under the name.
+            UserError: The service refuses the request.
+            ConflictError: Other content is stored under the same name.
             EndpointError: The service's language model does not answer.
-            ServiceError: The service does not answer, or cannot at the moment.
+            ServiceError: The service does not answer, or cannot do it at the moment.
         """
-        attempt = 0
-        while True:
-            try:
-                found = self._http.request(call.method, call.path, json=call.body, params=call.params)
-            except httpx.HTTPError as error:
-                found = error
-            pause = call.pause(found, attempt)
-            if pause is None or attempt == self._retries:
-                return call.result(found, self._secrets)
+        for attempt in range(self._retries):
+            outcome = self._send_once(request)
+            pause = request.retry_pause(outcome, attempt)
+            if pause is None:
+                return request.result(outcome, self._secrets)
             time.sleep(pause)
-            attempt += 1
+
+        outcome = self._send_once(request)
+        return request.result(outcome, self._secrets)
+
+    def _send_once(self, request: ApiRequest[T]) -> Outcome:
+        """Return the response to a request, or the error that took its place."""
+        try:
+            return self._http.request(
+                request.method, request.path, json=request.body, params=request.params
+            )
+        except httpx.HTTPError as error:
+            return error
 
     def close(self) -> None:
-        """Closes its connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -91,11 +119,9 @@ class Client:
         self.close()
 
 
-def http_settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:
-    """What both kinds of httpx's clients are made with."""
-    check_number("timeout", timeout)
-    check_address("url", url)
+def request_headers(token: str | None) -> dict[str, str]:
+    """Return the headers of every request."""
     headers = {"User-Agent": f"mempiler/{__version__}"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
-    return {"base_url": url, "headers": headers, "timeout": httpx.Timeout(timeout, connect=CONNECTING)}
+    return headers

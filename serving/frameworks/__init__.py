@@ -1,5 +1,5 @@
-"""Memories in other people's frameworks for agents: a file each, behind an extra of its own.
+"""Memories in other people's frameworks for agents: one file for each, behind an extra of its own.
 
-A file imports its framework and, of Mempiler, only what asks a memory (`serving.prompt_text`): one of this process
-and one behind a `Client` are the same to it. See docs/agents.md.
+A file imports its framework and, of Mempiler, only what asks a memory (`serving.prompt_text`). The
+memory may be one of this process, or one of a service, which a `Client` asks. See docs/agents.md.
 """

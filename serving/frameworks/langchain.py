@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...optional_import import require_package
-from ..prompt_text import search_hits
+from ..prompt_text import Hit, search_hits
 
 with require_package("langchain-core", "langchain"):
     from langchain_core.documents import Document  # pyright: ignore[reportMissingImports]
@@ -13,20 +13,27 @@ with require_package("langchain-core", "langchain"):
 
 
 class MemoryRetriever(BaseRetriever):
-    """Finds entries of one user's memory, best first, and turns that are not in it yet behind them.
+    """Finds entries of one user's memory, best first, then turns that are not in it yet.
 
     Args:
-        memory: Whose it is.
-        k: Most entries of the memory, and most waiting turns.
+        memory: The memory of the user.
+        k: The most entries of the memory, and the most such turns.
     """
 
+    # Pydantic could not validate the protocol `prompt_text.Memory`.
     memory: Any
     k: int = 5
 
-    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
-        return [_document(entry) for entry in search_hits(self.memory, query, self.k)]
+    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        hits = search_hits(self.memory, query, self.k)
+        return [_document(hit) for hit in hits]
 
 
-def _document(entry: Any) -> Any:
-    about = {"score": entry.score, "kind": entry.kind, "time": entry.time.isoformat() if entry.time else None}
-    return Document(page_content=entry.text, id=entry.id, metadata={**about, "sources": list(entry.sources)})
+def _document(hit: Hit) -> Document:
+    metadata = {
+        "score": hit.score,
+        "kind": hit.kind,
+        "time": hit.time.isoformat() if hit.time else None,
+        "sources": list(hit.sources),
+    }
+    return Document(page_content=hit.text, id=hit.id, metadata=metadata)

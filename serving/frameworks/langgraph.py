@@ -1,13 +1,17 @@
-"""Memories in the nodes of a LangGraph graph, which recall and remember; `langgraph_store` has a store.
+"""Memories in the nodes of a LangGraph graph, which recall and remember.
 
-graph.add_node("recall", recall(memory_of))       # state["memory"]: what bears on the user's last message
+graph.add_node("recall", recall(memory_of))
 graph.add_node("answer", lambda state: {"messages": [model.invoke(with_memory(state))]})
-graph.add_node("remember", remember(memory_of))   # what was said since, once, also where a checkpoint is resumed
+graph.add_node("remember", remember(memory_of))
+
+`recall` sets `state["memory"]` to what bears on the user's last message. `remember` stores what was
+said since, and stores it once, also if a graph is resumed from a checkpoint. `langgraph_store` has
+the store of a graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...optional_import import require_package
@@ -20,54 +24,84 @@ with require_package("langgraph", "langgraph"):
 USER = "user_id"
 """The name of the user in a run's `configurable`."""
 
+_ROLES = {"human": "user", "ai": "assistant"}
+"""LangChain's types of the messages that are remembered, and their roles. Results of tools are not
+remembered."""
+
 
 class MemoryState(MessagesState):
-    """Messages, and what was recalled for the last of the user's."""
+    """Messages, and what was recalled for the last message of the user."""
 
     memory: str
 
 
 def recall(memory_of: Callable[[str], Memory], k: int = 5) -> Callable[[Any, Any], dict[str, str]]:
-    """Makes a node that recalls; only `memory` of the state changes, so messages stay as they were said.
+    """Return a node that recalls. It changes only `memory` of the state, no message.
 
     Args:
-        memory_of: The memory of a user, who is `user_id` in the run's `configurable`.
-        k: Most entries of the memory, and most waiting turns.
+        memory_of: Returns the memory of a user, who is `user_id` in the run's `configurable`.
+        k: The most entries of the memory, and the most turns that are not in it yet.
     """
 
-    def node(state: Any, config: RunnableConfig) -> dict[str, str]:
-        said = [message.text for message in state["messages"] if message.type == "human"]
-        found = hits_with_fallback(memory_of(config["configurable"][USER]), said[-1], k) if said else []
-        return {"memory": lines(found) if found else ""}
+    def recall_for_last_message(state: Any, config: RunnableConfig) -> dict[str, str]:
+        messages = state["messages"]
+        position = _last_user_message(messages)
+        if position is None:
+            return {"memory": ""}
 
-    return node
+        memory = memory_of(config["configurable"][USER])
+        hits = hits_with_fallback(memory, messages[position].text, k)
+        return {"memory": lines(hits) if hits else ""}
+
+    return recall_for_last_message
 
 
 def with_memory(state: Any) -> list[Any]:
-    """The messages for the model: what was recalled stands in the user's last one, and in no checkpoint of it."""
+    """Return the messages for the model, with the recalled text in the user's last one.
+
+    The messages of the state, which a checkpoint keeps, do not change.
+    """
     messages = list(state["messages"])
-    last = max((n for n, message in enumerate(messages) if message.type == "human"), default=None)
-    if last is None or not state.get("memory"):
+    position = _last_user_message(messages)
+    if position is None or not state.get("memory"):
         return messages
-    told = prepend_text(state["memory"], messages[last].content)
-    messages[last] = messages[last].model_copy(update={"content": told})
+
+    message = messages[position]
+    content = prepend_text(state["memory"], message.content)
+    messages[position] = message.model_copy(update={"content": content})
     return messages
 
 
 def remember(memory_of: Callable[[str], Memory]) -> Callable[[Any, Any], dict[str, Any]]:
-    """Makes a node that remembers what was said since the user's last message, that one included.
+    """Return a node that stores what was said since the user's last message, with that message.
 
-    The session has the name of that message, so a node that is run again for a checkpoint stores nothing twice.
+    The id of that message is the id of the session. So a node that runs again, after a checkpoint,
+    stores nothing twice.
+
+    Args:
+        memory_of: Returns the memory of a user, who is `user_id` in the run's `configurable`.
     """
 
-    def node(state: Any, config: RunnableConfig) -> dict[str, Any]:
+    def remember_last_exchange(state: Any, config: RunnableConfig) -> dict[str, Any]:
         messages = state["messages"]
-        last = max((n for n, message in enumerate(messages) if message.type == "human"), default=None)
-        if last is not None:
-            roles = {"human": "user", "ai": "assistant"}  # results of tools are not remembered
-            told = [(roles.get(message.type), message.text) for message in messages[last:]]
-            turn = [{"role": role, "content": text} for role, text in told if role and text.strip()]
-            memory_of(config["configurable"][USER]).add(turn, id=messages[last].id)
+        position = _last_user_message(messages)
+        if position is None:
+            return {}
+
+        exchange: list[dict[str, str]] = []
+        for message in messages[position:]:
+            role = _ROLES.get(message.type)
+            if role and message.text.strip():
+                exchange.append({"role": role, "content": message.text})
+        memory_of(config["configurable"][USER]).add(exchange, id=messages[position].id)
         return {}
 
-    return node
+    return remember_last_exchange
+
+
+def _last_user_message(messages: Sequence[Any]) -> int | None:
+    """Return the position of the user's last message; None if there is none."""
+    for position in reversed(range(len(messages))):
+        if messages[position].type == "human":
+            return position
+    return None

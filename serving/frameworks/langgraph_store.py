@@ -1,15 +1,23 @@
-"""A memory as the store of a LangGraph graph: `MempilerStore(lambda user: program.memory(store, user, lm=lm))`.
+"""A memory as the store of a LangGraph graph.
 
-A namespace is a user of its own, its labels joined by dots; a key is a session; an item is JSON of what was put. An
-item that is put with another value replaces the one before, in one transaction of the store. That, and deleting one,
-forgets the old value, which writes the memory anew. Times to live are not kept.
+    store = MempilerStore(lambda user: program.memory("memories.sqlite", user, lm=lm))
+
+| LangGraph | Mempiler |
+|---|---|
+| a namespace | a user, whose name are the labels of the namespace, joined by dots |
+| a key | a session |
+| a value | the JSON text of the session's only turn |
+
+A value that is put under a known key replaces the one before, in one transaction of the store. That
+forgets the old value, and so does deleting it: the memory is written anew. Times to live are not
+kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -20,9 +28,16 @@ from ..prompt_text import search_hits
 with require_package("langgraph", "langgraph"):
     from langgraph.store import base, memory  # pyright: ignore[reportMissingImports]
 
+_MAX_HITS = 1000
+"""The most entries that one search of a memory returns."""
+
 
 class MempilerStore(base.BaseStore):
-    """The store of a graph; `memory_of` makes the memory of a user, in this process, and each namespace is a user."""
+    """The store of a graph, over memories of this process.
+
+    Args:
+        memory_of: Returns the `UserMemory` of a user; each namespace is a user.
+    """
 
     supports_ttl = False
 
@@ -30,71 +45,132 @@ class MempilerStore(base.BaseStore):
         self._memory_of = memory_of
 
     def batch(self, ops: Iterable[Any]) -> list[Any]:
-        """Does operations one after another."""
-        return [self._done(op) for op in ops]
+        """Do operations one after another, and return their results."""
+        return [self._do(op) for op in ops]
 
     async def abatch(self, ops: Iterable[Any]) -> list[Any]:
-        """The same in a thread."""
+        """Do operations one after another in a thread, and return their results."""
         return await asyncio.to_thread(self.batch, list(ops))
 
-    def _done(self, op: Any) -> Any:
+    def _do(self, op: Any) -> Any:
+        """Do one operation, and return its result."""
         base.validate_op_namespace(op)
         if isinstance(op, base.ListNamespacesOp):
-            return _in_memory([(namespace, "", {}) for namespace in self._known()], op)
+            return self._list_namespaces(op)
         if isinstance(op, base.SearchOp):
             return self._search(op)
-        user = self._memory_of(".".join(op.namespace))
-        stored = _items(user, op.namespace).get(op.key)
         if isinstance(op, base.GetOp):
-            return stored
-        if op.value is None:
-            user.forget_session(op.key)
-        elif stored is None or stored.value != op.value:
-            text = json.dumps(dict(op.value), ensure_ascii=False)
-            user.replace([{"role": "user", "content": text}], id=op.key)
+            user_memory = self._memory_of(".".join(op.namespace))
+            return _items(user_memory, op.namespace).get(op.key)
+        self._put(op)
         return None
 
+    def _put(self, op: Any) -> None:
+        """Store the value of a key, or forget it if the value is None."""
+        user_memory = self._memory_of(".".join(op.namespace))
+        if op.value is None:
+            user_memory.forget_session(op.key)
+            return
+
+        stored_item = _items(user_memory, op.namespace).get(op.key)
+        if stored_item is None or stored_item.value != op.value:
+            text = json.dumps(dict(op.value), ensure_ascii=False)
+            user_memory.replace([{"role": "user", "content": text}], id=op.key)
+
+    def _list_namespaces(self, op: Any) -> Any:
+        in_memory = memory.InMemoryStore()
+        for namespace in self._namespaces():
+            in_memory.put(namespace, "", {})
+        return in_memory.batch([op])[0]
+
     def _search(self, op: Any) -> list[Any]:
-        """The items that a filter lets through, those that bear on the query first; without one, the newest first."""
-        found: list[Any] = []
-        for namespace in sorted(one for one in self._known() if one[: len(op.namespace_prefix)] == op.namespace_prefix):
-            user = self._memory_of(".".join(namespace))
-            items = _items(user, namespace)
+        """Return the items that pass the filter.
+
+        Those that bear on the query come first; without a query, the newest.
+        """
+        prefix = op.namespace_prefix
+        results: list[Any] = []
+        for namespace in sorted(self._namespaces()):
+            if namespace[: len(prefix)] == prefix:
+                results.extend(self._search_namespace(namespace, op))
+
+        results.sort(key=_descending_score)
+        return results[op.offset : op.offset + op.limit]
+
+    def _search_namespace(self, namespace: tuple[str, ...], op: Any) -> list[Any]:
+        """Return the items of one namespace that pass the filter, best or newest first."""
+        user_memory = self._memory_of(".".join(namespace))
+        items = _items(user_memory, namespace)
+        if op.query:
+            scores: Mapping[str, float | None] = _scores_by_key(user_memory, op)
+        else:
             scores = dict.fromkeys(reversed(items))
-            if op.query:
-                hits = search_hits(user, op.query, max(1, min(1000, 4 * (op.offset + op.limit))))
-                # A session has the score of the best entry that rests on it.
-                scores = {source.rpartition(":")[0]: hit.score for hit in reversed(hits) for source in hit.sources}
-            for key, score in scores.items():
-                with suppress(KeyError, TypeError):  # of other sessions; values of different kinds have no order
-                    if _in_memory([(namespace, key, items[key].value)], op._replace(query=None, offset=0, limit=1)):
-                        found.append(base.SearchItem(**items[key].dict(), score=score))
-        return sorted(found, key=lambda item: -(item.score or 0))[op.offset : op.offset + op.limit]
 
-    def _known(self) -> set[tuple[str, ...]]:
-        any_user = self._memory_of("langgraph")
-        users = any_user.store.users.list_all(any_user.owner.tenant)
-        return {tuple(found.user.split(".")) for found in users if found.sessions}
+        results: list[Any] = []
+        for key, score in scores.items():
+            # A session that has not ended is found, but it is no item yet.
+            item = items.get(key)
+            if item is not None and _passes_filter(item, op):
+                results.append(base.SearchItem(**item.dict(), score=score))
+        return results
 
-
-def _in_memory(items: Iterable[tuple[Any, str, Any]], op: Any) -> Any:
-    """What LangGraph's store in memory answers that holds some items."""
-    inside = memory.InMemoryStore()
-    for item in items:
-        inside.put(*item)
-    return inside.batch([op])[0]
+    def _namespaces(self) -> set[tuple[str, ...]]:
+        """Return the namespaces that have items."""
+        # Any user's memory leads to the store, which lists all users.
+        any_memory = self._memory_of("langgraph")
+        users = any_memory.store.users.list_all(any_memory.owner.tenant)
+        return {tuple(status.user.split(".")) for status in users if status.sessions}
 
 
-def _items(user: Any, namespace: tuple[str, ...]) -> dict[str, Any]:
-    """What is stored in a namespace by its key, in the order in which it came."""
-    found: dict[str, Any] = {}
-    for stored in user.items():
-        text = "\n".join(turn.text for turn in stored.turns)
-        value: Any = None
-        with suppress(ValueError):
-            value = json.loads(text)
-        # A conversation that was remembered otherwise is an item, too.
-        value = value if isinstance(value, dict) else {"text": text}
-        time = (stored.time or datetime.min).replace(tzinfo=UTC)
-        found[stored.id] = base.Item(value=value, key=stored.id, namespace=namespace, created_at=time, updated_at=time)
-    return found
+def _items(user_memory: Any, namespace: tuple[str, ...]) -> dict[str, Any]:
+    """Return the items of a namespace by key, in the order in which they were stored."""
+    items: dict[str, Any] = {}
+    for session in user_memory.items():
+        text = "\n".join(turn.text for turn in session.turns)
+        time = (session.time or datetime.min).replace(tzinfo=UTC)
+        items[session.id] = base.Item(
+            value=_value(text),
+            key=session.id,
+            namespace=namespace,
+            created_at=time,
+            updated_at=time,
+        )
+    return items
+
+
+def _value(text: str) -> dict[str, Any]:
+    """Return the value that a session's text holds.
+
+    A conversation, which was not put by `MempilerStore`, is a value, too.
+    """
+    with suppress(ValueError):
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return value
+    return {"text": text}
+
+
+def _scores_by_key(user_memory: Any, op: Any) -> dict[str, float]:
+    """Return how well the sessions fit a query: each has the score of its best entry."""
+    # More hits than asked for: several may rest on one session, and a filter may drop some.
+    hit_count = max(1, min(_MAX_HITS, 4 * (op.offset + op.limit)))
+    scores: dict[str, float] = {}
+    for hit in search_hits(user_memory, op.query, hit_count):
+        for turn_id in hit.sources:
+            session_id, _, _ = turn_id.rpartition(":")
+            scores.setdefault(session_id, hit.score)
+    return scores
+
+
+def _passes_filter(item: Any, op: Any) -> bool:
+    """Return whether LangGraph's own store would find the item by the operation's filter."""
+    in_memory = memory.InMemoryStore()
+    in_memory.put(item.namespace, item.key, item.value)
+    try:
+        return bool(in_memory.batch([op._replace(query=None, offset=0, limit=1)])[0])
+    except TypeError:
+        return False  # the filter compares values of different kinds, which have no order
+
+
+def _descending_score(item: Any) -> float:
+    return -(item.score or 0)

@@ -1,4 +1,6 @@
-"""A memory in the OpenAI Agents SDK: a `Session` that remembers, and what is remembered in every call of the model.
+"""A memory in the OpenAI Agents SDK.
+
+A `MempilerSession` remembers what is said, and `recall_filter` shows the model what is remembered.
 
 Example:
     session = MempilerSession(memory, SQLiteSession("tuesday", "chats.sqlite"))
@@ -9,7 +11,7 @@ Example:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ...optional_import import require_package
@@ -21,68 +23,92 @@ with require_package("openai-agents", "openai-agents"):
 
 
 class MempilerSession:
-    """A session of the SDK whose words are remembered beyond it.
+    """A session of the SDK; what is said in it is remembered beyond it.
 
     Args:
-        memory: Of the user.
-        inside: Keeps the items.
+        memory: The memory of the user.
+        inside: A session of the SDK that keeps the items of the chat.
     """
 
     def __init__(self, memory: Memory, inside: Session) -> None:
-        self._memory, self._inside = memory, inside
-        self.session_id, self.session_settings = inside.session_id, inside.session_settings
+        self.session_id = inside.session_id
+        self.session_settings = inside.session_settings
+        self._memory = memory
+        self._inside = inside
         self._unanswered: list[dict[str, str]] = []
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """The items of this chat; the newest `limit` of them."""
+        """Return the items of this chat, or the newest `limit` of them."""
         return await self._inside.get_items(limit)
 
     async def add_items(self, items: list[Any]) -> None:
-        """Keeps items, and remembers what was said once it is answered."""
+        """Keep items. Once the agent has answered, remember what was said."""
         await self._inside.add_items(items)
-        said = [{"role": item["role"], "content": text} for item in items if (text := _text(item))]
-        self._unanswered += said
-        if any(message["role"] == "assistant" for message in said):
-            turn, self._unanswered = self._unanswered, []
-            await asyncio.to_thread(self._memory.add, turn)
+
+        is_answered = False
+        for item in items:
+            text = _text(item)
+            if text:
+                self._unanswered.append({"role": item["role"], "content": text})
+                is_answered = is_answered or item["role"] == "assistant"
+
+        if is_answered:
+            exchange = self._unanswered
+            self._unanswered = []
+            await asyncio.to_thread(self._memory.add, exchange)
 
     async def pop_item(self) -> Any:
-        """Removes the newest item from the chat; what is remembered stays."""
+        """Remove the newest item from the chat; what is remembered stays."""
         return await self._inside.pop_item()
 
     async def clear_session(self) -> None:
-        """Removes the items of the chat; what is remembered stays."""
+        """Remove the items of the chat; what is remembered stays."""
         self._unanswered = []
         await self._inside.clear_session()
 
 
-def recall_filter(memory: Memory, k: int = 5) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
-    """Makes the `call_model_input_filter` of a run: it puts what is remembered into the user's last message.
+def recall_filter(
+    memory: Memory, k: int = 5
+) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
+    """Return the `call_model_input_filter` of a run.
+
+    It puts what is remembered into the user's last message. No session keeps that.
 
     Args:
-        memory: Of the user.
-        k: Most entries of the memory, and most waiting turns.
+        memory: The memory of the user.
+        k: The most entries of the memory, and the most turns that are not in it yet.
     """
 
-    async def filtered(data: CallModelData[Any]) -> ModelInputData:
+    async def with_recalled_entries(data: CallModelData[Any]) -> ModelInputData:
         items = list(data.model_data.input)
-        last = max((n for n, item in enumerate(items) if item.get("role") == "user" and _text(item)), default=None)
-        if last is not None:
-            found = await asyncio.to_thread(hits_with_fallback, memory, _text(items[last]), k)
-            if found:
-                items[last] = {
-                    **items[last],
-                    "content": prepend_text(lines(found), items[last]["content"], "input_text"),
-                }
+        position = _last_user_item(items)
+        if position is not None:
+            item = items[position]
+            hits = await asyncio.to_thread(hits_with_fallback, memory, _text(item), k)
+            if hits:
+                content = prepend_text(lines(hits), item["content"], "input_text")
+                items[position] = {**item, "content": content}
         return ModelInputData(input=items, instructions=data.model_data.instructions)
 
-    return filtered
+    return with_recalled_entries
+
+
+def _last_user_item(items: Sequence[Any]) -> int | None:
+    """Return the position of the last item in which the user says something; None without one."""
+    for position in reversed(range(len(items))):
+        item = items[position]
+        if item.get("role") == "user" and _text(item):
+            return position
+    return None
 
 
 def _text(item: Any) -> str:
-    """What the user or the agent says in an item; "" for calls of tools, their results and everything else."""
+    """Return what the user or the agent says in an item; "" for tools and everything else."""
     if item.get("role") not in ("user", "assistant"):
         return ""
+
     content = item.get("content")
-    parts = [{"text": content}] if isinstance(content, str) else content or []
-    return "\n".join(part["text"] for part in parts if part.get("text")).strip()
+    if isinstance(content, str):
+        return content.strip()
+    texts = [part["text"] for part in content or [] if part.get("text")]
+    return "\n".join(texts).strip()

@@ -31,7 +31,7 @@ from prometheus_client.registry import Collector
 
 from ...engines.usage import UsageReport
 from ...errors import StoreError
-from ...memory.store.records import State
+from ...memory.store.states import State
 from ...memory.store.store import Store
 from .auth import METRICS
 from .service import Service

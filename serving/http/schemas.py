@@ -21,10 +21,16 @@ from pydantic import (
     StringConstraints,
 )
 
-from ...memory.edits import MAX_AUTHOR_LENGTH, MAX_ENTRY_LENGTH
 from ...memory.entry_choice import EntryChoice
 from ...memory.metadata import Metadata, MetadataFilter
-from ...memory.names import HTTP_NAME_PATTERN, MAX_ID_LENGTH, StorableText, valid_name
+from ...memory.names import (
+    HTTP_NAME_PATTERN,
+    MAX_AUTHOR_LENGTH,
+    MAX_ENTRY_LENGTH,
+    MAX_ID_LENGTH,
+    StorableText,
+    valid_name,
+)
 from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_SIZE,

@@ -29,9 +29,9 @@ from datetime import UTC, datetime
 from typing import TypeAlias, Unpack
 
 from ...errors import ConflictError, UserError
-from ...memory.edits import MAX_AUTHOR_LENGTH, Amendment
+from ...memory.edits import Amendment
 from ...memory.entry_choice import EntryChoice
-from ...memory.names import plain_line
+from ...memory.names import MAX_AUTHOR_LENGTH, plain_line
 from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_SIZE,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...errors import UserError
-from ...memory.edits import MAX_ENTRY_LENGTH, Amendment, Amendments
+from ...memory.edits import Amendment, Amendments
 from ...memory.entry import Entry
-from ...memory.names import plain_line
+from ...memory.names import MAX_ENTRY_LENGTH, plain_line
 from .view import MemoryView
 
 _NO_NUMBER = 0

@@ -2,6 +2,9 @@
 
 import asyncio
 import inspect
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -24,12 +27,8 @@ from mempiler import (
 )
 from mempiler.engines.lm import language_model
 from mempiler.memory.results import EntryChange, EntryPage, ListedEntry, Origin
-from mempiler.serving.client.requests import (
-    AsyncRemoteEntries,
-    AsyncRemoteMemory,
-    RemoteEntries,
-    RemoteMemory,
-)
+from mempiler.serving.client.async_remote_memory import AsyncRemoteEntries, AsyncRemoteMemory
+from mempiler.serving.client.remote_memory import RemoteEntries, RemoteMemory
 from mempiler.serving.memories.entries import UserEntries
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.worker.writers import write_all_queued
@@ -52,7 +51,7 @@ class Blocking:
         return Blocking(self._memory.entries, self._runner)
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._memory, f"a{name}")
+        method = getattr(self._memory, name)
         return lambda *given, **named: self._runner.run(method(*given, **named))
 
 
@@ -206,21 +205,23 @@ def test_what_only_a_service_tells(client: Any) -> None:
     ("remote", "awaited_remote", "local"),
     [(RemoteMemory, AsyncRemoteMemory, UserMemory), (RemoteEntries, AsyncRemoteEntries, UserEntries)],
 )
-def test_both_clients_have_the_verbs_and_arguments_of_a_memory(remote: Any, awaited_remote: Any, local: Any) -> None:
-    public = {name for name in vars(remote) if not name.startswith("_")} - {"entries"}
-    assert public
-    assert public == {name[1:] for name in vars(awaited_remote) if not name.startswith("_") and name != "entries"}
-    for name in sorted(public):
-        blocking, awaited = getattr(remote, name), getattr(awaited_remote, f"a{name}")
+def test_both_clients_have_the_methods_and_arguments_of_a_memory(remote: Any, awaited_remote: Any, local: Any) -> None:
+    names = {name for name in vars(remote) if not name.startswith("_")}
+    assert names
+    assert names == {name for name in vars(awaited_remote) if not name.startswith("_")}
+    for name in sorted(names - {"entries"}):
+        blocking, awaited = getattr(remote, name), getattr(awaited_remote, name)
+        assert inspect.iscoroutinefunction(awaited), name
         assert str(inspect.signature(blocking)) == str(inspect.signature(awaited)), name
-        own = getattr(local, name, None)
-        assert own is not None or local is UserMemory, name
-        if own is not None:
-            given, whole = inspect.signature(blocking).parameters, inspect.signature(own).parameters
-            by_place = [one.name for one in given.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
-            assert by_place == list(whole)[: len(by_place)], name
-            same = [one.name for one in given.values() if one.default == whole[one.name].default]
-            assert same == [one for one in given if (name, one) != ("ask", "question")], name
+
+        # Arguments by place, and defaults, are those of a memory of this process.
+        parameters, local_parameters = (inspect.signature(method).parameters for method in (blocking, getattr(local, name)))
+        by_place = [one.name for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        assert by_place == list(local_parameters)[: len(by_place)], name
+        defaults = {one: value.default for one, value in parameters.items() if one in local_parameters}
+        if name == "ask":
+            del defaults["question"]  # a service needs one
+        assert defaults == {one: local_parameters[one].default for one in defaults}, name
 
 
 def test_a_memory_has_the_same_arguments_for_asyncio() -> None:
@@ -289,6 +290,28 @@ def test_a_service_that_repeats_the_token_does_not_make_errors_show_it() -> None
             client.memory("ada").ask("Where?")
 
 
+HEAVY_MODULES = ["aiohttp", "dspy", "fastapi", "litellm", "mlflow", "numpy", "openai", "pandas", "sqlalchemy", "starlette"]
+IMPORT = f"""
+import json, sys, time
+
+before = time.process_time()
+from mempiler.serving.client import AsyncClient, Client
+seconds = time.process_time() - before
+from mempiler import AsyncClient, Client
+with Client("http://127.0.0.1:9") as client:
+    client.memory("ada")
+heavy = [name for name in {HEAVY_MODULES} if name in sys.modules]
+print(json.dumps([seconds, heavy]))
+"""
+
+
+def test_a_client_is_imported_fast_and_without_what_runs_a_model() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
+    seconds, heavy = json.loads(done.stdout)
+    assert heavy == []
+    assert seconds < 2  # of the CPU; .25 on a small server
+
+
 FINE = (200, {"answer": "Lisbon", "evidence": []})
 BUSY = (503, problem("too many requests wait; try again"), {"Retry-After": "0"})
 GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
@@ -300,6 +323,7 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
         ([FINE], 1, "Lisbon"),
         ([BUSY, (429, problem("x"), {"Retry-After": "0"}), FINE], 3, "Lisbon"),
         ([CUT, FINE], 2, "Lisbon"),
+        ([(429, problem("the budget of the day is spent"), {"Retry-After": "7200"})], 1, ServiceError("the budget")),
         ([(400, problem("question: Field required"))], 1, UserError("question: Field required")),
         ([(404, problem("there is no such user"))], 1, UserError("there is no such user")),
         ([(409, problem("another program wrote it"))], 1, mempiler.ConflictError("another program wrote it")),

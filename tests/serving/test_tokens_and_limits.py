@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store, UserError
 from mempiler.cli import app
-from mempiler.serving.client.requests import RemoteEntries, RemoteMemory
+from mempiler.serving.client.remote_memory import RemoteEntries, RemoteMemory
 from mempiler.serving.http.token_file import TenantLimits, Tokens
 from mempiler.serving.settings import Settings
 

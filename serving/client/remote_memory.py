@@ -1,0 +1,194 @@
+"""One user's memory in a service, with the methods of a memory of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar, Unpack
+
+from ...memory.entry_choice import EntryChoice
+from ...memory.incoming_items import Messages
+from ...memory.metadata import Scalar
+from ...memory.results import (
+    DEFAULT_PAGE_SIZE,
+    Added,
+    Answer,
+    EntryChange,
+    EntryPage,
+    ListedEntry,
+    MemoryStatus,
+    Receipt,
+    SessionStatus,
+)
+from ...records import Item, SearchResult
+from .api_request import ApiRequest
+from .user_requests import EntryRequests, UserRequests
+
+T = TypeVar("T")
+
+
+class Send(Protocol):
+    """Sends a request and returns its result: `Client.send`."""
+
+    def __call__(self, request: ApiRequest[T], /) -> T:
+        """Send a request."""
+        ...
+
+
+class RemoteMemory:
+    """One user's memory in a service; `Client.memory` makes it.
+
+    The methods are those of `mempiler.UserMemory`. They raise what `Client.send` raises.
+
+    Args:
+        send: Sends a request.
+        user: The name of the user.
+
+    Raises:
+        UserError: The name cannot stand in an address.
+    """
+
+    def __init__(self, send: Send, user: str) -> None:
+        self._send = send
+        self._requests = UserRequests(user)
+
+    @property
+    def entries(self) -> RemoteEntries:
+        """The entries of the memory, one by one: `memory.entries.list()`, `.get(id)`, ..."""
+        return RemoteEntries(self._send, self._requests.entries)
+
+    def add(
+        self,
+        session: Item | Messages,
+        id: str | None = None,
+        *,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
+        """Store a session. It is found at once, and written into the memory in the background.
+
+        Args:
+            session: A session, or messages.
+            id: Makes the call repeatable: a session is stored once under its id.
+            metadata: A few plain values by name, e.g. `{"channel": "phone"}`.
+
+        Raises:
+            ConflictError: Another session is stored under the id.
+        """
+        return self._send(self._requests.add(session, id, metadata))
+
+    def end(self, session: str) -> Added | None:
+        """End a session of the chat; None if there is no such open session."""
+        return self._send(self._requests.end(session))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        options: Sequence[str] | None = None,
+        date: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Answer:
+        """Answer from the memory.
+
+        Args:
+            question: The question, or request, of the program's task.
+            options: What to choose from, if the task is a choice.
+            date: When it is asked, in words; now if it is None.
+            where: Conditions of the metadata of sessions.
+            since: Only what is of this moment or later.
+            until: Only what is from before this moment.
+        """
+        return self._send(self._requests.ask(question, options, date, where, since, until))
+
+    def search(
+        self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]
+    ) -> SearchResult:
+        """Find the entries nearest to a query, and turns that wait, without an answer.
+
+        Args:
+            query: What is looked for.
+            k: The most entries of the memory, and the most waiting turns.
+            fallback: Whether to return the newest few if no hit may answer the query.
+            **choice: `where`, `since` and `until`, as in `ask`.
+        """
+        return self._send(self._requests.search(query, k, fallback, **choice))
+
+    def read(self) -> Mapping[str, object]:
+        """Return the memory that questions are answered from, as JSON; {} for an unknown user."""
+        return self._send(self._requests.read())
+
+    def sessions(self) -> tuple[SessionStatus, ...]:
+        """Return how far the sessions got, oldest first, open ones last."""
+        return self._send(self._requests.sessions())
+
+    def status(self) -> MemoryStatus | None:
+        """Return how many sessions are stored, queued and failed; None for an unknown user."""
+        return self._send(self._requests.status())
+
+    def forget(self) -> Receipt:
+        """Delete everything of the user. The receipt is false for an unknown user."""
+        return self._send(self._requests.forget())
+
+    def forget_session(self, id: str) -> Receipt:
+        """Delete one session. The receipt is false for an unknown session."""
+        return self._send(self._requests.forget_session(id))
+
+
+class RemoteEntries:
+    """The entries of one user's memory in a service; `RemoteMemory.entries` makes it.
+
+    The methods are those of `mempiler.UserMemory.entries`.
+
+    Args:
+        send: Sends a request.
+        requests: Builds the requests.
+    """
+
+    def __init__(self, send: Send, requests: EntryRequests) -> None:
+        self._send = send
+        self._requests = requests
+
+    def list(
+        self,
+        cursor: str | None = None,
+        limit: int = DEFAULT_PAGE_SIZE,
+        **choice: Unpack[EntryChoice],
+    ) -> EntryPage:
+        """Return entries in the order of their ids, a page at a time; none for an unknown user.
+
+        Args:
+            cursor: `next` of the page before; None for the first page.
+            limit: The most entries of the page.
+            **choice: `where`, `since` and `until`, as in `RemoteMemory.ask`.
+        """
+        return self._send(self._requests.list(cursor, limit, **choice))
+
+    def get(self, entry_id: str) -> ListedEntry | None:
+        """Return an entry by its id; None if there is none."""
+        return self._send(self._requests.get(entry_id))
+
+    def update(self, entry_id: str, text: str, by: str = "") -> EntryChange | None:
+        """Give an entry another text; None if there is no such entry."""
+        return self._send(self._requests.update(entry_id, text, by))
+
+    def delete(self, entry_id: str, by: str = "") -> EntryChange | None:
+        """Hide an entry until that is undone; None if there is no such entry."""
+        return self._send(self._requests.delete(entry_id, by))
+
+    def undo(self, entry_id: str, by: str = "") -> EntryChange | None:
+        """Take back the last change of an entry that is in force; None if there is none."""
+        return self._send(self._requests.undo(entry_id, by))
+
+    def history(
+        self, entry_id: str, after: int | None = None, limit: int = DEFAULT_PAGE_SIZE
+    ) -> tuple[EntryChange, ...]:
+        """Return how an entry was written and each change since; () if there is no such entry.
+
+        Args:
+            entry_id: The id of the entry.
+            after: `number` of the last change of the page before; None for the first page.
+            limit: The most changes of the page.
+        """
+        return self._send(self._requests.history(entry_id, after, limit))
