@@ -32,7 +32,11 @@ ABOUT = (
 class Memory(Protocol):
     """The memory of one user, of this process (`UserMemory`) or of a service (`RemoteMemory`)."""
 
-    def add(self, session: Messages, id: str | None = None) -> object:
+    def add(
+        self,
+        session: Messages,
+        id: str | None = None,  # noqa: A002 (the public name)
+    ) -> object:
         """Store a session, under an id if it has one."""
         ...
 

@@ -60,7 +60,7 @@ class AsyncRemoteMemory:
     async def add(
         self,
         session: Item | Messages,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002 (the public name)
         *,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
@@ -131,7 +131,10 @@ class AsyncRemoteMemory:
         """Delete everything of the user. The receipt is false for an unknown user."""
         return await self._send(self._requests.forget())
 
-    async def forget_session(self, id: str) -> Receipt:
+    async def forget_session(
+        self,
+        id: str,  # noqa: A002 (the public name)
+    ) -> Receipt:
         """Delete one session. The receipt is false for an unknown session."""
         return await self._send(self._requests.forget_session(id))
 

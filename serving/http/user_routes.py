@@ -23,8 +23,8 @@ from ...memory.results import (
 )
 from ...records import format_time
 from ..memories.entries import number_that_fits
-from ..memories.user_memory import UserMemory
 from ..memories.redaction import redacted_memory
+from ..memories.user_memory import UserMemory
 from .request_context import BEARER_TOKEN, CurrentContext, UserName
 from .responses import bind_known_user, json_response, require_found
 from .schemas import After, Limit, Name, NewSession, Question, Search
