@@ -285,11 +285,14 @@ class UserMemory:
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = off_loop(
-            lambda: self.memories.filtered_view(self.view(), where=where, since=since, until=until)
-        )
+
+        def read_store() -> tuple[MemoryView, Query]:
+            view = self.memories.filtered_view(self.view(), where=where, since=since, until=until)
+            return view, self._query(view, question, query, recent)
+
+        # Both in one thread: under asyncio every change of threads costs time.
+        view, task_query = off_loop(read_store)
         with self.memories.user_context(view, asks=True):
-            task_query = off_loop(lambda: self._query(view, question, query, recent))
             return self.program.answer(
                 view.finalized, task_query, view.pending.without_turns(asked)
             )
