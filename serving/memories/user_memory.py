@@ -286,11 +286,19 @@ class UserMemory:
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = off_loop(
-            lambda: self.memories.filtered_view(self.view(), where=where, since=since, until=until)
-        )
+
+        def read_store() -> tuple[MemoryView, Query]:
+            view = self.memories.filtered_view(self.view(), where=where, since=since, until=until)
+            return view, self._query(view, question, query, recent)
+
+        # Under asyncio every change of threads costs time. So it is one thread for both, and none if
+        # the view is there already and nothing else has to be read.
+        has_view = self._bound_view is not None and not (where or since or until)
+        if has_view and not self.program.task.shows_history:
+            view, task_query = read_store()
+        else:
+            view, task_query = off_loop(read_store)
         with self.memories.user_context(view, asks=True):
-            task_query = off_loop(lambda: self._query(view, question, query, recent))
             return self.program.answer(
                 view.finalized, task_query, view.pending.without_turns(asked)
             )
