@@ -9,10 +9,10 @@ The score is token F1, or with `metric="judge"` what RGMem, Mem0 and others prin
 each answer generously (`GenerousJudge`). Category 5 is then left out, since it has no gold answer.
 
 Limits: about 6 % of the gold answers are known to be wrong (snap-research/locomo#23), and token F1
-rewards wording. Here the official task_eval/evaluation.py is not followed: category 5 is not asked
-as a two-way choice and is reported apart; evidence ids are repaired; a question without evidence
-has no recall instead of 1. `bleu1` is community practice, and so is the judge; the words of `bleu1`
-are Memory-R2's, which keep "and".
+rewards wording. Differences from the official task_eval/evaluation.py: category 5 is not asked as a
+two-way choice and is reported apart; evidence ids are repaired; a question without evidence has no
+recall instead of 1. `bleu1` is community practice, and so is the judge; the words of `bleu1` are
+Memory-R2's, which keep "and".
 """
 
 from __future__ import annotations

@@ -97,10 +97,10 @@ def locomo_multi_f1(answer: str, gold: str) -> float:
     answer_parts = [stems(part) for part in answer.split(",")]
     gold_parts = [stems(part) for part in gold.split(",")]
 
-    total = 0.0
+    best_scores: list[float] = []
     for gold_part in gold_parts:
-        total += max(_overlap_f1(answer_part, gold_part) for answer_part in answer_parts)
-    return total / len(gold_parts)
+        best_scores.append(max(_overlap_f1(answer_part, gold_part) for answer_part in answer_parts))
+    return sum(best_scores) / len(best_scores)
 
 
 def bleu1(answer: str, gold: str, split: Callable[[str], list[str]] = words) -> float:
