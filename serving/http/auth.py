@@ -102,9 +102,7 @@ class Tokens:
             self._read()
         except UserError as error:
             if version != last or self._text_digest:
-                log.error(
-                    "token file is wrong, all requests are refused", extra={"cause": str(error)}
-                )
+                log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
             self._text_digest = ""
             self._take({})
         self._read_version = version
@@ -175,9 +173,7 @@ def _warn_of_readers(path: Path) -> None:
     """Log a warning if everybody on this machine can read a token file."""
     with suppress(OSError):
         if path.stat().st_mode & stat.S_IROTH:
-            log.warning(
-                "everybody on this machine can read the token file; take that right away: chmod o-r"
-            )
+            log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
 
 
 def _parse_tokens(text: str, path: Path) -> dict[str, str]:
@@ -196,9 +192,7 @@ def _parse_tokens(text: str, path: Path) -> dict[str, str]:
             raise UserError(f"{where}: expected {how} in lower case")
         tenant, digest = valid_name("tenant", given[1]), given[2] or _digest(given[3])
         if found.setdefault(digest, tenant) != tenant:
-            raise UserError(
-                f"{where}: this token is bound to another tenant above; give each its own"
-            )
+            raise UserError(f"{where}: this token is bound to another tenant above; give each its own")
     if not found:
         raise UserError(f"{path}: holds no token; write lines of the form: TENANT TOKEN")
     return found
@@ -216,21 +210,9 @@ class AuthMiddleware:
     """
 
     def __init__(
-        self,
-        app: Any,
-        tokens: Tokens | None,
-        most: int,
-        seconds: float,
-        place: Slot,
-        json_check: JsonCheck,
+        self, app: Any, tokens: Tokens | None, most: int, seconds: float, place: Slot, json_check: JsonCheck
     ) -> None:
-        self._app, self._tokens, self._most, self._seconds, self._place = (
-            app,
-            tokens,
-            most,
-            seconds,
-            place,
-        )
+        self._app, self._tokens, self._most, self._seconds, self._place = app, tokens, most, seconds, place
         self._json_check = json_check
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -290,11 +272,7 @@ class AuthMiddleware:
         """Send a refusal, throw the rest of the body away for a moment, and end the connection."""
         response = response_of(refusal)
         response.headers["Connection"] = "close"
-        start = {
-            "type": "http.response.start",
-            "status": response.status_code,
-            "headers": response.raw_headers,
-        }
+        start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
         await send(start)
         await send({"type": "http.response.body", "body": bytes(response.body), "more_body": True})
 
@@ -329,10 +307,7 @@ def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
         # What a web page in a browser of this machine asks must not be taken for its user.
         if not _LOOPBACK_HOST.fullmatch(host):
             raise UNKNOWN_HOST()  # DNS rebinding
-        if any(
-            origin.lower() not in (f"http://{host}", f"https://{host}")
-            for origin in headers.getlist("origin")
-        ):
+        if any(origin.lower() not in (f"http://{host}", f"https://{host}") for origin in headers.getlist("origin")):
             raise OTHER_ORIGIN()
         if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):
             raise OTHER_ORIGIN()

@@ -111,9 +111,7 @@ class BoundedConnection(h11.Connection):
 
         Java's own client asks for HTTP/2 (`Upgrade: h2c`) with every request: such a request is answered over HTTP/1.1.
         """
-        protocols = b",".join(
-            value for name, value in request.headers if name == b"upgrade"
-        ).lower()
+        protocols = b",".join(value for name, value in request.headers if name == b"upgrade").lower()
         if b"websocket" in protocols:
             raise self._refuse(NO_WEBSOCKET())
         self._asks_to_switch = bool(protocols) or request.method == b"CONNECT"
@@ -126,9 +124,7 @@ class BoundedConnection(h11.Connection):
         """
         if self._asks_to_switch and isinstance(event, h11.Response):
             headers = [*event.headers, (b"connection", b"close")]
-            event = h11.Response(
-                status_code=event.status_code, headers=headers, reason=event.reason
-            )
+            event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
         return super().send(event)
 
     def _check_body(self, part: h11.Data) -> None:

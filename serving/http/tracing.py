@@ -43,10 +43,7 @@ def exported() -> TracerProvider:
 def instrument(app: FastAPI, lm: Any, provider: TracerProvider) -> None:
     """Makes spans of the requests of an application, and of the calls of a language model."""
     FastAPIInstrumentor.instrument_app(
-        app,
-        tracer_provider=provider,
-        server_request_hook=_without_names,
-        exclude_spans=["receive", "send"],
+        app, tracer_provider=provider, server_request_hook=_without_names, exclude_spans=["receive", "send"]
     )
     lm.callbacks = [*lm.callbacks, _Calls(provider)]
 
@@ -65,16 +62,10 @@ class _Calls(BaseCallback):
         self._open: dict[str, Span] = {}
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        span = self._open[call_id] = self._tracer.start_span(
-            "call of the model", kind=SpanKind.CLIENT
-        )
-        span.set_attributes(
-            {"gen_ai.operation.name": "chat", "gen_ai.request.model": str(instance.model)}
-        )
+        span = self._open[call_id] = self._tracer.start_span("call of the model", kind=SpanKind.CLIENT)
+        span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.request.model": str(instance.model)})
 
-    def on_lm_end(
-        self, call_id: str, outputs: Any | None, exception: BaseException | None = None
-    ) -> None:
+    def on_lm_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
         span = self._open.pop(call_id)
         if exception is not None:
             # By its kind alone, for its text may quote a user.

@@ -37,10 +37,7 @@ class Breaker(BudgetGuard):
     """
 
     def __init__(
-        self,
-        pause: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
-        model: str = "the language model",
+        self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic, model: str = "the language model"
     ) -> None:
         super().__init__()
         self._clock, self._closed_from = clock, clock()
@@ -74,9 +71,7 @@ class Breaker(BudgetGuard):
 
     def record_failure(self, error: Exception) -> None:
         """Called after a call that failed; a request that the model refuses does not count."""
-        if not isinstance(error, LMError) or isinstance(
-            error, LMInvalidRequestError | AbandonedCallError
-        ):
+        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | AbandonedCallError):
             return
         caller, until = self._caller(), self._clock() + self.pause
         with self._lock:
@@ -116,11 +111,7 @@ class Breaker(BudgetGuard):
         owner = CALLER.get()
         if owner is None:
             return b""
-        return (
-            self._keys.key_of("tenant", owner.tenant)
-            if self.several()
-            else self._keys.key_of("user", owner.user)
-        )
+        return self._keys.key_of("tenant", owner.tenant) if self.several() else self._keys.key_of("user", owner.user)
 
 
 def breakers_of(lm: Any, embedder: Any) -> list[Breaker]:
