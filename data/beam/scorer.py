@@ -233,6 +233,14 @@ class _RuleScores(NamedTuple):
     """NaN where it is undefined."""
 
 
+class _OrderScores(NamedTuple):
+    """How well an answer tells events in their order."""
+
+    scores: _RuleScores
+    f1: float
+    """F1 of the events that are told."""
+
+
 class FixedRubricScorer(EvidenceRecall):
     """The rule `fixed`; the judge sees the question."""
 
@@ -257,14 +265,16 @@ class FixedRubricScorer(EvidenceRecall):
         )
 
         if example.category == EVENT_ORDERING:
-            parts = self._order_parts(example, answer)
+            order = self._score_order(example, answer)
+            parts = self._parts(order.scores)
             parts["rubric_items"] = item_scores.fixed
+            parts["order_f1"] = order.f1
         else:
             parts = self._parts(item_scores)
         return Score(parts.get(self.headline, 0.0), _feedback(example, grades), parts)
 
-    def _order_parts(self, example: dspy.Example, answer: str) -> dict[str, float]:
-        """Return the parts of the score of an answer that tells events in order."""
+    def _score_order(self, example: dspy.Example, answer: str) -> _OrderScores:
+        """Ask which line of an answer tells of which event, and score their order."""
         events: Sequence[str] = example.rubric
         aligned = align(events, answer.split("\n"), self.judge("events"))
         lines_with_words = [line for line in aligned if line.strip()]
@@ -272,9 +282,8 @@ class FixedRubricScorer(EvidenceRecall):
         order = order_scores(events, lines_with_words)
         fixed = order["final_score"]
         official = order_scores(events, aligned)["tau_norm"]
-        parts = self._parts(_RuleScores(0.0 if isnan(fixed) else fixed, official))
-        parts["order_f1"] = order["f1"]
-        return parts
+        scores = _RuleScores(0.0 if isnan(fixed) else fixed, official)
+        return _OrderScores(scores, order["f1"])
 
     def _parts(self, scores: _RuleScores) -> dict[str, float]:
         """Return the parts of a score by the names of the rules, without an undefined one."""
