@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from math import log2
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
@@ -219,7 +220,6 @@ class LongMemEvalF1(Scorer):
         if not rows:
             return {}
 
-        all_values: list[float] = []
         values_by_type: dict[str, list[float]] = {}
         unanswerable: list[float] = []
         for row in rows:
@@ -227,9 +227,8 @@ class LongMemEvalF1(Scorer):
             values_by_type.setdefault(row.category, []).append(value)
             if _ABSTENTION_MARK in row.id:
                 unanswerable.append(value)
-        for values in values_by_type.values():
-            all_values.extend(values)
 
+        all_values = list(chain.from_iterable(values_by_type.values()))
         means_by_type = [_mean(values) for values in values_by_type.values()]
         figures = {
             f"task-averaged {self.column}": _mean(means_by_type),
@@ -492,21 +491,18 @@ class LongMemEval(Benchmark):
             limit: Most questions of each type, the first ones. Reading ends where all types have
                 that many.
         """
-        wanted_types = categories or cls.categories
+        open_types = set(categories or cls.categories)
         num_read: Counter[str] = Counter()
         examples: dict[str, dspy.Example] = {}
         # Questions have chats in common, so equal texts share one object.
         shared_texts: dict[str, str] = {}
 
         for number, value in enumerate(stream_list(path), 1):
-            if limit is not None and all(num_read[name] >= limit for name in wanted_types):
+            if not open_types:
                 break
-            # A question that is left out need not be read.
             question_type = value.get("question_type") if isinstance(value, dict) else None
-            if question_type in TYPES:
-                is_full = limit is not None and num_read[question_type] >= limit
-                if is_full or question_type not in wanted_types:
-                    continue
+            if question_type in TYPES and question_type not in open_types:
+                continue
 
             place = Location(on_finding, f"entry {number}")
             row = place.validate(_Question, value)
@@ -519,8 +515,11 @@ class LongMemEval(Benchmark):
             if example.id in examples:
                 place.reject("duplicate id", f"{example.id!r} is the id of two questions")
                 continue
+
             examples[example.id] = example
-            num_read[example.category] += 1
+            num_read[row.question_type] += 1
+            if num_read[row.question_type] == limit:
+                open_types.remove(row.question_type)
 
         histories = tuple(example.history for example in examples.values())
         return Dataset(histories, tuple(examples.values()))

@@ -25,6 +25,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -195,28 +196,32 @@ class _Message(Row):
         return is_marked or any(part in text for part in answer.casefold().split(", "))
 
     def speeches(self) -> list[_Speech]:
-        """Return what was said, with its place in the text; a side without words is left out."""
+        """Return what each side says; a side without words is left out."""
+        texts = [("user", self.message)]
         if self.is_pair:
-            sides = [self._speech(1, "user", self.user)]
-            sides.append(self._speech(2, "assistant", self.assistant))
-        else:
-            sides = [self._speech(1, "user", self.message)]
-        return [speech for speech in sides if speech.text]
+            texts = [("user", self.user), ("assistant", self.assistant)]
 
-    def _speech(self, side: int, speaker: str, text: str) -> _Speech:
+        speeches: list[_Speech] = []
+        for side, (speaker, text) in enumerate(texts, 1):
+            if text:
+                speeches.append(self._read_speech(side, speaker, text))
+        return speeches
+
+    def _read_speech(self, side: int, speaker: str, text: str) -> _Speech:
+        """Return a text with its time; its place, and a time that cannot be read, stay in it."""
         note = _split_note(text) or _Note(text, self.place, self.time)
         time = _parse_time(note.time)
-        if not note.text:
-            return _Speech(side, speaker, "", time)
 
         circumstances: list[str] = []
         if note.place:
             circumstances.append(f"place: {note.place}")
         if note.time and time is None:
             circumstances.append(f"time: {note.time}")
+
+        shown_text = note.text
         if circumstances:
-            return _Speech(side, speaker, f"{note.text} ({'; '.join(circumstances)})", time)
-        return _Speech(side, speaker, note.text, time)
+            shown_text += f" ({'; '.join(circumstances)})"
+        return _Speech(side, speaker, shown_text, time)
 
     def turns(self, session: int, step: int) -> list[Turn]:
         """Return the turns of the step.
@@ -306,26 +311,27 @@ class _Trajectory(Row):
         Args:
             per_session: Whether the file counts steps in the session that it names with them.
         """
-        session_ranges: list[range] = []
-        start = 0
-        for messages in self.message_list:
-            session_ranges.append(range(start, start + len(messages)))
-            start += len(messages)
-
+        all_numbers = range(len(self.steps))
         numbers: list[int] = []
         for target in self.QA.target_step_id:
             if isinstance(target, int):
                 number = target
-                valid_numbers = range(start)
+                existing_numbers = all_numbers
             else:
                 number, session = target
-                is_there = 0 <= session < len(session_ranges)
-                valid_numbers = session_ranges[session] if is_there else range(0)
+                existing_numbers = self._step_numbers(session)
                 if per_session:
-                    number += valid_numbers.start
-            if number in valid_numbers:
+                    number += existing_numbers.start
+            if number in existing_numbers:
                 numbers.append(number)
         return numbers
+
+    def _step_numbers(self, session: int) -> range:
+        """Return the numbers of the steps of a session, counted over all sessions."""
+        if not 0 <= session < len(self.message_list):
+            return range(0)
+        start = sum(len(messages) for messages in self.message_list[:session])
+        return range(start, start + len(self.message_list[session]))
 
 
 class MemBench(Benchmark):
@@ -372,7 +378,7 @@ class MemBench(Benchmark):
                     place.at(example.category).reject("duplicate id", problem)
                 examples[example.id] = example
 
-        kept = list(examples.values())
+        selection = list(examples.values())
         wanted_names = {
             "agent": agent,
             "level": level,
@@ -381,9 +387,9 @@ class MemBench(Benchmark):
         }
         for field, names in wanted_names.items():
             if names:
-                kept = _keep_named(kept, field, names)
-        histories = tuple(example.history for example in kept)
-        return Dataset(histories, tuple(kept), tuple(files))
+                selection = _keep_named(selection, field, names)
+        histories = tuple(example.history for example in selection)
+        return Dataset(histories, tuple(selection), tuple(files))
 
 
 def _json_files(path: Path) -> list[Path]:
@@ -436,7 +442,7 @@ class _Case:
     number: int
     """Its place in the list of its scenario, from 1."""
 
-    @property
+    @cached_property
     def agent(self) -> str:
         """Return "first" where user and assistant talk, "third" where the user is alone."""
         has_pairs = any(step.user or step.assistant for step in self.row.steps)
@@ -498,9 +504,9 @@ def _read_cases(row_lists: Iterable[_RowList], file_place: Location) -> list[_Ca
     return cases
 
 
-@dataclass
+@dataclass(order=True)
 class _Votes:
-    """What speaks for a way of counting target steps."""
+    """What speaks for a way of counting target steps; the first field decides, then the second."""
 
     fitting: int = 0
     """Target steps that are marked as facts or hold the answer."""
@@ -517,7 +523,7 @@ def _counts_per_session(cases: Sequence[_Case], place: Location) -> bool:
     """
     overall = _count_votes(cases, per_session=False)
     inside = _count_votes(cases, per_session=True)
-    if (inside.fitting, inside.existing) <= (overall.fitting, overall.existing):
+    if inside <= overall:
         return False
 
     problem = (
