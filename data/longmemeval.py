@@ -491,6 +491,7 @@ class LongMemEval(Benchmark):
             limit: Most questions of each type, the first ones. Reading ends where all types have
                 that many.
         """
+        # The types of which further questions are wanted.
         open_types = set(categories or cls.categories)
         num_read: Counter[str] = Counter()
         examples: dict[str, dspy.Example] = {}
@@ -500,6 +501,7 @@ class LongMemEval(Benchmark):
         for number, value in enumerate(stream_list(path), 1):
             if not open_types:
                 break
+            # What is not wanted is not checked either.
             question_type = value.get("question_type") if isinstance(value, dict) else None
             if question_type in TYPES and question_type not in open_types:
                 continue
