@@ -92,6 +92,14 @@ class Event:
         return FactName(self.speaker, self.key)
 
 
+class _FactState(NamedTuple):
+    """A fact at some moment."""
+
+    last_event: Event
+    evidence: list[str]
+    """The turn that changed the fact last, and those that said it again since."""
+
+
 @dataclass(frozen=True)
 class Conversation:
     """What two speakers said, and what it means."""
@@ -135,21 +143,10 @@ class Conversation:
             history = History(id=self.history.id, items=self.history.items[:after])
             moment = f"@{after}"
 
-        # What decides an answer: the last turn that changed the fact, and those that said it again
-        # since.
-        last_events: dict[FactName, Event] = {}
-        evidence_by_fact: dict[FactName, list[str]] = {}
-        for event in self.events:
-            if after is not None and event.session > after:
-                continue
-            if event.kind != "restate":
-                evidence_by_fact[event.fact_name] = []
-            evidence_by_fact[event.fact_name].append(event.turn_id)
-            last_events[event.fact_name] = event
-
         examples: list[dspy.Example] = []
-        for number, (fact_name, event) in enumerate(last_events.items()):
-            evidence = tuple(evidence_by_fact[fact_name])
+        for number, state in enumerate(self._fact_states(after)):
+            event = state.last_event
+            evidence = tuple(state.evidence)
             example = dspy.Example(
                 history=history,
                 question=f"What is {event.speaker}'s {event.key}?",
@@ -161,6 +158,18 @@ class Conversation:
             )
             examples.append(example.with_inputs("history", "question", "evidence_ids"))
         return tuple(examples)
+
+    def _fact_states(self, after: int | None) -> list[_FactState]:
+        """Return the facts after some sessions, or after all if None, in order of statement."""
+        states: dict[FactName, _FactState] = {}
+        for event in self.events:
+            if after is not None and event.session > after:
+                continue
+            evidence = [event.turn_id]
+            if event.kind == "restate":
+                evidence = [*states[event.fact_name].evidence, event.turn_id]
+            states[event.fact_name] = _FactState(event, evidence)
+        return list(states.values())
 
 
 def vocabulary() -> Iterator[str]:
@@ -202,22 +211,21 @@ class _ConversationWriter:
         key = self._rng.choice(unknown_keys if kind == "state" else known_keys)
         old_value = self._facts.get(FactName(speaker, key))
 
-        new_value: str | None
         if kind == "retract":
             new_value = None
             text = self._rng.choice(RETRACTIONS).format(key=key)
         else:
-            if kind == "restate":
-                new_value = old_value
-            else:
-                other_values = [value for value in VALUES[key] if value != old_value]
-                new_value = self._rng.choice(other_values)
+            new_value = old_value if kind == "restate" else self._draw_value(key, old_value)
             text = self._rng.choice(STATEMENTS).format(key=key, value=new_value)
 
         event = Event(turn_id, session, speaker, key, new_value, kind)
         self.events.append(event)
         self._facts[event.fact_name] = new_value
         return Turn(id=turn_id, speaker=speaker, text=text)
+
+    def _draw_value(self, key: str, old_value: str | None) -> str:
+        """Draw a value that differs from the old one."""
+        return self._rng.choice([value for value in VALUES[key] if value != old_value])
 
 
 def _possible_kind(drawn_kind: str, known_keys: Sequence[str], unknown_keys: Sequence[str]) -> Kind:
