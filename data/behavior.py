@@ -1,14 +1,15 @@
-"""Behaviour prediction benchmarks: one question is one choice, and the scores are over all answers.
+"""What benchmarks of behaviour prediction share: a question is which choice a user made.
 
-All questions of a user have one history, which ends at the first record that is asked; what happened since comes in as
-`recent`. A method's memory has both, as in PraMem's released evaluator; experience from practice has the history alone
-(`programs.method.Writer.recent`). No question sees a record of its own moment or later. An answer that names no option,
-or several, scores 0 in the headline and is left out of the published metrics, as in PraMem's released evaluator.
+All questions of a user have one history, which ends at the first record that is asked about; what
+happened since comes in as `recent`. A method's memory has both, as in PraMem's released evaluator;
+experience from practice has the history alone (`programs.method.Writer.recent`). No question sees a
+record of its own moment or later. An answer that names no option, or several, scores 0 in the
+headline and is left out of the published metrics, as in PraMem's released evaluator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import dspy
 
@@ -21,91 +22,154 @@ BATCH = 20
 
 
 class OptionAccuracy(Scorer):
-    """1 when the answer chooses the gold option and no other; `parts["unparsed"]` is 1 where it chooses none."""
+    """1 when the answer chooses the gold option and no other.
+
+    `parts["unparsed"]` is 1 where it chooses none.
+    """
 
     title = "accuracy"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        chosen = chosen_option(answer_of(prediction), example.options)
-        right = chosen == example.answer
-        return Score(float(right), _explain(example, chosen), {"unparsed": float(chosen is None)})
+        choice = chosen_option(answer_of(prediction), example.options)
+        is_right = choice == example.answer
+        parts = {"unparsed": float(choice is None)}
+        return Score(float(is_right), _explain(example, choice), parts)
 
     def label_pairs(
-        self, rows: Iterable[ScoredAnswer], options: Sequence[str], every: bool = False
+        self,
+        rows: Iterable[ScoredAnswer],
+        options: Sequence[str],
+        count_unparsed: bool = False,
     ) -> list[tuple[str, str]]:
-        """(gold, chosen) of every row that was answered with one of the options.
+        """Return the gold option and the chosen option of every answer that chose one.
 
         Args:
             rows: The answers.
             options: What may be chosen.
-            every: Whether other rows have made a wrong choice instead of none.
+            count_unparsed: Whether an answer that chose none counts as a wrong choice. Otherwise it
+                is left out.
         """
-        pairs = [(row.gold, None if row.failure else chosen_option(row.answer, options)) for row in rows]
-        wrong = {gold: next(option for option in options if option != gold) for gold in options} if every else {}
-        return [(gold, found) for gold, chosen in pairs if (found := chosen or wrong.get(gold)) is not None]
+        pairs: list[tuple[str, str]] = []
+        for row in rows:
+            choice = None if row.failure else chosen_option(row.answer, options)
+            if choice is None and count_unparsed and row.gold in options:
+                choice = next(option for option in options if option != row.gold)
+            if choice is not None:
+                pairs.append((row.gold, choice))
+        return pairs
 
 
 def records(user: str, profile: str, actions: Sequence[Action]) -> History:
-    """A user's past: the profile, where there is one, and the records in batches."""
-    first = [Profile(id=f"{user}:profile", turns=(Turn(id=f"{user}:profile", speaker="profile", text=profile),))]
-    return History(id=user, items=(*(first if profile.strip() else ()), *batches(user, actions)))
+    """Return a user's past: the profile, where there is one, and the records in batches."""
+    items: list[Profile | Behavior] = []
+    if profile.strip():
+        profile_id = f"{user}:profile"
+        turn = Turn(id=profile_id, speaker="profile", text=profile)
+        items.append(Profile(id=profile_id, turns=(turn,)))
+    items.extend(batches(user, actions))
+    return History(id=user, items=tuple(items))
 
 
 def batches(user: str, actions: Sequence[Action], start: int = 0) -> tuple[Behavior, ...]:
-    """Records as `Behavior` items of `BATCH`; `start` counts the records before, for ids."""
-    return tuple(
-        Behavior.from_actions(f"{user}:{start + n + 1}-{start + n + len(part)}", part)
-        for n in range(0, len(actions), BATCH)
-        for part in [actions[n : n + BATCH]]
-    )
+    """Return records as `Behavior` items of `BATCH` records.
+
+    Args:
+        user: Whose records they are; ids begin with it.
+        actions: The records, in time order.
+        start: How many records come before, for the numbers in ids.
+    """
+    items: list[Behavior] = []
+    for offset in range(0, len(actions), BATCH):
+        batch = actions[offset : offset + BATCH]
+        batch_id = _batch_id(user, start + offset, len(batch))
+        items.append(Behavior.from_actions(batch_id, batch))
+    return tuple(items)
+
+
+def _batch_id(user: str, start: int, count: int) -> str:
+    """Return the id of a batch of records, which tells their numbers from 1: "u1:21-40"."""
+    return f"{user}:{start + 1}-{start + count}"
 
 
 class RecentRecords:
-    """The records after the anchor of one user, for the `recent` of every question; whole batches are shared.
+    """The records of one user from the first that is asked about on.
+
+    Every question has those before its own moment as `recent`. Questions share whole batches.
 
     Args:
-        user: Their history's id.
-        actions: All records from the first test action on, in time order.
+        user: The id of their history.
+        actions: The records, in time order.
         start: How many records come before.
     """
 
     def __init__(self, user: str, actions: Sequence[Action], start: int) -> None:
-        self._user, self._start = user, start
-        self._whole = batches(user, actions, start)
+        self._user = user
+        self._start = start
+        self._batches = batches(user, actions, start)
 
     def until(self, count: int) -> History:
-        """The first `count` records, as a history: optimizers print its short form, and copying it is free."""
-        whole, more = divmod(count, BATCH)
-        begun = [self._begun(whole, more)] if more else []
-        return History(id=f"{self._user}:recent", items=(*self._whole[:whole], *begun))
+        """Return the first `count` records as a history.
 
-    def _begun(self, number: int, count: int) -> Behavior:
-        """The first records of a batch, which are the very ones of the batch: a user has many questions."""
-        batch, first = self._whole[number], self._start + number * BATCH + 1
-        parts = {"actions": batch.actions[:count], "turns": batch.turns[:count]}
-        return Behavior(id=f"{self._user}:{first}-{first + count - 1}", time=batch.time, **parts)
+        Optimizers print its short form, and copying it is free.
+        """
+        num_whole, num_more = divmod(count, BATCH)
+        items = list(self._batches[:num_whole])
+        if num_more:
+            items.append(self._beginning_of_batch(num_whole, num_more))
+        return History(id=f"{self._user}:recent", items=tuple(items))
+
+    def _beginning_of_batch(self, number: int, count: int) -> Behavior:
+        """Return the first records of a batch. They are not copied: a user has many questions."""
+        batch = self._batches[number]
+        return Behavior(
+            id=_batch_id(self._user, self._start + number * BATCH, count),
+            time=batch.time,
+            actions=batch.actions[:count],
+            turns=batch.turns[:count],
+        )
 
 
 def format_question(action: Action, question: str) -> str:
-    """The situation of a record in words, and what is asked about it, on one line; the reaction is not in it."""
-    when = f"{format_time(action.time)}; " if action.time else ""
-    return " ".join(f"{when}{action.scene}; {action.situation}. {question}".split())
+    """Return the situation of a record and what is asked about it, on one line.
+
+    The user's reaction is not in it.
+    """
+    time = f"{format_time(action.time)}; " if action.time else ""
+    text = f"{time}{action.scene}; {action.situation}. {question}"
+    return " ".join(text.split())
 
 
 def example(
-    *, history: History, recent: History, id: str, question: str, options: Sequence[str], answer: str, category: str
+    *,
+    history: History,
+    recent: History,
+    id: str,  # noqa: A002 (the field of an example)
+    question: str,
+    options: Sequence[str],
+    answer: str,
+    category: str,
 ) -> dspy.Example:
-    """One question, with its inputs marked."""
-    labels: Mapping[str, str] = {"answer": answer, "category": category, "id": id}
-    made = dspy.Example(
-        history=history, recent=recent, question=question, options=list(options), evidence_ids=(), **labels
-    )
-    return made.with_inputs("history", "recent", "question", "options", "evidence_ids")
+    """Return the example of one question, with its inputs marked."""
+    return dspy.Example(
+        history=history,
+        recent=recent,
+        question=question,
+        options=list(options),
+        evidence_ids=(),
+        answer=answer,
+        category=category,
+        id=id,
+    ).with_inputs("history", "recent", "question", "options", "evidence_ids")
 
 
-def _explain(example: dspy.Example, chosen: str | None) -> str:
-    if chosen == example.answer:
+def _explain(example: dspy.Example, choice: str | None) -> str:
+    """Say whether the choice was right, and what the user did."""
+    if choice == example.answer:
         return "Right: this is what the user did."
-    if chosen is None:
-        return f"The answer names none of the options, or several: answer with one of {', '.join(example.options)}."
-    return f"Wrong: the answer is {chosen}, but the user did {example.answer}. Go by this user's own records."
+    if choice is None:
+        options = ", ".join(example.options)
+        return f"The answer names none of the options, or several: answer with one of {options}."
+    return (
+        f"Wrong: the answer is {choice}, but the user did {example.answer}. "
+        "Go by this user's own records."
+    )

@@ -1,7 +1,17 @@
-"""Judges: a language model that decides whether an answer is right, what a context holds, or which response is better.
+"""Judges: a language model decides whether an answer is right, or which response is better.
 
-A scorer names the classes of its judges and does not know which model judges; without one it refuses to score. A reply
-that stays unparseable or an endpoint that fails raises: a judge that said nothing did not say "wrong".
+A judge is a class with the prompt that it asks and the meaning of the reply:
+
+    class CityJudge(PromptJudge):
+        signature = JudgeCity
+
+        def __call__(self, question: str, answer: str) -> Verdict:
+            reply = self.ask(question=question, answer=answer)
+            return Verdict(reply.verdict == "yes")
+
+A scorer names the classes of its judges and does not know which model judges (see `scorer.py`);
+without a model it refuses to score. A reply that stays unparseable, or an endpoint that fails,
+raises: a judge that said nothing did not say "wrong".
 """
 
 from __future__ import annotations
@@ -27,10 +37,17 @@ from ..signatures.judges import (
 )
 from ..text import one_line
 
-Asked = TypeVar("Asked")
-Reply = TypeVar("Reply")
+ItemT = TypeVar("ItemT")
+ReplyT = TypeVar("ReplyT")
+
 Side = Literal["first", "second", "tie"]
-_SIDES: dict[str, Side] = {"w3k8": "first", "t5n1": "second", "tie": "tie"}
+"""Which of two responses a judge prefers."""
+_SIDES_BY_LABEL: Mapping[str, Side] = {
+    "w3k8": "first",
+    "t5n1": "second",
+    "tie": "tie",
+}
+"""What `JudgePreference` chooses among: the neutral labels of the two places, and a tie."""
 
 
 @dataclass(frozen=True)
@@ -53,31 +70,31 @@ class ReferenceVerdict:
 
 @dataclass(frozen=True)
 class Preference:
-    """What came of judging a pair in both orders."""
+    """How a judge compared two responses in both orders."""
 
     win_share: float
-    """In how much of the orders the one response is preferred: 0, .5 or 1."""
+    """The share of the orders in which the first response is preferred: 0, .5 or 1."""
     loss_share: float
-    """In how much the other one is; what is left are ties."""
+    """The share in which the second one is preferred. The rest are ties."""
 
 
 class AnyJudge(Protocol):
     """A judge; it may be called from many threads at once.
 
-    What it is given and what it returns is each judge's own, e.g. question, gold answer and answer
-    for a `Verdict`; a scorer names the class of its judge, so it knows.
+    Each class has its own arguments and result, e.g. question, gold answer and answer for a
+    `Verdict`. A scorer names the class of its judge, so it knows them.
     """
 
     def __init__(self, lm: dspy.BaseLM, adapter: dspy.Adapter | None = None) -> None: ...
 
     @classmethod
     def prompt_hash(cls) -> str:
-        """Names the prompt of the class, before there is a model to ask."""
+        """Return the digest of the prompt of the class, before there is a model to ask."""
         ...
 
     @property
     def hash(self) -> str:
-        """Names the judge's prompt, for tables and manifests."""
+        """Return the digest of the judge's prompt, for tables and manifests."""
         ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -94,7 +111,7 @@ class JudgeFactory(Protocol):
 
 
 class PromptJudge:
-    """A judging prompt with the model that is asked: what every judge is made of.
+    """A judging prompt and the model that is asked.
 
     Args:
         lm: The model that judges.
@@ -111,16 +128,16 @@ class PromptJudge:
 
     @classmethod
     def prompt_hash(cls) -> str:
-        """`judge_hash` of the prompt, before there is a model to ask."""
+        """Return `judge_hash` of the prompt, before there is a model to ask."""
         return judge_hash(cls.signature)
 
     @property
     def hash(self) -> str:
-        """`judge_hash` of the prompt."""
+        """Return `judge_hash` of the prompt."""
         return self.prompt_hash()
 
     def ask(self, **inputs: Any) -> dspy.Prediction:
-        """One call under the judge's own model, outside every trace.
+        """Call the judge's own model once, outside every trace.
 
         Raises:
             AdapterParseError: The judge's reply stays unparseable.
@@ -136,13 +153,14 @@ class Judge(PromptJudge):
     signature = JudgeAnswer
 
     def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
-        """Judges one answer, raising what `ask` does. An empty one is wrong without a call."""
+        """Judge one answer; an empty one is wrong without a call. Raises what `ask` does."""
         if not answer.strip():
             return Verdict(False, "no answer was given")
-        return self.parse_verdict(self.ask(question=question, gold_answer=gold_answer, answer=answer))
+        reply = self.ask(question=question, gold_answer=gold_answer, answer=answer)
+        return self.parse_verdict(reply)
 
     def parse_verdict(self, reply: dspy.Prediction) -> Verdict:
-        """What the judge's reply means."""
+        """Return the verdict that a reply of the model means."""
         return Verdict(reply.verdict == "CORRECT", one_line(reply.reasoning))
 
 
@@ -156,107 +174,106 @@ class GenerousJudge(Judge):
 
 
 class AcknowledgementJudge(PromptJudge):
-    """Judges which references a retrieved context acknowledges, yes or no for each (PGR's retrieval evaluation).
+    """Judges which references a retrieved context acknowledges (PGR's retrieval evaluation).
 
-    One call for all references of a query, no vote.
+    One call answers yes or no for all references of a query; there is no vote.
     """
 
     signature: ClassVar[type[dspy.Signature]] = JudgeAcknowledgement
     part: ClassVar[str] = "recall"
-    """What the parts of a score call the share of references that it finds."""
+    """What the parts of a score call the share of references that are present."""
 
-    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[ReferenceVerdict, ...]:
-        """Judges all references of a query in one call, raising what `ask` does. An empty context needs no call.
+    def __call__(
+        self, question: str, references: Sequence[str], context: str
+    ) -> tuple[ReferenceVerdict, ...]:
+        """Judge all references of a query in one call. An empty context needs no call.
 
-        Entries are taken by their numbers; where the numbers are not those of the references but there are as many
-        entries, by their order. A reply of another number of entries is unparseable.
+        The judge's entries are matched by their numbers. Where these are not the numbers of the
+        references, but there are as many entries, they are matched by their order.
+
+        Raises:
+            AdapterParseError: The reply stays unparseable, or has another number of entries.
+            LMError: The judge's endpoint failed.
         """
         if not context.strip():
-            return (ReferenceVerdict(present=False, reason="nothing was retrieved"),) * len(references)
+            return tuple(
+                ReferenceVerdict(False, reason="nothing was retrieved") for _ in references
+            )
 
-        numbered = "\n".join(f"{n}. {one_line(text)}" for n, text in enumerate(references, 1))
-        reply = self.ask(question=question, references=numbered, context=context)
-        entries = list(reply.acknowledgements)
+        lines = [f"{number}. {one_line(text)}" for number, text in enumerate(references, 1)]
+        reply = self.ask(question=question, references="\n".join(lines), context=context)
+        entries: list[Acknowledgement | GradedAcknowledgement] = list(reply.acknowledgements)
         if len(entries) != len(references):
-            message = f"{len(references)} references, but the judge speaks of {len(entries)}"
-            raise AdapterParseError("judge", cast("Any", self.signature), str(entries), message)
+            problem = f"{len(references)} references, but the judge speaks of {len(entries)}"
+            # DSPy calls the signature an instance where it means the class.
+            signature = cast("dspy.Signature", self.signature)
+            raise AdapterParseError("judge", signature, str(entries), problem)
 
         numbers = sorted(entry.number for entry in entries)
         if numbers == list(range(1, len(entries) + 1)):
             entries.sort(key=lambda entry: entry.number)
-        return tuple(map(self.verdict, entries))
+        return tuple(self.verdict(entry) for entry in entries)
 
-    def verdict(self, entry: Any) -> ReferenceVerdict:
-        """Return what the judge's entry on one reference means."""
-        acknowledgement: Acknowledgement = entry
-        return ReferenceVerdict(present=acknowledgement.verdict == "yes", reason=one_line(acknowledgement.reason))
+    def verdict(self, entry: Acknowledgement | GradedAcknowledgement) -> ReferenceVerdict:
+        """Return the verdict that the judge's entry on one reference means."""
+        assert isinstance(entry, Acknowledgement), "the signature asks for such entries"
+        return ReferenceVerdict(present=entry.verdict == "yes", reason=one_line(entry.reason))
 
     @classmethod
     def parts_of(cls, verdicts: Sequence[ReferenceVerdict]) -> dict[str, float]:
-        """Return the parts of a query's score from the verdicts on its references, of which there is at least one.
+        """Return the parts of a query's score from the verdicts on its references, at least one.
 
-        Source: PGR, section 5.2: Recall is the fraction of the references that are judged present.
+        Source: PGR, section 5.2: recall is the share of the references that are judged present.
         """
-        return {cls.part: sum(verdict.present for verdict in verdicts) / len(verdicts)}
+        num_present = sum(verdict.present for verdict in verdicts)
+        return {cls.part: num_present / len(verdicts)}
 
 
 class StrictAcknowledgementJudge(AcknowledgementJudge):
-    """Judges as `AcknowledgementJudge`, but leaves no benefit of the doubt; the rules beyond the paper's are ours.
+    """Judges as `AcknowledgementJudge`, but leaves no benefit of the doubt.
 
-    A context that would fit another fact just as well does not acknowledge a reference. Explicit and implied references
-    are told apart, so that a lenient judge is seen.
+    A context that would fit another fact just as well does not acknowledge a reference. Explicit
+    and implied references are told apart, so that a lenient judge is seen. These rules beyond the
+    paper's are ours.
     """
 
     signature = JudgeAcknowledgementStrictly
     part = "recall_strict"
 
-    def verdict(self, entry: Any) -> ReferenceVerdict:
-        graded: GradedAcknowledgement = entry
+    def verdict(self, entry: Acknowledgement | GradedAcknowledgement) -> ReferenceVerdict:
+        assert isinstance(entry, GradedAcknowledgement), "the signature asks for such entries"
         return ReferenceVerdict(
-            present=graded.found != "not",
-            explicit=graded.found == "explicitly",
-            reason=one_line(graded.reason),
+            present=entry.found != "not",
+            explicit=entry.found == "explicitly",
+            reason=one_line(entry.reason),
         )
 
     @classmethod
     def parts_of(cls, verdicts: Sequence[ReferenceVerdict]) -> dict[str, float]:
-        """Return `recall_strict`, and `recall_explicit` for the references that are there in words."""
-        explicit = sum(verdict.explicit for verdict in verdicts) / len(verdicts)
-        return {**super().parts_of(verdicts), "recall_explicit": explicit}
-
-
-def evidence_parts(evidence: Sequence[Collection[str]], sources: Collection[str]) -> dict[str, float]:
-    """The share of the references with a turn of their evidence among the turns that were recalled.
-
-    A session that was recalled need not have shown the line that mattered, so evidence by sessions is an upper bound.
-
-    Args:
-        evidence: For each reference the ids of the turns that hold it, or of all turns of its session.
-        sources: Ids of the turns that the recalled hits rest on.
-
-    Returns:
-        `evidence` and `evidence_exact` over the references with evidence; nothing where none has any.
-    """
-    recalled = set(sources)
-    found = [not recalled.isdisjoint(turns) for turns in evidence if turns]
-    return {"evidence": sum(found) / len(found), "evidence_exact": float(all(found))} if found else {}
+        """Return `recall_strict`, and the share of references that are there in words."""
+        parts = super().parts_of(verdicts)
+        num_explicit = sum(verdict.explicit for verdict in verdicts)
+        parts["recall_explicit"] = num_explicit / len(verdicts)
+        return parts
 
 
 class PreferenceJudge(PromptJudge):
     """Compares responses by `signatures.judges.JudgePreference`.
 
-    The labels of the responses are neutral and belong to the place, so that a liking for either cancels out.
+    The labels of the responses are neutral and belong to the place, so that a liking for either
+    cancels out.
     """
 
     signature: ClassVar[type[dspy.Signature]] = JudgePreference
 
     def __call__(self, example: dspy.Example, first: str, second: str) -> Side:
-        """Which of two responses to the example's `question` serves better, raising what `ask` does.
+        """Return which of two responses serves the example's `question` better.
 
-        The judge is shown the example's `reference`, or else its `answer` (of MemoryQuest the references), and its
-        `profile`, `facts` and `date` where it has them.
+        The judge is shown the example's `reference`, or else its `answer` (of MemoryQuest the
+        references), and its `profile`, `facts` and `date` where it has them. Raises what `ask`
+        does.
         """
-        found = self.ask(
+        reply = self.ask(
             profile=example.get("profile") or "",
             facts=example.get("facts") or "",
             date=example.get("date") or "",
@@ -265,47 +282,96 @@ class PreferenceJudge(PromptJudge):
             response_w3k8=first,
             response_t5n1=second,
         )
-        return _SIDES[found.choice]
-
-
-def with_user_facts(examples: Sequence[dspy.Example], group: Callable[[dspy.Example], str]) -> list[dspy.Example]:
-    """The examples with all facts about their user: those stated, else the references of all queries of the user."""
-    facts: dict[str, dict[str, None]] = {}
-    for example in examples:
-        facts.setdefault(group(example), {}).update(dict.fromkeys(_references(example).splitlines()))
-    return [
-        example if "facts" in example else example.copy(facts="\n".join(facts[group(example)])) for example in examples
-    ]
+        return _SIDES_BY_LABEL[reply.choice]
 
 
 def preference(judge: AnyJudge, example: dspy.Example, answer_a: str, answer_b: str) -> Preference:
-    """How far a response is preferred over another one, judged in both orders, raising what the judge does.
+    """Return how far one response is preferred over another, judged in both orders.
 
-    The win rate of A over B is the mean of `win_share` over the queries; a tie counts for neither. Equal responses
-    are a tie without a call. Source: PGR, section 5.2.
+    The win rate of A over B is the mean of `win_share` over the queries; a tie counts for neither.
+    Equal responses are a tie without a call. Raises what the judge does. Source: PGR, section 5.2.
     """
     if answer_a.strip() == answer_b.strip():
         return Preference(0.0, 0.0)
-    forward, backward = judge(example, answer_a, answer_b), judge(example, answer_b, answer_a)
-    win_share = ((forward == "first") + (backward == "second")) / 2
-    loss_share = ((forward == "second") + (backward == "first")) / 2
-    return Preference(win_share, loss_share)
+
+    preferred_forward: Side = judge(example, answer_a, answer_b)
+    preferred_backward: Side = judge(example, answer_b, answer_a)
+    wins_a = (preferred_forward == "first") + (preferred_backward == "second")
+    wins_b = (preferred_forward == "second") + (preferred_backward == "first")
+    return Preference(win_share=wins_a / 2, loss_share=wins_b / 2)
+
+
+def with_user_facts(
+    examples: Sequence[dspy.Example], group: Callable[[dspy.Example], str]
+) -> list[dspy.Example]:
+    """Return the examples with a field `facts`: everything that is known about their user.
+
+    An example that has the field keeps it. Another one gets the references of all queries of its
+    user, each once.
+
+    Args:
+        examples: The queries.
+        group: Returns the user of an example.
+    """
+    facts_by_user: dict[str, list[str]] = {}
+    for example in examples:
+        facts = facts_by_user.setdefault(group(example), [])
+        facts.extend(_references(example).splitlines())
+
+    completed: list[dspy.Example] = []
+    for example in examples:
+        if "facts" in example:
+            completed.append(example)
+        else:
+            unique_facts = dict.fromkeys(facts_by_user[group(example)])
+            completed.append(example.copy(facts="\n".join(unique_facts)))
+    return completed
 
 
 def _references(example: dspy.Example) -> str:
+    """Return what a good response to an example takes into account."""
     return str(example.get("reference") or example.get("answer") or "")
 
 
-def ask_all(ask: Callable[[Asked], Reply], asked: Sequence[Asked], threads: int) -> list[Reply]:
-    """Ask about many things at once, each in a copy of the caller's context; not to be nested.
+def evidence_parts(
+    evidence: Sequence[Collection[str]], sources: Collection[str]
+) -> dict[str, float]:
+    """Return the share of the references of which a turn of evidence was recalled.
 
-    After a failure no further call begins, and the calls in flight end.
+    A session that was recalled need not have shown the line that mattered, so evidence by sessions
+    is an upper bound.
+
+    Args:
+        evidence: For each reference the ids of the turns that hold it, or of all turns of its
+            session.
+        sources: Ids of the turns that the recalled hits rest on.
+
+    Returns:
+        `evidence`, the share, and `evidence_exact`, 1 if all were recalled. References without
+        evidence do not count; there are no parts if none has any.
+    """
+    recalled_ids = set(sources)
+    is_recalled = [not recalled_ids.isdisjoint(turn_ids) for turn_ids in evidence if turn_ids]
+    if not is_recalled:
+        return {}
+    return {
+        "evidence": sum(is_recalled) / len(is_recalled),
+        "evidence_exact": float(all(is_recalled)),
+    }
+
+
+def ask_all(ask: Callable[[ItemT], ReplyT], items: Sequence[ItemT], threads: int) -> list[ReplyT]:
+    """Ask about many items at once and return the replies in their order; not to be nested.
+
+    Each call runs in a copy of the caller's context. After a failure no further call begins, and
+    the calls in flight end.
 
     Raises:
-        Exception: The failure that comes first in the order of `asked`, whichever thread failed first.
+        Exception: The failure that comes first in the order of the items, whichever thread failed
+            first.
     """
     pool = ThreadPoolExecutor(max(1, threads))
-    futures = [pool.submit(contextvars.copy_context().run, ask, each) for each in asked]
+    futures = [pool.submit(contextvars.copy_context().run, ask, item) for item in items]
 
     try:
         wait(futures, return_when=FIRST_EXCEPTION)

@@ -1,14 +1,15 @@
-"""How lenient a judge is: the share of labelled answers of each kind that it accepts, the vague ones among them.
+"""How lenient a judge is: the share of labelled answers of each kind that it accepts.
 
-A judge that accepts vague answers raises every score that it gives (snap-research/locomo#23). The labelled answers that
-are bundled are our own: 17 questions with four answers each, short facts in English.
+A judge that accepts vague answers raises every score that it gives (snap-research/locomo#23). The
+labelled answers that are bundled are our own: 17 questions with four answers each, short facts in
+English.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import computed_field
 
@@ -17,12 +18,14 @@ from ..reading.failures import concerns_prompt
 from ..records import Record
 from .catalog import benchmark_class
 from .dataset import raise_on_fatal
-from .judge import AnyJudge, Judge, ask_all
 from .json_lines import json_rows
+from .judge import AnyJudge, Judge, Verdict, ask_all
 from .samples import sample
 
 Kind = Literal["right", "paraphrased-right", "vague-wrong", "specific-wrong"]
-KINDS: tuple[Kind, ...] = ("right", "paraphrased-right", "vague-wrong", "specific-wrong")
+KINDS: tuple[Kind, ...] = get_args(Kind)
+RIGHT_KINDS: tuple[Kind, ...] = ("right", "paraphrased-right")
+WRONG_KINDS: tuple[Kind, ...] = ("vague-wrong", "specific-wrong")
 
 
 class LabelledAnswer(Record):
@@ -40,14 +43,14 @@ class Accepted(Record):
     n: int
     accepted: int
     unreadable: int
-    """Answers on which its reply could not be read, or its prompt was refused; in neither of the rates."""
+    """Answers on which its reply could not be read, or its prompt was refused; in no rate."""
 
     @computed_field
     @property
     def rate(self) -> float | None:
-        """Accepted among those judged; None where none was."""
-        judged = self.n - self.unreadable
-        return self.accepted / judged if judged else None
+        """Return the share of the judged answers that were accepted; None where none was judged."""
+        num_judged = self.n - self.unreadable
+        return self.accepted / num_judged if num_judged else None
 
 
 class JudgeReport(Record):
@@ -63,22 +66,25 @@ class JudgeReport(Record):
 
 
 def judge_of(benchmark: str | None) -> type[Judge]:
-    """The class of the judge of answers of a benchmark; ours if None.
+    """Return the class of the judge of short answers of a benchmark; `Judge` if None.
 
     Raises:
-        UserError: No metric of the benchmark asks a judge that is given a question, its gold answer and an answer.
+        UserError: No metric of the benchmark asks a judge that is given a question, its gold answer
+            and an answer.
     """
     if benchmark is None:
         return Judge
-    for make in benchmark_class(benchmark).metrics.values():
-        for kind in make().required_judges.values():
-            if issubclass(kind, Judge):
-                return kind
-    raise UserError(f"{benchmark}: no metric of it asks a judge of short answers; leave --benchmark out")
+    for make_scorer in benchmark_class(benchmark).metrics.values():
+        for judge_class in make_scorer().required_judges.values():
+            if issubclass(judge_class, Judge):
+                return judge_class
+    raise UserError(
+        f"{benchmark}: no metric of it asks a judge of short answers; leave --benchmark out"
+    )
 
 
 def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:
-    """Reads labelled answers: the bundled ones, or a JSON-lines file with the same four fields.
+    """Read labelled answers: the bundled ones, or a JSON-lines file with the same four fields.
 
     Raises:
         DataError: A line is not of this form; the message names it.
@@ -86,30 +92,61 @@ def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:
     if path is None:
         with sample("judge_check.jsonl") as file:
             return read_labelled(file)
-    path = Path(path)
-    return tuple(row for _, _, row in json_rows(path, LabelledAnswer, raise_on_fatal(path)))
+
+    file = Path(path)
+    rows = json_rows(file, LabelledAnswer, raise_on_fatal(file))
+    return tuple(row for _, _, row in rows)
 
 
-def check_judge(judge: AnyJudge, labelled: Sequence[LabelledAnswer], threads: int = 8) -> JudgeReport:
-    """Has a judge judge labelled answers, so many at once.
+def check_judge(
+    judge: AnyJudge, labelled: Sequence[LabelledAnswer], threads: int = 8
+) -> JudgeReport:
+    """Let a judge judge labelled answers.
+
+    Args:
+        judge: The judge.
+        labelled: The answers.
+        threads: How many are judged at once.
 
     Raises:
         LMError: The judge's endpoint failed.
     """
+    judged_answers = ask_all(lambda answer: _judge(judge, answer), labelled, threads)
+    counts_by_kind: dict[Kind, Accepted] = {}
+    for kind in KINDS:
+        counts_by_kind[kind] = _count_accepted(judged_answers, [kind])
+    return JudgeReport(
+        judge_hash=judge.hash,
+        kinds=counts_by_kind,
+        right=_count_accepted(judged_answers, RIGHT_KINDS),
+        wrong=_count_accepted(judged_answers, WRONG_KINDS),
+    )
 
-    def accepts(each: LabelledAnswer) -> bool | None:
-        try:
-            return judge(each.question, each.gold_answer, each.answer).correct
-        except Exception as error:
-            if not concerns_prompt(error):
-                raise
-            return None
 
-    verdicts = list(zip(labelled, ask_all(accepts, labelled, threads), strict=True))
+class _JudgedAnswer(NamedTuple):
+    """What a judge made of a labelled answer."""
 
-    def accepted(*kinds: Kind) -> Accepted:
-        said = [verdict for each, verdict in verdicts if each.kind in kinds]
-        return Accepted(n=len(said), accepted=said.count(True), unreadable=said.count(None))
+    kind: Kind
+    is_accepted: bool | None
+    """None where its reply could not be read, or its prompt was refused."""
 
-    found: dict[Kind, Accepted] = {kind: accepted(kind) for kind in KINDS}
-    return JudgeReport(judge_hash=judge.hash, kinds=found, right=accepted(*KINDS[:2]), wrong=accepted(*KINDS[2:]))
+
+def _judge(judge: AnyJudge, answer: LabelledAnswer) -> _JudgedAnswer:
+    """Judge one answer; only a failure that concerns this prompt alone is not raised."""
+    try:
+        verdict: Verdict = judge(answer.question, answer.gold_answer, answer.answer)
+    except Exception as error:
+        if not concerns_prompt(error):
+            raise
+        return _JudgedAnswer(answer.kind, None)
+    return _JudgedAnswer(answer.kind, verdict.correct)
+
+
+def _count_accepted(answers: Sequence[_JudgedAnswer], kinds: Collection[Kind]) -> Accepted:
+    """Count what a judge did with the answers of some kinds."""
+    results = [answer.is_accepted for answer in answers if answer.kind in kinds]
+    return Accepted(
+        n=len(results),
+        accepted=results.count(True),
+        unreadable=results.count(None),
+    )

@@ -1,7 +1,7 @@
-"""Judged recall: how much of what a good response rests on a judge finds in the retrieved context (PGR, section 5.2).
+"""Judged recall: how much of what a good response rests on a judge finds in the retrieved context.
 
-The judge reads the hits alone: the response, notes such as a prospection summary, and what was shown for want of a hit
-are not judged.
+The judge reads the hits alone (PGR, section 5.2). The response, notes such as a prospection
+summary, and what was shown for want of a hit are not judged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class JudgedRecall(Scorer):
     """The share of a query's references that a judge finds acknowledged.
 
     Args:
-        judge: `AcknowledgementJudge` answers yes or no, as in the paper; `StrictAcknowledgementJudge` demands more.
+        judge: `AcknowledgementJudge` answers yes or no, as in the paper;
+            `StrictAcknowledgementJudge` demands more.
     """
 
     title = "judged recall"
@@ -49,8 +50,9 @@ class JudgedRecall(Scorer):
         return self.judge_class.parts_of(verdicts)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context: Context = (prediction.get("context") or Context()).without_fallback()
-        shown = "\n".join(hit.line() for hit in context.hits)
+        context: Context = prediction.get("context") or Context()
+        hits = context.without_fallback().hits
+        shown = "\n".join(hit.line() for hit in hits)
         verdicts = self.judge()(example.question, self.references(example), shown)
 
         parts = self.parts_of(verdicts)

@@ -1,13 +1,15 @@
-"""Tells in which languages questions are asked, and where comparing words is unfair to right answers.
+"""Tells in which languages questions are asked, and where comparing words is unfair.
 
-The script of a text tells most languages; those of the Latin, Cyrillic and Arabic script are told by their most common
-words (`languages.json`, ours: no library that Mempiler depends on brings such lists).
+The script of a text tells most languages. Those of the Latin, Cyrillic and Arabic script are told
+by their most common words (`languages.json`, ours: no library that Mempiler depends on brings such
+lists).
 
     >>> from mempiler.data.languages import language_of
     >>> [language_of(text).name for text in ("Wo wohnt Ada?", "我住在哪里？", "Lisbon")]
     ['German', 'Chinese', 'Latin script']
 
-Limits: a text with few common words is told by its script alone, and close languages may be taken for each other.
+Limits: a text with few common words is told by its script alone, and close languages may be taken
+for each other.
 """
 
 from __future__ import annotations
@@ -20,42 +22,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from ..records.normalize import normalize_text
-
-_LANGUAGES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
-"""By script: the languages, why word metrics are unfair to them ("" where they are not), and their common words."""
-
-_ENDINGS = "words change their endings"
-_JOINED = "particles are joined to words"
-_BY_SCRIPT = {
-    "ARMENIAN": ("Armenian", _ENDINGS),
-    "BENGALI": ("Bengali", _ENDINGS),
-    "CJK": ("Chinese", ""),
-    "DEVANAGARI": ("Devanagari script, such as Hindi", _ENDINGS),
-    "ETHIOPIC": ("Ethiopic script, such as Amharic", _JOINED),
-    "GEORGIAN": ("Georgian", _ENDINGS),
-    "GREEK": ("Greek", _ENDINGS),
-    "GUJARATI": ("Gujarati", _ENDINGS),
-    "GURMUKHI": ("Punjabi", _ENDINGS),
-    "HANGUL": ("Korean", ""),
-    "HEBREW": ("Hebrew", _JOINED),
-    "HIRAGANA": ("Japanese", ""),
-    "KANNADA": ("Kannada", _ENDINGS),
-    "KATAKANA": ("Japanese", ""),
-    "KHMER": ("Khmer", ""),
-    "LAO": ("Lao", ""),
-    "MALAYALAM": ("Malayalam", _ENDINGS),
-    "MYANMAR": ("Burmese", ""),
-    "SINHALA": ("Sinhala", _ENDINGS),
-    "TAMIL": ("Tamil", _ENDINGS),
-    "TELUGU": ("Telugu", _ENDINGS),
-    "THAI": ("Thai", ""),
-}
-"""Scripts of one language, or of languages that are alike here, by the first word of their letters' Unicode names: the
-language, and why word metrics are unfair to it."""
-_KANA = ("HIRAGANA", "KATAKANA")
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True)
@@ -67,20 +36,70 @@ class Language:
     """Why a metric that compares words is unfair to right answers in it; "" where it is fair."""
 
 
+class _CommonWords(TypedDict):
+    """What `languages.json` says of a language."""
+
+    unfair: str
+    """Why word metrics are unfair to it; "" where they are not."""
+    words: str
+    """Its common words, with spaces between them."""
+
+
+_LANGUAGES: dict[str, dict[str, _CommonWords]] = json.loads(
+    Path(__file__).with_name("languages.json").read_text(encoding="utf-8")
+)
+"""The languages of a script by their names."""
+
+_ENDINGS = "words change their endings"
+_JOINED = "particles are joined to words"
+_BY_SCRIPT = {
+    "ARMENIAN": Language("Armenian", _ENDINGS),
+    "BENGALI": Language("Bengali", _ENDINGS),
+    "CJK": Language("Chinese"),
+    "DEVANAGARI": Language("Devanagari script, such as Hindi", _ENDINGS),
+    "ETHIOPIC": Language("Ethiopic script, such as Amharic", _JOINED),
+    "GEORGIAN": Language("Georgian", _ENDINGS),
+    "GREEK": Language("Greek", _ENDINGS),
+    "GUJARATI": Language("Gujarati", _ENDINGS),
+    "GURMUKHI": Language("Punjabi", _ENDINGS),
+    "HANGUL": Language("Korean"),
+    "HEBREW": Language("Hebrew", _JOINED),
+    "HIRAGANA": Language("Japanese"),
+    "KANNADA": Language("Kannada", _ENDINGS),
+    "KATAKANA": Language("Japanese"),
+    "KHMER": Language("Khmer"),
+    "LAO": Language("Lao"),
+    "MALAYALAM": Language("Malayalam", _ENDINGS),
+    "MYANMAR": Language("Burmese"),
+    "SINHALA": Language("Sinhala", _ENDINGS),
+    "TAMIL": Language("Tamil", _ENDINGS),
+    "TELUGU": Language("Telugu", _ENDINGS),
+    "THAI": Language("Thai"),
+}
+"""The language of a script, and why word metrics are unfair to it.
+
+They are those scripts that have one language, or several that are alike here. A script is named by
+the first word of its letters' Unicode names.
+"""
+_KANA = ("HIRAGANA", "KATAKANA")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
 UNKNOWN = Language("no letters")
 
 
 def language_of(text: str) -> Language:
     """Return the language of a text, by its script and its common words."""
-    letters = Counter(_script_of(character) for character in text if character.isalpha())
-    if not letters:
+    letter_counts = Counter(_script_of(character) for character in text if character.isalpha())
+    if not letter_counts:
         return UNKNOWN
 
-    script = letters.most_common(1)[0][0]
-    if script == "CJK" and any(letters[kana] for kana in _KANA):
+    script = letter_counts.most_common(1)[0][0]
+    # Japanese may have more Chinese characters than kana.
+    if script == "CJK" and any(letter_counts[kana] for kana in _KANA):
         script = "HIRAGANA"
     if script in _BY_SCRIPT:
-        return Language(*_BY_SCRIPT[script])
+        return _BY_SCRIPT[script]
     return _by_common_words(script, text) or Language(f"{script.capitalize()} script")
 
 
@@ -96,20 +115,22 @@ def _script_of(letter: str) -> str:
 
 
 def _by_common_words(script: str, text: str) -> Language | None:
-    """Return the language of a script that has most common words in the text; None where none leads."""
+    """Return the language of a script with most common words in the text; None if none leads."""
     words = Counter(_WORD.findall(normalize_text(text)))
-    hits: Counter[str] = Counter()
-    for name, common in _common_words(script).items():
-        hits[name] = sum(count for word, count in words.items() if word in common)
+    num_hits: dict[str, int] = {}
+    for name, common_words in _common_words(script).items():
+        num_hits[name] = sum(count for word, count in words.items() if word in common_words)
 
-    most = max(hits.values(), default=0)
-    leaders = [name for name, count in hits.items() if count == most]
-    if most == 0 or len(leaders) > 1:
+    most_hits = max(num_hits.values(), default=0)
+    leaders = [name for name, count in num_hits.items() if count == most_hits]
+    if most_hits == 0 or len(leaders) > 1:
         return None
-    return Language(leaders[0], _LANGUAGES[script][leaders[0]]["unfair"])
+    leader = leaders[0]
+    return Language(leader, _LANGUAGES[script][leader]["unfair"])
 
 
 @functools.cache
 def _common_words(script: str) -> dict[str, frozenset[str]]:
+    """Return the common words of each language of a script."""
     languages = _LANGUAGES.get(script, {})
     return {name: frozenset(language["words"].split()) for name, language in languages.items()}

@@ -1,23 +1,25 @@
-"""LoCoMo: questions about ten very long conversations, scored by token F1 or a judge (Maharana et al., ACL 2024).
+"""LoCoMo: questions about ten very long conversations (Maharana et al., ACL 2024).
 
-The genuine file is `data/locomo10.json` of github.com/snap-research/locomo (CC BY-NC 4.0, so it is not bundled; the
-sample is our own). The reader was checked against it and copes with all of its oddities: dates without sessions,
-answers that are numbers, evidence that is malformed or names turns that are not there, repeated questions, image turns.
+The genuine file is `data/locomo10.json` of github.com/snap-research/locomo. It is CC BY-NC 4.0,
+so it is not bundled; the sample is our own. The reader was checked against it and copes with all of
+its oddities: dates without sessions, answers that are numbers, evidence that is malformed or names
+turns that are not there, repeated questions, image turns.
 
-`metric="judge"` is what RGMem, Mem0 and others print: a model labels each answer, with good will (`GenerousJudge`), and
-category 5 is left out, since it has no gold answer.
+The score is token F1, or with `metric="judge"` what RGMem, Mem0 and others print: a model labels
+each answer generously (`GenerousJudge`). Category 5 is then left out, since it has no gold answer.
 
-Limits: about 6 % of the gold answers are known to be wrong (snap-research/locomo#23), and token F1 rewards
-wording. Where this differs from the official task_eval/evaluation.py: category 5 is not asked as a two-way choice
-and is reported apart; evidence ids are repaired; a question without evidence has no recall instead of 1. `bleu1` is
-community practice, and so is the judge; its words are Memory-R2's, which keep "and".
+Limits: about 6 % of the gold answers are known to be wrong (snap-research/locomo#23), and token F1
+rewards wording. Differences from the official task_eval/evaluation.py: category 5 is not asked as a
+two-way choice and is reported apart; evidence ids are repaired; a question without evidence has no
+recall instead of 1. `bleu1` is community practice, and so is the judge; the words of `bleu1` are
+Memory-R2's, which keep "and".
 """
 
 from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -31,23 +33,42 @@ from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
 from .common_scorers import Combined, JudgeScorer
 from .dataset import Dataset, FindingListener
-from .judge import GenerousJudge, JudgeRoles
 from .field_types import MONTHS, Listed, Text, Verbatim
+from .judge import GenerousJudge, JudgeRoles
 from .rows import Location, Row
 from .scorer import Score, Scorer, answer_of
-from .text_metrics import bleu1, explain, format_evidence, locomo_f1, locomo_multi_f1, squad_words, stem
+from .text_metrics import (
+    bleu1,
+    explain,
+    format_evidence,
+    locomo_f1,
+    locomo_multi_f1,
+    squad_words,
+    stem,
+)
 from .word_splitting import LOCOMO
+
+MULTI_HOP = "1"
+OPEN_DOMAIN = "3"
+ADVERSARIAL = "5"
 
 NOT_MENTIONED = "Not mentioned in the conversation"
 """Gold answer of the adversarial questions that have none."""
-
 _REFUSALS = ("no information available", "not mentioned")
+
+# Memory-R2's split of the ten conversations.
 _TRAIN = frozenset({"conv-43", "conv-47"})
 _DEV = frozenset({"conv-44"})
 _TEST = frozenset({"conv-26", "conv-30", "conv-41", "conv-42", "conv-48", "conv-49", "conv-50"})
-_WANTED = "LoCoMo's locomo10.json (github.com/snap-research/locomo, data/locomo10.json)"
-_SESSION = re.compile(r"session_(\d{1,9})(_date_time)?", re.ASCII)
-_DATE = re.compile(r"\s*(\d{1,2}):(\d\d)\s*([ap])m\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.IGNORECASE)
+
+_GENUINE_FILE = "LoCoMo's locomo10.json (github.com/snap-research/locomo, data/locomo10.json)"
+_SESSION_KEY = re.compile(r"session_(\d{1,9})", re.ASCII)
+_DATE_KEY = re.compile(r"session_(\d{1,9})_date_time", re.ASCII)
+_DATE = re.compile(
+    r"\s*(?P<hour>\d{1,2}):(?P<minute>\d\d)\s*(?P<half>[ap])m\s+on"
+    r"\s+(?P<day>\d{1,2})\s+(?P<month>[a-z]+),?\s+(?P<year>\d{4})\s*",
+    re.IGNORECASE,
+)
 _EVIDENCE = re.compile(r"D:?(\d{1,9}):(\d{1,9})(?!\d)", re.ASCII)
 _PLAIN_EVIDENCE = re.compile(r"D(?:0|[1-9]\d*):(?:0|[1-9]\d*)", re.ASCII)
 
@@ -55,8 +76,13 @@ _PLAIN_EVIDENCE = re.compile(r"D(?:0|[1-9]\d*):(?:0|[1-9]\d*)", re.ASCII)
 class LocomoF1(Scorer):
     """Token F1 by the rule of the question's category.
 
-    Categories 2, 3 and 4: token F1, in category 3 against the gold up to its first ';'. Category 1: mean over the
-    comma-separated golds of the best F1. Category 5: 1 when the answer says that nothing is mentioned.
+    | category | score |
+    |---|---|
+    | 1 | the mean, over the gold answer's parts between commas, of the best F1 |
+    | 2, 4 | token F1 |
+    | 3 | token F1 against the gold answer up to its first ";" |
+    | 5 | 1 when the answer says that nothing is mentioned |
+
     Source: LoCoMo, task_eval/evaluation.py.
     """
 
@@ -64,22 +90,30 @@ class LocomoF1(Scorer):
     splitter = LOCOMO
 
     def in_headline(self, example: dspy.Example) -> bool:
-        """False for category 5: it rewards declining to answer, and is reported separately."""
-        return example.category != "5"
+        """Return False for category 5, which rewards declining to answer and is reported apart."""
+        return example.category != ADVERSARIAL
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        answer, gold = answer_of(prediction), gold_of(example)
-        if example.category == "5":
-            value = float(any(phrase in answer.lower() for phrase in _REFUSALS))
-            feedback = _explain_refusal(value, example.evidence)
+        answer = answer_of(prediction)
+        gold = gold_of(example)
+
+        if example.category == ADVERSARIAL:
+            declines = any(phrase in answer.lower() for phrase in _REFUSALS)
+            value = float(declines)
+            feedback = _explain_refusal(declines, example.evidence)
         else:
-            value = (locomo_multi_f1 if example.category == "1" else locomo_f1)(answer, gold)
+            if example.category == MULTI_HOP:
+                value = locomo_multi_f1(answer, gold)
+            else:
+                value = locomo_f1(answer, gold)
             feedback = explain(answer, gold, value, example.evidence, stem=stem)
-        return Score(value, feedback, {"f1": value, "bleu1": bleu1(answer, gold, squad_words)})
+
+        parts = {"f1": value, "bleu1": bleu1(answer, gold, squad_words)}
+        return Score(value, feedback, parts)
 
 
 class LocomoJudgeScorer(JudgeScorer):
-    """The generous judge that published LoCoMo tables use; it sees the whole gold answer in every category."""
+    """The generous judge of published LoCoMo tables; it sees the whole gold answer."""
 
     judge_roles: ClassVar[JudgeRoles] = {"judge": GenerousJudge}
 
@@ -88,35 +122,52 @@ class LocomoJudgeScorer(JudgeScorer):
 
 
 def gold_of(example: dspy.Example) -> str:
-    """The gold answer that counts: in category 3 the part before the first ';'."""
-    return example.answer.split(";")[0].strip() if example.category == "3" else example.answer
+    """Return the gold answer that counts: in category 3 the part before the first ';'."""
+    if example.category == OPEN_DOMAIN:
+        return example.answer.split(";")[0].strip()
+    return example.answer
 
 
-def _explain_refusal(value: float, evidence: tuple[str, ...]) -> str:
-    if value:
+def _explain_refusal(declines: bool, evidence: tuple[str, ...]) -> str:
+    """Say whether declining an adversarial question was seen to be right."""
+    if declines:
         return "Right: the answer says that the conversation does not mention this."
-    seems = f" The answer only seems to be in {format_evidence(evidence)}." if evidence else ""
-    return f"Wrong: the conversation does not hold the answer; a right answer says it is 'not mentioned'.{seems}"
+    feedback = (
+        "Wrong: the conversation does not hold the answer; "
+        "a right answer says it is 'not mentioned'."
+    )
+    if evidence:
+        feedback += f" The answer only seems to be in {format_evidence(evidence)}."
+    return feedback
 
 
 class _Conversation(Row):
+    """A conversation of the file with its questions."""
+
     sample_id: Text
     conversation: dict[str, Any]
+    """`session_1`, `session_1_date_time` and so on, among other keys."""
     qa: tuple[Any, ...]
 
 
 class _Message(Row):
+    """A turn of a session."""
+
     dia_id: str
     speaker: str
     text: str | None = ""
     blip_caption: str | None = None
+    """What a model saw in the image that the turn shows."""
 
 
 class _Question(Row):
+    """A question about a conversation."""
+
     question: Verbatim
     category: Annotated[Literal["1", "2", "3", "4", "5"], BeforeValidator(str)]
     answer: Verbatim | None = None
     adversarial_answer: str | None = None
+    """What a reader that is misled would answer (category 5)."""
     evidence: Listed[Any] | str = ()
 
 
@@ -130,7 +181,13 @@ class Locomo(Benchmark):
         "judge": lambda: Combined(LocomoJudgeScorer(), LocomoF1()),
     }
     categories = MappingProxyType(
-        {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4": "single-hop", "5": "adversarial"}
+        {
+            "1": "multi-hop",
+            "2": "temporal",
+            "3": "open-domain",
+            "4": "single-hop",
+            "5": "adversarial",
+        }
     )
 
     @classmethod
@@ -142,33 +199,40 @@ class Locomo(Benchmark):
         categories: str | Iterable[str | int] | None = None,
         **options: Any,
     ) -> Self:
-        """As `Benchmark.load`; a judge is asked about categories 1 to 4 alone.
+        """Load as `Benchmark.load` does; a judge is asked about categories 1 to 4 alone.
 
         Raises:
-            UserError: A judge is asked for category 5.
+            UserError: A judge is asked about category 5.
         """
         if metric == "judge":
-            kept = cls.resolve_categories(categories)
-            if kept and "5" in kept:
-                raise UserError("category 5 has no gold answer to judge by; leave it out, or take --metric f1")
-            categories = kept or "1,2,3,4"
+            judged_categories = cls.resolve_categories(categories)
+            if judged_categories and ADVERSARIAL in judged_categories:
+                raise UserError(
+                    "category 5 has no gold answer to judge by; leave it out, or take --metric f1"
+                )
+            categories = judged_categories or "1,2,3,4"
         return super().load(path, metric=metric, categories=categories, **options)
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener, *, evidenced: bool = False) -> Dataset:
-        """Reads the file.
+        """Read the file.
 
         Args:
             path: The file.
-            on_finding: What findings are told to.
-            evidenced: Whether questions without evidence that can be read are left out (as Memory-R2 does: 4 of 1,089).
+            on_finding: Receives what is wrong in it.
+            evidenced: Whether to leave out questions without evidence that can be read, as
+                Memory-R2 does (4 of 1,089).
         """
-        raw = read_json(path)
-        if not isinstance(raw, list) or not raw:
-            raise DataError(f"{path}: expected a list of conversations, got {reprlib.repr(raw)}; take {_WANTED}")
+        values = read_json(path)
+        if not isinstance(values, list) or not values:
+            raise DataError(
+                f"{path}: expected a list of conversations, got {reprlib.repr(values)}; "
+                f"take {_GENUINE_FILE}"
+            )
+
         histories: dict[str, History] = {}
         examples: list[dspy.Example] = []
-        for number, value in enumerate(raw, 1):
+        for number, value in enumerate(values, 1):
             place = Location(on_finding, f"conversation {number}")
             row = place.validate(_Conversation, value)
             if row is None:
@@ -176,19 +240,21 @@ class Locomo(Benchmark):
             if row.sample_id in histories:
                 place.reject("duplicate id", f"sample_id {row.sample_id!r} is used twice")
                 continue
-            place = Location(on_finding, row.sample_id)
-            history = histories[row.sample_id] = _history(row.conversation, place)
-            examples.extend(_examples(history, row.qa, on_finding, evidenced))
+
+            history = _read_history(row, Location(on_finding, row.sample_id))
+            histories[row.sample_id] = history
+            examples.extend(_read_questions(row, history, on_finding, evidenced))
         return Dataset(tuple(histories.values()), tuple(examples))
 
     @property
     def has_unanswerable(self) -> bool:
-        return any(example.category == "5" for example in self.examples)
+        return any(example.category == ADVERSARIAL for example in self.examples)
 
     def fixed_split(self) -> tuple[set[str], set[str], set[str]] | None:
-        """Memory-R2's split (train conv-43 and conv-47, dev conv-44) when exactly the ten conversations are there.
+        """Return Memory-R2's split when exactly the ten conversations are there.
 
-        Most of that paper's released scripts train on conv-43 alone; the paper's text says two, which is followed.
+        Train is conv-43 and conv-47, dev conv-44. Most of that paper's released scripts train on
+        conv-43 alone; the paper's text says two, which is followed.
         """
         if self.conversations != _TRAIN | _DEV | _TEST:
             return None
@@ -196,108 +262,208 @@ class Locomo(Benchmark):
 
 
 def evidence_ids(evidence: Iterable[str]) -> tuple[str, ...]:
-    """Finds the turn ids in evidence strings, each once, in order.
+    """Return the turn ids that evidence strings name, each once, in order.
 
-    Several ids in one string, leading zeros and a stray colon are understood: `["D8:6; D09:17", "D:3:4"]` gives
-    `("D8:6", "D9:17", "D3:4")`. What holds no id is passed over.
+    Several ids in one string, leading zeros and a stray colon are understood:
+    `["D8:6; D09:17", "D:3:4"]` gives `("D8:6", "D9:17", "D3:4")`. What holds no id is passed over.
     """
-    found = (match for text in evidence for match in _EVIDENCE.finditer(text))
-    return tuple(dict.fromkeys(f"D{int(match[1])}:{int(match[2])}" for match in found))
+    turn_ids: list[str] = []
+    for text in evidence:
+        for session, turn in _EVIDENCE.findall(text):
+            turn_ids.append(f"D{int(session)}:{int(turn)}")
+    return tuple(dict.fromkeys(turn_ids))
 
 
 def parse_date(text: str) -> datetime | None:
-    """Reads LoCoMo's dates, `1:56 pm on 8 May, 2023`, in any locale; None when it is no such date."""
+    """Return the moment of one of LoCoMo's dates, `1:56 pm on 8 May, 2023`, in any locale.
+
+    Returns:
+        The moment, or None if the text is no such date.
+    """
     match = _DATE.fullmatch(text)
-    if match is None or match[5].lower() not in MONTHS or not 1 <= int(match[1]) <= 12:
+    if match is None:
         return None
-    hour = int(match[1]) % 12 + (12 if match[3].lower() == "p" else 0)
+    month = match["month"].lower()
+    hour = int(match["hour"])
+    if month not in MONTHS or not 1 <= hour <= 12:
+        return None
+
+    # On a twelve-hour clock 12 am is the hour 0.
+    hour %= 12
+    if match["half"].lower() == "p":
+        hour += 12
     try:
-        return datetime(int(match[6]), MONTHS.index(match[5].lower()) + 1, int(match[4]), hour, int(match[2]))
+        return datetime(
+            year=int(match["year"]),
+            month=MONTHS.index(month) + 1,
+            day=int(match["day"]),
+            hour=hour,
+            minute=int(match["minute"]),
+        )
     except ValueError:
         return None
 
 
-def _history(talk: Mapping[str, Any], place: Location) -> History:
-    keys = {int(match[1]): match[0] for key in talk if (match := _SESSION.fullmatch(key)) and not match[2]}
-    for key in talk:
-        match = _SESSION.fullmatch(key)
-        if match and int(match[1]) not in keys:
-            place.field(key).warn("date without session", "has no session of its number; passed over")
-    known: set[str] = set()
-    sessions = []
-    for number, key in sorted(keys.items()):
-        turns = tuple(_turns(talk[key], place.field(key), known))
-        time = _time(talk.get(f"{key}_date_time"), place.field(f"{key}_date_time"))
+def _read_history(row: _Conversation, place: Location) -> History:
+    """Return the sessions of a conversation in the order of their numbers; report what is odd."""
+    session_keys = _session_keys(row.conversation, place)
+
+    sessions: list[Session] = []
+    known_turn_ids: set[str] = set()
+    for number, key in sorted(session_keys.items()):
+        turns = _read_turns(row.conversation[key], place.field(key), known_turn_ids)
+        date_key = f"{key}_date_time"
+        time = _read_time(row.conversation.get(date_key), place.field(date_key))
         if turns:
-            sessions.append(Session(id=f"D{number}", time=time, turns=turns))
+            sessions.append(Session(id=f"D{number}", time=time, turns=tuple(turns)))
+
     if not sessions:
         place.reject("no sessions", "holds no turns in any session_N list")
-    return History(id=place.where, items=tuple(sessions))
+    return History(id=row.sample_id, items=tuple(sessions))
 
 
-def _time(text: Any, place: Location) -> datetime | None:
+def _session_keys(conversation: Mapping[str, Any], place: Location) -> dict[int, str]:
+    """Return the keys of the sessions by their numbers; report dates without a session."""
+    session_keys: dict[int, str] = {}
+    for key in conversation:
+        match = _SESSION_KEY.fullmatch(key)
+        if match:
+            session_keys[int(match[1])] = key
+
+    for key in conversation:
+        match = _DATE_KEY.fullmatch(key)
+        if match and int(match[1]) not in session_keys:
+            problem = "has no session of its number; passed over"
+            place.field(key).warn("date without session", problem)
+    return session_keys
+
+
+def _read_time(text: Any, place: Location) -> datetime | None:
+    """Return the moment of a session; None, with a report, where there is none."""
     if text is None:
         place.warn("session without date", "is missing; the session stays undated")
         return None
     time = parse_date(str(text))
     if time is None:
-        place.reject("malformed date", f"{reprlib.repr(text)} is not like '1:56 pm on 8 May, 2023'")
+        problem = f"{reprlib.repr(text)} is not like '1:56 pm on 8 May, 2023'"
+        place.reject("malformed date", problem)
     return time
 
 
-def _turns(raw: Any, place: Location, known: set[str]) -> Iterator[Turn]:
-    if not isinstance(raw, list):
-        place.reject("wrong value", f"is {reprlib.repr(raw)}, expected a list of turns")
-        return
-    if not raw:
+def _read_turns(values: Any, place: Location, known_turn_ids: set[str]) -> list[Turn]:
+    """Return the turns of a session; report what is no turn.
+
+    Args:
+        values: The turns of the file.
+        place: The session.
+        known_turn_ids: Ids of the turns of the conversation so far; those of the session are added.
+    """
+    if not isinstance(values, list):
+        place.reject("wrong value", f"is {reprlib.repr(values)}, expected a list of turns")
+        return []
+    if not values:
         place.warn("empty session", "has no turns; passed over")
-    for number, value in enumerate(raw, 1):
-        turn = place.at(f"turn {number}").validate(_Message, value)
-        if turn is not None and turn.dia_id in known:
-            place.at(f"turn {number}").reject("duplicate turn", f"dia_id {turn.dia_id!r} is used twice")
-        elif turn is not None:
-            known.add(turn.dia_id)
-            yield Turn(id=turn.dia_id, speaker=turn.speaker, text=turn.text or "", caption=turn.blip_caption or None)
+
+    turns: list[Turn] = []
+    for number, value in enumerate(values, 1):
+        turn_place = place.at(f"turn {number}")
+        message = turn_place.validate(_Message, value)
+        if message is None:
+            continue
+        if message.dia_id in known_turn_ids:
+            turn_place.reject("duplicate turn", f"dia_id {message.dia_id!r} is used twice")
+            continue
+
+        known_turn_ids.add(message.dia_id)
+        turn = Turn(
+            id=message.dia_id,
+            speaker=message.speaker,
+            text=message.text or "",
+            caption=message.blip_caption or None,
+        )
+        turns.append(turn)
+    return turns
 
 
-def _examples(
-    history: History, rows: Iterable[Any], on_finding: FindingListener, evidenced: bool
-) -> Iterator[dspy.Example]:
-    asked: dict[str, str] = {}
-    for number, value in enumerate(rows):
-        id = f"{history.id}:{number}"
-        place = Location(on_finding, id)
+def _read_questions(
+    conversation: _Conversation, history: History, on_finding: FindingListener, evidenced: bool
+) -> list[dspy.Example]:
+    """Return the questions about a conversation; report those that cannot be read.
+
+    Args:
+        conversation: The row of the file.
+        history: Its sessions.
+        on_finding: Receives what is wrong.
+        evidenced: Whether to leave out questions without evidence that can be read.
+    """
+    examples: list[dspy.Example] = []
+    ids_by_question: dict[str, str] = {}
+    for number, value in enumerate(conversation.qa):
+        example_id = f"{history.id}:{number}"
+        place = Location(on_finding, example_id)
         row = place.validate(_Question, value)
         if row is None:
             continue
-        answer = row.answer
-        if answer is None and row.category != "5":
+        if row.answer is None and row.category != ADVERSARIAL:
             place.field("answer").reject("missing field", "is missing; add it or delete the row")
             continue
-        if answer is not None and row.category == "5":
-            place.warn("adversarial answer", f"has the gold answer {answer!r}, unlike others of category 5")
-        if row.question in asked:
-            place.warn("duplicate question", f"asks the same as {asked[row.question]}; both are kept")
-        asked.setdefault(row.question, id)
-        texts = [row.evidence] if isinstance(row.evidence, str) else [str(text) for text in row.evidence]
-        evidence = _evidence(texts, history, place)
-        if evidenced and not evidence_ids(texts):
+        if row.answer is not None and row.category == ADVERSARIAL:
+            problem = f"has the gold answer {row.answer!r}, unlike others of category 5"
+            place.warn("adversarial answer", problem)
+
+        if row.question in ids_by_question:
+            first_id = ids_by_question[row.question]
+            place.warn("duplicate question", f"asks the same as {first_id}; both are kept")
+        else:
+            ids_by_question[row.question] = example_id
+
+        evidence_texts = _evidence_texts(row)
+        evidence = _read_evidence(evidence_texts, history, place)
+        if evidenced and not evidence_ids(evidence_texts):
             continue
-        trap = {} if row.adversarial_answer is None else {"adversarial_answer": row.adversarial_answer}
-        labels = {"answer": answer or NOT_MENTIONED, "category": row.category, "evidence": evidence, **trap}
-        example = dspy.Example(id=id, history=history, question=row.question, evidence_ids=evidence, **labels)
-        yield example.with_inputs("history", "question", "evidence_ids")
+        examples.append(_make_example(example_id, history, row, evidence))
+    return examples
 
 
-def _evidence(texts: list[str], history: History, place: Location) -> tuple[str, ...]:
+def _make_example(
+    example_id: str, history: History, row: _Question, evidence: tuple[str, ...]
+) -> dspy.Example:
+    """Return the example of a question."""
+    example = dspy.Example(
+        id=example_id,
+        history=history,
+        question=row.question,
+        evidence_ids=evidence,
+        answer=row.answer or NOT_MENTIONED,
+        category=row.category,
+        evidence=evidence,
+    )
+    if row.adversarial_answer is not None:
+        example.adversarial_answer = row.adversarial_answer
+    return example.with_inputs("history", "question", "evidence_ids")
+
+
+def _evidence_texts(row: _Question) -> list[str]:
+    """Return the evidence of a question as the file writes it, which may be one text or a list."""
+    if isinstance(row.evidence, str):
+        return [row.evidence]
+    return [str(text) for text in row.evidence]
+
+
+def _read_evidence(texts: list[str], history: History, place: Location) -> tuple[str, ...]:
+    """Return the turns that evidence names; report what is malformed or names no turn."""
     if not texts:
         place.warn("empty evidence", "names no turn; the question has no recall")
     for text in texts:
         if not _PLAIN_EVIDENCE.fullmatch(text):
-            read = ", ".join(evidence_ids([text])) or "nothing"
-            place.warn("malformed evidence", f"{reprlib.repr(text)} is read as {read}")
-    found = evidence_ids(texts)
-    for turn in found:
-        if turn not in history.turns:
-            place.warn("dangling evidence", f"{turn} is no turn of {history.id}; dropped")
-    return tuple(turn for turn in found if turn in history.turns)
+            meaning = ", ".join(evidence_ids([text])) or "nothing"
+            place.warn("malformed evidence", f"{reprlib.repr(text)} is read as {meaning}")
+
+    evidence: list[str] = []
+    for turn_id in evidence_ids(texts):
+        if turn_id in history.turns:
+            evidence.append(turn_id)
+        else:
+            problem = f"{turn_id} is no turn of {history.id}; dropped"
+            place.warn("dangling evidence", problem)
+    return tuple(evidence)

@@ -1,16 +1,20 @@
-"""LongMemEval: questions about a user's many chats with an assistant, judged by type (Wu et al., ICLR 2025; MIT).
+"""LongMemEval: questions about a user's many chats with an assistant (Wu et al., ICLR 2025; MIT).
 
     longmemeval              all six types, the task "question-answering"
-    longmemeval.preference   single-session-preference alone, the task "personal-response" (Mem-PAL, Table 4)
+    longmemeval.preference   single-session-preference alone, the task "personal-response"
+                             (Mem-PAL, Table 4)
 
-The genuine files are those of the hub sets xiaowu0162/longmemeval-cleaned and xiaowu0162/longmemeval, whose names alone
-differ; the reader was checked against `oracle`. The sample is our own, in the same form. An id with `_abs` in it marks
-a question whose answer is not in the sessions. Sessions are put in time order (those of `oracle` are not) and get ids
-of their own: the file's begin with "answer" where the evidence is.
+The genuine files are those of the hub sets xiaowu0162/longmemeval-cleaned and
+xiaowu0162/longmemeval, whose names alone differ; the reader was checked against `oracle`. The
+sample is our own, in the same form. An id with `_abs` in it marks a question whose answer is not in
+the sessions. Sessions are put in time order (those of `oracle` are not) and get ids of their own:
+the file's ids begin with "answer" where the evidence is.
 
-Source: src/evaluation/evaluate_qa.py, print_qa_metrics.py and src/retrieval/eval_utils.py of xiaowu0162/LongMemEval.
-Limits: every question has a past of its own, so memories are written once per question. An `m` file takes some
-gigabytes, unless `limit` or `categories` leaves most out. The released code ranks the turns of the user alone.
+Source: src/evaluation/evaluate_qa.py, print_qa_metrics.py and src/retrieval/eval_utils.py of
+xiaowu0162/LongMemEval.
+Limits: every question has a past of its own, so memories are written once per question. An `m` file
+takes some gigabytes, unless `limit` or `categories` leaves most out. The released code ranks the
+turns of the user alone.
 """
 
 from __future__ import annotations
@@ -18,20 +22,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from math import log2
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import dspy
 from pydantic import Field, model_validator
 
 from ..records import History, Session, Turn, format_time
-from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
+from ..signatures.judges import (
+    ABSTENTION,
+    JudgeAbstention,
+    JudgePersonal,
+    JudgeStated,
+    JudgeTimed,
+    JudgeUpdated,
+    judges_hash,
+)
 from .benchmark import Benchmark
 from .dataset import Dataset, FindingListener
-from .judge import JudgeRoles, PromptJudge, Verdict
 from .field_types import Listed, Text, Words
 from .json_list import stream_list
+from .judge import JudgeRoles, PromptJudge, Verdict
 from .rows import Location, Row
 from .scorer import Score, ScoredAnswer, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
@@ -45,27 +58,103 @@ Type = Literal[
     "knowledge-update",
     "multi-session",
 ]
-TYPES: tuple[str, ...] = Type.__args__
+TYPES: tuple[str, ...] = get_args(Type)
 """The six types of questions."""
 PREFERENCE = "single-session-preference"
+_ABSTENTION_MARK = "_abs"
+"""Marks the id of a question that cannot be answered from the sessions."""
+
 RETRIEVAL_AT = (5, 10)
+"""Numbers of hits at which retrieval is measured."""
+
 REFUSALS = (
-    *("not mention", "n't mention", "not mentioned", "no information", "no mention", "not enough information"),
-    *("information is incomplete", "information provided is not", "don't know", "do not know", "not specified"),
-    *("cannot be answered", "can't be answered", "not provided", "not known", "unknown", "no record"),
+    "not mention",
+    "n't mention",
+    "not mentioned",
+    "no information",
+    "no mention",
+    "not enough information",
+    "information is incomplete",
+    "information provided is not",
+    "don't know",
+    "do not know",
+    "not specified",
+    "cannot be answered",
+    "can't be answered",
+    "not provided",
+    "not known",
+    "unknown",
+    "no record",
 )
 """Phrases that the metric without a judge takes for declining to answer."""
 
 
+class StatedJudge(PromptJudge):
+    """Judges whether an answer contains the gold answer."""
+
+    signature = JudgeStated
+    gold_field: ClassVar[str] = "gold_answer"
+    """What the prompt calls the text that the answer is compared with."""
+
+    def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
+        """Judge one answer, raising what `ask` does."""
+        gold = {self.gold_field: gold_answer}
+        reply = self.ask(question=question, answer=answer, **gold)
+        return Verdict(reply.verdict == "yes")
+
+
+class TimedJudge(StatedJudge):
+    """Judges an answer about time, which may be off by one day, week or month."""
+
+    signature = JudgeTimed
+
+
+class UpdatedJudge(StatedJudge):
+    """Judges an answer about something that changed."""
+
+    signature = JudgeUpdated
+
+
+class PersonalJudge(StatedJudge):
+    """Judges by a rubric whether a response is personalised."""
+
+    signature = JudgePersonal
+    gold_field = "rubric"
+
+
+class AbstentionJudge(StatedJudge):
+    """Judges whether an answer sees that a question cannot be answered, which it is told why."""
+
+    signature = JudgeAbstention
+    gold_field = "explanation"
+
+
+JUDGES_BY_TYPE: Mapping[str, type[StatedJudge]] = {
+    "single-session-user": StatedJudge,
+    "single-session-assistant": StatedJudge,
+    "multi-session": StatedJudge,
+    "temporal-reasoning": TimedJudge,
+    "knowledge-update": UpdatedJudge,
+    "single-session-preference": PersonalJudge,
+    ABSTENTION: AbstentionJudge,
+}
+"""The judge of each type of question. ABSTENTION goes before the other types."""
+
+
 class LongMemEvalJudge:
-    """Asks the prompt of a question's type; made as every `PromptJudge`."""
+    """Asks the judge of a question's type.
+
+    Args:
+        lm: The model that judges.
+        adapter: How it is asked; DSPy's default if None.
+    """
 
     def __init__(self, lm: dspy.BaseLM, adapter: dspy.Adapter | None = None) -> None:
         self.lm = lm
-        kinds = {
-            kind: type(f"_{prompt.__name__}", (PromptJudge,), {"signature": prompt}) for kind, prompt in JUDGES.items()
+        self._judges = {
+            question_type: judge_class(lm, adapter)
+            for question_type, judge_class in JUDGES_BY_TYPE.items()
         }
-        self._prompts: dict[str, PromptJudge] = {kind: made(lm, adapter) for kind, made in kinds.items()}
 
     @classmethod
     def prompt_hash(cls) -> str:
@@ -78,9 +167,13 @@ class LongMemEvalJudge:
         return judges_hash()
 
     def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
-        """Judges an answer by the gold one, the rubric of a preference, or why there is none, as its `kind` has it.
+        """Judge one answer. An empty one is wrong without a call.
 
-        An empty answer is wrong without a call.
+        Args:
+            kind: The question's type, or `ABSTENTION`.
+            question: The question.
+            gold_answer: The gold answer, the rubric of a preference, or why there is no answer.
+            answer: What was answered.
 
         Raises:
             AdapterParseError: The judge's reply stays unparseable.
@@ -88,68 +181,101 @@ class LongMemEvalJudge:
         """
         if not answer.strip():
             return Verdict(False, "no answer was given")
-        gold = {PREFERENCE: "rubric", ABSTENTION: "explanation"}.get(kind, "gold_answer")
-        found = self._prompts[kind].ask(question=question, answer=answer, **{gold: gold_answer})
-        return Verdict(found.verdict == "yes")
+        return self._judges[kind](question, gold_answer, answer)
 
 
 class LongMemEvalF1(Scorer):
-    """Token F1; a question without an answer scores 1 for a phrase that declines, preferences are reported apart."""
+    """Token F1; a question that cannot be answered scores 1 for a phrase that declines.
+
+    Preferences are reported apart.
+    """
 
     title = "token F1"
     splitter: WordSplitter | None = SQUAD
     retrieval_depth = 200
     part: ClassVar[str] = "f1"
+    """The part of a score that the figures of the table are means of."""
     column: ClassVar[str] = "F1"
+    """What the names of these figures call it."""
 
     def in_headline(self, example: dspy.Example) -> bool:
-        """False for preferences: words of a rubric are not what a good response repeats."""
+        """Return False for preferences: a good response does not repeat the words of a rubric."""
         return example.category != PREFERENCE or example.abstention
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
-        value = float(declines(answer)) if example.abstention else squad_f1(answer, example.answer)
+        value = self._word_score(example, answer)
         return Score(value, _feedback(example, answer, value), {"f1": value})
 
-    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """The mean over types, the mean over all questions, and that of questions that cannot be answered.
+    def _word_score(self, example: dspy.Example, answer: str) -> float:
+        if example.abstention:
+            return float(declines(answer))
+        return squad_f1(answer, example.answer)
 
-        A failed question counts 0; types are those among the questions that were asked.
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
+        """Return the means over types, over all questions, and over those without an answer.
+
+        A failed question counts 0. The types are those of the questions that were asked.
         """
-        by_type: dict[str, list[float]] = {}
-        for row in rows:
-            by_type.setdefault(row.category, []).append(row.parts.get(self.part, 0.0))
         if not rows:
             return {}
-        found = {
-            f"task-averaged {self.column}": _mean([_mean(values) for values in by_type.values()]),
-            f"overall {self.column}": _mean([value for values in by_type.values() for value in values]),
+
+        values_by_type: dict[str, list[float]] = {}
+        unanswerable: list[float] = []
+        for row in rows:
+            value = row.parts.get(self.part, 0.0)
+            values_by_type.setdefault(row.category, []).append(value)
+            if _ABSTENTION_MARK in row.id:
+                unanswerable.append(value)
+
+        all_values = list(chain.from_iterable(values_by_type.values()))
+        means_by_type = [_mean(values) for values in values_by_type.values()]
+        figures = {
+            f"task-averaged {self.column}": _mean(means_by_type),
+            f"overall {self.column}": _mean(all_values),
         }
-        unanswerable = [row.parts.get(self.part, 0.0) for row in rows if "_abs" in row.id]
-        return {**found, f"abstention {self.column}": _mean(unanswerable)} if unanswerable else found
+        if unanswerable:
+            figures[f"abstention {self.column}"] = _mean(unanswerable)
+        return figures
 
-    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
-        """recall_any, recall_all and NDCG of the evidence sessions at 5 and 10; {} for questions without an answer.
+    def retrieval_metrics(
+        self, example: dspy.Example, ranked: Sequence[Sequence[str]]
+    ) -> dict[str, float]:
+        """Return recall_any, recall_all and NDCG of the evidence sessions at 5 and 10.
 
-        Where every hit is a turn of its own, a session may fill several places; otherwise each counts once.
+        Where every hit is a turn of its own, a session may fill several places; otherwise each
+        session counts once. A question that cannot be answered has no such metrics.
         """
         if example.abstention or not example.answer_sessions:
             return {}
-        turns = example.history.turns
-        named = [list(dict.fromkeys(turns[id][1].id for id in sources if id in turns)) for sources in ranked]
-        order = [session for sessions in named for session in sessions]
-        # Facts rest on single turns too, but several on one: as turns they would score above the best order.
-        of_turns = sum(map(len, ranked)) == len(ranked) == len({id for sources in ranked for id in sources})
-        if of_turns:
-            sessions = [session.id for _, session in turns.values()]
+
+        session_by_turn = {
+            turn_id: session.id for turn_id, (_, session) in example.history.turns.items()
+        }
+        ranked_sessions: list[str] = []
+        for sources in ranked:
+            sessions_of_hit = [session_by_turn[turn] for turn in sources if turn in session_by_turn]
+            ranked_sessions.extend(dict.fromkeys(sessions_of_hit))
+
+        rank_turns = _are_single_turns(ranked)
+        if rank_turns:
+            candidates = list(session_by_turn.values())
         else:
-            order, sessions = list(dict.fromkeys(order)), [item.id for item in example.history]
-        metrics = [retrieval_metrics(order, example.answer_sessions, sessions, k, of_turns) for k in RETRIEVAL_AT]
-        return {name: value for found in metrics for name, value in found.items()}
+            ranked_sessions = list(dict.fromkeys(ranked_sessions))
+            candidates = [session.id for session in example.history]
+
+        metrics: dict[str, float] = {}
+        for k in RETRIEVAL_AT:
+            metrics.update(
+                retrieval_metrics(
+                    ranked_sessions, example.answer_sessions, candidates, k, rank_turns
+                )
+            )
+        return metrics
 
 
 class LongMemEvalJudgeScorer(LongMemEvalF1):
-    """The official metric: one of five judging prompts a question, by its type."""
+    """The official metric: one of five judging prompts for each question, by its type."""
 
     title = "accuracy"
     splitter = None
@@ -158,59 +284,93 @@ class LongMemEvalJudgeScorer(LongMemEvalF1):
     column = "accuracy"
 
     def in_headline(self, example: dspy.Example) -> bool:
-        """True: a judge reads preferences too."""
+        """Return True: a judge reads preferences too."""
         return True
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
         kind = ABSTENTION if example.abstention else example.category
-        value = float(self.judge()(kind, example.question, example.answer, answer).correct)
-        words = super().score(example, prediction).parts
-        return Score(value, _feedback(example, answer, value), {**words, "accuracy": value})
+        verdict: Verdict = self.judge()(kind, example.question, example.answer, answer)
+        value = float(verdict.correct)
+
+        parts = {"f1": self._word_score(example, answer), "accuracy": value}
+        return Score(value, _feedback(example, answer, value), parts)
+
+
+def _are_single_turns(ranked: Sequence[Sequence[str]]) -> bool:
+    """Return whether every hit is a turn of its own.
+
+    Facts rest on single turns too, but several on one: ranked as turns they would score above the
+    best order.
+    """
+    source_ids: list[str] = []
+    for sources in ranked:
+        source_ids.extend(sources)
+    return len(source_ids) == len(ranked) == len(set(source_ids))
 
 
 def dcg(relevances: Sequence[float], k: int) -> float:
-    """Discounted cumulative gain of the first k places; as released, the second is not discounted: log2(2) is 1."""
-    return sum(value / (log2(place) if place > 1 else 1.0) for place, value in enumerate(relevances[:k], 1))
+    """Return the discounted cumulative gain of the first k places.
+
+    As released, the second place is not discounted: log2(2) is 1.
+    """
+    gains: list[float] = []
+    for place, relevance in enumerate(relevances[:k], 1):
+        discount = log2(place) if place > 1 else 1.0
+        gains.append(relevance / discount)
+    return sum(gains)
 
 
 def retrieval_metrics(
-    ranked: Sequence[str], gold: Collection[str], sessions: Sequence[str], k: int, turns: bool = False
+    ranked: Sequence[str],
+    gold: Collection[str],
+    sessions: Sequence[str],
+    k: int,
+    turns: bool = False,
 ) -> dict[str, float]:
-    """One question: whether one, or all, of the evidence sessions are among the first k, and NDCG of these.
+    """Return whether one, or all, of the evidence sessions are among the first k, and their NDCG.
 
-    Where hits are single turns, k grows until the first hits are of k sessions, and several turns of a session fill
-    several places of NDCG, in the ranking as in the best order: as released.
+    Where hits are single turns, k grows until the first hits are of k sessions. Several turns of a
+    session then fill several places of NDCG, in the ranking as in the best order. Both are as
+    released.
 
     Args:
-        ranked: Ids of sessions, best first: of each hit its session.
+        ranked: The session of each hit, best first.
         gold: Ids of the evidence sessions.
-        sessions: Ids of all sessions that could have been found: of every turn its session, where turns are ranked.
+        sessions: Ids of all sessions that could have been found. Where turns are ranked, the
+            session of every turn.
         k: How many sessions count.
         turns: Whether turns are ranked, so that a session may be there several times.
     """
-    places = _places(ranked, len(sessions), k) if turns else k
-    found, wanted = set(ranked[:places]), set(gold)
-    ideal = dcg(sorted((float(id in wanted) for id in sessions), reverse=True), places)
+    num_places = _places_of_sessions(ranked, len(sessions), k) if turns else k
+    gold_ids = set(gold)
+    found_ids = set(ranked[:num_places])
+
+    relevances = [float(session_id in gold_ids) for session_id in ranked]
+    best_relevances = sorted((float(name in gold_ids) for name in sessions), reverse=True)
+    best_gain = dcg(best_relevances, num_places)
     return {
-        f"recall_any@{k}": float(bool(wanted & found)),
-        f"recall_all@{k}": float(wanted <= found),
-        f"ndcg@{k}": dcg([float(id in wanted) for id in ranked], places) / ideal if ideal else 0.0,
+        f"recall_any@{k}": float(bool(gold_ids & found_ids)),
+        f"recall_all@{k}": float(gold_ids <= found_ids),
+        f"ndcg@{k}": dcg(relevances, num_places) / best_gain if best_gain else 0.0,
     }
 
 
-def _places(ranked: Sequence[str], turns: int, k: int) -> int:
-    """How many of the ranked turns it takes to have k different sessions, k at least; all where there are fewer."""
-    seen: set[str] = set()
-    for place, session in enumerate(ranked, 1):
-        seen.add(session)
-        if len(seen) == k:
+def _places_of_sessions(ranked: Sequence[str], num_turns: int, k: int) -> int:
+    """Return how many of the ranked turns it takes to have k different sessions.
+
+    All of them count where there are fewer sessions.
+    """
+    session_ids: set[str] = set()
+    for place, session_id in enumerate(ranked, 1):
+        session_ids.add(session_id)
+        if len(session_ids) == k:
             return place
-    return max(k, turns + 1)
+    return max(k, num_turns + 1)
 
 
 def declines(answer: str) -> bool:
-    """Whether an answer states that it is not known."""
+    """Return whether an answer states that something is not known."""
     text = " ".join(answer.lower().replace("\u2019", "'").split())
     return any(phrase in text for phrase in REFUSALS)
 
@@ -220,22 +380,35 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _feedback(example: dspy.Example, answer: str, value: float) -> str:
+    """Say what was wrong with an answer, by the kind of its question."""
     if example.abstention:
-        verdict = "Right: the answer sees that this is not known." if value else "Wrong: this is not known; say so."
+        if value:
+            verdict = "Right: the answer sees that this is not known."
+        else:
+            verdict = "Wrong: this is not known; say so."
         return f"{verdict} {example.answer}"
+
     if example.category == PREFERENCE:
-        verdict = "Right: the response suits the user." if value >= 1 else "The response does not suit the user enough."
+        if value >= 1:
+            verdict = "Right: the response suits the user."
+        else:
+            verdict = "The response does not suit the user enough."
         return f"{verdict} {example.answer}"
+
     return explain(answer, example.answer, value, example.evidence, squad_words)
 
 
 class _Message(Row):
+    """A message of a chat."""
+
     role: Words = ""
     content: Words = ""
     has_answer: bool = False
 
 
-class _Row(Row):
+class _Question(Row):
+    """An entry of the file: a question and the chats before it."""
+
     question_id: Text
     question_type: Type
     question: Text
@@ -246,11 +419,41 @@ class _Row(Row):
     haystack_sessions: tuple[tuple[_Message, ...], ...]
     answer_session_ids: Listed[str] = ()
 
+    @property
+    def is_unanswerable(self) -> bool:
+        """Return whether the chats do not hold the answer."""
+        return _ABSTENTION_MARK in self.question_id
+
     @model_validator(mode="after")
-    def _parallel(self) -> Self:
-        if not len(self.haystack_session_ids) == len(self.haystack_dates) == len(self.haystack_sessions):
-            raise ValueError("haystack_session_ids, haystack_dates and haystack_sessions must have one length")
+    def _check_lengths(self) -> Self:
+        lengths = {
+            len(self.haystack_session_ids),
+            len(self.haystack_dates),
+            len(self.haystack_sessions),
+        }
+        if len(lengths) > 1:
+            raise ValueError(
+                "haystack_session_ids, haystack_dates and haystack_sessions must have one length"
+            )
         return self
+
+
+class _Chat(NamedTuple):
+    """A chat of the file."""
+
+    session_id: str
+    time: datetime | None
+    messages: tuple[_Message, ...]
+
+
+class _Past(NamedTuple):
+    """The chats before a question, as sessions."""
+
+    sessions: list[Session]
+    ids_by_name: dict[str, list[str]]
+    """Ids of the sessions by the name of the chat in the file, which may be used twice."""
+    marked_turn_ids: set[str]
+    """The turns that the file marks as evidence."""
 
 
 class LongMemEval(Benchmark):
@@ -258,8 +461,13 @@ class LongMemEval(Benchmark):
 
     name = "longmemeval"
     sample = "longmemeval.json"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"judge": LongMemEvalJudgeScorer, "f1": LongMemEvalF1}
-    categories: ClassVar[Mapping[str, str]] = {kind: kind for kind in TYPES}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "judge": LongMemEvalJudgeScorer,
+        "f1": LongMemEvalF1,
+    }
+    categories: ClassVar[Mapping[str, str]] = {
+        question_type: question_type for question_type in TYPES
+    }
 
     @property
     def has_unanswerable(self) -> bool:
@@ -274,36 +482,53 @@ class LongMemEval(Benchmark):
         categories: Collection[str] | None = None,
         limit: Annotated[int, Field(strict=True, ge=1)] | None = None,
     ) -> Dataset:
-        """Reads a file.
+        """Read a file.
 
         Args:
             path: The file: `oracle`, `s` or `m`.
-            on_finding: What findings are told to.
+            on_finding: Receives what is wrong in it.
             categories: The types of questions to keep; all when None.
-            limit: Most questions of each type, the first ones; reading ends where all types have that many.
+            limit: Most questions of each type, the first ones. Reading ends where all types have
+                that many.
         """
+        # The types of which further questions are wanted.
+        open_types = set(categories or cls.categories)
+        num_read: Counter[str] = Counter()
         examples: dict[str, dspy.Example] = {}
-        kept: Counter[str] = Counter()
-        wanted, texts = categories or cls.categories, dict[str, str]()
+        # Questions have chats in common, so equal texts share one object.
+        shared_texts: dict[str, str] = {}
+
         for number, value in enumerate(stream_list(path), 1):
-            if limit is not None and all(kept[each] >= limit for each in wanted):
+            if not open_types:
                 break
-            kind = value.get("question_type") if isinstance(value, dict) else None
-            if kind in TYPES and (kind not in wanted or (limit is not None and kept[kind] >= limit)):
+            # What is not wanted is not checked either.
+            question_type = value.get("question_type") if isinstance(value, dict) else None
+            if question_type in TYPES and question_type not in open_types:
                 continue
+
             place = Location(on_finding, f"entry {number}")
-            row = place.validate(_Row, value)
-            example = row and _example(row, place, texts)
-            if example is not None and example.id in examples:
+            row = place.validate(_Question, value)
+            if row is None:
+                continue
+            past = _read_past(row, place, shared_texts)
+            if past is None:
+                continue
+            example = _read_question(row, past, place)
+            if example.id in examples:
                 place.reject("duplicate id", f"{example.id!r} is the id of two questions")
-            elif example is not None:
-                examples[example.id] = example
-                kept[example.category] += 1
-        return Dataset(tuple(each.history for each in examples.values()), tuple(examples.values()))
+                continue
+
+            examples[example.id] = example
+            num_read[row.question_type] += 1
+            if num_read[row.question_type] == limit:
+                open_types.remove(row.question_type)
+
+        histories = tuple(example.history for example in examples.values())
+        return Dataset(histories, tuple(examples.values()))
 
 
 class LongMemEvalPreference(LongMemEval):
-    """The questions whose answer is a response that suits the user, by the task that writes such responses."""
+    """The questions about preferences, as requests for a response that suits the user."""
 
     name = "longmemeval.preference"
     task = "personal-response"
@@ -311,64 +536,118 @@ class LongMemEvalPreference(LongMemEval):
 
 
 def parse_date(text: Any) -> datetime | None:
-    """Reads LongMemEval's dates, `2023/04/10 (Mon) 23:07`; None when it is none."""
-    parts = str(text).split()
-    if len(parts) == 3 and parts[1].startswith("("):
-        parts = [parts[0], parts[2]]
+    """Return the moment of a date like `2023/04/10 (Mon) 23:07`; None for anything else."""
+    words = str(text).split()
+    has_weekday = len(words) == 3 and words[1].startswith("(")
+    if has_weekday:
+        del words[1]
     try:
-        return datetime.strptime(" ".join(parts), "%Y/%m/%d %H:%M")
+        return datetime.strptime(" ".join(words), "%Y/%m/%d %H:%M")
     except ValueError:
         return None
 
 
-def _example(row: _Row, place: Location, texts: dict[str, str]) -> dspy.Example | None:
-    sessions: list[Session] = []
-    names: dict[str, list[str]] = {}
-    marked: set[str] = set()
-    for n, (time, name, talk) in enumerate(_in_order(row, place), 1):
-        said = [(f"D{n}:{k}", each) for k, each in enumerate(talk, 1) if each.content]
-        if not said:
-            place.warn("empty session", f"session {name} has no words; passed over")
+def _read_past(row: _Question, place: Location, shared_texts: dict[str, str]) -> _Past | None:
+    """Return the sessions before a question; report a question without one, and return None.
+
+    Args:
+        row: The entry of the file.
+        place: Where it stands.
+        shared_texts: The texts that were read so far, each by itself.
+    """
+    past = _Past([], {}, set())
+    for number, chat in enumerate(_chats_in_order(row, place), 1):
+        session_id = f"D{number}"
+        turns: list[Turn] = []
+        for position, message in enumerate(chat.messages, 1):
+            if not message.content:
+                continue
+            turn_id = f"{session_id}:{position}"
+            text = shared_texts.setdefault(message.content, message.content)
+            turns.append(Turn(id=turn_id, speaker=message.role or "user", text=text))
+            if message.has_answer:
+                past.marked_turn_ids.add(turn_id)
+
+        if not turns:
+            problem = f"session {chat.session_id} has no words; passed over"
+            place.warn("empty session", problem)
             continue
-        marked.update(id for id, one in said if one.has_answer)
-        shared = [(id, one.role or "user", texts.setdefault(one.content, one.content)) for id, one in said]
-        turns = tuple(Turn(id=id, speaker=role, text=text) for id, role, text in shared)
-        sessions.append(Session(id=f"D{n}", time=time, turns=turns))
-        names.setdefault(name, []).append(f"D{n}")
-    if not sessions:
+        past.sessions.append(Session(id=session_id, time=chat.time, turns=tuple(turns)))
+        past.ids_by_name.setdefault(chat.session_id, []).append(session_id)
+
+    if not past.sessions:
         place.reject("no sessions", "holds no session with words")
         return None
-    asked, abstains = parse_date(row.question_date), "_abs" in row.question_id
-    if asked is None:
-        place.field("question_date").warn("malformed date", f"{row.question_date!r} is passed over")
-    gold = tuple(dict.fromkeys(id for name in row.answer_session_ids for id in names.get(name, ())))
-    if not abstains and (not gold or set(row.answer_session_ids) - names.keys()):
-        place.field("answer_session_ids").warn("dangling evidence", "names no session, or one that is not there")
-    turns = [turn.id for session in sessions if session.id in gold for turn in session.turns]
-    # The turns that are marked, or all of the evidence sessions where none is.
-    evidence_ids = () if abstains else tuple(id for id in turns if id in marked) or tuple(turns)
+    return past
+
+
+def _chats_in_order(row: _Question, place: Location) -> list[_Chat]:
+    """Return the chats of a row by time; report those without a date.
+
+    Chats of one time stay in the order of the file. An undated one stays behind its neighbour.
+    """
+    columns = zip(row.haystack_session_ids, row.haystack_dates, row.haystack_sessions, strict=True)
+    chats: list[_Chat] = []
+    sort_times: list[datetime] = []
+    sort_time = datetime.min
+    for number, (session_id, date, messages) in enumerate(columns):
+        time = parse_date(date)
+        if time is None:
+            problem = f"{date!r} is no date; it stays undated"
+            place.field(f"haystack_dates.{number}").warn("malformed date", problem)
+        else:
+            sort_time = time
+        chats.append(_Chat(session_id, time, messages))
+        sort_times.append(sort_time)
+
+    order = sorted(range(len(chats)), key=sort_times.__getitem__)
+    return [chats[number] for number in order]
+
+
+def _read_question(row: _Question, past: _Past, place: Location) -> dspy.Example:
+    """Return the example of a row; report what is wrong with its date and its evidence."""
+    asked_at = parse_date(row.question_date)
+    if asked_at is None:
+        problem = f"{row.question_date!r} is passed over"
+        place.field("question_date").warn("malformed date", problem)
+
+    answer_sessions = _read_answer_sessions(row, past, place)
+    evidence = _evidence_turns(row, past, answer_sessions)
     return dspy.Example(
         id=row.question_id,
-        history=History(id=row.question_id, items=tuple(sessions)),
+        history=History(id=row.question_id, items=tuple(past.sessions)),
         question=row.question,
-        date=format_time(asked) if asked else "",
-        evidence_ids=evidence_ids,
+        date=format_time(asked_at) if asked_at else "",
+        evidence_ids=evidence,
         answer=row.answer,
         category=row.question_type,
-        evidence=evidence_ids,
-        answer_sessions=gold,
-        abstention=abstains,
+        evidence=evidence,
+        answer_sessions=answer_sessions,
+        abstention=row.is_unanswerable,
     ).with_inputs("history", "question", "date", "evidence_ids")
 
 
-def _in_order(row: _Row, place: Location) -> list[tuple[datetime | None, str, tuple[_Message, ...]]]:
-    """The sessions by time; those of one time, and an undated one after its neighbour, as in the file."""
-    rows, last = [], datetime.min
-    columns = zip(row.haystack_session_ids, row.haystack_dates, row.haystack_sessions, strict=True)
-    for n, (name, date, talk) in enumerate(columns):
-        time = parse_date(date)
-        if time is None:
-            place.field(f"haystack_dates.{n}").warn("malformed date", f"{date!r} is no date; it stays undated")
-        last = time or last
-        rows.append((last, n, time, name, talk))
-    return [(time, name, talk) for _, _, time, name, talk in sorted(rows, key=lambda each: each[:2])]
+def _read_answer_sessions(row: _Question, past: _Past, place: Location) -> tuple[str, ...]:
+    """Return the ids of the evidence sessions; report names that no session has."""
+    session_ids: list[str] = []
+    for name in row.answer_session_ids:
+        session_ids.extend(past.ids_by_name.get(name, ()))
+
+    unknown_names = set(row.answer_session_ids) - past.ids_by_name.keys()
+    if not row.is_unanswerable and (not session_ids or unknown_names):
+        problem = "names no session, or one that is not there"
+        place.field("answer_session_ids").warn("dangling evidence", problem)
+    return tuple(dict.fromkeys(session_ids))
+
+
+def _evidence_turns(row: _Question, past: _Past, answer_sessions: Sequence[str]) -> tuple[str, ...]:
+    """Return the marked turns of the evidence sessions, or all of their turns if none is marked."""
+    if row.is_unanswerable:
+        return ()
+    turn_ids: list[str] = []
+    for session in past.sessions:
+        if session.id in answer_sessions:
+            turn_ids.extend(turn.id for turn in session.turns)
+
+    marked_ids = [turn_id for turn_id in turn_ids if turn_id in past.marked_turn_ids]
+    return tuple(marked_ids or turn_ids)

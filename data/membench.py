@@ -1,30 +1,34 @@
-"""MemBench: multiple-choice questions after what a user told, or was told, one each (Tan et al., Findings of ACL 2025).
+"""MemBench: multiple choice after what a user told, or was told (Tan et al., Findings of ACL 2025).
 
-The genuine files are those of import-myself/Membench: `MemData/FirstAgent/simple.json` and the like (scenarios with
-their trajectories), the joined test files that its `load_test_data.py` writes, and the one that Memory-R2 draws from
-them (categories with their trajectories); or a folder of any of these. None has a licence, so none was seen: forms are
-taken from the released code. The sample is our own. As in that code, the time of a question stands beside it in the
-prompt and in what memories are searched with.
+The genuine files are those of import-myself/Membench. Read are `MemData/FirstAgent/simple.json` and
+the like (scenarios with their trajectories), the joined test files that its `load_test_data.py`
+writes, the file that Memory-R2 draws from them (types with their trajectories), or a folder of any
+of these. None has a licence, so none was seen: forms are taken from the released code. The sample
+is our own. As in that code, the time of a question stands beside it in the prompt and in what
+memories are searched with.
 
-In files of `FirstAgent` user and assistant talk (participation), in those of `ThirdAgent` the user alone (observation).
-Types whose name begins with "highlevel" are reflective, the others factual. A list of messages is a session; one that
-is alone is cut into days. A step is a message, or a pair of them; the target steps are the evidence.
+In files of `FirstAgent` user and assistant talk (participation), in those of `ThirdAgent` the user
+alone (observation). Types whose name begins with "highlevel" are reflective, the others factual. A
+list of messages is a session; one that is alone is cut into days. A step is a message, or a pair of
+them. The target steps are the evidence.
 
-Limits: noise is not drawn here, only read. The paper prints no rule for capacity: accuracy is told by the size of what
-was said before, in doubling steps of tokens, and `capacity=N` asks every question again as more is said, as the
-released code does after every message. The released recall cuts where the memory does; here it is that of ten hits.
+Limits: noise is not drawn here, only read. The paper prints no rule for capacity. Accuracy is shown
+by the size of what was said before, in doubling steps of tokens, and `capacity=N` asks every
+question again as more is said, as the released code does after every message. The released recall
+cuts where the memory does; here it is that of ten hits.
 """
 
 from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from itertools import accumulate, groupby, pairwise
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import dspy
 from pydantic import AliasChoices, BeforeValidator, Field
@@ -34,51 +38,98 @@ from ..records import History, Session, Turn, estimate_tokens, format_time
 from ..records.json_input import read_json
 from .benchmark import Benchmark
 from .dataset import Dataset, FindingListener
-from .personamem import LetterAccuracy
 from .field_types import Listed, Parsed, Text, Words, read_date
+from .personamem import LetterAccuracy
 from .rows import Location, Row
 from .scorer import Score, ScoredAnswer, Scorer
 
 TYPES = (
-    *("simple", "conditional", "comparative", "aggregative", "post_processing", "noisy", "knowledge_update"),
-    *("lowlevel_rec", "RecMultiSession", "highlevel", "highlevel_rec"),
+    "simple",
+    "conditional",
+    "comparative",
+    "aggregative",
+    "post_processing",
+    "noisy",
+    "knowledge_update",
+    "lowlevel_rec",
+    "RecMultiSession",
+    "highlevel",
+    "highlevel_rec",
 )
 """The types of questions, which the released files are named by."""
+_REFLECTIVE_PREFIXES = ("highlevel", "emotion", "preference")
+
 RECALL_AT = 10
+"""How many hits of a search are looked at."""
 _TIME = re.compile(r"\W*(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\W*\w*")
+_HISTORY_TOKENS = "history tokens"
 
 
 class MemBenchAccuracy(LetterAccuracy):
-    """1 when the right letter is chosen; in all also by agent and level, and by the size of the past."""
+    """1 when the right letter is chosen.
+
+    The table also has the accuracy by agent and level, and by the size of the past.
+    """
 
     retrieval_depth = RECALL_AT
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        found = super().score(example, prediction)
-        return replace(found, parts={**found.parts, "history tokens": float(example.tokens)})
+        score = super().score(example, prediction)
+        parts = {**score.parts, _HISTORY_TOKENS: float(example.tokens)}
+        return replace(score, parts=parts)
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """Accuracy by agent and level, and of pasts of so many tokens; of a failed question the size is not known."""
-        found: dict[str, list[float]] = {}
-        for row in rows:
-            names, thousands = [f"{row.id.partition(':')[0]} agent, {_level(row.category)} level"], 1
-            while 1000 * thousands < row.parts.get("history tokens", 0.0):
-                thousands *= 2
-            names += [f"to {thousands}k tokens"] if row.parts else []
-            for name in names:
-                found.setdefault(name, []).append(row.parts.get("accuracy", 0.0))
-        return {name: sum(values) / len(values) for name, values in sorted(found.items())}
+        """Return the accuracy by agent and level, and that of pasts of so many tokens.
 
-    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
-        """The share of the target steps that the first ten hits rest on; of a pair either message will do."""
+        A failed question counts 0; the size of its past is not known.
+        """
+        values_by_name: dict[str, list[float]] = {}
+        for row in rows:
+            agent = row.id.partition(":")[0]
+            names = [f"{agent} agent, {_level(row.category)} level"]
+            if row.parts:
+                names.append(_size_name(row.parts.get(_HISTORY_TOKENS, 0.0)))
+            for name in names:
+                values_by_name.setdefault(name, []).append(row.parts.get("accuracy", 0.0))
+
+        figures: dict[str, float] = {}
+        for name, values in sorted(values_by_name.items()):
+            figures[name] = sum(values) / len(values)
+        return figures
+
+    def retrieval_metrics(
+        self, example: dspy.Example, ranked: Sequence[Sequence[str]]
+    ) -> dict[str, float]:
+        """Return the share of the target steps that the first ten hits rest on.
+
+        Of a step that is a pair, either message will do.
+        """
         if not example.steps:
             return {}
-        hits = {id for sources in ranked[:RECALL_AT] for id in sources}
-        found = sum(not hits.isdisjoint(ids) for ids in example.steps)
-        return {f"target steps@{RECALL_AT}": found / len(example.steps)}
+
+        retrieved_ids: set[str] = set()
+        for sources in ranked[:RECALL_AT]:
+            retrieved_ids.update(sources)
+        num_found = sum(not retrieved_ids.isdisjoint(turn_ids) for turn_ids in example.steps)
+        return {f"target steps@{RECALL_AT}": num_found / len(example.steps)}
 
 
-def _text(value: Any) -> Any:
+def _size_name(num_tokens: float) -> str:
+    """Return the name of a size of the past: up to 1,000 tokens, 2,000, 4,000 and so on."""
+    thousands = 1
+    while 1000 * thousands < num_tokens:
+        thousands *= 2
+    return f"to {thousands}k tokens"
+
+
+def _level(question_type: str) -> str:
+    """Return "high" for a reflective type of questions, "low" for a factual one."""
+    is_reflective = question_type.casefold().startswith(_REFLECTIVE_PREFIXES)
+    return "high" if is_reflective else "low"
+
+
+def _join_titles(value: Any) -> Any:
+    """Join a list of titles; refuse a text that the released code could not make."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else value
     if isinstance(text, str) and "[ERROR" in text:
         raise ValueError("holds [ERROR...]: the question could not be made; delete the row")
@@ -86,92 +137,201 @@ def _text(value: Any) -> Any:
 
 
 Letter = Literal["A", "B", "C", "D"]
-Asked = Annotated[Text, BeforeValidator(_text)]
+TextOrTitles = Annotated[Text, BeforeValidator(_join_titles)]
 """A text, or a list of titles, which is joined."""
 
 
+class _Note(NamedTuple):
+    """A text of which the place and the time have been split off."""
+
+    text: str
+    place: str
+    time: str
+
+
+class _Speech(NamedTuple):
+    """What one side says in a step."""
+
+    side: int
+    """1 for the user, 2 for the assistant."""
+    speaker: str
+    text: str
+    time: datetime | None
+
+
 class _Message(Row):
-    """A step: a message, or a pair of them. What was read by the released code is text with place and time in it."""
+    """A step: a message, or a pair of them.
+
+    The joined test files hold texts instead, with the place and the time at their ends.
+    """
 
     message: Words = ""
     user: Words = Field("", validation_alias=AliasChoices("user_message", "user"))
-    assistant: Words = Field("", validation_alias=AliasChoices("assistant_message", "assistant", "agent"))
+    assistant: Words = Field(
+        "", validation_alias=AliasChoices("assistant_message", "assistant", "agent")
+    )
     time: Words = ""
     place: Words = ""
+    # The files mark a step that states a fact with these.
     rel: Any = None
     attr: Any = None
     value: Any = None
 
-    def day(self) -> list[date]:
-        """The day of it, where that can be read."""
-        return [turn.time.date() for turn in self.turns(1, 0) if turn.time][:1]
+    @property
+    def is_pair(self) -> bool:
+        """Return whether the step has two sides."""
+        return not self.message
 
-    def bears(self, answer: str) -> bool:
-        """Whether it is marked as a fact, or holds the answer, or of a list a part."""
-        marked = (self.rel, self.attr, self.value) != (None, None, None)
-        said = " ".join(turn.text for turn in self.turns(1, 0)).casefold()
-        return marked or any(part in said for part in answer.casefold().split(", "))
+    def day(self) -> date | None:
+        """Return the day of the step, where it can be read."""
+        for speech in self.speeches():
+            if speech.time:
+                return speech.time.date()
+        return None
 
-    def turns(self, session: int, number: int) -> list[Turn]:
-        """What was said, each with its place and its time; a side without words leaves a gap in the ids."""
-        sides = (("user", self.message),) if self.message else (("user", self.user), ("assistant", self.assistant))
-        found = []
-        for side, (speaker, text) in enumerate(sides, 1):
-            place, time = self.place, self.time
-            before, _, about = text.rpartition(" (place: ")
-            if before and about.endswith(")") and "; time" in about:
-                text, (place, _, time) = before, about[:-1].rpartition("; time")
-            moment = _moment(time)
-            told = {"place": place, "time": "" if moment else time}
-            about = "; ".join(f"{name}: {value}" for name, value in told.items() if value)
+    def may_hold(self, answer: str) -> bool:
+        """Return whether the step is marked as a fact, or holds one of the parts of an answer."""
+        is_marked = (self.rel, self.attr, self.value) != (None, None, None)
+        text = " ".join(speech.text for speech in self.speeches()).casefold()
+        return is_marked or any(part in text for part in answer.casefold().split(", "))
+
+    def speeches(self) -> list[_Speech]:
+        """Return what each side says; a side without words is left out."""
+        texts = [("user", self.message)]
+        if self.is_pair:
+            texts = [("user", self.user), ("assistant", self.assistant)]
+
+        speeches: list[_Speech] = []
+        for side, (speaker, text) in enumerate(texts, 1):
             if text:
-                id = f"D{session}:{len(sides) * number + side}"
-                found.append(Turn(id=id, speaker=speaker, text=f"{text} ({about})" if about else text, time=moment))
-        return found
+                speeches.append(self._read_speech(side, speaker, text))
+        return speeches
+
+    def _read_speech(self, side: int, speaker: str, text: str) -> _Speech:
+        """Return a text with its time; its place, and a time that cannot be read, stay in it."""
+        note = _split_note(text) or _Note(text, self.place, self.time)
+        time = _parse_time(note.time)
+
+        circumstances: list[str] = []
+        if note.place:
+            circumstances.append(f"place: {note.place}")
+        if note.time and time is None:
+            circumstances.append(f"time: {note.time}")
+
+        shown_text = note.text
+        if circumstances:
+            shown_text += f" ({'; '.join(circumstances)})"
+        return _Speech(side, speaker, shown_text, time)
+
+    def turns(self, session: int, step: int) -> list[Turn]:
+        """Return the turns of the step.
+
+        Args:
+            session: The number of the session, from 1.
+            step: The number of the step in it, from 0. A side without words leaves a gap in the
+                ids.
+        """
+        first_number = 2 * step if self.is_pair else step
+        turns: list[Turn] = []
+        for speech in self.speeches():
+            turn = Turn(
+                id=f"D{session}:{first_number + speech.side}",
+                speaker=speech.speaker,
+                text=speech.text,
+                time=speech.time,
+            )
+            turns.append(turn)
+        return turns
+
+
+def _split_note(text: str) -> _Note | None:
+    """Split the place and the time from the end of a text: "Hi. (place: Faro; time'2024-10-01')".
+
+    Returns:
+        The parts, or None for a text without them.
+    """
+    speech, _, note = text.rpartition(" (place: ")
+    if not speech or not note.endswith(")") or "; time" not in note:
+        return None
+    place, _, time = note.removesuffix(")").rpartition("; time")
+    return _Note(speech, place, time)
+
+
+def _parse_time(text: str) -> datetime | None:
+    """Return the moment that `'2024-10-01 08:00' Tuesday` means; None where it is none."""
+    match = _TIME.fullmatch(text)
+    return read_date(match[1]) if match else None
 
 
 class _Question(Row):
-    question: Asked
-    answer: Asked
-    choices: Annotated[dict[Letter, Asked], Field(min_length=4)]
+    """The question of a trajectory."""
+
+    question: TextOrTitles
+    answer: TextOrTitles
+    choices: Annotated[dict[Letter, TextOrTitles], Field(min_length=4)]
     ground_truth: Letter
     target_step_id: Listed[int | tuple[int, int]] = ()
+    """Numbers of steps, or pairs of a step and its session, from 0."""
     time: Words = ""
 
 
-def _as_message(value: Any) -> Any:
+def _message_of_text(value: Any) -> Any:
+    """Return a plain text as a message."""
     return {"message": value} if isinstance(value, str) else value
 
 
-def _as_lists(value: Any) -> Any:
-    alone = isinstance(value, list) and not any(isinstance(part, list) for part in value)
-    return [value] if alone else value
+def _list_of_sessions(value: Any) -> Any:
+    """Return a plain list of messages as a list of one session."""
+    is_session = isinstance(value, list) and not any(isinstance(part, list) for part in value)
+    return [value] if is_session else value
+
+
+MessageOrText = Annotated[_Message, BeforeValidator(_message_of_text)]
 
 
 class _Trajectory(Row):
+    """What was said, and a question about it."""
+
     QA: Annotated[_Question, Parsed]
     message_list: Annotated[
-        tuple[tuple[Annotated[_Message, BeforeValidator(_as_message)], ...], ...], BeforeValidator(_as_lists)
+        tuple[tuple[MessageOrText, ...], ...], BeforeValidator(_list_of_sessions)
     ]
 
     @property
     def steps(self) -> list[_Message]:
-        return [message for messages in self.message_list for message in messages]
+        """Return the steps of all sessions."""
+        steps: list[_Message] = []
+        for messages in self.message_list:
+            steps.extend(messages)
+        return steps
 
-    def targets(self, inside: bool) -> list[int]:
-        """Places of the target steps that are there; `inside`: steps are counted in the session named with them."""
-        found: list[int] = []
-        starts = accumulate(map(len, self.message_list), initial=0)
-        sessions = [range(first, end) for first, end in pairwise(starts)]
+    def target_steps(self, per_session: bool) -> list[int]:
+        """Return the numbers of the target steps that are there, counted over all sessions.
+
+        Args:
+            per_session: Whether the file counts steps in the session that it names with them.
+        """
+        all_numbers = range(len(self.steps))
+        numbers: list[int] = []
         for target in self.QA.target_step_id:
-            step, within = target, range(len(self.steps))
-            if not isinstance(step, int):
-                step, session = step
-                within = sessions[session] if 0 <= session < len(sessions) else range(0)
-                step += within.start if inside else 0
-            if step in within:
-                found.append(step)
-        return found
+            if isinstance(target, int):
+                number = target
+                existing_numbers = all_numbers
+            else:
+                number, session = target
+                existing_numbers = self._step_numbers(session)
+                if per_session:
+                    number += existing_numbers.start
+            if number in existing_numbers:
+                numbers.append(number)
+        return numbers
+
+    def _step_numbers(self, session: int) -> range:
+        """Return the numbers of the steps of a session, counted over all sessions."""
+        if not 0 <= session < len(self.message_list):
+            return range(0)
+        start = sum(len(messages) for messages in self.message_list[:session])
+        return range(start, start + len(self.message_list[session]))
 
 
 class MemBench(Benchmark):
@@ -194,156 +354,327 @@ class MemBench(Benchmark):
         scenarios: str | None = None,
         capacity: Annotated[int, Field(strict=True, ge=1)] | None = None,
     ) -> Dataset:
-        """Reads a file, or those of a folder.
+        """Read a file, or those of a folder.
 
         Args:
-            path: A released file, a joined one, Memory-R2's, or a folder of such files or of both agents' folders.
-            on_finding: What findings are told to.
+            path: A released file, a joined one, Memory-R2's, or a folder of such files or of both
+                agents' folders.
+            on_finding: Receives what is wrong in them.
             agent: "first" (participation) or "third" (observation) alone.
             level: "low" (factual) or "high" (reflective) alone.
             types: Types of questions to keep, with commas between them.
             scenarios: Scenarios to keep, likewise.
-            capacity: Asks after the last target step and again after every so many steps, each time of what was said so
-                far; at the end alone when None.
+            capacity: Ask after the last target step and again after every so many steps, each time
+                about what was said so far. At the end alone when None.
         """
+        files = _json_files(path)
         examples: dict[str, dspy.Example] = {}
-        files = (sorted(path.glob("*.json")) or sorted(path.glob("*Agent/*.json"))) if path.is_dir() else []
         for file in files or [path]:
-            place = Location(on_finding, file.name if file == path else file.relative_to(path).as_posix())
-            for kind, of_kind in groupby(_cases(file, place), lambda case: case.labels["category"]):
-                cases = list(of_kind)
-                inside = _counted_inside(cases, place.at(kind))
-                for example in (made for case in cases for made in _examples(case, inside, capacity)):
-                    if example.id in examples:
-                        place.at(kind).reject(
-                            "duplicate id", f"{example.id!r} is in another file too; name one of them"
-                        )
-                    examples[example.id] = example
-        kept = list(examples.values())
-        for field, names in {"agent": agent, "level": level, "category": types, "scenario": scenarios}.items():
-            kept = _only(kept, field, names) if names else kept
-        return Dataset(tuple(example.history for example in kept), tuple(kept), tuple(files))
+            name = file.name if file == path else file.relative_to(path).as_posix()
+            place = Location(on_finding, name)
+            for example in _read_file(file, place, capacity):
+                if example.id in examples:
+                    problem = f"{example.id!r} is in another file too; name one of them"
+                    place.at(example.category).reject("duplicate id", problem)
+                examples[example.id] = example
+
+        selection = list(examples.values())
+        wanted_names = {
+            "agent": agent,
+            "level": level,
+            "category": types,
+            "scenario": scenarios,
+        }
+        for field, names in wanted_names.items():
+            if names:
+                selection = _keep_named(selection, field, names)
+        histories = tuple(example.history for example in selection)
+        return Dataset(histories, tuple(selection), tuple(files))
 
 
-def _only(examples: Sequence[dspy.Example], field: str, names: str) -> list[dspy.Example]:
-    """The examples with one of the names, between which are commas."""
-    wanted, known = {name.strip() for name in names.split(",")}, {example[field] for example in examples}
-    for name in sorted(wanted - known if examples else ()):
-        raise UnknownNameError(f"{field} of these questions", name, known)
-    return [example for example in examples if example[field] in wanted]
+def _json_files(path: Path) -> list[Path]:
+    """Return the files of a folder, or of its agents' folders; none if the path is a file."""
+    if not path.is_dir():
+        return []
+    return sorted(path.glob("*.json")) or sorted(path.glob("*Agent/*.json"))
+
+
+def _keep_named(examples: Sequence[dspy.Example], field: str, names: str) -> list[dspy.Example]:
+    """Return the examples whose field is one of some names, which have commas between them.
+
+    Raises:
+        UnknownNameError: No example has one of the names.
+    """
+    wanted_names = {name.strip() for name in names.split(",")}
+    known_names = {example[field] for example in examples}
+    for name in sorted(wanted_names):
+        if examples and name not in known_names:
+            raise UnknownNameError(f"{field} of these questions", name, known_names)
+    return [example for example in examples if example[field] in wanted_names]
+
+
+def _read_file(file: Path, place: Location, capacity: int | None) -> Iterator[dspy.Example]:
+    """Yield the examples of a file, type by type; report what is wrong in it."""
+    for question_type, row_lists in _read_row_lists(file).items():
+        cases = _read_cases(row_lists, place)
+        per_session = _counts_per_session(cases, place.at(question_type))
+        for case in cases:
+            yield from _read_examples(case, per_session, capacity)
+
+
+class _RowList(NamedTuple):
+    """The trajectories of a scenario and a type of questions, before they are read."""
+
+    question_type: str
+    scenario: str
+    """"" where the file names none."""
+    values: Any
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A trajectory that was read, and what its examples are labelled with."""
+    """A trajectory that was read."""
 
-    id: str
-    labels: Mapping[str, str]
-    place: Location
     row: _Trajectory
+    place: Location
+    question_type: str
+    scenario: str
+    number: int
+    """Its place in the list of its scenario, from 1."""
+
+    @cached_property
+    def agent(self) -> str:
+        """Return "first" where user and assistant talk, "third" where the user is alone."""
+        has_pairs = any(step.user or step.assistant for step in self.row.steps)
+        return "first" if has_pairs else "third"
+
+    @property
+    def id(self) -> str:
+        """Return the id of its question."""
+        parts = [self.agent, self.question_type, self.scenario, str(self.number)]
+        return ":".join(part for part in parts if part)
 
 
-def _level(kind: str) -> str:
-    return "high" if kind.casefold().startswith(("highlevel", "emotion", "preference")) else "low"
+def _read_row_lists(file: Path) -> dict[str, list[_RowList]]:
+    """Return the lists of trajectories of a file by the type of their questions.
 
+    A file may hold types with scenarios, types with trajectories or, if it is named by a type,
+    scenarios with trajectories.
 
-def _cases(file: Path, within: Location) -> Iterator[_Case]:
-    raw = read_json(file)
-    if not isinstance(raw, dict):
-        raise DataError(f"{file}: expected an object of scenarios or types with lists of trajectories")
-    for key, value in raw.items():
-        kind, lists = (file.stem, {key: value}) if file.stem in TYPES else (key, {"": value})
-        if isinstance(value, dict):
-            kind, lists = key, value
-        for scenario, rows in lists.items():
-            place = within.at(", ".join(filter(None, (kind, scenario))))
-            if not isinstance(rows, list):
-                place.reject("wrong value", f"is {reprlib.repr(rows)}, expected a list of trajectories")
-                continue
-            for number, one in enumerate(rows, 1):
-                at = place.at(f"trajectory {number}")
-                row = at.validate(_Trajectory, one)
-                if row is not None:
-                    agent = "first" if any(each.user or each.assistant for each in row.steps) else "third"
-                    id = ":".join(filter(None, (agent, kind, scenario, str(number))))
-                    labels = {"category": kind, "scenario": scenario, "agent": agent, "level": _level(kind)}
-                    yield _Case(id, labels, at, row)
-
-
-def _counted_inside(cases: Sequence[_Case], place: Location) -> bool:
-    """Whether the target steps of a type are counted in their sessions, not over the whole trajectory.
-
-    That is so if more of them are then marked as facts or hold the answer, or as many, and more are there at all.
+    Raises:
+        DataError: It is no object of these.
     """
-    votes = {False: (0, 0), True: (0, 0)}
-    for row in (case.row for case in cases):
-        steps = row.steps
-        for inside, (bearing, there) in votes.items():
-            found = row.targets(inside)
-            votes[inside] = (bearing + sum(steps[at].bears(row.QA.answer) for at in found), there + len(found))
-    if votes[True] <= votes[False]:
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{file}: expected an object of scenarios or types with lists of trajectories"
+        )
+
+    row_lists: list[_RowList] = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            for scenario, values in value.items():
+                row_lists.append(_RowList(key, scenario, values))
+        elif file.stem in TYPES:
+            row_lists.append(_RowList(file.stem, key, value))
+        else:
+            row_lists.append(_RowList(key, "", value))
+
+    row_lists_by_type: dict[str, list[_RowList]] = {}
+    for row_list in row_lists:
+        row_lists_by_type.setdefault(row_list.question_type, []).append(row_list)
+    return row_lists_by_type
+
+
+def _read_cases(row_lists: Iterable[_RowList], file_place: Location) -> list[_Case]:
+    """Return the trajectories of one type of questions; report those that cannot be read."""
+    cases: list[_Case] = []
+    for question_type, scenario, values in row_lists:
+        where = ", ".join(name for name in (question_type, scenario) if name)
+        place = file_place.at(where)
+        if not isinstance(values, list):
+            problem = f"is {reprlib.repr(values)}, expected a list of trajectories"
+            place.reject("wrong value", problem)
+            continue
+        for number, value in enumerate(values, 1):
+            row_place = place.at(f"trajectory {number}")
+            row = row_place.validate(_Trajectory, value)
+            if row is not None:
+                cases.append(_Case(row, row_place, question_type, scenario, number))
+    return cases
+
+
+@dataclass(order=True)
+class _Votes:
+    """What speaks for a way of counting target steps; the first field decides, then the second."""
+
+    fitting: int = 0
+    """Target steps that are marked as facts or hold the answer."""
+    existing: int = 0
+    """Target steps that are there."""
+
+
+def _counts_per_session(cases: Sequence[_Case], place: Location) -> bool:
+    """Return whether the target steps of a type are counted in their sessions.
+
+    The files do not say whether they are, or are counted over the whole trajectory. They are if
+    more steps are then marked as facts or hold the answer, or as many do and more steps are there
+    at all.
+    """
+    overall = _count_votes(cases, per_session=False)
+    inside = _count_votes(cases, per_session=True)
+    if inside <= overall:
         return False
-    counts = f"{votes[True][0]} of {votes[True][1]} hold what is asked, {votes[False][0]} of {votes[False][1]}"
-    place.warn("step convention", f"target steps are counted in their sessions: {counts} if over all sessions")
+
+    problem = (
+        f"target steps are counted in their sessions: {inside.fitting} of {inside.existing} hold "
+        f"what is asked, {overall.fitting} of {overall.existing} if over all sessions"
+    )
+    place.warn("step convention", problem)
     return True
 
 
-def _examples(case: _Case, inside: bool, capacity: int | None) -> Iterator[dspy.Example]:
-    row, place, question = case.row, case.place, case.row.QA
-    sessions, steps = _sessions(row, place)
-    if not sessions:
-        place.reject("no turns", "holds no message with words")
-        return
-    targets = row.targets(inside)
-    if len(targets) < len(question.target_step_id):
-        place.field("QA.target_step_id").warn("dangling evidence", "names a step that is not there; dropped")
-    if question.answer != question.choices[question.ground_truth]:
-        place.field("QA.answer").warn("other answer", "is not the choice of ground_truth, which counts")
-    ends = {len(steps), *(range(targets[-1] + 1, len(steps), capacity) if capacity and targets else ())}
-    asked = _moment(question.time)
-    for end in sorted(end for end in ends if any(steps[:end])):
-        found = [tuple(turn.id for turn in steps[at]) for at in dict.fromkeys(targets) if at < end and steps[at]]
-        said = {turn.id for turns in steps[:end] for turn in turns}
-        evidence = tuple(id for ids in found for id in ids)
-        yield dspy.Example(
-            id=f"{case.id}@{end}" if capacity else case.id,
-            history=History(
-                id=case.id, items=tuple(part for each in sessions if (part := each.select_turns(said)).turns)
-            ),
-            question=question.question,
-            options=[f"({letter.lower()}) {question.choices[letter]}" for letter in sorted(question.choices)],
-            date=format_time(asked) if asked else question.time,
-            searched_with_date=True,
-            evidence_ids=evidence,
-            answer=f"({question.ground_truth.lower()})",
-            **case.labels,
-            tokens=sum(estimate_tokens(turn.text) for turns in steps[:end] for turn in turns),
-            steps=found,
-            evidence=evidence,
-        ).with_inputs("history", "question", "options", "date", "searched_with_date", "evidence_ids")
+def _count_votes(cases: Sequence[_Case], per_session: bool) -> _Votes:
+    """Count the target steps that are there, and those that fit, if they are counted in one way."""
+    votes = _Votes()
+    for case in cases:
+        steps = case.row.steps
+        for number in case.row.target_steps(per_session):
+            votes.existing += 1
+            votes.fitting += steps[number].may_hold(case.row.QA.answer)
+    return votes
 
 
-def _sessions(row: _Trajectory, place: Location) -> tuple[list[Session], list[list[Turn]]]:
-    """The sessions with words, and the turns of every step."""
-    sessions: list[Session] = []
-    steps: list[list[Turn]] = []
-    lists: Sequence[Sequence[_Message]] = row.message_list
-    if len(lists) == 1:
-        lists = [list(day) for _, day in groupby(lists[0], _Message.day)]
-    for number, messages in enumerate(lists, 1):
-        said = [message.turns(number, n) for n, message in enumerate(messages)]
-        turns = tuple(turn for each in said for turn in each)
-        steps += said
+class _Past(NamedTuple):
+    """What was said before a question."""
+
+    sessions: list[Session]
+    """The sessions with words."""
+    steps: list[list[Turn]]
+    """The turns of every step; none of a step without words."""
+
+
+def _read_past(case: _Case) -> _Past:
+    """Return what was said in a trajectory; report messages without words."""
+    message_lists: list[list[_Message]] = [list(part) for part in case.row.message_list]
+    if len(message_lists) == 1:
+        message_lists = [list(day) for _, day in groupby(message_lists[0], _Message.day)]
+
+    past = _Past([], [])
+    for number, messages in enumerate(message_lists, 1):
+        steps = [message.turns(number, step) for step, message in enumerate(messages)]
+        past.steps.extend(steps)
+
+        turns: list[Turn] = []
+        for step_turns in steps:
+            turns.extend(step_turns)
         if turns:
-            sessions.append(Session(id=f"D{number}", time=turns[0].time, turns=turns))
-        if not all(said) or not turns:
-            place.at(f"session {number}").warn(
-                "empty message", "has no words, or a message of it has none; passed over"
-            )
-    return sessions, steps
+            session = Session(id=f"D{number}", time=turns[0].time, turns=tuple(turns))
+            past.sessions.append(session)
+        if not turns or not all(steps):
+            problem = "has no words, or a message of it has none; passed over"
+            case.place.at(f"session {number}").warn("empty message", problem)
+    return past
 
 
-def _moment(text: str) -> datetime | None:
-    """The moment that `'2024-10-01 08:00' Tuesday` means; None where it is none."""
-    match = _TIME.fullmatch(text)
-    return read_date(match[1]) if match else None
+def _read_examples(case: _Case, per_session: bool, capacity: int | None) -> list[dspy.Example]:
+    """Return the examples of a trajectory: one, or with `capacity` one for every moment.
+
+    What is wrong in it is reported.
+
+    Args:
+        case: The trajectory.
+        per_session: Whether its target steps are counted in their sessions.
+        capacity: The option of `MemBench.read`.
+    """
+    past = _read_past(case)
+    if not past.sessions:
+        case.place.reject("no turns", "holds no message with words")
+        return []
+
+    question = case.row.QA
+    targets = case.row.target_steps(per_session)
+    if len(targets) < len(question.target_step_id):
+        problem = "names a step that is not there; dropped"
+        case.place.field("QA.target_step_id").warn("dangling evidence", problem)
+    if question.answer != question.choices[question.ground_truth]:
+        problem = "is not the choice of ground_truth, which counts"
+        case.place.field("QA.answer").warn("other answer", problem)
+
+    if capacity is None:
+        return [_make_example(case, case.id, past, targets)]
+    examples: list[dspy.Example] = []
+    for num_steps in _capacity_steps(past, targets, capacity):
+        begun_past = _first_steps(past, num_steps)
+        examples.append(_make_example(case, f"{case.id}@{num_steps}", begun_past, targets))
+    return examples
+
+
+def _capacity_steps(past: _Past, targets: Sequence[int], capacity: int) -> list[int]:
+    """Return the numbers of steps after which a question is asked with `capacity`."""
+    num_steps = len(past.steps)
+    moments = {num_steps}
+    if targets:
+        moments.update(range(targets[-1] + 1, num_steps, capacity))
+    return [moment for moment in sorted(moments) if any(past.steps[:moment])]
+
+
+def _first_steps(past: _Past, num_steps: int) -> _Past:
+    """Return what was said in the first steps."""
+    steps = past.steps[:num_steps]
+    turn_ids: set[str] = set()
+    for turns in steps:
+        turn_ids.update(turn.id for turn in turns)
+
+    sessions: list[Session] = []
+    for session in past.sessions:
+        begun_session = session.select_turns(turn_ids)
+        if begun_session.turns:
+            sessions.append(begun_session)
+    return _Past(sessions, steps)
+
+
+def _make_example(
+    case: _Case, example_id: str, past: _Past, targets: Sequence[int]
+) -> dspy.Example:
+    """Return the example of a question.
+
+    Args:
+        case: The trajectory.
+        example_id: The example's id.
+        past: What was said so far.
+        targets: Numbers of the target steps; those to come are left out.
+    """
+    question = case.row.QA
+    options = [f"({letter.lower()}) {text}" for letter, text in sorted(question.choices.items())]
+    asked_at = _parse_time(question.time)
+
+    num_tokens = 0
+    for turns in past.steps:
+        num_tokens += sum(estimate_tokens(turn.text) for turn in turns)
+
+    evidence_steps: list[tuple[str, ...]] = []
+    evidence: list[str] = []
+    for number in dict.fromkeys(targets):
+        if number < len(past.steps) and past.steps[number]:
+            turn_ids = tuple(turn.id for turn in past.steps[number])
+            evidence_steps.append(turn_ids)
+            evidence.extend(turn_ids)
+
+    return dspy.Example(
+        id=example_id,
+        history=History(id=case.id, items=tuple(past.sessions)),
+        question=question.question,
+        options=options,
+        date=format_time(asked_at) if asked_at else question.time,
+        searched_with_date=True,
+        evidence_ids=tuple(evidence),
+        answer=f"({question.ground_truth.lower()})",
+        category=case.question_type,
+        scenario=case.scenario,
+        agent=case.agent,
+        level=_level(case.question_type),
+        tokens=num_tokens,
+        steps=evidence_steps,
+        evidence=tuple(evidence),
+    ).with_inputs("history", "question", "options", "date", "searched_with_date", "evidence_ids")

@@ -1,8 +1,9 @@
-"""memory-env: a generated benchmark whose answers need facts to be kept up to date, scored by exact match.
+"""memory-env: a generated benchmark whose answers need facts to be kept up to date.
 
-Two speakers state, change, restate and retract facts over some sessions. There is no file: users follow from a seed. A
-fact that is new, one that changed and one that is said again use the same sentences, so what is to be done with it
-depends on the memory alone. Small, so that a model of half a million weights learns it: scores compare trainings alone.
+Two speakers state, change, restate and retract facts over some sessions. There is no file: users
+follow from a seed. A fact that is new, one that changed and one that is said again use the same
+sentences, so what is to be done with it depends on the memory alone. The world is small, so that a
+model of half a million weights learns it: scores, by exact match, compare trainings alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypedDict
 
 import dspy
 from pydantic import Field
@@ -29,16 +30,47 @@ from .word_splitting import SQUAD
 
 Kind = Literal["state", "change", "restate", "retract"]
 """What was done to a fact."""
-_WORDS = json.loads(Path(__file__).with_name("memory_env.json").read_text(encoding="utf-8"))
-NAMES, STATEMENTS, RETRACTIONS, CHATTER = (_WORDS[part] for part in ("names", "statements", "retractions", "chatter"))
+
+
+class _Words(TypedDict):
+    """The content of `memory_env.json`."""
+
+    names: list[str]
+    statements: list[str]
+    retractions: list[str]
+    chatter: list[str]
+    values: dict[str, list[str]]
+
+
+_WORDS: _Words = json.loads(Path(__file__).with_name("memory_env.json").read_text(encoding="utf-8"))
+NAMES = _WORDS["names"]
+STATEMENTS = _WORDS["statements"]
+"""Sentences that state a fact, with gaps for its key and its value."""
+RETRACTIONS = _WORDS["retractions"]
+"""Sentences that retract a fact, with a gap for its key."""
+CHATTER = _WORDS["chatter"]
+"""Sentences that say no fact."""
 VALUES: Mapping[str, Sequence[str]] = _WORDS["values"]
-"""Subjects and what can be said of them; no word is used for two subjects."""
+"""The keys of facts and their values; no word is used for two keys."""
 NOTHING = "none"
 """The answer of a question about a fact that was retracted, and what is noted of one."""
-MIXTURE: Mapping[str, float] = {"state": 0.34, "change": 0.30, "restate": 0.10, "retract": 0.14, "chatter": 0.12}
+MIXTURE: Mapping[str, float] = {
+    "state": 0.34,
+    "change": 0.30,
+    "restate": 0.10,
+    "retract": 0.14,
+    "chatter": 0.12,
+}
 """Probability of each kind of utterance, if the history allows it."""
 UTTERANCES = 2
 """Utterances per session, one by each speaker."""
+
+
+class FactName(NamedTuple):
+    """What a fact is about: a speaker's colour, city and so on."""
+
+    speaker: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -54,6 +86,19 @@ class Event:
     """None where the fact is retracted."""
     kind: Kind
 
+    @property
+    def fact_name(self) -> FactName:
+        """Return which fact the utterance is about."""
+        return FactName(self.speaker, self.key)
+
+
+class _FactState(NamedTuple):
+    """A fact at some moment."""
+
+    last_event: Event
+    evidence: list[str]
+    """The turn that changed the fact last, and those that said it again since."""
+
 
 @dataclass(frozen=True)
 class Conversation:
@@ -64,81 +109,139 @@ class Conversation:
 
     @classmethod
     def make(cls, seed: int, number: int, sessions: int) -> Conversation:
-        """Makes a conversation.
+        """Make a conversation.
 
         Args:
-            seed: Chooses the world; conversations of one seed and different numbers are independent.
+            seed: Chooses the world. Conversations of one seed and different numbers are
+                independent.
             number: Which conversation.
-            sessions: How many sessions it has; a longer one begins as the shorter one does.
+            sessions: How many sessions it has. A longer one begins as the shorter one does.
         """
         rng = random.Random(f"memory-env {seed} {number}")
-        speakers, events, items = rng.sample(NAMES, UTTERANCES), [], []
-        known: dict[tuple[str, str], str | None] = {}
+        speakers = rng.sample(NAMES, UTTERANCES)
+        writer = _ConversationWriter(rng)
+
+        items: list[Session] = []
         for session in range(1, sessions + 1):
-            turns = []
-            for n, speaker in enumerate(speakers, 1):
-                event, text = _utterance(rng, known, f"D{session}:{n}", session, speaker)
-                turns.append(Turn(id=f"D{session}:{n}", speaker=speaker, text=text))
-                if event is not None:
-                    events.append(event)
-                    known[event.speaker, event.key] = event.value
+            turns = [
+                writer.write_turn(session, position, speaker)
+                for position, speaker in enumerate(speakers, 1)
+            ]
             items.append(Session(id=f"D{session}", turns=tuple(turns)))
-        return cls(History(id=f"world{seed}-{number}", items=tuple(items)), tuple(events))
+        history = History(id=f"world{seed}-{number}", items=tuple(items))
+        return cls(history, tuple(writer.events))
 
     def questions(self, after: int | None = None) -> tuple[dspy.Example, ...]:
-        """One question for every fact that was ever stated, with the answer of that moment.
+        """Return a question for every fact that was ever stated, with the answer of that moment.
 
         Args:
             after: After how many sessions, which alone are the history then; None for all.
         """
-        head = self.history if after is None else History(id=self.history.id, items=self.history.items[:after])
-        moment = "" if after is None else f"@{after}"
-        decided: dict[tuple[str, str], tuple[Event, tuple[str, ...]]] = {}
-        for event in self.events:
-            if after is None or event.session <= after:
-                # The turns that decide: the last that changed the fact, and those that said it again since.
-                earlier = decided[event.speaker, event.key][1] if event.kind == "restate" else ()
-                decided[event.speaker, event.key] = event, (*earlier, event.turn_id)
-        return tuple(
-            dspy.Example(
-                history=head,
+        history = self.history
+        moment = ""
+        if after is not None:
+            history = History(id=self.history.id, items=self.history.items[:after])
+            moment = f"@{after}"
+
+        examples: list[dspy.Example] = []
+        for number, state in enumerate(self._fact_states(after)):
+            event = state.last_event
+            evidence = tuple(state.evidence)
+            example = dspy.Example(
+                history=history,
                 question=f"What is {event.speaker}'s {event.key}?",
                 evidence_ids=evidence,
                 answer=NOTHING if event.value is None else event.value,
                 evidence=evidence,
                 category=event.kind,
-                id=f"{head.id}{moment}:{n}",
-            ).with_inputs("history", "question", "evidence_ids")
-            for n, (event, evidence) in enumerate(decided.values())
-        )
+                id=f"{history.id}{moment}:{number}",
+            )
+            examples.append(example.with_inputs("history", "question", "evidence_ids"))
+        return tuple(examples)
+
+    def _fact_states(self, after: int | None) -> list[_FactState]:
+        """Return the facts after some sessions, or after all if None, in order of statement."""
+        states: dict[FactName, _FactState] = {}
+        for event in self.events:
+            if after is not None and event.session > after:
+                continue
+            evidence = [event.turn_id]
+            if event.kind == "restate":
+                evidence = [*states[event.fact_name].evidence, event.turn_id]
+            states[event.fact_name] = _FactState(event, evidence)
+        return list(states.values())
 
 
 def vocabulary() -> Iterator[str]:
-    """Every word that the world's sentences, notes and questions can hold."""
-    for text in (*NAMES, *STATEMENTS, *RETRACTIONS, *CHATTER, "What is 's ?", NOTHING):
-        yield from (word for word in text.split() if not word.startswith("{"))
+    """Yield every word that the world's sentences, notes and questions can hold."""
+    question = "What is 's ?"
+    for text in (*NAMES, *STATEMENTS, *RETRACTIONS, *CHATTER, question, NOTHING):
+        for word in text.split():
+            is_gap = word.startswith("{")
+            if not is_gap:
+                yield word
     for key, values in VALUES.items():
-        yield from (key, *values)
+        yield key
+        yield from values
 
 
-def _utterance(
-    rng: random.Random, known: Mapping[tuple[str, str], str | None], turn_id: str, session: int, speaker: str
-) -> tuple[Event | None, str]:
-    """An utterance of a drawn kind; one that the history does not allow becomes a statement."""
-    kind = rng.choices(list(MIXTURE), list(MIXTURE.values()))[0]
-    if kind == "chatter":
-        return None, rng.choice(CHATTER)
-    held = [key for key in VALUES if known.get((speaker, key)) is not None]
-    free = [key for key in VALUES if key not in held]
-    if (kind == "state" and not free) or (kind != "state" and not held):
-        kind = "change" if held else "state"
-    key = rng.choice(free if kind == "state" else held)
-    now = known.get((speaker, key))
-    if kind == "retract":
-        return Event(turn_id, session, speaker, key, None, kind), rng.choice(RETRACTIONS).format(key=key)
-    value = now if kind == "restate" and now else rng.choice([value for value in VALUES[key] if value != now])
-    said: Kind = "restate" if kind == "restate" else "change" if kind == "change" else "state"
-    return Event(turn_id, session, speaker, key, value, said), rng.choice(STATEMENTS).format(key=key, value=value)
+class _ConversationWriter:
+    """Draws what two speakers say, and remembers the facts.
+
+    Args:
+        rng: The order of its draws decides what a seed means.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._facts: dict[FactName, str | None] = {}
+        """The value of every fact that was stated; None where it was retracted."""
+        self.events: list[Event] = []
+
+    def write_turn(self, session: int, position: int, speaker: str) -> Turn:
+        """Draw the next utterance and note what it does to the facts."""
+        turn_id = f"D{session}:{position}"
+        drawn_kind = self._rng.choices(list(MIXTURE), list(MIXTURE.values()))[0]
+        if drawn_kind == "chatter":
+            return Turn(id=turn_id, speaker=speaker, text=self._rng.choice(CHATTER))
+
+        known_keys = [key for key in VALUES if self._facts.get(FactName(speaker, key)) is not None]
+        unknown_keys = [key for key in VALUES if key not in known_keys]
+        kind = _possible_kind(drawn_kind, known_keys, unknown_keys)
+        key = self._rng.choice(unknown_keys if kind == "state" else known_keys)
+        old_value = self._facts.get(FactName(speaker, key))
+
+        if kind == "retract":
+            new_value = None
+            text = self._rng.choice(RETRACTIONS).format(key=key)
+        else:
+            new_value = old_value if kind == "restate" else self._draw_value(key, old_value)
+            text = self._rng.choice(STATEMENTS).format(key=key, value=new_value)
+
+        event = Event(turn_id, session, speaker, key, new_value, kind)
+        self.events.append(event)
+        self._facts[event.fact_name] = new_value
+        return Turn(id=turn_id, speaker=speaker, text=text)
+
+    def _draw_value(self, key: str, old_value: str | None) -> str:
+        """Draw a value that differs from the old one."""
+        return self._rng.choice([value for value in VALUES[key] if value != old_value])
+
+
+def _possible_kind(drawn_kind: str, known_keys: Sequence[str], unknown_keys: Sequence[str]) -> Kind:
+    """Return the kind of an utterance that was drawn, or another one if the facts forbid it.
+
+    A new fact needs a key without a value, everything else a key with one.
+    """
+    if drawn_kind == "state":
+        return "state" if unknown_keys else "change"
+    if not known_keys:
+        return "state"
+    if drawn_kind == "restate":
+        return "restate"
+    if drawn_kind == "retract":
+        return "retract"
+    return "change"
 
 
 class WordMatch(Scorer):
@@ -150,8 +253,11 @@ class WordMatch(Scorer):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
         value = exact_match(answer, example.answer)
-        told = ", ".join(example.evidence)
-        feedback = "Right." if value else f"Wrong: {answer!r} instead of {example.answer!r}, as {told} says."
+        if value:
+            feedback = "Right."
+        else:
+            turn_ids = ", ".join(example.evidence)
+            feedback = f"Wrong: {answer!r} instead of {example.answer!r}, as {turn_ids} says."
         return Score(value, feedback, {"em": value})
 
 
@@ -170,7 +276,10 @@ class MemoryEnv(Benchmark):
 
     def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:
         self.talks = {talk.history.id: talk for talk in conversations}
-        super().__init__([each for talk in conversations for each in talk.questions()], source)
+        examples: list[dspy.Example] = []
+        for conversation in conversations:
+            examples.extend(conversation.questions())
+        super().__init__(examples, source)
 
     @classmethod
     def load(
@@ -182,39 +291,56 @@ class MemoryEnv(Benchmark):
         seed: Annotated[int, Field(ge=0, le=2**31)] = 0,
         **options: Any,
     ) -> MemoryEnv:
-        """Generates the benchmark.
+        """Generate the benchmark.
 
         Args:
-            path: Not taken: there is no file.
-            users: How many users; of ten, six are train, one dev, three test.
+            path: Must be None: there is no file.
+            users: How many users. Of ten, six are train, one is dev, three are test.
             sessions: Sessions per user. More sessions continue the same histories.
             seed: Chooses the users.
             **options: None are known; any is refused.
 
         Raises:
             DataError: A path was given.
-            UnknownNameError: An option that does not exist.
+            UnknownNameError: An option does not exist.
             UserError: A number is none, or out of range.
         """
         cls.refuse_options(options, ("users", "sessions", "seed"))
         if path is not None:
             raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
-        given = coerce_options(cls.name, cls.load, {"users": users, "sessions": sessions, "seed": seed})
-        users, sessions, seed = given.values()
-        talks = [Conversation.make(seed, number, sessions) for number in range(users)]
-        digest = hashlib.sha256("".join(talk.history.digest for talk in talks).encode()).hexdigest()
-        name = f"memory-env(users={users}, sessions={sessions}, seed={seed})"
-        return cls(talks, Source(name, digest, sample=True))
+        numbers = {"users": users, "sessions": sessions, "seed": seed}
+        numbers = coerce_options(cls.name, cls.load, numbers)
+
+        conversations: list[Conversation] = []
+        for number in range(numbers["users"]):
+            conversations.append(Conversation.make(numbers["seed"], number, numbers["sessions"]))
+
+        digests = [conversation.history.digest for conversation in conversations]
+        sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
+        settings = ", ".join(f"{name}={number}" for name, number in numbers.items())
+        return cls(conversations, Source(f"memory-env({settings})", sha256, sample=True))
 
     def fixed_split(self) -> tuple[set[str], set[str], set[str]]:
-        """Of every ten users the first six are train, the seventh dev, the others test."""
-        parts: tuple[set[str], set[str], set[str]] = (set(), set(), set())
-        for number, id in enumerate(self.talks):
-            parts[(0, 0, 0, 0, 0, 0, 1, 2, 2, 2)[number % 10]].add(id)
-        return parts
+        """Return the users of each part: of every ten, six, one and three."""
+        train: set[str] = set()
+        dev: set[str] = set()
+        test: set[str] = set()
+        for number, user in enumerate(self.talks):
+            place = number % 10
+            if place < 6:
+                train.add(user)
+            elif place == 6:
+                dev.add(user)
+            else:
+                test.add(user)
+        return train, dev, test
 
     def questions_after(
         self, history: History, sessions: int, examples: Sequence[dspy.Example] = ()
     ) -> tuple[dspy.Example, ...]:
-        """As `Benchmark.questions_after`; what is asked differs from moment to moment, and ids tell the moment."""
+        """Return the questions after the first sessions of a history.
+
+        Other than those of `Benchmark.questions_after`, they differ from moment to moment, and
+        their ids tell the moment.
+        """
         return self.talks[history.id].questions(sessions)

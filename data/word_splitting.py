@@ -1,16 +1,18 @@
-"""How metrics cut answers into words: by the script of each part, so that a right answer counts in any language.
+"""How metrics cut answers into words: by script, so that a right answer counts in any language.
 
-SQuAD's rule (`text_metrics.squad_words`) was made for English: it cuts at spaces and removes ASCII punctuation. In
-Chinese "里斯本。" and "里斯本" are then two different words. `words_by_script` gives the same words as SQuAD for ASCII
-text, and for the rest:
+SQuAD's rule (`text_metrics.squad_words`) was made for English: it cuts at spaces and removes ASCII
+punctuation. In Chinese "里斯本。" and "里斯本" are then two different words. `words_by_script`
+gives the same words as SQuAD for ASCII text. For other texts:
 
 - punctuation and signs of all scripts are left out; an emoji is a word;
-- Chinese characters are cut into the words of jieba's dictionary, and what is not in it into single characters. jieba's
-  guessed words are not used: they depend on the neighbours, so that a gold answer would be missed inside a sentence;
+- Chinese characters are cut into the words of jieba's dictionary, and what is not in it into single
+  characters. jieba's guessed words are not used: they depend on the neighbours, so that a gold
+  answer would be missed inside a sentence;
 - kana, Hangul, Thai, Lao, Burmese and Khmer are cut into single characters, as MKQA and KorQuAD do;
 - all other scripts are cut at spaces.
 
-Limits: words are compared as they are written. Inflected forms differ; `languages` says where that matters.
+Limits: words are compared as they are written. Inflected forms differ; `languages` says where that
+matters.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _BURMESE = "\u1000-\u109f\uaa60-\uaa7f"
 _KHMER = "\u1780-\u17ff"
 _SINGLE = f"{_KANA}{_HANGUL}{_THAI_AND_LAO}{_BURMESE}{_KHMER}"
 """Characters of scripts that are cut into single characters."""
-_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{MAX_RUN_LENGTH}}})|(?P<single>[{_SINGLE}]+)|[^{_HAN}{_SINGLE}]+")
+_HAN_RUN = rf"[{_HAN}]{{1,{MAX_RUN_LENGTH}}}"
+_RUN = re.compile(rf"(?P<han>{_HAN_RUN})|(?P<single>[{_SINGLE}]+)|[^{_HAN}{_SINGLE}]+")
+"""Characters of one script, as long as jieba cuts them in good time."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,13 @@ def words_by_script(text: str) -> list[str]:
     if text.isascii():
         return squad_words(text)
 
-    # Before letters are folded, since folding makes three full stops of "…", and once more after it, since it makes a
-    # sign and a letter of "℃".
-    parted = _without_foreign_punctuation(text)
-    parted = _without_foreign_punctuation(normalize_text(parted).casefold())
+    # Signs are removed before letters are folded, since folding makes three full stops of "…". They
+    # are removed once more after it, since it makes a sign and a letter of "℃".
+    without_signs = _without_foreign_punctuation(text)
+    folded = normalize_text(without_signs).casefold()
 
     pieces: list[str] = []
-    for word in parted.split():
+    for word in _without_foreign_punctuation(folded).split():
         if word.isascii():
             pieces.extend(squad_words(word))
         else:
@@ -77,7 +81,7 @@ def words_by_script(text: str) -> list[str]:
 
 
 def _without_foreign_punctuation(text: str) -> str:
-    """Replace signs that are not ASCII by spaces, put spaces around emoji, and write all digits as 0 to 9."""
+    """Replace foreign signs by spaces, put spaces around emoji, and write digits as 0 to 9."""
     characters: list[str] = []
     for character in _VARIATION_SELECTORS.sub("", text):
         category = unicodedata.category(character)
@@ -110,7 +114,7 @@ def _split_word(word: str) -> list[str]:
 
 
 def _characters(text: str) -> list[str]:
-    """Cut a text into its characters, each with the vowels and tones that are written above and below it."""
+    """Cut a text into characters, each with the vowels and tones above and below it."""
     characters: list[str] = []
     for character in text:
         if characters and unicodedata.category(character) == "Mn":
@@ -122,8 +126,14 @@ def _characters(text: str) -> list[str]:
 
 BY_SCRIPT = WordSplitter(
     words_by_script,
-    "words between spaces; Chinese in words of jieba's dictionary; kana, Hangul, Thai, Lao, Burmese and Khmer in "
-    "single characters; no punctuation, no a, an, the",
+    "words between spaces; Chinese in words of jieba's dictionary; kana, Hangul, Thai, Lao, "
+    "Burmese and Khmer in single characters; no punctuation, no a, an, the",
 )
-SQUAD = WordSplitter(squad_words, "SQuAD's words: between spaces; no ASCII punctuation, no a, an, the")
-LOCOMO = WordSplitter(words, "LoCoMo's words: English stems between spaces; no ASCII punctuation, no a, an, the, and")
+SQUAD = WordSplitter(
+    squad_words,
+    "SQuAD's words: between spaces; no ASCII punctuation, no a, an, the",
+)
+LOCOMO = WordSplitter(
+    words,
+    "LoCoMo's words: English stems between spaces; no ASCII punctuation, no a, an, the, and",
+)

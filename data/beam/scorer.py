@@ -1,23 +1,25 @@
-"""BEAM's scoring: a judge scores each item of a rubric, and of event ordering the order is measured as well.
+"""BEAM's scoring: a judge scores each item of a rubric; of event ordering the order counts as well.
 
-Source: src/evaluation/compute_metrics.py and report_results.py of mohammadtavakoli78/BEAM. Two rules score the same
-replies of one judge:
+Source: src/evaluation/compute_metrics.py and report_results.py of mohammadtavakoli78/BEAM. Two
+rules score the same replies of one judge:
 
-    official   as released: int() cuts .5 to 0; event ordering counts tau alone, and is undefined (NaN) where a ranking
-               is constant; a table is the mean over chats for each ability, without a total
-    fixed      .5 counts; event ordering is tau x F1 over the lines with words, and 0 where undefined; the total is the
-               mean over all questions
+    official   as released: int() cuts .5 to 0; event ordering counts tau alone, and is undefined
+               (NaN) where a ranking is constant; a table is the mean over chats for each ability,
+               without a total
+    fixed      .5 counts; event ordering is tau x F1 over the lines with words, and 0 where
+               undefined; the total is the mean over all questions
 
-They differ in what the judge sees, too: the released prompt leaves the question out. Under `fixed` it sees it, and the
-column `official_with_question` says what the official rule makes of these replies; under `official` it does not.
+They differ in what the judge sees, too: the released prompt leaves the question out. Under `fixed`
+the judge sees it, and the column `official_with_question` says what the official rule makes of
+these replies. Under `official` it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
-from typing import Any, ClassVar
+from math import isnan, nan
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 
@@ -31,13 +33,13 @@ from .reader import ABILITIES, EVENT_ORDERING
 
 RETRIEVAL_DEPTH = 10
 """Hits of a plain search in which evidence is looked for."""
-_SHOWN = 5
-"""Items of a rubric that are named in feedback."""
+_MAX_LISTED = 5
+"""Most items of a rubric that feedback lists."""
 
 
 @dataclass(frozen=True)
 class Grade(Verdict):
-    """What a judge says of one item; `correct` where it is met in full."""
+    """A judge's verdict on one item; `correct` where it is met in full."""
 
     score: float = 0.0
     """0, .5 or 1."""
@@ -49,12 +51,18 @@ class RubricJudge(Judge):
     signature = JudgeItem
 
     def __call__(self, question: str, gold_answer: str, answer: str) -> Grade:
-        """Scores one answer by the item `gold_answer`, raising what `ask` does. An empty one has 0 without a call."""
+        """Score an answer by the item `gold_answer`; an empty one has 0 without a call.
+
+        Raises what `ask` does.
+        """
         if not answer.strip():
             return Grade(False, "no answer was given")
-        shown = {"question": question, "rubric_item": gold_answer, "answer": answer}
-        said = self.ask(**{name: shown[name] for name in self.signature.input_fields})
-        return Grade(said.score == "1", one_line(said.reason), float(said.score))
+        reply = self.ask_about_item(question, gold_answer, answer)
+        return Grade(reply.score == "1", one_line(reply.reason), float(reply.score))
+
+    def ask_about_item(self, question: str, rubric_item: str, answer: str) -> dspy.Prediction:
+        """Ask with what the prompt shows."""
+        return self.ask(question=question, rubric_item=rubric_item, answer=answer)
 
 
 class BlindRubricJudge(RubricJudge):
@@ -62,90 +70,175 @@ class BlindRubricJudge(RubricJudge):
 
     signature = JudgeItemAlone
 
+    def ask_about_item(self, question: str, rubric_item: str, answer: str) -> dspy.Prediction:
+        """Ask with what the prompt shows, which is not the question."""
+        return self.ask(rubric_item=rubric_item, answer=answer)
+
 
 class SameEventJudge(PromptJudge):
-    """Says whether a line of an answer tells of an event."""
+    """Judges whether a line of an answer tells of an event."""
 
     signature = JudgeSameEvent
 
     def __call__(self, event: str, line: str) -> bool:
-        """Whether they are the same, raising what `ask` does. A blank line is none without a call."""
-        return bool(line.strip()) and self.ask(event=event, line=line).verdict == "yes"
+        """Return whether they are the same; a blank line is none without a call.
+
+        Raises what `ask` does.
+        """
+        if not line.strip():
+            return False
+        return self.ask(event=event, line=line).verdict == "yes"
 
 
-def align(events: Sequence[str], lines: Sequence[str], same: Callable[[str, str], bool]) -> list[str]:
-    """The lines in order, each replaced by the first event it tells of that no line before it took.
+def align(
+    events: Sequence[str], lines: Sequence[str], same: Callable[[str, str], bool]
+) -> list[str]:
+    """Replace each line by the event that it tells of; other lines stay.
 
-    Source: `align_with_llm`, greedy; up to events x lines questions.
+    It is the first such event that no line before it took. This takes up to events x lines
+    questions. Source: `align_with_llm`, greedy.
+
+    Args:
+        events: The events in their order.
+        lines: The lines of an answer.
+        same: Returns whether an event and a line are the same.
     """
-    left, aligned = list(events), list[str]()
+    free_events = list(events)
+    aligned: list[str] = []
     for line in lines:
-        event = next((each for each in left if same(each, line)), None)
-        if event is not None:
-            left.remove(event)
-        aligned.append(line if event is None else event)
+        event = next((event for event in free_events if same(event, line)), None)
+        if event is None:
+            aligned.append(line)
+        else:
+            free_events.remove(event)
+            aligned.append(event)
     return aligned
 
 
 def order_scores(events: Sequence[str], aligned: Sequence[str]) -> dict[str, float]:
-    """How well aligned lines tell some events in their order: precision, recall, F1, tau, and tau x F1.
+    """Return how well aligned lines tell some events in their order.
 
-    Tau is Kendall's tau-b from 0 to 1, of the places that all events and lines have on both sides; what a side lacks
-    comes after everything. It is NaN where a side has one place only. Source: `event_ordering_score`.
+    Source: `event_ordering_score`.
+
+    Returns:
+        `precision`, `recall`, `f1`, `tau_norm` (see `_kendall_tau`) and `final_score`, which is tau
+        times F1.
     """
-    from scipy.stats import kendalltau  # takes a second, and most questions need it not
+    num_found = len(set(events) & set(aligned))
+    num_extra = sum(line not in events for line in aligned)
+    num_missing = sum(event not in aligned for event in events)
 
-    found = len(set(events) & set(aligned))
-    extra = sum(line not in events for line in aligned)
-    missing = sum(event not in aligned for event in events)
-    precision = found / (found + extra) if found + extra else 0.0
-    recall = found / (found + missing) if found + missing else 0.0
+    precision = num_found / (num_found + num_extra) if num_found + num_extra else 0.0
+    recall = num_found / (num_found + num_missing) if num_found + num_missing else 0.0
     f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-    union = dict.fromkeys([*events, *aligned])
-    places = [{each: place for place, each in enumerate(side, 1)} for side in (events, aligned)]
-    ranks = [[place.get(each, len(union) + 1) for each in union] for place in places]
-    constant = any(len(set(side)) < 2 for side in ranks)
-    correlation: Any = None if constant else kendalltau(*ranks)
-    tau = float("nan") if constant else (float(correlation.statistic) + 1) / 2
-    return {"precision": precision, "recall": recall, "f1": f1, "tau_norm": tau, "final_score": tau * f1}
+    tau = _kendall_tau(events, aligned)
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": f1,
+        "tau_norm": tau,
+        "final_score": tau * f1,
+    }
+
+
+def _kendall_tau(events: Sequence[str], aligned: Sequence[str]) -> float:
+    """Return Kendall's tau-b of the order of some events and that of lines, scaled to 0 to 1.
+
+    All events and lines have a place on both sides; what a side lacks comes after everything. Tau
+    is NaN where a side has one place only.
+    """
+    # The import takes a second, and most questions do not need it.
+    from scipy.stats import kendalltau
+
+    union = list(dict.fromkeys([*events, *aligned]))
+    event_ranks = _ranks(events, union)
+    line_ranks = _ranks(aligned, union)
+    if len(set(event_ranks)) < 2 or len(set(line_ranks)) < 2:
+        return nan
+    correlation: Any = kendalltau(event_ranks, line_ranks)
+    return (float(correlation.statistic) + 1) / 2
+
+
+def _ranks(side: Sequence[str], union: Sequence[str]) -> list[int]:
+    """Return the place on one side of everything in `union`; of a repeated line the last counts."""
+    places = {text: place for place, text in enumerate(side, 1)}
+    behind_everything = len(union) + 1
+    return [places.get(text, behind_everything) for text in union]
 
 
 def official_table(rows: Sequence[ScoredAnswer], part: str) -> dict[str, float]:
-    """The official figure of each ability: the mean over chats of the mean over their questions of the ability.
+    """Return the official figure of each ability.
 
-    An ability with an undefined score has none. A failed question counts 0. Source: `report_llms_accuracies`.
+    It is the mean over chats of the mean over a chat's questions of the ability. An ability with an
+    undefined score has none. A failed question counts 0. Source: `report_llms_accuracies`.
+
+    Args:
+        rows: The answers.
+        part: The part of their scores that counts; where it is missing, the score is undefined.
     """
-    by: dict[str, dict[str, list[float]]] = {}
+    values_by_ability: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        chat, value = row.id.partition(f":{row.category}:")[0], 0.0 if row.failure else float("nan")
-        by.setdefault(row.category, {}).setdefault(chat, []).append(row.parts.get(part, value))
-    means = {ability: _mean([_mean(values) for values in chats.values()]) for ability, chats in by.items()}
-    return {ability: means[ability] for ability in ABILITIES if not isnan(means.get(ability, float("nan")))}
+        chat = row.id.partition(f":{row.category}:")[0]
+        value = row.parts.get(part, 0.0 if row.failure else nan)
+        values_by_chat = values_by_ability.setdefault(row.category, {})
+        values_by_chat.setdefault(chat, []).append(value)
+
+    figures: dict[str, float] = {}
+    for ability in ABILITIES:
+        values_by_chat = values_by_ability.get(ability)
+        if not values_by_chat:
+            continue
+        figure = _mean([_mean(values) for values in values_by_chat.values()])
+        if not isnan(figure):
+            figures[ability] = figure
+    return figures
 
 
 class EvidenceRecall(Scorer):
-    """The share of a question's evidence among the turns that the context rests on; needs no judge."""
+    """The share of a question's evidence among the turns that the context rests on.
+
+    It needs no judge.
+    """
 
     title = "evidence recall"
     retrieval_depth = RETRIEVAL_DEPTH
 
     def in_headline(self, example: dspy.Example) -> bool:
-        """False for a question without evidence, which cannot measure retrieval."""
+        """Return False for a question without evidence, which cannot measure retrieval."""
         return bool(example.evidence)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context = prediction.get("context") or Context()
-        value = evidence_recall(example.evidence, [context.without_fallback().sources], 1) or 0.0
-        return Score(
-            value,
-            f"{value:.0%} of the evidence was recalled, {format_evidence(example.evidence)}.",
-            {"evidence": value},
-        )
+        context: Context = prediction.get("context") or Context()
+        sources = context.without_fallback().sources
+        recall = evidence_recall(example.evidence, [sources], 1) or 0.0
+        evidence = format_evidence(example.evidence)
+        feedback = f"{recall:.0%} of the evidence was recalled, {evidence}."
+        return Score(recall, feedback, {"evidence": recall})
 
-    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
-        """The recall of evidence by ability."""
-        value = evidence_recall(example.evidence, ranked, RETRIEVAL_DEPTH)
-        return {} if value is None else {f"recall@{RETRIEVAL_DEPTH} {example.category}": value}
+    def retrieval_metrics(
+        self, example: dspy.Example, ranked: Sequence[Sequence[str]]
+    ) -> dict[str, float]:
+        """Return the recall of evidence under the name of the ability."""
+        recall = evidence_recall(example.evidence, ranked, RETRIEVAL_DEPTH)
+        if recall is None:
+            return {}
+        return {f"recall@{RETRIEVAL_DEPTH} {example.category}": recall}
+
+
+class _RuleScores(NamedTuple):
+    """The score of an answer by each of the two rules."""
+
+    fixed: float
+    official: float
+    """NaN where it is undefined."""
+
+
+class _OrderScores(NamedTuple):
+    """How well an answer tells events in their order."""
+
+    scores: _RuleScores
+    f1: float
+    """F1 of the events that are told."""
 
 
 class FixedRubricScorer(EvidenceRecall):
@@ -154,27 +247,51 @@ class FixedRubricScorer(EvidenceRecall):
     title = "rubric, fixed"
     judge_roles: ClassVar[JudgeRoles] = {"judge": RubricJudge, "events": SameEventJudge}
     headline: ClassVar[str] = "fixed"
+    """The part of a score that is its value."""
     names: ClassVar[tuple[str, str]] = ("fixed", "official_with_question")
-    """What the figures of the two rules are called, fixed and official."""
+    """What parts of a score call the figures of the two rules, fixed and official."""
 
     def in_headline(self, example: dspy.Example) -> bool:
-        """True: every question has a rubric."""
+        """Return True: every question has a rubric."""
         return True
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        answer, judge = answer_of(prediction), self.judge()
-        grades = [judge(example.question, item, answer) for item in example.rubric]
-        values = [_mean([each.score for each in grades]), _mean([int(each.score) for each in grades])]
-        parts = {}
+        answer = answer_of(prediction)
+        judge = self.judge()
+        grades: list[Grade] = [judge(example.question, item, answer) for item in example.rubric]
+        item_scores = _RuleScores(
+            fixed=_mean([grade.score for grade in grades]),
+            official=_mean([int(grade.score) for grade in grades]),
+        )
+
         if example.category == EVENT_ORDERING:
-            aligned = align(example.rubric, answer.split("\n"), self.judge("events"))
-            order = order_scores(example.rubric, [line for line in aligned if line.strip()])
-            parts = {"rubric_items": values[0], "order_f1": order["f1"]}
-            values = [order["final_score"], order_scores(example.rubric, aligned)["tau_norm"]]
-            values[0] = 0.0 if isnan(values[0]) else values[0]
-        found = dict(zip(self.names, values, strict=True))
-        parts = {name: value for name, value in {**found, **parts}.items() if not isnan(value)}
+            order = self._score_order(example, answer)
+            parts = self._parts(order.scores)
+            parts["rubric_items"] = item_scores.fixed
+            parts["order_f1"] = order.f1
+        else:
+            parts = self._parts(item_scores)
         return Score(parts.get(self.headline, 0.0), _feedback(example, grades), parts)
+
+    def _score_order(self, example: dspy.Example, answer: str) -> _OrderScores:
+        """Ask which line of an answer tells of which event, and score their order."""
+        events: Sequence[str] = example.rubric
+        aligned = align(events, answer.split("\n"), self.judge("events"))
+        lines_with_words = [line for line in aligned if line.strip()]
+
+        order = order_scores(events, lines_with_words)
+        fixed = order["final_score"]
+        official = order_scores(events, aligned)["tau_norm"]
+        scores = _RuleScores(0.0 if isnan(fixed) else fixed, official)
+        return _OrderScores(scores, order["f1"])
+
+    def _parts(self, scores: _RuleScores) -> dict[str, float]:
+        """Return the parts of a score by the names of the rules, without an undefined one."""
+        fixed_name, official_name = self.names
+        parts = {fixed_name: scores.fixed}
+        if not isnan(scores.official):
+            parts[official_name] = scores.official
+        return parts
 
 
 class OfficialRubricScorer(FixedRubricScorer):
@@ -186,8 +303,9 @@ class OfficialRubricScorer(FixedRubricScorer):
     names = ("fixed_without_question", "official")
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """The official table: a figure for each ability."""
-        return {f"official {name}": value for name, value in official_table(rows, self.headline).items()}
+        """Return the official table: a figure for each ability."""
+        figures: Mapping[str, float] = official_table(rows, self.headline)
+        return {f"official {ability}": figure for ability, figure in figures.items()}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -195,9 +313,19 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _feedback(example: dspy.Example, grades: Sequence[Grade]) -> str:
-    pairs = [(item, grade) for item, grade in zip(example.rubric, grades, strict=True) if not grade.correct]
-    if not pairs:
+    """Name the items of the rubric that an answer does not meet in full, and why."""
+    missed_items: list[str] = []
+    for item, grade in zip(example.rubric, grades, strict=True):
+        if not grade.correct:
+            missed_items.append(f"{item} ({grade.reasoning or 'not met'})")
+    if not missed_items:
         return "Right: every item of the rubric is met."
-    missed = "; ".join(f"{item} ({grade.reasoning or 'not met'})" for item, grade in pairs[:_SHOWN])
-    where = f" The answer rests on {format_evidence(example.evidence)}." if example.evidence else ""
-    return f"{len(pairs)} of {len(grades)} items of the rubric are not fully met: {missed}.{where}"
+
+    listed_items = "; ".join(missed_items[:_MAX_LISTED])
+    feedback = (
+        f"{len(missed_items)} of {len(grades)} items of the rubric are not fully met: "
+        f"{listed_items}."
+    )
+    if example.evidence:
+        feedback += f" The answer rests on {format_evidence(example.evidence)}."
+    return feedback

@@ -55,6 +55,20 @@ def test_the_example_of_a_judged_scorer_asks_its_judge() -> None:
     assert judged.score(example, dspy.Prediction(answer="In Porto.")) == scorer.Score(1.0, "same town")
 
 
+def test_the_example_of_a_judge_asks_its_model(scripted: Any) -> None:
+    class JudgeCity(dspy.Signature):
+        """Decide whether an answer names the city."""
+
+        question: str = dspy.InputField()
+        answer: str = dspy.InputField()
+        verdict: str = dspy.OutputField()
+
+    names = run_examples(judge, {"JudgeCity": JudgeCity})
+    lm = scripted(lambda kind, text, n: {"verdict": "yes"})
+
+    assert names["CityJudge"](lm)("Where?", "In Porto.") == judge.Verdict(True)
+
+
 def test_the_example_of_a_benchmark_loads_and_scores(tmp_path: Path) -> None:
     scorers = run_examples(scorer, {"Judge": judge.Judge})
     names = run_examples(

@@ -6,8 +6,9 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark
-from mempiler.data.longmemeval import LongMemEval, LongMemEvalPreference
+from mempiler.data.longmemeval import JUDGES_BY_TYPE, LongMemEval, LongMemEvalPreference
 from mempiler.errors import DataError, UnknownNameError
+from mempiler.signatures.judges import JUDGES
 
 from .forms import FORMS, Change, load, put, write
 
@@ -49,6 +50,10 @@ def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
     assert [example.id for example in chosen.examples] == ["q0", "q1"]
     with pytest.raises(DataError, match="entry 6"):
         LongMemEval.load(path, limit=1)
+
+
+def test_the_judge_of_each_type_asks_the_prompt_that_its_hash_is_made_of() -> None:
+    assert {name: judge_class.signature for name, judge_class in JUDGES_BY_TYPE.items()} == dict(JUDGES)
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:

@@ -4,6 +4,7 @@ import dspy
 import pytest
 from mempiler import build
 from mempiler.data.catalog import benchmark
+from mempiler.data.check import check
 from mempiler.errors import UserError
 
 from .forms import FORMS, lines, write
@@ -80,3 +81,13 @@ def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path):
         benchmark(
             "membench", write(tmp_path, {f"{who}Agent/simple.json": {"roles": [FORM]} for who in "AB"}).parents[1]
         )
+
+
+def test_findings_stand_in_the_order_of_the_file(tmp_path):
+    content = {"simple": {"roles": [asked(HEARD, [7])]}, "noisy": {"roles": [{}, asked(HEARD, [1])]}}
+    report = check("membench", write(tmp_path, {"joined.json": content}))
+    places = [finding.where.partition(", field")[0] for finding in report.findings]
+    assert list(dict.fromkeys(places)) == [
+        "joined.json, simple, roles, trajectory 1",
+        "joined.json, noisy, roles, trajectory 1",
+    ]
