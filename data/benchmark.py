@@ -34,8 +34,7 @@ A benchmark says how its file is read and which metrics it has:
 an example must hold is said in `dataset.py`; the scorer `NamesTheCity` stands in `scorer.py`.
 
 Questions that exist as `dspy.Example` objects need no class and no file:
-
-    benchmark = Benchmark.from_examples(examples, metric=names_the_city)
+`Benchmark.from_examples(examples, metric=names_the_city)` makes a benchmark of them.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ RowT = TypeVar("RowT", bound=BaseModel)
 
 
 class Row(BaseModel):
-    """A row, or a part of one. Fields that it does not name are ignored; a number is read as a text."""
+    """A row, or a part of one. Other fields are ignored; a number is read as a text."""
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
@@ -70,7 +70,7 @@ class Location:
         self.on_finding(Finding(kind, self.where, message, fatal=True))
 
     def validate(self, model: type[RowT], value: Any) -> RowT | None:
-        """Return the value as a model; report each wrong field and return None if it does not fit."""
+        """Return the value as a model; if it does not fit, report each wrong field, return None."""
         try:
             return model.model_validate(value)
         except ValidationError as error:

@@ -291,8 +291,8 @@ class UserMemory:
             view = self.memories.filtered_view(self.view(), where=where, since=since, until=until)
             return view, self._query(view, question, query, recent)
 
-        # Under asyncio every change of threads costs time. So it is one thread for both, and none if
-        # the view is there already and nothing else has to be read.
+        # Under asyncio every change of threads costs time. So one thread does both, and none is
+        # needed if the view is there already and nothing else has to be read.
         has_view = self._bound_view is not None and not (where or since or until)
         if has_view and not self.program.task.shows_history:
             view, task_query = read_store()
