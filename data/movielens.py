@@ -147,7 +147,9 @@ class MovieLens(Benchmark):
         contents = _read_contents(path)
         tables = _read_tables(contents, on_finding)
 
-        candidates = [user for user, each in tables.ratings.items() if len(each) > min_ratings]
+        candidates = [
+            user for user, ratings in tables.ratings.items() if len(ratings) > min_ratings
+        ]
         if not candidates:
             most = max((len(ratings) for ratings in tables.ratings.values()), default=0)
             problem = f"no user has more than {min_ratings} ratings (most: {most})"

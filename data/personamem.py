@@ -58,11 +58,11 @@ class LetterAccuracy(Scorer):
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
-        is_right = self.right(answer, example.answer)
+        is_right = self.is_right(answer, example.answer)
         feedback = _explain(example, answer, is_right)
         return Score(float(is_right), feedback, {"accuracy": float(is_right)})
 
-    def right(self, answer: str, gold: str) -> bool:
+    def is_right(self, answer: str, gold: str) -> bool:
         """Return whether an answer chooses the gold letter."""
         return chooses(answer, gold)
 

@@ -63,7 +63,7 @@ class PreferenceRecall(JudgedRecall):
 class FinalLetterAccuracy(LetterAccuracy):
     """1 if the right letter is chosen, by the first "Final Answer: X" or else by v1's rule."""
 
-    def right(self, answer: str, gold: str) -> bool:
+    def is_right(self, answer: str, gold: str) -> bool:
         match = _FINAL_ANSWER.search(answer)
         return chooses(f"({match[1]})" if match else answer, gold)
 

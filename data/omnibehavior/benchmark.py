@@ -95,39 +95,53 @@ class FieldAccuracy(OptionAccuracy):
         self, rows: Sequence[ScoredAnswer], failed_parses_are_wrong: bool
     ) -> dict[str, float]:
         """Return the columns of Table 1: the fields, then their means by scene and overall."""
-        metrics_by_name: dict[str, _Metrics] = {}
-        metrics_by_scene: dict[str, list[_Metrics]] = {}
+        field_metrics = self._field_metrics(rows, failed_parses_are_wrong)
+        scene_metrics = _scene_metrics(field_metrics)
+        table: dict[str, _Metrics] = {}
+        for field, metrics in field_metrics.items():
+            table[field.replace("_", " ")] = metrics
+        for scene, metrics in scene_metrics.items():
+            table[TABLE_NAMES[scene]] = metrics
+        if scene_metrics:
+            table["Overall"] = _mean(list(scene_metrics.values()))
+
+        columns: dict[str, float] = {}
+        for name, metrics in table.items():
+            columns[f"{name} ACC"] = metrics.accuracy
+            columns[f"{name} F1"] = metrics.f1
+        return columns
+
+    def _field_metrics(
+        self, rows: Sequence[ScoredAnswer], failed_parses_are_wrong: bool
+    ) -> dict[str, _Metrics]:
+        """Return the metrics of every field that has answers."""
+        metrics: dict[str, _Metrics] = {}
         for field in QUESTIONS:
             field_rows = [row for row in rows if row.category == field]
             pairs = self.label_pairs(field_rows, OPTIONS, failed_parses_are_wrong)
             confusion = Confusion.of(OPTIONS, pairs)
-            if not confusion.n:
-                continue
-            field_metrics = _Metrics(confusion.accuracy, confusion.f1("Yes"))
-            metrics_by_name[field.replace("_", " ")] = field_metrics
-            metrics_by_scene.setdefault(scene_of_field(field), []).append(field_metrics)
+            if confusion.n:
+                metrics[field] = _Metrics(confusion.accuracy, confusion.f1("Yes"))
+        return metrics
 
-        scene_means: list[_Metrics] = []
-        for scene, table_name in TABLE_NAMES.items():
-            if scene in metrics_by_scene:
-                scene_mean = _mean(metrics_by_scene[scene])
-                metrics_by_name[table_name] = scene_mean
-                scene_means.append(scene_mean)
-        if scene_means:
-            metrics_by_name["Overall"] = _mean(scene_means)
 
-        columns: dict[str, float] = {}
-        for name, metrics in metrics_by_name.items():
-            columns[f"{name} ACC"] = metrics.accuracy
-            columns[f"{name} F1"] = metrics.f1
-        return columns
+def _scene_metrics(field_metrics: Mapping[str, _Metrics]) -> dict[str, _Metrics]:
+    """Return the mean over the fields of every scene that has any, in the table's order."""
+    scene_metrics: dict[str, _Metrics] = {}
+    for scene in TABLE_NAMES:
+        metrics_of_scene = [
+            metrics for field, metrics in field_metrics.items() if scene_of_field(field) == scene
+        ]
+        if metrics_of_scene:
+            scene_metrics[scene] = _mean(metrics_of_scene)
+    return scene_metrics
 
 
 def _mean(metrics: Sequence[_Metrics]) -> _Metrics:
     """Return the unweighted means of some metrics."""
     return _Metrics(
-        accuracy=sum(each.accuracy for each in metrics) / len(metrics),
-        f1=sum(each.f1 for each in metrics) / len(metrics),
+        accuracy=sum(accuracy for accuracy, _ in metrics) / len(metrics),
+        f1=sum(f1 for _, f1 in metrics) / len(metrics),
     )
 
 

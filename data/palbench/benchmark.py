@@ -80,7 +80,7 @@ def bleu(answer: str, references: Sequence[str]) -> tuple[float, ...]:
     reference_words = [words(reference) for reference in references]
     scores: list[float] = []
     for order in (1, 2, 3, 4):
-        order_scores = [sentence_bleu(answer_words, each, order) for each in reference_words]
+        order_scores = [sentence_bleu(answer_words, gold, order) for gold in reference_words]
         scores.append(max(order_scores, default=0.0))
     return tuple(scores)
 
@@ -238,7 +238,7 @@ class SelectionPoints(Scorer):
             "disliked": kinds.count("neg") / 2,
             "valid": 1.0,
         }
-        opinions = [f"{each} is {_OPINIONS[feedback[each]]}" for each in chosen]
+        opinions = [f"{name} is {_OPINIONS[feedback[name]]}" for name in chosen]
         liked = " and ".join(example.answer)
         return Score(points / 2, f"{'; '.join(opinions)}. The user likes {liked}.", parts)
 
@@ -382,6 +382,6 @@ class PalSelect(PalBench):
     def question_about(cls, topic: Topic) -> PalQuestion | None:
         if len(topic.candidates) < 2:
             return None
-        liked = [each for each, feedback in topic.feedback.items() if feedback == "pos"]
+        liked = [name for name, feedback in topic.feedback.items() if feedback == "pos"]
         inputs = {"question": topic.requirement, "options": topic.options}
         return PalQuestion(inputs, liked)

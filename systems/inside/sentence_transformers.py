@@ -17,4 +17,4 @@ class SentenceTransformer:
     def encode(self, texts: list[str], **settings: Any) -> np.ndarray:
         """Return the vectors of some texts, of shape [texts, dimension]."""
         response = self.client.embeddings.create(model="any", input=texts)
-        return np.array([each.embedding for each in response.data], dtype=np.float32)
+        return np.array([row.embedding for row in response.data], dtype=np.float32)
