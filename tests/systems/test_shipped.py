@@ -69,7 +69,7 @@ def test_an_error_is_of_one_call(start: Start, does: str, reason: str) -> None:
 
 def test_a_method_that_the_system_lacks_is_named(start: Start) -> None:
     system = start()
-    with pytest.raises(SystemFailedError, match="^scripted: ask: AttributeError: 'System' object has no"):
+    with pytest.raises(SystemFailedError, match=r"^scripted: ask: AttributeError: 'System' object"):
         system.ask("Where does Ann live?")
 
 
