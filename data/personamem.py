@@ -1,13 +1,14 @@
-"""PersonaMem v1: multiple-choice questions to an assistant that should know its user by now (Jiang et al. 2025).
+"""PersonaMem v1: multiple-choice questions to an assistant that knows its user (Jiang et al. 2025).
 
-The genuine files, `questions_32k.csv` and `shared_contexts_32k.jsonl` (128k, 1M), are those of the hub set
-bowen-upenn/PersonaMem (RGMem's tables are of 128k: `--benchmark-set length=128k`); the questions' form was checked
-against them. The sample is our own. A question is asked after the first `end_index_in_shared_context` messages of its
+The genuine files are `questions_32k.csv` and `shared_contexts_32k.jsonl` (128k, 1M) of the hub set
+bowen-upenn/PersonaMem; the form of the questions was checked against them. RGMem's tables are of
+128k: `--benchmark-set length=128k`. The sample is our own. A question is asked after the first
+`end_index_in_shared_context` messages of its context.
+
+Limits: the score is the official one, so an answer that repeats an option without its letter is
+wrong. The released files hold six of the paper's seven skills once the two names of recalling facts
+are one; a skill that a file has not is shown with n = 0. Rows without persona ids are grouped by
 context.
-
-Limits: the score is the official one, so an answer that repeats an option without its letter is wrong. The released
-files hold six of the paper's seven skills once the two names of recalling facts are one; a skill that a file has not is
-shown with n = 0. Rows without persona ids are grouped by context.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import dspy
 from pydantic import BeforeValidator, Field
@@ -25,77 +25,100 @@ from ..errors import DataError
 from ..records import History, Session, Turn
 from ..records.text_file import open_text_file, read_lines
 from .benchmark import Benchmark
-from .dataset import Dataset, FindingListener
 from .csv_rows import csv_rows
+from .dataset import Dataset, FindingListener
 from .field_types import Parsed, Text, Words, parse_literal
 from .json_lines import json_object
 from .rows import Location, Row
 from .scorer import Score, Scorer, answer_of
 
-SKILLS: Mapping[str, str] = MappingProxyType(
-    {
-        "recall_user_shared_facts": "recall facts",
-        "acknowledge_latest_user_preferences": "latest preference",
-        "track_full_preference_evolution": "track evolution",
-        "recalling_the_reasons_behind_previous_updates": "revisit reasons",
-        "provide_preference_aligned_recommendations": "aligned recommendation",
-        "suggest_new_ideas": "suggest new ideas",
-        "generalizing_to_new_scenarios": "new scenarios",
-    }
-)
+SKILLS: Mapping[str, str] = {
+    "recall_user_shared_facts": "recall facts",
+    "acknowledge_latest_user_preferences": "latest preference",
+    "track_full_preference_evolution": "track evolution",
+    "recalling_the_reasons_behind_previous_updates": "revisit reasons",
+    "provide_preference_aligned_recommendations": "aligned recommendation",
+    "suggest_new_ideas": "suggest new ideas",
+    "generalizing_to_new_scenarios": "new scenarios",
+}
 """The seven skills of the paper by the name in the files, with what tables call them."""
-_SAME_SKILL = {"recalling_facts_mentioned_by_the_user": "recall_user_shared_facts"}
-_TAG = "<final_answer>"
-_CONTEXT_KEY = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
+
+_OTHER_SKILL_NAMES = {"recalling_facts_mentioned_by_the_user": "recall_user_shared_facts"}
+"""Further names in the files of skills of the paper."""
+
+_ANSWER_TAG = "<final_answer>"
+_CONTEXT_ID = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
+"""The id at the beginning of a context's line."""
 
 
 class LetterAccuracy(Scorer):
-    """1 when the answer chooses the gold letter and no other; see `chooses`."""
+    """1 if the answer chooses the gold letter and no other; see `chooses`."""
 
     title = "accuracy"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
-        right = self.right(answer, example.answer)
-        return Score(float(right), _explain(example, answer, right), {"accuracy": float(right)})
+        is_right = self.is_right(answer, example.answer)
+        feedback = _explain(example, answer, is_right)
+        return Score(float(is_right), feedback, {"accuracy": float(is_right)})
 
-    def right(self, answer: str, gold: str) -> bool:
-        """Whether an answer chooses the gold letter."""
+    def is_right(self, answer: str, gold: str) -> bool:
+        """Return whether an answer chooses the gold letter."""
         return chooses(answer, gold)
 
 
 def chooses(response: str, gold: str) -> bool:
-    """Whether a response chooses the gold letter and no other, by the official rule.
+    """Return whether a response chooses the gold letter and no other, by the official rule.
 
-    What follows the last `<final_answer>` is read first, then the whole response; see `letters`. The gold letter is
-    one alone, with or without parentheses.
+    What follows the last `<final_answer>` is read first, then the whole response; see `letters`.
     Source: PersonaMem's inference script, as described in its repository.
+
+    Args:
+        response: The answer.
+        gold: One letter, with or without parentheses.
     """
-    wanted = {gold.lower().strip("() ")}
-    return letters(response.rpartition(_TAG)[2]) == wanted or letters(response) == wanted
+    gold_letters = {gold.lower().strip("() ")}
+    final_answer = response.rpartition(_ANSWER_TAG)[2]
+    return letters(final_answer) == gold_letters or letters(response) == gold_letters
 
 
 def letters(text: str) -> set[str]:
-    """The option letters a text names: those in parentheses, or without any of them, those that stand alone.
+    """Return the option letters that a text names.
 
-    "It is (b), not C" gives {"b"}, "B or c" gives {"b", "c"}.
+    These are the letters in parentheses, or, without any of them, those that stand alone. "It is
+    (b), not C" gives {"b"}, "B or c" gives {"b", "c"}.
     """
     text = text.lower()
-    return set(re.findall(r"\(([a-d])\)", text) or re.findall(r"\b([a-d])\b", text))
+    in_parentheses = re.findall(r"\(([a-d])\)", text)
+    return set(in_parentheses or re.findall(r"\b([a-d])\b", text))
 
 
-def _explain(example: dspy.Example, answer: str, right: bool) -> str:
-    if right:
+def _explain(example: dspy.Example, answer: str, is_right: bool) -> str:
+    """Tell an optimizer which option is right, and what the answer names instead."""
+    if is_right:
         return "Right: the answer chooses the right option."
-    gold = next((option for option in example.options if option.strip().lower().startswith(example.answer)), "")
-    named = letters(answer.rpartition(_TAG)[2])
+
+    named_letters = letters(answer.rpartition(_ANSWER_TAG)[2])
     if not answer.strip():
-        said = "No answer was given"
-    elif not named:
-        said = "The answer names no option; give one letter in parentheses"
+        problem = "No answer was given"
+    elif not named_letters:
+        problem = "The answer names no option; give one letter in parentheses"
     else:
-        said = f"Wrong: the answer names {', '.join(f'({letter})' for letter in sorted(named))}"
-    return f"{said}. The right option is the one that fits what the user has told before: {gold}"
+        options = ", ".join(f"({letter})" for letter in sorted(named_letters))
+        problem = f"Wrong: the answer names {options}"
+    gold_option = _option_of(example.answer, example.options) or ""
+    return (
+        f"{problem}. The right option is the one that fits what the user has told before: "
+        f"{gold_option}"
+    )
+
+
+def _option_of(label: str, options: Sequence[str]) -> str | None:
+    """Return the option that begins with a label such as "(b)"; None if there is none."""
+    for option in options:
+        if option.strip().lower().startswith(label):
+            return option
+    return None
 
 
 class Message(Row):
@@ -105,49 +128,84 @@ class Message(Row):
     content: Words = ""
 
 
-class Blocks:
-    """The messages of a context as sessions D1, D2, ...: a message of the role "system" begins one and stays in it.
-
-    Histories that end at different messages get the same objects for the sessions that are whole in both, so that a
-    memory that was written for one question goes on from there for a later one. Messages without a system message are
-    one long session; messages without text are left out.
-
-    Args:
-        messages: `{role, content}` each.
-    """
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self.messages = messages
-        starts = [n for n, message in enumerate(messages) if n == 0 or message.role == "system"]
-        self._places = list(zip(starts, [*starts, len(messages)][1:], strict=True))
-        self._made: dict[tuple[int, int], Session] = {}
-
-    def until(self, end: int) -> tuple[Session, ...]:
-        """The sessions of the first `end` messages; the last of them may be cut short."""
-        cut = [(n, start, min(stop, end)) for n, (start, stop) in enumerate(self._places, 1) if start < end]
-        sessions = [self._session(n, start, stop) for n, start, stop in cut]
-        return tuple(session for session in sessions if session.turns)
-
-    def _session(self, number: int, start: int, stop: int) -> Session:
-        if (number, stop) not in self._made:
-            said = [each for each in self.messages[start:stop] if each.content]
-            turns = [
-                Turn(id=f"D{number}:{n}", speaker=each.role or "unknown", text=each.content)
-                for n, each in enumerate(said, 1)
-            ]
-            self._made[number, stop] = Session(id=f"D{number}", turns=tuple(turns))
-        return self._made[number, stop]
-
-
 class Messages(Row):
     """All messages of a context."""
 
     messages: tuple[Message, ...]
 
 
-class _Question(Row):
+class _MessageRange(NamedTuple):
+    """The messages of one session."""
+
+    number: int
+    """The number of the session, from 1."""
+    start: int
+    stop: int
+
+
+class ContextSessions:
+    """The messages of a context as sessions D1, D2, ...
+
+    A message of the role "system" begins a session and stays in it. Without such messages there is
+    one long session. Messages without text are left out.
+
+    Histories that end at different messages get the same objects for the sessions that are whole in
+    both. So a memory that was written for one question is continued for a later one.
+
+    Args:
+        messages: The messages in their order.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
+        self._sessions: dict[tuple[int, int], Session] = {}
+        """Sessions that were made, by their number and the message that they end before."""
+
+        starts: list[int] = []
+        for position, message in enumerate(messages):
+            if position == 0 or message.role == "system":
+                starts.append(position)
+        stops = [*starts[1:], len(messages)]
+        self._ranges: list[_MessageRange] = []
+        for number, start in enumerate(starts, 1):
+            self._ranges.append(_MessageRange(number, start, stops[number - 1]))
+
+    def until(self, end: int) -> tuple[Session, ...]:
+        """Return the sessions of the first `end` messages; the last of them may be cut short."""
+        sessions: list[Session] = []
+        for number, start, stop in self._ranges:
+            if start >= end:
+                break
+            session = self._session(_MessageRange(number, start, min(stop, end)))
+            if session.turns:
+                sessions.append(session)
+        return tuple(sessions)
+
+    def _session(self, message_range: _MessageRange) -> Session:
+        """Return the session of a range of messages, the same object each time."""
+        number, start, stop = message_range
+        session = self._sessions.get((number, stop))
+        if session is not None:
+            return session
+
+        turns: list[Turn] = []
+        for message in self.messages[start:stop]:
+            if message.content:
+                turn_id = f"D{number}:{len(turns) + 1}"
+                speaker = message.role or "unknown"
+                turns.append(Turn(id=turn_id, speaker=speaker, text=message.content))
+        session = Session(id=f"D{number}", turns=tuple(turns))
+        self._sessions[number, stop] = session
+        return session
+
+
+def _bare_letter(cell: str) -> str:
+    return cell.strip(" ()").lower()
+
+
+class _QuestionRow(Row):
     user_question_or_message: Text
-    correct_answer: Annotated[Literal["a", "b", "c", "d"], BeforeValidator(lambda cell: cell.strip(" ()").lower())]
+    correct_answer: Annotated[Literal["a", "b", "c", "d"], BeforeValidator(_bare_letter)]
     all_options: Annotated[tuple[str, ...], Parsed, Field(min_length=2)]
     shared_context_id: str
     end_index_in_shared_context: Annotated[int, Field(ge=1)]
@@ -169,115 +227,165 @@ class PersonaMem(Benchmark):
 
     @classmethod
     def read(
-        cls, path: Path, on_finding: FindingListener, *, length: Literal["32k", "128k", "1M"] | None = None
+        cls,
+        path: Path,
+        on_finding: FindingListener,
+        *,
+        length: Literal["32k", "128k", "1M"] | None = None,
     ) -> Dataset:
-        """Reads a CSV of questions, or that of a folder, and the contexts that it needs, from the file beside it.
+        """Read a CSV of questions, and the contexts that they need from the file beside it.
 
         Args:
             path: A file of questions_32k.csv's form, or the folder of the released files.
-            on_finding: What findings are told to.
+            on_finding: Receives what is reported.
             length: Which of the released files; needed for a folder that holds several.
         """
-        path = _questions_of(path, length)
-        rows = list(csv_rows(path, _Question, on_finding))
-        wanted = {row.shared_context_id for _, _, row in rows}
-        found = _contexts(_contexts_beside(path), wanted, on_finding)
+        path = _find_questions(path, length)
+        rows = list(csv_rows(path, _QuestionRow, on_finding))
+        context_ids = {row.shared_context_id for _, _, row in rows}
+        contexts = _read_contexts(_find_contexts(path), context_ids, on_finding)
+
         histories: dict[tuple[str, int], History] = {}
         examples: dict[str, dspy.Example] = {}
         for line, place, row in rows:
-            answer = row.correct_answer
-            if not any(option.strip().lower().startswith(f"({answer})") for option in row.all_options):
-                place.field("correct_answer").reject("answer without option", f"no option begins with ({answer})")
+            answer = f"({row.correct_answer})"
+            if _option_of(answer, row.all_options) is None:
+                problem = f"no option begins with {answer}"
+                place.field("correct_answer").reject("answer without option", problem)
                 continue
-            history = _history(row, place, found, histories)
+
+            history = _read_history(row, contexts, histories, place)
             if history is None:
                 continue
-            id = row.question_id or f"{history.id[:12]}:{line}"
-            if id in examples:
-                place.field("question_id").reject("duplicate id", f"{id!r} is used twice")
+
+            example_id = row.question_id or f"{history.id[:12]}:{line}"
+            if example_id in examples:
+                place.field("question_id").reject("duplicate id", f"{example_id!r} is used twice")
                 continue
-            examples[id] = dspy.Example(
-                id=id,
+
+            example = dspy.Example(
+                id=example_id,
                 history=history,
                 question=row.user_question_or_message,
                 options=list(row.all_options),
-                answer=f"({answer})",
-                category=_skill(row, place),
+                answer=answer,
+                category=_read_skill(row, place),
                 topic=row.topic,
                 user=row.persona_id or history.id,
                 evidence_ids=(),
                 evidence=(),
-            ).with_inputs("history", "question", "options", "evidence_ids")
+            )
+            inputs = ("history", "question", "options", "evidence_ids")
+            examples[example_id] = example.with_inputs(*inputs)
         return Dataset(tuple(histories.values()), tuple(examples.values()), (path,))
 
     def group(self, example: dspy.Example) -> str:
-        """The persona: its contexts are about the same person."""
+        """Return the persona: its contexts are about the same person."""
         return example.user
 
 
-def _questions_of(path: Path, length: str | None) -> Path:
+def _find_questions(path: Path, length: str | None) -> Path:
+    """Return the file of questions that a path and a length mean.
+
+    Raises:
+        DataError: The folder holds no such file, or several.
+    """
     if length is None and not path.is_dir():
         return path
     folder = path if path.is_dir() else path.parent
-    found = sorted(folder.glob(f"questions_{length or '*'}.csv"))
-    if not found:
+    files = sorted(folder.glob(f"questions_{length or '*'}.csv"))
+    if not files:
         raise DataError(f"{folder}: holds no questions_{length or '{32k,128k,1M}'}.csv")
-    if len(found) > 1:
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise DataError(f"{folder}: holds {names}; choose with --benchmark-set length=...")
+    return files[0]
+
+
+def _find_contexts(questions: Path) -> Path:
+    """Return the file of contexts beside a file of questions; raise DataError if there is none."""
+    name = questions.name.replace("questions", "shared_contexts")
+    contexts = questions.with_name(name).with_suffix(".jsonl")
+    if not contexts.exists():
         raise DataError(
-            f"{folder}: holds {', '.join(file.name for file in found)}; choose with --benchmark-set length=..."
+            f"{questions}: {contexts.name} is not beside it, which holds the contexts; put it there"
         )
-    return found[0]
+    return contexts
 
 
-def _contexts_beside(path: Path) -> Path:
-    name = path.name.replace("questions", "shared_contexts")
-    named = path.with_name(name).with_suffix(".jsonl")
-    if not named.exists():
-        raise DataError(f"{path}: {named.name} is not beside it, which holds the contexts; put it there")
-    return named
-
-
-def _contexts(path: Path, wanted: set[str], on_finding: FindingListener) -> dict[str, Blocks]:
-    """The messages of the contexts with these ids; the others are passed over without parsing them."""
-    found: dict[str, Blocks] = {}
+def _read_contexts(
+    path: Path, wanted_ids: set[str], on_finding: FindingListener
+) -> dict[str, ContextSessions]:
+    """Return the contexts with some ids; the others are passed over without parsing them."""
+    contexts: dict[str, ContextSessions] = {}
     with open_text_file(path) as file:
         for number, line in enumerate(read_lines(file, path), 1):
-            key = _CONTEXT_KEY.match(line)
-            if not line.strip() or (key is not None and parse_literal(key[1]) not in wanted):
+            if not _may_be_wanted(line, wanted_ids):
                 continue
             place = Location(on_finding, f"{path.name}, line {number}")
-            for id, messages in (json_object(line, place) or {}).items():
+            messages_by_id = json_object(line, place) or {}
+            for context_id, messages in messages_by_id.items():
                 context = place.validate(Messages, {"messages": messages})
                 if context is not None:
-                    found[id] = Blocks(context.messages)
-            if wanted <= found.keys():
+                    contexts[context_id] = ContextSessions(context.messages)
+            if wanted_ids <= contexts.keys():
                 break
-    return found
+    return contexts
 
 
-def _history(
-    row: _Question, place: Location, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]
+def _may_be_wanted(line: str, wanted_ids: set[str]) -> bool:
+    """Return whether a line holds a context with one of the ids, or cannot be told to hold none."""
+    if not line.strip():
+        return False
+    match = _CONTEXT_ID.match(line)
+    return match is None or parse_literal(match[1]) in wanted_ids
+
+
+def _read_history(
+    row: _QuestionRow,
+    contexts: Mapping[str, ContextSessions],
+    histories: dict[tuple[str, int], History],
+    place: Location,
 ) -> History | None:
-    id, end = row.shared_context_id, row.end_index_in_shared_context
-    if id not in contexts:
-        place.field("shared_context_id").reject("missing context", f"{id[:80]!r} is not in the file of contexts")
+    """Return the history of a question; report a question without one, and return None.
+
+    Args:
+        row: The question.
+        contexts: The contexts by their ids.
+        histories: The histories of earlier questions, by context and number of messages; the
+            history of this one is added.
+        place: The place of the question.
+    """
+    context_id = row.shared_context_id
+    if context_id not in contexts:
+        problem = f"{context_id[:80]!r} is not in the file of contexts"
+        place.field("shared_context_id").reject("missing context", problem)
         return None
-    length = len(contexts[id].messages)
-    if end > length:
-        message = f"{end} is more than the context's {length} messages; all are taken"
-        place.field("end_index_in_shared_context").warn("end past the context", message)
-    at = (id, min(end, length))
-    if at not in histories:
-        histories[at] = History(id=id, items=contexts[id].until(at[1]))
-    if not histories[at].items:
-        place.field("shared_context_id").reject("empty context", "holds no message with text before the question")
+
+    context = contexts[context_id]
+    num_messages = len(context.messages)
+    end = row.end_index_in_shared_context
+    if end > num_messages:
+        problem = f"{end} is more than the context's {num_messages} messages; all are taken"
+        place.field("end_index_in_shared_context").warn("end past the context", problem)
+        end = num_messages
+
+    history = histories.get((context_id, end))
+    if history is None:
+        history = History(id=context_id, items=context.until(end))
+        histories[context_id, end] = history
+    if not history.items:
+        problem = "holds no message with text before the question"
+        place.field("shared_context_id").reject("empty context", problem)
         return None
-    return histories[at]
+    return history
 
 
-def _skill(row: _Question, place: Location) -> str:
+def _read_skill(row: _QuestionRow, place: Location) -> str:
+    """Return the skill that a question tests, by its name in `SKILLS`; report an unknown one."""
     skill = re.sub(r"\W+", "_", row.question_type.strip().lower())
-    skill = _SAME_SKILL.get(skill, skill)
+    skill = _OTHER_SKILL_NAMES.get(skill, skill)
     if skill not in SKILLS:
-        place.field("question_type").warn("unknown skill", f"{skill!r} is none of the paper's; kept as it is")
+        problem = f"{skill!r} is none of the paper's; kept as it is"
+        place.field("question_type").warn("unknown skill", problem)
     return skill or "all"

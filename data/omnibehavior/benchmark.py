@@ -1,178 +1,148 @@
-"""OmniBehavior: what users of a platform did with videos, live streams, advertisements and products (Chen et al. 2026).
+"""OmniBehavior: what users of a platform did next (Chen et al. 2026).
 
-    raw        a folder of JSON files, or one file, of the hub set jiawei-ucas/OmniBehavior: by user profile and actions
-    prepared   PraMem's experiment_data.json, which says itself what is asked
+Their records are of videos, live streams, advertisements and products. The files have one of two
+forms (see `reader`):
 
-The forms are taken from their documentation (card and released code); the sample is our own, no real user is in it.
+    raw        a folder of JSON files, or one file, of the hub set jiawei-ucas/OmniBehavior
+    prepared   PraMem's experiment_data.json
 
-Every yes-or-no field of an asked record is one question, e.g. whether the user follows the author of a video. What came
-before the first asked record of a user, test period included, is the history, and what came since is `recent`. The
-experience of practice ends with the history (as released), every other memory has both. Records that `was_seen` drops
-are in neither, and not asked.
+The forms are taken from their documentation (card and released code). The sample is our own; no
+real user is in it.
 
-Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no yes-or-no
-questions and not asked here. Nothing is rounded, where the released code rounds before it takes means: by .006 %.
+Every yes-or-no field of an asked record is one question, e.g. whether the user follows the author
+of a video. The records before a user's first asked one are the history, those of the test period
+included. The records after them are `recent`. The experience of practice ends with the history, as
+released; every other memory has both. Records that the user did not see (`was_seen`) are in neither
+and not asked.
+
+Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service.
+They are no yes-or-no questions, and not asked here. Nothing is rounded, where the released code
+rounds before it takes means; this differs by .006 %.
 """
 
 from __future__ import annotations
 
-import hashlib
-import random
-import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import dspy
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from ...errors import DataError
-from ...records import Action, History, read_json
+from ...records import Action, History
 from ...records.token_counts import count_fitting_lines
 from ..behavior import OptionAccuracy, RecentRecords, example, format_question, records
 from ..benchmark import Benchmark
 from ..confusion import Confusion
 from ..dataset import Dataset, FindingListener
-from ..field_types import Text, read_date
-from ..rows import Location, Row
+from ..field_types import read_date
+from ..rows import Location
 from ..scorer import ScoredAnswer, Scorer
+from .periods import Periods
+from .reader import (
+    UserRecords,
+    draw_users,
+    find_files,
+    find_offsets_file,
+    read_offsets,
+    read_users,
+)
 from .records import (
     QUESTIONS,
     TABLE_NAMES,
+    RawRecord,
     fields_of,
     gold,
     is_chinese,
-    is_high_value,
-    is_informative,
     questions_of,
     says_enough,
-    scene_of,
-    was_seen,
+    scene_of_field,
 )
 from .text import reaction, situation
 
 OPTIONS = ("Yes", "No")
-METRICS = ("ACC", "F1")
-_OFFSETS = "seed_offsets.json"
-_WANTED = "OmniBehavior (hub set jiawei-ucas/OmniBehavior, or PraMem's experiment_data.json)"
-BUCKETS = 10
-Raw = Mapping[str, Any]
-Many = Annotated[int, Field(ge=1)]
+AtLeastOne = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True)
-class Periods:
-    """How a raw file is cut, and whose and which records are asked, as in the released code.
+class _Metrics(NamedTuple):
+    """The two metrics of Table 1."""
 
-    Its texts are compared with dates that have no clock: all records ON the last day of either period belong to
-    neither. Of the records that can be predicted ten buckets of time are made; in each, scenes take turns in a shuffled
-    order, and a coin says whether a record of high or of low value comes next.
-    """
-
-    history: tuple[str, str] = ("2025-09-01", "2025-09-30")
-    test: tuple[str, str] = ("2025-10-01", "2025-11-30")
-    test_actions: int = 30
-    """Records asked per user."""
-    seed: int = 42
-    offsets: Mapping[str, int] | None = None
-    """What is added to the seed, by user; a user who is not named adds what `seed_offset` makes of the id."""
-
-    def chosen(self, users: Sequence[_User], count: int) -> list[_User]:
-        """At most so many users, drawn from those with a history of whom `test_actions` records can be asked."""
-        fit = sorted({user.id for user in users if user.before and len(user.asked) >= self.test_actions})
-        drawn = fit if len(fit) <= count else random.Random(self.seed).sample(fit, count)
-        return [user for user in users if user.id in drawn]
-
-    def cut(self, rows: Sequence[Raw]) -> tuple[list[Raw], list[Raw]]:
-        """The records of the history and of the test period, both in time order."""
-        ordered = sorted((str(row.get("timestamp") or ""), n) for n, row in enumerate(rows))
-        # As texts: a moment of the last day is longer than the day and so greater.
-        before, since = (
-            [rows[n] for time, n in ordered if begin <= time <= end] for begin, end in (self.history, self.test)
-        )
-        return before, since
-
-    def draw(self, user: str, rows: Sequence[Raw]) -> list[int]:
-        """The places of the records that are asked, ascending.
-
-        Args:
-            user: Their id; the draw does not depend on the other users of the file.
-            rows: The test period.
-        """
-        places = [n for n, row in enumerate(rows) if is_informative(row)]
-        if len(places) <= self.test_actions:
-            return places
-        rng = random.Random(self.seed + (self.offsets or {}).get(user, seed_offset(user)))
-        count = max(1, min(BUCKETS, len(places) // 2, self.test_actions))
-        size, drawn = len(places) // count, []
-        for n in range(count):
-            bucket = places[n * size : (n + 1) * size if n + 1 < count else None]
-            quota = self.test_actions // count + (n < self.test_actions % count)
-            drawn += bucket if len(bucket) <= quota else _in_turn(bucket, rows, quota, rng)
-        return sorted(drawn)
-
-
-def seed_offset(user: str) -> int:
-    """What a user's id adds to the seed."""
-    return int.from_bytes(hashlib.sha256(user.encode()).digest()[:8]) % 10**9
-
-
-def _in_turn(bucket: Sequence[int], rows: Sequence[Raw], quota: int, rng: random.Random) -> list[int]:
-    """So many places of a bucket: scenes in turn, high or low value by a coin."""
-    pools: dict[str, dict[bool, list[int]]] = {}
-    for place in bucket:
-        pool = pools.setdefault(str(rows[place].get("type")).strip().lower(), {True: [], False: []})
-        pool[is_high_value(rows[place])].append(place)
-    scenes, taken, turn = list(pools), [], 0
-    rng.shuffle(scenes)
-    while len(taken) < quota:
-        pool = pools[scenes[turn]]
-        if any(pool.values()):
-            high = rng.random() < 0.5 if all(pool.values()) else bool(pool[True])
-            taken.append(pool[high].pop(rng.randrange(len(pool[high]))))
-            turn = (turn + 1) % len(scenes)
-        else:
-            scenes.pop(turn)
-            turn %= len(scenes)
-    return taken
+    accuracy: float
+    f1: float
+    """F1 of "Yes"."""
 
 
 class FieldAccuracy(OptionAccuracy):
     """The share of fields predicted right, and the table by field and scene."""
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """ACC and F1 of every field, scene and overall, and the number of failed parses.
+        """Return ACC and F1 of every field, of every scene and overall, and the failed parses.
 
-        They leave failed parses out, as the released evaluator does; those overall are also there with them as wrong.
+        Answers that name no option are left out, as the released evaluator does. The overall
+        figures are there a second time, with such answers as wrong ones.
         """
-        official, whole = self._table(rows), self._table(rows, every=True)
-        strict = {f"{name}, failed parses wrong": whole[name] for name in whole if name.startswith("Overall")}
-        answered = sum(row.failure is None for row in rows)
-        return {**official, **strict, "failed parses": answered - len(self.label_pairs(rows, OPTIONS))}
+        columns = self._table(rows, failed_parses_are_wrong=False)
+        strict_columns = self._table(rows, failed_parses_are_wrong=True)
+        for name, value in strict_columns.items():
+            if name.startswith("Overall"):
+                columns[f"{name}, failed parses wrong"] = value
 
-    def _table(self, rows: Sequence[ScoredAnswer], every: bool = False) -> dict[str, float]:
-        matrices = {
-            field: Confusion.of(
-                OPTIONS, self.label_pairs([row for row in rows if row.category == field], OPTIONS, every)
-            )
-            for field in QUESTIONS
-        }
-        fields = {field: (found.accuracy, found.f1("Yes")) for field, found in matrices.items() if found.n}
-        scenes: dict[str, tuple[float, float]] = {}
-        for scene, name in TABLE_NAMES.items():
-            own = [pair for field, pair in fields.items() if field.partition("_")[0] == scene]
-            scenes |= {name: _means(own)} if own else {}
-        table = {field.replace("_", " "): pair for field, pair in fields.items()} | scenes
-        table |= {"Overall": _means(scenes.values())} if scenes else {}
-        return {
-            f"{name} {each}": value for name, pair in table.items() for each, value in zip(METRICS, pair, strict=True)
-        }
+        num_answered = sum(row.failure is None for row in rows)
+        columns["failed parses"] = num_answered - len(self.label_pairs(rows, OPTIONS))
+        return columns
+
+    def _table(
+        self, rows: Sequence[ScoredAnswer], failed_parses_are_wrong: bool
+    ) -> dict[str, float]:
+        """Return the columns of Table 1: the fields, then their means by scene and overall."""
+        field_metrics = self._field_metrics(rows, failed_parses_are_wrong)
+        scene_metrics = _scene_metrics(field_metrics)
+        table: dict[str, _Metrics] = {}
+        for field, metrics in field_metrics.items():
+            table[field.replace("_", " ")] = metrics
+        for scene, metrics in scene_metrics.items():
+            table[TABLE_NAMES[scene]] = metrics
+        if scene_metrics:
+            table["Overall"] = _mean(list(scene_metrics.values()))
+
+        columns: dict[str, float] = {}
+        for name, metrics in table.items():
+            columns[f"{name} ACC"] = metrics.accuracy
+            columns[f"{name} F1"] = metrics.f1
+        return columns
+
+    def _field_metrics(
+        self, rows: Sequence[ScoredAnswer], failed_parses_are_wrong: bool
+    ) -> dict[str, _Metrics]:
+        """Return the metrics of every field that has answers."""
+        metrics: dict[str, _Metrics] = {}
+        for field in QUESTIONS:
+            field_rows = [row for row in rows if row.category == field]
+            pairs = self.label_pairs(field_rows, OPTIONS, failed_parses_are_wrong)
+            confusion = Confusion.of(OPTIONS, pairs)
+            if confusion.n:
+                metrics[field] = _Metrics(confusion.accuracy, confusion.f1("Yes"))
+        return metrics
 
 
-def _means(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    accuracies, f1s = zip(*pairs, strict=True)
-    return sum(accuracies) / len(accuracies), sum(f1s) / len(f1s)
+def _scene_metrics(field_metrics: Mapping[str, _Metrics]) -> dict[str, _Metrics]:
+    """Return the mean over the fields of every scene that has any, in the table's order."""
+    scene_metrics: dict[str, _Metrics] = {}
+    for scene in TABLE_NAMES:
+        metrics_of_scene = [
+            metrics for field, metrics in field_metrics.items() if scene_of_field(field) == scene
+        ]
+        if metrics_of_scene:
+            scene_metrics[scene] = _mean(metrics_of_scene)
+    return scene_metrics
+
+
+def _mean(metrics: Sequence[_Metrics]) -> _Metrics:
+    """Return the unweighted means of some metrics."""
+    return _Metrics(
+        accuracy=sum(accuracy for accuracy, _ in metrics) / len(metrics),
+        f1=sum(f1 for _, f1 in metrics) / len(metrics),
+    )
 
 
 class OmniBehavior(Benchmark):
@@ -182,12 +152,14 @@ class OmniBehavior(Benchmark):
     task = "behavior-prediction"
     sample = "omnibehavior"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": FieldAccuracy}
-    categories: ClassVar[Mapping[str, str]] = {field: field.replace("_", " ") for field in QUESTIONS}
+    categories: ClassVar[Mapping[str, str]] = {
+        field: field.replace("_", " ") for field in QUESTIONS
+    }
 
     @classmethod
     def resolve_category(cls, name: str) -> set[str]:
-        """A field, or all fields of a scene, e.g. "video"."""
-        return {field for field in QUESTIONS if name in (field, field.partition("_")[0])}
+        """Return one field, or all fields of a scene, e.g. of "video"."""
+        return {field for field in QUESTIONS if name in (field, scene_of_field(field))}
 
     @classmethod
     def read(
@@ -195,189 +167,114 @@ class OmniBehavior(Benchmark):
         path: Path,
         on_finding: FindingListener,
         *,
-        test_actions: Many = Periods.test_actions,
+        test_actions: AtLeastOne = Periods.test_actions,
         seed: int = Periods.seed,
-        users: Many | None = None,
-        history_tokens: Many | None = None,
+        users: AtLeastOne | None = None,
+        history_tokens: AtLeastOne | None = None,
     ) -> Dataset:
-        """Reads a folder of raw files, one raw file, or a prepared experiment file.
+        """Read a folder of raw files, one raw file, or a prepared experiment file.
 
         Args:
             path: The folder or file.
-            on_finding: What findings are told to.
+            on_finding: Receives what is reported.
             test_actions: Records asked per user, for raw files.
             seed: Draws them, and the users.
-            users: So many of the users of raw files with `test_actions` records to ask (released: 200); None for all.
-            history_tokens: Of every history the newest records in so many tokens (released: 32,000); None for all.
+            users: How many users are drawn from those of raw files who have `test_actions` records
+                to ask (released: 200); None takes all users.
+            history_tokens: Only the newest records of a history that fit into so many tokens are
+                kept (released: 32,000); None keeps all.
         """
-        files, offsets = _files(path), _offsets_file(path)
-        periods = Periods(test_actions=test_actions, seed=seed, offsets=_offsets(offsets))
+        files = find_files(path)
+        offsets_file = find_offsets_file(path)
+        offsets: dict[str, int] = {}
+        if offsets_file is not None:
+            offsets = read_offsets(offsets_file)
+        periods = Periods(test_actions=test_actions, seed=seed, offsets=offsets)
+
+        all_users: Iterable[UserRecords] = read_users(files, periods, on_finding)
+        if users is not None:
+            all_users = draw_users(list(all_users), users, periods)
+
         histories: list[History] = []
         examples: list[dspy.Example] = []
-        known: set[str] = set()
-        found: Iterable[_User] = _users(files, periods, on_finding)
-        if users:
-            found = periods.chosen(list(found), users)
-        for user in found:
+        known_ids: set[str] = set()
+        for user in all_users:
             place = Location(on_finding, f"user {user.id}")
-            if user.id in known:
+            if user.id in known_ids:
                 place.reject("duplicate user", "is in the data twice")
                 continue
-            known.add(user.id)
-            past, made = _questions(user, history_tokens) if user.asked else (None, [])
-            if past is None or not made:
+            known_ids.add(user.id)
+
+            user_examples = _make_examples(user, history_tokens)
+            if not user_examples:
                 place.warn("nothing asked", "has no record in the test period that can be asked")
                 continue
-            histories.append(past)
-            examples += made
-        return Dataset(tuple(histories), tuple(examples), (*files, *([offsets] if offsets else ())))
+            histories.append(user_examples[0].history)
+            examples.extend(user_examples)
+
+        source_files = files if offsets_file is None else (*files, offsets_file)
+        return Dataset(tuple(histories), tuple(examples), source_files)
 
 
-class _Record(Row):
-    timestamp: Annotated[Any, BeforeValidator(lambda text: _moment(text))]
-    type: str
-    context: dict[str, Any] | None = None
+def _make_examples(user: UserRecords, history_tokens: int | None) -> list[dspy.Example]:
+    """Return the questions about a user, which all have one history; none if nothing is asked."""
+    if not user.asked_places:
+        return []
+    rows = [*user.history, *user.test]
+    actions = [_make_action(user.id, number, row) for number, row in enumerate(rows, 1)]
+    # The history ends before the first record that is asked.
+    end_of_history = len(user.history) + user.asked_places[0]
+    past_actions = _newest_actions(actions[:end_of_history], history_tokens)
+    history = records(user.id, user.profile, past_actions)
+    recent = RecentRecords(user.id, actions[end_of_history:], end_of_history)
+
+    examples: list[dspy.Example] = []
+    for asked_place in user.asked_places:
+        place = len(user.history) + asked_place
+        recent_history = recent.until(place - end_of_history)
+        examples.extend(_ask_fields(rows[place], actions[place], history, recent_history))
+    return examples
 
 
-class _Tested(Row):
-    test_time_index: Annotated[int, Field(ge=0)]
-
-
-class _Prepared(Row):
-    user_id: Text
-    user_profile: Any = None
-    base_history: tuple[Any, ...]
-    test_time_all_actions: tuple[Any, ...]
-    test_actions: tuple[_Tested, ...]
-
-
-class _RawUser(Row):
-    action_history: tuple[Any, ...]
-    user_profile: Any = None
-
-
-@dataclass(frozen=True)
-class _User:
-    id: str
-    profile: Any
-    before: Sequence[Raw]
-    """Records of the history period."""
-    since: Sequence[Raw]
-    """Records of the test period."""
-    asked: Sequence[int]
-    """Places in `since` that are asked, ascending."""
-
-
-def _moment(text: Any) -> Any:
-    if read_date(text) is None:
-        raise ValueError(f"{reprlib.repr(text)} is not like '2025-09-01 20:15:00'")
-    return text
-
-
-def _files(path: Path) -> tuple[Path, ...]:
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder; expected {_WANTED}")
-    if path.is_file():
-        return (path,)
-    files = [file for file in sorted(path.rglob("*.json")) if file.name != _OFFSETS]
-    if not files:
-        raise DataError(f"{path}: holds no JSON file of a user; expected {_WANTED}")
-    return tuple(files)
-
-
-def _offsets_file(path: Path) -> Path | None:
-    folder = path if path.is_dir() else path.parent
-    return next(iter([*sorted(folder.rglob(_OFFSETS)), *folder.parent.glob(_OFFSETS)]), None)
-
-
-def _offsets(file: Path | None) -> dict[str, int]:
-    raw = read_json(file) if file else {}
-    if not isinstance(raw, dict) or not all(type(offset) is int for offset in raw.values()):
-        raise DataError(f"{file}: is not {{user: whole number}}; expected the file of {_WANTED}")
-    return raw
-
-
-def _users(files: Sequence[Path], periods: Periods, on_finding: FindingListener) -> Iterator[_User]:
-    for file in files:
-        raw = read_json(file)
-        if not isinstance(raw, dict) or not raw:
-            raise DataError(f"{file}: is neither {{user: {{action_history}}}} nor {{users: [...]}}; expected {_WANTED}")
-        prepared = raw.get("users")
-        if isinstance(prepared, list):
-            made = (
-                _prepared(value, Location(on_finding, f"{file.name}, user {n}")) for n, value in enumerate(prepared, 1)
-            )
-        else:
-            made = (_raw(id, value, periods, Location(on_finding, f"user {id}")) for id, value in raw.items())
-        yield from (user for user in made if user is not None)
-
-
-def _raw(id: str, value: Any, periods: Periods, place: Location) -> _User | None:
-    row = place.validate(_RawUser, value)
-    if row is None:
-        return None
-    before, since = periods.cut([row for _, row in _seen(row.action_history, place)])
-    return _User(id, row.user_profile, before, since, periods.draw(id, since))
-
-
-def _prepared(value: Any, place: Location) -> _User | None:
-    row = place.validate(_Prepared, value)
-    if row is None:
-        return None
-    # Places count all records, also those that are dropped.
-    since = list(_seen(row.test_time_all_actions, place))
-    kept = {place: n for n, (place, _) in enumerate(since)}
-    places = {tested.test_time_index for tested in row.test_actions}
-    for index in sorted(places):
-        if index >= len(row.test_time_all_actions):
-            message = f"test_time_index {index} is no place among {len(row.test_time_all_actions)} actions"
-            place.reject("dangling test action", message)
-    base = [each for _, each in _seen(row.base_history, place)]
-    asked_of = sorted(kept[index] for index in places if index in kept)
-    return _User(row.user_id, row.user_profile, base, [each for _, each in since], asked_of)
-
-
-def _seen(values: Sequence[Any], place: Location) -> Iterator[tuple[int, Raw]]:
-    unknown: set[str] = set()
-    for number, value in enumerate(values):
-        at = place.at(f"record {number + 1}")
-        row = at.validate(_Record, value)
-        if row is None:
-            continue
-        if scene_of(row.type) is None and row.type not in unknown:
-            unknown.add(row.type)
-            at.warn("unknown scene", f"type {row.type!r} is none of the six; kept as history, never asked")
-        if was_seen(value):
-            yield number, value
-
-
-def _questions(user: _User, history_tokens: int | None) -> tuple[History, list[dspy.Example]]:
-    rows = [*user.before, *user.since]
-    actions = [_action(user.id, number, row) for number, row in enumerate(rows, 1)]
-    anchor = len(user.before) + user.asked[0]
-    profile = user.profile.strip() if isinstance(user.profile, str) else ""
-    lines = (action.turn().line() for action in reversed(actions[:anchor]))
-    begin = 0 if history_tokens is None else anchor - count_fitting_lines(lines, history_tokens)
-    history = records(user.id, profile, actions[begin:anchor])
-    since = RecentRecords(user.id, actions[anchor:], anchor)
-    made = []
-    for place in (len(user.before) + n for n in user.asked):
-        row, recent = rows[place], since.until(place - anchor)
-        values = gold(row)
-        for field in fields_of(row):
-            question = format_question(actions[place], QUESTIONS[field][is_chinese(row.get("type"))])
-            answer = OPTIONS[not values[field]]
-            told = {"id": f"{actions[place].id}:{field}", "question": question, "answer": answer, "category": field}
-            made.append(example(history=history, recent=recent, options=OPTIONS, **told))
-    return history, made
-
-
-def _action(user: str, number: int, row: Raw) -> Action:
+def _make_action(user_id: str, number: int, row: RawRecord) -> Action:
+    """Return a record as an action; `number` counts the user's records from 1."""
     return Action(
-        id=f"{user}:{number}",
+        id=f"{user_id}:{number}",
         time=read_date(row.get("timestamp")),
         scene=str(row.get("type") or "unknown").strip(),
         situation=situation(row),
         action=reaction(row),
         questions=questions_of(row) if says_enough(row) else (),
     )
+
+
+def _newest_actions(actions: Sequence[Action], max_tokens: int | None) -> Sequence[Action]:
+    """Return the newest of some actions whose lines fit into `max_tokens`; None keeps all."""
+    if max_tokens is None:
+        return actions
+    newest_lines_first = (action.turn().line() for action in reversed(actions))
+    num_fitting = count_fitting_lines(newest_lines_first, max_tokens)
+    return actions[len(actions) - num_fitting :]
+
+
+def _ask_fields(
+    row: RawRecord, action: Action, history: History, recent: History
+) -> list[dspy.Example]:
+    """Return one question for each yes-or-no field of a record."""
+    chinese = is_chinese(row.get("type"))
+    values = gold(row)
+    examples: list[dspy.Example] = []
+    for field in fields_of(row):
+        question = QUESTIONS[field].in_language(chinese)
+        examples.append(
+            example(
+                history=history,
+                recent=recent,
+                id=f"{action.id}:{field}",
+                question=format_question(action, question),
+                options=OPTIONS,
+                answer="Yes" if values[field] else "No",
+                category=field,
+            )
+        )
+    return examples

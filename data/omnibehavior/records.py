@@ -1,15 +1,17 @@
-"""What a record of OmniBehavior holds: its scene, what is asked of it, what the user did, and whether it counts.
+"""Read one record of OmniBehavior: its scene, what is asked about it, and what the user did.
 
-Scenes are read in Chinese and in English, in any letter case. Fields, labels and filters are as in the released code of
-PraMem and OmniBehavior (`tests/conformance/omnibehavior_*.jsonl`), the wording of the questions is ours.
+Names of scenes are read in Chinese and in English, in any letter case. Fields, labels and filters
+are as in the released code of PraMem and OmniBehavior (`tests/conformance/omnibehavior_*.jsonl`).
+The wording of the questions is ours.
 
 Example:
     >>> from mempiler.data.omnibehavior.records import gold
     >>> gold({"type": "E-commerce", "action": [{"type": "cart"}, {"type": "purchase", "paid": 1}]})
     {'shop_added_to_cart': False, 'shop_order_success': True}
 
-Limits: watch seconds, search words and the next message to customer service (`OPEN`) belong to what practice asks, and
-are not scored. Flags are read as what they say: "false" and "0" are not set (any text is, in the released code).
+Limits: watch seconds, search words and the next message to customer service (`OPEN`) are asked in
+practice only, and not scored. Flags are read by their meaning: "false" and "0" are not set. In the
+released code any text sets a flag.
 """
 
 from __future__ import annotations
@@ -18,219 +20,337 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-SCENES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "video": ("Video Browsing", "视频浏览"),
-        "live": ("Live Streaming", "直播间"),
-        "ad": ("Advertisement", "广告推荐"),
-        "shop": ("E-commerce", "商城购物"),
-        "service": ("Customer Service", "电商客服对话"),
-        "search": ("Search Behavior", "搜索行为"),
-    }
-)
-"""The scenes, each with its English and its Chinese name."""
+RawRecord = Mapping[str, Any]
+"""A record as the file has it: an object with `type`, `timestamp`, `context` and `action`."""
+Reaction = Mapping[str, Any]
+"""One entry of a record's `action`: an object with a `type`, e.g. "like", and details."""
+FieldValue = bool | float | str
+"""The true value of a field: yes or no, seconds, or words of the user."""
 
-TABLE_NAMES: Mapping[str, str] = MappingProxyType({"video": "Video", "live": "Live", "ad": "Ads", "shop": "E-commerce"})
+
+class Wording(NamedTuple):
+    """One text in both languages of the data."""
+
+    english: str
+    chinese: str
+
+    def in_language(self, chinese: bool) -> str:
+        """Return the Chinese text, or else the English one."""
+        return self.chinese if chinese else self.english
+
+
+def read_wordings(file_name: str, part: str) -> dict[str, Wording]:
+    """Return one part of a JSON file of this folder: a pair of texts for every name."""
+    content = Path(__file__).with_name(file_name).read_text(encoding="utf-8")
+    return {name: Wording(*texts) for name, texts in json.loads(content)[part].items()}
+
+
+SCENES: Mapping[str, Wording] = {
+    "video": Wording("Video Browsing", "视频浏览"),
+    "live": Wording("Live Streaming", "直播间"),
+    "ad": Wording("Advertisement", "广告推荐"),
+    "shop": Wording("E-commerce", "商城购物"),
+    "service": Wording("Customer Service", "电商客服对话"),
+    "search": Wording("Search Behavior", "搜索行为"),
+}
+"""The names that a record's `type` has in each scene."""
+
+TABLE_NAMES: Mapping[str, str] = {
+    "video": "Video",
+    "live": "Live",
+    "ad": "Ads",
+    "shop": "E-commerce",
+}
 """The four scenes that are asked, as PraMem's Table 1 calls them."""
 
-_ASKED = json.loads(Path(__file__).with_name("questions.json").read_text(encoding="utf-8"))
-QUESTIONS: Mapping[str, Sequence[str]] = _ASKED["scored"]
-"""The yes-or-no fields, each asked in English and in Chinese. The part before the first `_` is the scene."""
-OPEN: Mapping[str, Sequence[str]] = _ASKED["open"]
-"""The fields that are no yes-or-no questions."""
+QUESTIONS: Mapping[str, Wording] = read_wordings("questions.json", "scored")
+"""The yes-or-no fields, and how each is asked. The part before the first `_` is the scene."""
+OPEN: Mapping[str, Wording] = read_wordings("questions.json", "open")
+"""The fields that are no yes-or-no questions, and how each is asked."""
 
-_KNOWN = {name.lower(): scene for scene, names in SCENES.items() for name in names}
+_REACTION_TYPES: Mapping[str, str] = {
+    "liked": "like",
+    "commented": "comment",
+    "shared": "share",
+    "collected": "collect",
+    "followed": "follow",
+    "sent_gift": "send_gift",
+    "clicked_cart": "click_cart",
+    "activated": "activation",
+    "form_submitted": "submit",
+    "added_to_cart": "cart",
+    "order_success": "purchase",
+}
+"""The type of reaction that makes a field true, by the part of its name after the scene."""
+
+_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "cart": ("is_add_to_cart",),
+    "click_cart": ("is_click_cart_action",),
+    "purchase": ("order_success", "is_pay", "paid"),
+    "unfollow": ("is_unfollow_action",),
+}
+"""Flags of which one must be set for a reaction of a type to have taken place."""
+
+_COUNTERS: Mapping[str, str] = {
+    "activation": "activation_cnt",
+    "submit": "form_submit_total_cnt",
+}
+"""The counter that must be above 0 for a reaction of a type to have taken place."""
+
+_HIGH_VALUE_REACTIONS: Mapping[str, frozenset[str]] = {
+    "video": frozenset({"like", "collect", "share", "comment"}),
+    "live": frozenset({"send_gift", "add_to_cart", "follow"}),
+    "shop": frozenset({"purchase", "order_success", "add_to_cart"}),
+    "ad": frozenset({"conversion", "activation", "purchase", "submit", "click"}),
+    "service": frozenset({"purchase", "positive_feedback"}),
+}
+"""The types of reactions, by scene, that make a record one of high value."""
+
+_DESCRIPTIONS: Mapping[str, tuple[str, ...]] = {
+    "video": ("caption", "ocr", "asr"),
+    "live": ("live_title", "live_category"),
+}
+"""Fields of a context, by scene, of which one must hold words for the record to say enough."""
+
+_PLATFORM_MARKS = ("评价", "会话转移")
+"""Words of a rating or a handover, which the platform writes in the user's name."""
+_MIN_MESSAGE_CHARS = 3
+_COUNTERS_OF_UNSEEN_LIVE = {"live_comment_cnt": 0, "live_like_cnt": 0}
+"""The whole context of a live stream that the user did not see."""
 
 
 def scene_of(name: Any) -> str | None:
-    """The scene of a record's `type`, e.g. "video" for 视频浏览; None for a name that is not known."""
-    return _KNOWN.get(" ".join(str(name or "").lower().split()))
+    """Return the scene of a record's `type`, e.g. "video" for 视频浏览; None if it is unknown."""
+    normalized_name = " ".join(str(name or "").lower().split())
+    for scene, names in SCENES.items():
+        if normalized_name in (names.english.lower(), names.chinese):
+            return scene
+    return None
+
+
+def scene_of_field(field: str) -> str:
+    """Return the scene that a field belongs to, e.g. "video" for "video_liked"."""
+    return field.partition("_")[0]
 
 
 def is_chinese(name: Any) -> bool:
-    """Whether a scene's name is the Chinese one: its record is rendered in Chinese then."""
+    """Return whether the name of a scene is Chinese; its record is then put into Chinese words."""
     return any("\u4e00" <= char <= "\u9fff" for char in str(name or ""))
 
 
-def context_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a record tells of its situation; empty where that is no object."""
+def context_of(record: RawRecord) -> Mapping[str, Any]:
+    """Return what a record says of its situation; nothing where that is no object."""
     context = record.get("context")
     return context if isinstance(context, Mapping) else {}
 
 
-def fields_of(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """The yes-or-no fields that are asked of a record; the cart of a live stream only where the stream sells."""
-    scene, sells = scene_of(record.get("type")), truth(context_of(record).get("is_shop_live"))
-    fields = (field for field in QUESTIONS if field.partition("_")[0] == scene)
-    return tuple(field for field in fields if field != "live_clicked_cart" or sells)
+def reactions(record: RawRecord) -> list[Reaction]:
+    """Return the reactions of a record that have a type."""
+    value = record.get("action")
+    entries: Sequence[Any] = value if isinstance(value, list) else [value]
+    typed_entries: list[Reaction] = []
+    for entry in entries:
+        if isinstance(entry, dict) and isinstance(entry.get("type"), str):
+            typed_entries.append(entry)
+    return typed_entries
 
 
 def number(value: Any) -> float | None:
-    """The number of 194, "194" or "194秒"; None for anything else."""
+    """Return the number that 194, "194" or "194秒" means; None for anything else."""
+    text_or_number = value.replace("秒", "") if isinstance(value, str) else value
     try:
-        found = float(value.replace("秒", "") if isinstance(value, str) else value)
+        result = float(text_or_number)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return result if math.isfinite(result) else None
 
 
 def truth(value: Any) -> bool:
-    """Whether a flag is set: true, a number that is not 0, or a text that says so."""
+    """Return whether a flag is set: it is true, a number beside 0, or a text that means either."""
     if isinstance(value, str):
         return value.strip().lower() in ("true", "yes", "是") or bool(number(value))
     return bool(value)
 
 
-Value = bool | float | str
-
-_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "liked": "like",
-        "commented": "comment",
-        "shared": "share",
-        "collected": "collect",
-        "followed": "follow",
-        "sent_gift": "send_gift",
-        "clicked_cart": "click_cart",
-        "activated": "activation",
-        "form_submitted": "submit",
-        "added_to_cart": "cart",
-        "order_success": "purchase",
-    }
-)
-_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "cart": ("is_add_to_cart",),
-        "click_cart": ("is_click_cart_action",),
-        "purchase": ("order_success", "is_pay", "paid"),
-        "unfollow": ("is_unfollow_action",),
-    }
-)
-"""One of these must be set for the reaction to have taken place."""
-_COUNTERS: Mapping[str, str] = MappingProxyType({"activation": "activation_cnt", "submit": "form_submit_total_cnt"})
-"""This must be above 0."""
-_NOT_SAID = ("评价", "会话转移")
-"""A message with one of these is a rating or a handover, which the platform writes in the user's name."""
+def fields_of(record: RawRecord) -> tuple[str, ...]:
+    """Return the yes-or-no fields that are asked about a record."""
+    scene = scene_of(record.get("type"))
+    sells_products = truth(context_of(record).get("is_shop_live"))
+    fields: list[str] = []
+    for field in QUESTIONS:
+        if scene_of_field(field) != scene:
+            continue
+        # Only live streams that sell products have a cart.
+        if field == "live_clicked_cart" and not sells_products:
+            continue
+        fields.append(field)
+    return tuple(fields)
 
 
-def gold(record: Mapping[str, Any]) -> dict[str, Value]:
-    """The value of every field that is asked of a record, in the order in which they are asked."""
-    done = reactions(record)
-    return {**_open(record, done), **{field: _yes(field, record, done) for field in fields_of(record)}}
+def questions_of(record: RawRecord) -> tuple[str, ...]:
+    """Return everything that practice asks about a record, in the record's language."""
+    chinese = is_chinese(record.get("type"))
+    wordings = {**OPEN, **QUESTIONS}
+    return tuple(wordings[field].in_language(chinese) for field in gold(record))
 
 
-def questions_of(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is asked of a record, in words of its language."""
-    chinese, known = is_chinese(record.get("type")), {**OPEN, **QUESTIONS}
-    return tuple(known[field][chinese] for field in gold(record))
+def gold(record: RawRecord) -> dict[str, FieldValue]:
+    """Return the true value of every field of a record, in the order in which they are asked."""
+    record_reactions = reactions(record)
+    values = _open_value(record, record_reactions)
+    for field in fields_of(record):
+        values[field] = _is_yes(field, record, record_reactions)
+    return values
 
 
-def reactions(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The reactions of a record that have a type."""
-    found = record.get("action")
-    rows: Sequence[Any] = found if isinstance(found, list) else [found]
-    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("type"), str)]
-
-
-def took_place(action: Mapping[str, Any]) -> bool:
-    """Whether a reaction that is named took place, by its flags or its counter where it has such."""
-    kind = action["type"]
-    if kind in _COUNTERS:
-        return (number(action.get(_COUNTERS[kind])) or 0) > 0
-    return kind not in _FLAGS or any(truth(action.get(name)) for name in _FLAGS[kind])
-
-
-def watch_seconds(scene: str | None, action: Mapping[str, Any]) -> float | None:
-    """How long a watch took, in seconds; None if it is not told where the labels of the scene read it."""
-    names = ("watch_seconds", "play_duration") if scene == "ad" else ("play_duration",)
-    return next((number(action[name]) for name in names if action.get(name) is not None), None)
-
-
-def _open(record: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> dict[str, Value]:
+def _open_value(record: RawRecord, record_reactions: Sequence[Reaction]) -> dict[str, FieldValue]:
+    """Return the value of a record's field that is no yes-or-no question, if there is one."""
     scene = scene_of(record.get("type"))
     if scene in ("video", "live", "ad"):
-        watches = [action for action in done if action["type"] == "watch"]
-        seconds = watch_seconds(scene, watches[0]) if watches else None
-        # Advertisements may come without a watch; of the others one of no second is taken.
-        return {} if scene == "ad" and seconds is None else {f"{scene}_watch_seconds": seconds or 0.0}
+        watch = _first_of_type("watch", record_reactions)
+        seconds = None if watch is None else watch_seconds(scene, watch)
+        # An advertisement may come without a watch. In the other scenes the watch took 0 seconds.
+        if scene == "ad" and seconds is None:
+            return {}
+        return {f"{scene}_watch_seconds": seconds or 0.0}
+
     if scene == "search":
-        words = [action["keyword"] for action in done if action["type"] == "search" and action.get("keyword")]
-        return {"search_keyword": str(words[0])} if words else {}
-    message = last_user_message(done) if scene == "service" else None
-    return {"next_user_message": message} if message else {}
+        for reaction in record_reactions:
+            if reaction["type"] == "search" and reaction.get("keyword"):
+                return {"search_keyword": str(reaction["keyword"])}
+        return {}
+
+    if scene == "service":
+        message = last_user_message(record_reactions)
+        return {"next_user_message": message} if message else {}
+    return {}
 
 
-def last_user_message(done: Sequence[Mapping[str, Any]]) -> str | None:
-    """The last message of the user to customer service that is their own and more than two letters."""
-    for action in done:
-        content = action.get("content") if action["type"] == "dialogue" else None
-        for row in reversed(content if isinstance(content, list) else []):
-            said = row.get("content") if isinstance(row, dict) and row.get("role") == "user" else None
-            if isinstance(said, str) and len(said.strip()) > 2 and not any(word in said for word in _NOT_SAID):
-                return said.strip()
+def _is_yes(field: str, record: RawRecord, record_reactions: Sequence[Reaction]) -> bool:
+    """Return the true value of a yes-or-no field."""
+    name = field.removeprefix(f"{scene_of_field(field)}_")
+    if name == "completed":
+        watch = _first_of_type("watch", record_reactions)
+        return watch is not None and _was_watched_to_the_end(watch, context_of(record))
+
+    expected_type = _REACTION_TYPES[name]
+    for reaction in record_reactions:
+        if reaction["type"] == expected_type and took_place(reaction):
+            return True
+    return False
+
+
+def _first_of_type(reaction_type: str, record_reactions: Sequence[Reaction]) -> Reaction | None:
+    """Return the first reaction of a type; None if there is none."""
+    for reaction in record_reactions:
+        if reaction["type"] == reaction_type:
+            return reaction
     return None
 
 
-def _yes(field: str, record: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> bool:
-    kind = field.partition("_")[2]
-    if kind == "completed":
-        watch = next((action for action in done if action["type"] == "watch"), None)
-        return watch is not None and _completed(watch, context_of(record))
-    return any(action["type"] == _KINDS[kind] and took_place(action) for action in done)
-
-
-def _completed(watch: Mapping[str, Any], context: Mapping[str, Any]) -> bool:
+def _was_watched_to_the_end(watch: Reaction, context: Mapping[str, Any]) -> bool:
+    """Return whether a video was watched to its end, by the flag or else by the seconds."""
     if "is_complete_play" in watch:
         return truth(watch["is_complete_play"])
-    watched, whole = watch_seconds("video", watch), number(context.get("duration"))
-    return watched is not None and whole is not None and 0 < whole <= watched
+    watched_seconds = watch_seconds("video", watch)
+    video_seconds = number(context.get("duration"))
+    if watched_seconds is None or video_seconds is None:
+        return False
+    return 0 < video_seconds <= watched_seconds
 
 
-_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"video": ("caption", "ocr", "asr"), "live": ("live_title", "live_category")}
-)
-_LIVE_COUNTERS = {"live_comment_cnt": 0, "live_like_cnt": 0}
-_HIGH_VALUE: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "video": frozenset({"like", "collect", "share", "comment"}),
-        "live": frozenset({"send_gift", "add_to_cart", "follow"}),
-        "shop": frozenset({"purchase", "order_success", "add_to_cart"}),
-        "ad": frozenset({"conversion", "activation", "purchase", "submit", "click"}),
-        "service": frozenset({"purchase", "positive_feedback"}),
-    }
-)
+def took_place(reaction: Reaction) -> bool:
+    """Return whether a reaction took place, by its counter or its flags where it has such."""
+    reaction_type = reaction["type"]
+    if reaction_type in _COUNTERS:
+        count = number(reaction.get(_COUNTERS[reaction_type]))
+        return count is not None and count > 0
+    if reaction_type in _FLAGS:
+        return any(truth(reaction.get(flag)) for flag in _FLAGS[reaction_type])
+    return True
 
 
-def was_seen(record: Mapping[str, Any]) -> bool:
-    """Whether the user saw anything of what a record tells of."""
-    scene, context = scene_of(record.get("type")), context_of(record)
+def watch_seconds(scene: str | None, watch: Reaction) -> float | None:
+    """Return how many seconds a watch took; None if no field that the scene has says so."""
+    names = ["play_duration"]
+    if scene == "ad":
+        names.insert(0, "watch_seconds")
+    for name in names:
+        if watch.get(name) is not None:
+            return number(watch[name])
+    return None
+
+
+def last_user_message(record_reactions: Sequence[Reaction]) -> str | None:
+    """Return the last message to customer service that a user wrote; None if there is none.
+
+    Ratings and handovers, and messages of one or two characters, do not count.
+    """
+    for reaction in record_reactions:
+        messages = reaction.get("content")
+        if reaction["type"] != "dialogue" or not isinstance(messages, list):
+            continue
+        for message in reversed(messages):
+            if not isinstance(message, dict) or message.get("role") != "user":
+                continue
+            text = message.get("content")
+            if isinstance(text, str) and _is_own_message(text.strip()):
+                return text.strip()
+    return None
+
+
+def _is_own_message(text: str) -> bool:
+    """Return whether a user wrote a message that is long enough to be asked."""
+    if len(text) < _MIN_MESSAGE_CHARS:
+        return False
+    return not any(mark in text for mark in _PLATFORM_MARKS)
+
+
+def was_seen(record: RawRecord) -> bool:
+    """Return whether the user saw anything of what a record is about."""
+    scene = scene_of(record.get("type"))
+    context = context_of(record)
     if scene == "ad" and _is_zero(context.get("show_cnt")):
         return False
-    if scene == "live" and context == _LIVE_COUNTERS:
+    if scene == "live" and context == _COUNTERS_OF_UNSEEN_LIVE:
         return False
-    watches = [action for action in reactions(record) if action["type"] == "watch"]
-    return not any(number(one.get("play_duration")) == 0 or _is_zero(one.get("watch_seconds")) for one in watches)
 
-
-def says_enough(record: Mapping[str, Any]) -> bool:
-    """Whether a record tells enough of its situation to predict what the user does in it."""
-    context, names = context_of(record), _WORDS.get(str(scene_of(record.get("type"))), ())
-    return not names or any(str(context.get(name) or "").strip() for name in names)
-
-
-def is_informative(record: Mapping[str, Any]) -> bool:
-    """Whether a record can be asked about and practised on."""
-    return was_seen(record) and says_enough(record)
-
-
-def is_high_value(record: Mapping[str, Any]) -> bool:
-    """Whether the user did something that the draw favours; flags are not looked at."""
-    wanted = _HIGH_VALUE.get(str(scene_of(record.get("type"))), frozenset())
-    return any(action["type"] in wanted for action in reactions(record))
+    for reaction in reactions(record):
+        if reaction["type"] != "watch":
+            continue
+        if number(reaction.get("play_duration")) == 0 or _is_zero(reaction.get("watch_seconds")):
+            return False
+    return True
 
 
 def _is_zero(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value == 0
+    """Return whether a value is the number 0; a text is no number here."""
+    return isinstance(value, int | float) and value == 0
+
+
+def says_enough(record: RawRecord) -> bool:
+    """Return whether a record says enough of its situation to predict what the user does in it."""
+    scene = scene_of(record.get("type"))
+    if scene is None or scene not in _DESCRIPTIONS:
+        return True
+    context = context_of(record)
+    return any(str(context.get(name) or "").strip() for name in _DESCRIPTIONS[scene])
+
+
+def is_informative(record: RawRecord) -> bool:
+    """Return whether a record can be asked about and practised on."""
+    return was_seen(record) and says_enough(record)
+
+
+def is_high_value(record: RawRecord) -> bool:
+    """Return whether the user did something that the draw of questions favours.
+
+    The types of the reactions decide, whatever their flags and counters say.
+    """
+    scene = scene_of(record.get("type"))
+    if scene is None:
+        return False
+    high_value_types = _HIGH_VALUE_REACTIONS.get(scene, frozenset())
+    return any(reaction["type"] in high_value_types for reaction in reactions(record))

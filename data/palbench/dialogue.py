@@ -1,15 +1,19 @@
-"""PAL-Bench's third task: a simulated user talks with two assistants on the same topic, and judges compare them.
+"""PAL-Bench's third task: a simulated user talks with two assistants, and judges compare them.
 
-    mempiler evaluate turn-rag --benchmark palbench.dialogue --judge-lm MODEL --benchmark-set against=no-memory
+    mempiler evaluate turn-rag --benchmark palbench.dialogue --judge-lm MODEL \
+        --benchmark-set against=no-memory
 
-`plans` says what is talked about, alike for all assistants (Mem-PAL's Tables 7 and 8): the plans of the release, if
-its `dialogue_template.json` is there, else drawn ones of the same form. `against` names the method to compare with;
-the user is played by the model of `--prompt-lm`, else by the task LM. In each of two dimensions the judge scores both
-dialogues six times, three with each one first; the higher mean wins (after FairEval, Wang et al. 2024).
+Both dialogues are on the same topic. `plans` says what is talked about, alike for all assistants
+(Mem-PAL's Tables 7 and 8): the plans of the release, if its `dialogue_template.json` is there, else
+drawn ones of the same form. `against` names the method to compare with. The user is played by the
+model of `--prompt-lm`, else by the task LM. In each of two dimensions the judge scores both
+dialogues six times, three times with each one first; the higher mean wins (after FairEval, Wang et
+al. 2024).
 
-Limits: the simulated user answers each assistant anew, so two dialogues differ by more than their assistants (the paper
-says the same). A topic takes 5 to 7 calls of the user and of each assistant, and twelve of the judge, at temperature 1
-with another rollout each time: the paper does not say how judgements are sampled.
+Limits: the simulated user answers each assistant anew, so two dialogues differ by more than their
+assistants (the paper says the same). A topic takes 5 to 7 calls of the user and of each assistant,
+and twelve of the judge. These have temperature 1 and another rollout each time, since the paper
+does not say how judgements are sampled.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
@@ -30,17 +34,20 @@ from ..interaction import Interaction, Program
 from ..judge import AnyJudge, JudgeRoles, PromptJudge, ask_all
 from ..load_options import coerce_options
 from ..scorer import Score, ScoredAnswer, Scorer
-from .benchmark import Gold, PalBench
+from .benchmark import PalBench, PalQuestion
 from .plans import Plan, drawn_plan, find_plans, read_plans
-from .reader import Persona, QueryTopic, Topic
+from .topics import Persona, QueryTopic, Topic
 
 VALUES = {"win": 1.0, "tie": 0.5, "lose": 0.0}
 """What an outcome counts in a mean."""
 PER_ORDER = 3
 """Judgements of a pair in each order; six in all."""
-DIMENSIONS = ("requirement", "preference")
-_TRIES = 3
+
+_MAX_TRIES = 3
+"""How often a judgement is asked for while its replies cannot be read."""
 _TEMPERATURE = 1.0
+_SILENCE = "..."
+"""Stands for an utterance without words."""
 
 
 @dataclass(frozen=True)
@@ -58,69 +65,100 @@ class SimulatedUser(PromptJudge):
 
     signature = PlayUser
 
-    def __call__(self, persona: Persona, said: Sequence[Utterance], action: UserAction) -> str:
-        """The user's next words, raising what `ask` does.
+    def __call__(
+        self, persona: Persona, utterances: Sequence[Utterance], action: UserAction
+    ) -> str:
+        """Return the user's next words, raising what `ask` does.
 
-        While needs are talked about the user knows their needs, afterwards their preferences, as in the paper.
+        The user knows their needs while needs are talked about, and their preferences afterwards,
+        as in the paper.
         """
-        needs = action in ("topic inquiry", "requirement confirmation")
-        found = self.ask(
+        is_about_needs = action in ("topic inquiry", "requirement confirmation")
+        reply = self.ask(
             profile=persona.profile,
             situation=persona.situation,
-            wishes=persona.needs if needs else persona.preferences,
-            dialogue=transcript(said),
+            wishes=persona.needs if is_about_needs else persona.preferences,
+            dialogue=transcript(utterances),
             action=action,
             action_meaning=USER_ACTIONS[action],
-            assistant_said=said[-1].text if said else "",
+            assistant_said=utterances[-1].text if utterances else "",
         )
-        return one_line(found.utterance)
+        return one_line(reply.utterance)
+
+
+class Conversation(NamedTuple):
+    """A dialogue to the end of its plan."""
+
+    utterances: list[Utterance]
+    last_reply: dspy.Prediction
+    """The assistant's last prediction."""
 
 
 def converse(
     user: Callable[[Persona, Sequence[Utterance], UserAction], str],
     reply: Program,
     persona: Persona,
-    turns: Plan,
+    plan: Plan,
     query: str,
-) -> tuple[list[Utterance], dspy.Prediction]:
-    """Lets a user and an assistant talk to the end of a plan.
+) -> Conversation:
+    """Let a user and an assistant talk to the end of a plan.
 
     Args:
-        user: Says the user's next words.
-        reply: The assistant; gets what the user just said as `question`, the `dialogue` before it, and its `action`.
+        user: Returns the user's next words.
+        reply: The assistant. It gets what the user just said as `question`, the `dialogue` before
+            that, and its `action`.
         persona: Who the user is.
-        turns: The plan.
+        plan: What kinds of utterances follow one another.
         query: The first message if `user` returns none.
-
-    Returns:
-        The dialogue, and the assistant's last prediction.
     """
-    said: list[Utterance] = []
-    last = dspy.Prediction()
-    for asked, action in turns:
-        words = user(persona, said, asked) or (query if not said else "...")
-        last = reply(question=words, dialogue=transcript(said), action=action)
-        said.append(Utterance("user", asked, words))
-        said.append(Utterance("assistant", action, one_line(last.get("answer")) or "..."))
-    return said, last
+    utterances: list[Utterance] = []
+    last_reply = dspy.Prediction()
+    for turn in plan:
+        user_words = user(persona, utterances, turn.user)
+        if not user_words:
+            user_words = _SILENCE if utterances else query
+        last_reply = reply(
+            question=user_words, dialogue=transcript(utterances), action=turn.assistant
+        )
+        assistant_words = one_line(last_reply.get("answer")) or _SILENCE
+        utterances.append(Utterance("user", turn.user, user_words))
+        utterances.append(Utterance("assistant", turn.assistant, assistant_words))
+    return Conversation(utterances, last_reply)
 
 
-def transcript(said: Sequence[Utterance]) -> str:
-    """Utterances, one per line: `role: words`."""
-    return "\n".join(f"{each.role}: {each.text}" for each in said)
+def transcript(utterances: Sequence[Utterance]) -> str:
+    """Return utterances as text, one per line: `role: words`."""
+    return "\n".join(f"{utterance.role}: {utterance.text}" for utterance in utterances)
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """Mean scores of two dialogues over all judgements, 1 to 10; equal dialogues are not judged and have 0."""
+    """Mean scores of two dialogues over all judgements, 1 to 10.
+
+    Equal dialogues are not judged, and both have 0.
+    """
 
     own: float = 0.0
     other: float = 0.0
 
     @property
     def outcome(self) -> str:
-        """Win, tie or lose of the first dialogue."""
-        return "tie" if self.own == self.other else "win" if self.own > self.other else "lose"
+        """Return "win", "tie" or "lose" for the first dialogue."""
+        if self.own == self.other:
+            return "tie"
+        return "win" if self.own > self.other else "lose"
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a judge was asked."""
+        return self != PairScore()
+
+
+class DialogueScores(NamedTuple):
+    """The scores of two dialogues in one judgement, 1 to 10, in the order they were shown in."""
+
+    first: float
+    second: float
 
 
 class NeedUnderstandingJudge(PromptJudge):
@@ -128,30 +166,35 @@ class NeedUnderstandingJudge(PromptJudge):
 
     signature = JudgeNeedUnderstanding
     measure: ClassVar[str] = "needs"
-    """What of a persona the dialogues are measured by."""
+    """The field of a persona that the dialogues are measured by."""
 
-    def __call__(self, persona: Persona, first: str, second: str, rollout: int) -> tuple[float, float]:
-        """The scores of two dialogues, 1 to 10, raising what `ask` does after a third reply that cannot be read.
+    def __call__(self, persona: Persona, first: str, second: str, rollout: int) -> DialogueScores:
+        """Score two dialogues, raising what `ask` does after the third reply that cannot be read.
 
         `rollout` numbers the judgements of one pair in one order.
         """
-        for attempt in range(_TRIES):
-            # A first try at another number than any second one: none may be answered from the other's cache.
-            config = {"rollout_id": rollout + attempt * 1000, "temperature": _TEMPERATURE}
+        for attempt in range(_MAX_TRIES - 1):
             try:
-                found = self.ask(
-                    config=config,
-                    profile=persona.profile,
-                    situation=persona.situation,
-                    wishes=getattr(persona, self.measure),
-                    dialogue_1=first,
-                    dialogue_2=second,
-                )
-                return found.scores.assistant_1, found.scores.assistant_2
+                return self._score(persona, first, second, rollout, attempt)
             except AdapterParseError:
-                if attempt == _TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
+                continue
+        return self._score(persona, first, second, rollout, _MAX_TRIES - 1)
+
+    def _score(
+        self, persona: Persona, first: str, second: str, rollout: int, attempt: int
+    ) -> DialogueScores:
+        """Score two dialogues by one call."""
+        # No number is used twice, so that no try is answered from the cache of another one.
+        rollout_id = rollout + attempt * 1000
+        reply = self.ask(
+            config={"rollout_id": rollout_id, "temperature": _TEMPERATURE},
+            profile=persona.profile,
+            situation=persona.situation,
+            wishes=getattr(persona, self.measure),
+            dialogue_1=first,
+            dialogue_2=second,
+        )
+        return DialogueScores(reply.scores.assistant_1, reply.scores.assistant_2)
 
 
 class PreferenceUnderstandingJudge(NeedUnderstandingJudge):
@@ -161,61 +204,95 @@ class PreferenceUnderstandingJudge(NeedUnderstandingJudge):
     measure = "preferences"
 
 
-def compare(judge: AnyJudge, persona: Persona, own: str, other: str) -> PairScore:
-    """Has two dialogues judged six times, three in each order, and takes the mean scores, raising what the judge does.
+class _Judgement(NamedTuple):
+    """What one call of a judge is asked about."""
 
-    The judgements do not wait for one another. Equal dialogues are a tie without a call.
+    first: str
+    second: str
+    rollout: int
+
+
+def compare(judge: AnyJudge, persona: Persona, own: str, other: str) -> PairScore:
+    """Have two dialogues judged six times, three in each order, and return their mean scores.
+
+    The judgements do not wait for one another. Equal dialogues are a tie without a call. What the
+    judge raises is raised.
 
     Args:
         judge: Scores in one dimension.
         persona: The user of both.
-        own: The dialogue whose outcome it is.
-        other: What it is compared with.
+        own: The dialogue whose outcome is returned.
+        other: The dialogue that it is compared with.
     """
     if own == other:
         return PairScore()
-    jobs = [(own, other, rollout) for rollout in range(1, PER_ORDER + 1)]
-    jobs += [(other, own, rollout) for rollout in range(1, PER_ORDER + 1)]
-    found = ask_all(lambda job: judge(persona, *job), jobs, len(jobs))
-    scores = found[:PER_ORDER] + [(second, first) for first, second in found[PER_ORDER:]]
-    return PairScore(sum(a for a, _ in scores) / len(scores), sum(b for _, b in scores) / len(scores))
+    rollouts = range(1, PER_ORDER + 1)
+    judgements = [
+        *(_Judgement(own, other, rollout) for rollout in rollouts),
+        *(_Judgement(other, own, rollout) for rollout in rollouts),
+    ]
+
+    def ask_judge(judgement: _Judgement) -> DialogueScores:
+        return judge(persona, judgement.first, judgement.second, judgement.rollout)
+
+    results = ask_all(ask_judge, judgements, len(judgements))
+    own_scores: list[float] = []
+    other_scores: list[float] = []
+    for judgement, (first_score, second_score) in zip(judgements, results, strict=True):
+        own_is_first = judgement.first == own
+        own_scores.append(first_score if own_is_first else second_score)
+        other_scores.append(second_score if own_is_first else first_score)
+    return PairScore(
+        own=sum(own_scores) / len(own_scores),
+        other=sum(other_scores) / len(other_scores),
+    )
 
 
 class PairwiseScorer(Scorer):
     """Has both dialogues compared in both dimensions: 1 for a win, .5 for a tie, 0 for a defeat."""
 
     title = "win 1, tie .5, lose 0"
-    judge_roles: ClassVar[JudgeRoles] = dict(
-        zip(DIMENSIONS, (NeedUnderstandingJudge, PreferenceUnderstandingJudge), strict=True)
-    )
+    judge_roles: ClassVar[JudgeRoles] = {
+        "requirement": NeedUnderstandingJudge,
+        "preference": PreferenceUnderstandingJudge,
+    }
+    """The judges of the two dimensions."""
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Compares the dialogues of a prediction.
+        """Compare the dialogues of a prediction.
 
         Raises:
             UserError: No judge is bound, or the prediction is no dialogue beside another one.
         """
-        judges = {dimension: self.judge(dimension) for dimension in DIMENSIONS}
+        judges = {dimension: self.judge(dimension) for dimension in self.judge_roles}
         if prediction.get("rival") is None:
             raise UserError("palbench.dialogue scores dialogues; run it with mempiler evaluate")
-        parts, said = dict[str, float](), list[str]()
+
+        values: list[float] = []
+        parts: dict[str, float] = {}
+        feedback: list[str] = []
         for dimension, judge in judges.items():
-            found = compare(judge, example.asked.persona, prediction.answer, prediction.rival)
-            parts[dimension] = VALUES[found.outcome]
-            if found != PairScore():
-                parts |= {f"{dimension[:4]}_own": found.own, f"{dimension[:4]}_rival": found.other}
-            said.append(f"{dimension} understanding: {found.outcome} ({found.own:.2f} against {found.other:.2f})")
-        value = sum(parts[dimension] for dimension in DIMENSIONS) / len(DIMENSIONS)
-        return Score(value, "; ".join(said), parts)
+            pair = compare(judge, example.asked.persona, prediction.answer, prediction.rival)
+            values.append(VALUES[pair.outcome])
+            parts[dimension] = VALUES[pair.outcome]
+            if pair.is_judged:
+                parts[f"{dimension[:4]}_own"] = pair.own
+                parts[f"{dimension[:4]}_rival"] = pair.other
+            feedback.append(
+                f"{dimension} understanding: {pair.outcome} "
+                f"({pair.own:.2f} against {pair.other:.2f})"
+            )
+        return Score(sum(values) / len(values), "; ".join(feedback), parts)
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """Wins, ties and defeats in each dimension (Table 3); topics that failed are in none."""
+        """Count wins, ties and defeats in each dimension (Table 3); failed topics are in none."""
         judged = [row for row in rows if row.failure is None]
-        return {
-            f"{dimension} {outcome.upper()}": sum(row.parts.get(dimension) == VALUES[outcome] for row in judged)
-            for dimension in DIMENSIONS
-            for outcome in VALUES
-        }
+        counts: dict[str, float] = {}
+        for dimension in self.judge_roles:
+            for outcome, value in VALUES.items():
+                count = sum(row.parts.get(dimension) == value for row in judged)
+                counts[f"{dimension} {outcome.upper()}"] = count
+        return counts
 
 
 @dataclass(frozen=True)
@@ -231,36 +308,50 @@ class PalConversation(Interaction):
     rival: Program | None = None
     replies: ClassVar[float] = 6.0
 
-    def with_simulated_user(self, lm: dspy.BaseLM, adapter: dspy.Adapter | None, rival: Program) -> Self:
+    def with_simulated_user(
+        self, lm: dspy.BaseLM, adapter: dspy.Adapter | None, rival: Program
+    ) -> Self:
         return replace(self, user=SimulatedUser(lm, adapter), rival=rival)
 
     def converse(self, program: Program, example: dspy.Example) -> dspy.Prediction:
-        """Lets the user talk with the program and with the rival.
+        """Let the user talk with the program and with the rival.
 
         Returns:
-            `answer` and `rival` (the dialogues as text), and the `context` of the program's last reply.
+            `answer` and `rival`, the dialogues as text, and the `context` of the program's last
+            reply.
         """
         if self.user is None or self.rival is None:
-            raise UserError("this benchmark needs someone to play the user and a rival; run it with mempiler evaluate")
-        own, last = self._dialogue(self.user, program, example, bool(example.get("recent")))
-        other, _ = self._dialogue(self.user, self.rival, example, self.against_logs)
-        return dspy.Prediction(answer=transcript(own), rival=transcript(other), context=last.get("context"))
+            raise UserError(
+                "this benchmark needs someone to play the user and a rival; "
+                "run it with mempiler evaluate"
+            )
+        shows_logs = bool(example.get("recent"))
+        own = self._dialogue(self.user, program, example, shows_logs)
+        other = self._dialogue(self.user, self.rival, example, self.against_logs)
+        return dspy.Prediction(
+            answer=transcript(own.utterances),
+            rival=transcript(other.utterances),
+            context=own.last_reply.get("context"),
+        )
 
     def _dialogue(
-        self, user: SimulatedUser, program: Program, example: dspy.Example, logs: bool
-    ) -> tuple[list[Utterance], dspy.Prediction]:
+        self, user: SimulatedUser, program: Program, example: dspy.Example, shows_logs: bool
+    ) -> Conversation:
+        """Let the user talk with one assistant, which may be shown the logs of the session."""
         asked: QueryTopic = example.asked
-        recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
+        inputs: dict[str, Any] = {"history": asked.history, "evidence_ids": example.evidence_ids}
+        if shows_logs and asked.logs:
+            inputs["recent"] = (asked.logs,)
 
         def reply(**query: Any) -> dspy.Prediction:
-            return program(history=asked.history, evidence_ids=example.evidence_ids, **recent, **query)
+            return program(**inputs, **query)
 
-        turns = self.plans.get(asked.id) or drawn_plan(asked.id, self.seed)
-        return converse(user, reply, asked.persona, turns, asked.topic.user_query)
+        plan = self.plans.get(asked.id) or drawn_plan(asked.id, self.seed)
+        return converse(user, reply, asked.persona, plan, asked.topic.user_query)
 
 
 class PalDialogue(PalBench):
-    """Multi-turn dialogue interaction: how often the judges prefer the program to another assistant."""
+    """Multi-turn dialogues: how often the judges prefer the program to another assistant."""
 
     name = "palbench.dialogue"
     task = "dialogue-reply"
@@ -284,20 +375,26 @@ class PalDialogue(PalBench):
             against: The method to compare with.
             against_logs: Whether it sees the logs of the current session.
             seed: Draws which dialogues have turns of discussion, for topics without a plan.
-            plans: The released `dialogue_template.json`; found by itself if it lies below the folder of the data.
+            plans: The released `dialogue_template.json`. It need not be named if it lies below the
+                folder of the data.
             **options: Those of `Benchmark.load`.
 
         Raises:
             DataError: As `Benchmark.load`, or the plans cannot be read.
         """
-        coerce_options(cls.name, cls.load, {"against_logs": against_logs, "seed": seed, "plans": plans})
-        made = super().load(path, **options)
-        file = Path(plans) if plans is not None else None
-        if file is None and path is not None:
-            file = find_plans(Path(path))
-        made.interaction = PalConversation(against, against_logs, seed, {} if file is None else read_plans(file))
-        return made
+        own_options = {"against_logs": against_logs, "seed": seed, "plans": plans}
+        coerce_options(cls.name, cls.load, own_options)
+        benchmark = super().load(path, **options)
+
+        plans_file: Path | None = None
+        if plans is not None:
+            plans_file = Path(plans)
+        elif path is not None:
+            plans_file = find_plans(Path(path))
+        plans_by_topic = {} if plans_file is None else read_plans(plans_file)
+        benchmark.interaction = PalConversation(against, against_logs, seed, plans_by_topic)
+        return benchmark
 
     @classmethod
-    def query_and_gold(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
-        return {"question": topic.user_query}, topic.requirement
+    def question_about(cls, topic: Topic) -> PalQuestion | None:
+        return PalQuestion({"question": topic.user_query}, topic.requirement)

@@ -1,10 +1,12 @@
 """The turn plans of PAL-Bench's simulated dialogues: which kind of utterance follows which.
 
-The release has a plan for each topic, so that everybody simulates the same dialogues, in `dialogue_template.json`:
+The release has a plan for each topic in `dialogue_template.json`, so that everybody simulates the
+same dialogues:
 
-    {"0000_sample30_topic-1": {"turn_1": {"user": "<话题询问>", "assistant": "<需求推测>"}, "turn_2": ...}, ...}
+    {"0000_sample30_topic-1": {"turn_1": {"user": "<话题询问>", "assistant": "<需求推测>"},
+                               "turn_2": ...}, ...}
 
-Topics without a plan, as those of data of one's own, get one that is drawn by `drawn_plan`.
+A topic without a plan, as in data of one's own, gets one that is drawn by `drawn_plan`.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from ..field_types import natural_sort_key
 PLANS_FILE = "dialogue_template.json"
 """The name of the released file."""
 GUESSES = 2
-"""Times the assistant guesses the requirement."""
+"""How many times the assistant guesses a need."""
 PROPOSALS = 2
-"""Solutions that it proposes."""
+"""How many solutions it proposes."""
 
 
 class PlannedTurn(NamedTuple):
@@ -38,17 +40,41 @@ class PlannedTurn(NamedTuple):
 Plan = tuple[PlannedTurn, ...]
 
 
+class UserStep(NamedTuple):
+    """What kind of utterance the user gives, and what it is about."""
+
+    action: UserAction
+    subject: str
+    """The query "Q", a need such as "N1", or a solution such as "S1"."""
+
+
+class AssistantStep(NamedTuple):
+    """What kind of utterance the assistant gives, and what it is about."""
+
+    action: AssistantAction
+    subject: str
+    """A need such as "N1", or a solution such as "S1"."""
+
+
+class PlannedExchange(NamedTuple):
+    """What both sides say in a turn, and what it is about."""
+
+    user: UserStep
+    assistant: AssistantStep
+
+
 def find_plans(path: Path) -> Path | None:
     """Return the plans below a folder, or below the folder of a file; None if there are none."""
     folder = path if path.is_dir() else path.parent
-    return next(iter(sorted(folder.rglob(PLANS_FILE))), None)
+    files = sorted(folder.rglob(PLANS_FILE))
+    return files[0] if files else None
 
 
 def read_plans(file: Path) -> dict[str, Plan]:
     """Read the plans of a file, by the id of their topic.
 
     Raises:
-        DataError: The file is missing or has another form, or names an action that there is not.
+        DataError: The file is missing or has another form, or an action is unknown.
     """
     topics = read_json(file)
     if not isinstance(topics, dict):
@@ -58,51 +84,71 @@ def read_plans(file: Path) -> dict[str, Plan]:
     for topic_id, turns in topics.items():
         if not isinstance(turns, dict) or not turns:
             raise DataError(f"{file}: {topic_id}: expected turns, turn_1 and so on")
-        in_order = sorted(turns, key=natural_sort_key)
-        plans[topic_id] = tuple(_planned_turn(turns[key], f"{file}: {topic_id}, {key}") for key in in_order)
+        plan: list[PlannedTurn] = []
+        for key in sorted(turns, key=natural_sort_key):
+            plan.append(_read_planned_turn(turns[key], f"{file}: {topic_id}, {key}"))
+        plans[topic_id] = tuple(plan)
     return plans
 
 
-def _planned_turn(turn: Any, where: str) -> PlannedTurn:
+def _read_planned_turn(turn: Any, where: str) -> PlannedTurn:
+    """Return a turn of a plan; raise DataError if it has another form."""
     if not isinstance(turn, Mapping):
         raise DataError(f"{where}: expected the actions of user and assistant")
-    user = _action(turn.get("user"), get_args(UserAction), f"{where}: user")
-    assistant = _action(turn.get("assistant"), get_args(AssistantAction), f"{where}: assistant")
+    user = _read_action(turn.get("user"), get_args(UserAction), f"{where}: user")
+    assistant = _read_action(
+        turn.get("assistant"), get_args(AssistantAction), f"{where}: assistant"
+    )
     return PlannedTurn(cast("UserAction", user), cast("AssistantAction", assistant))
 
 
-def _action(text: Any, actions: tuple[str, ...], where: str) -> str:
+def _read_action(text: Any, actions: tuple[str, ...], where: str) -> str:
     """Return the action that a text such as `<话题询问>` or `topic inquiry` names."""
     name = str(text).strip("<> ")
     action = CHINESE.get(name, name)
     if action not in actions:
-        raise DataError(f"{where}: {text!r} is no action; one of: {', '.join(actions)}, or their Chinese names")
+        raise DataError(
+            f"{where}: {text!r} is no action; one of: {', '.join(actions)}, or their Chinese names"
+        )
     return action
 
 
 def drawn_plan(topic_id: str, seed: int = 0) -> Plan:
     """Return a plan of the released form for a topic, the same for every assistant.
 
-    Two guesses come first, then two proposals. Each proposal is discussed for a turn or not, by chance.
+    Two guesses come first, then two proposals. A coin decides for each proposal whether it is
+    discussed for a turn.
     """
-    turns = action_plan(GUESSES, PROPOSALS, random.Random(f"{seed} {topic_id}"))
-    return tuple(PlannedTurn(user, assistant) for (user, _), (assistant, _) in turns)
+    rng = random.Random(f"{seed} {topic_id}")
+    plan: list[PlannedTurn] = []
+    for exchange in action_plan(GUESSES, PROPOSALS, rng):
+        plan.append(PlannedTurn(exchange.user.action, exchange.assistant.action))
+    return tuple(plan)
 
 
-def action_plan(
-    needs: int, solutions: int, rng: random.Random
-) -> list[tuple[tuple[UserAction, str], tuple[AssistantAction, str]]]:
-    """The actions of both sides, turn by turn, each with what it is about: the query Q, a need N1 or a solution S1."""
-    user: list[tuple[UserAction, str]] = [("topic inquiry", "Q")]
-    assistant: list[tuple[AssistantAction, str]] = []
-    for n in range(1, needs + 1):
-        assistant.append(("requirement prediction", f"N{n}"))
-        user.append(("requirement confirmation", f"N{n}"))
-    for n in range(1, solutions + 1):
-        assistant.append(("solution proposal", f"S{n}"))
+def action_plan(num_needs: int, num_solutions: int, rng: random.Random) -> list[PlannedExchange]:
+    """Return what both sides say turn by turn, and what it is about.
+
+    Args:
+        num_needs: How many needs the assistant guesses.
+        num_solutions: How many solutions it proposes after that.
+        rng: Draws which solutions are discussed.
+    """
+    user_steps = [UserStep("topic inquiry", "Q")]
+    assistant_steps: list[AssistantStep] = []
+    for number in range(1, num_needs + 1):
+        assistant_steps.append(AssistantStep("requirement prediction", f"N{number}"))
+        user_steps.append(UserStep("requirement confirmation", f"N{number}"))
+
+    for number in range(1, num_solutions + 1):
+        assistant_steps.append(AssistantStep("solution proposal", f"S{number}"))
         if rng.random() < 0.5:
-            user.append(("solution discussion", f"S{n}"))
-            assistant.append(("solution discussion", f"S{n}"))
-        user.append(("solution feedback", f"S{n}"))
-    assistant.append(("feedback response", f"S{solutions}"))
-    return list(zip(user, assistant, strict=True))
+            user_steps.append(UserStep("solution discussion", f"S{number}"))
+            assistant_steps.append(AssistantStep("solution discussion", f"S{number}"))
+        user_steps.append(UserStep("solution feedback", f"S{number}"))
+    assistant_steps.append(AssistantStep("feedback response", f"S{num_solutions}"))
+
+    exchanges: list[PlannedExchange] = []
+    for user_step, assistant_step in zip(user_steps, assistant_steps, strict=True):
+        exchanges.append(PlannedExchange(user_step, assistant_step))
+    return exchanges

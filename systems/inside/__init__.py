@@ -1,1 +1,4 @@
-"""What runs inside the environments of other people's systems: no file here imports anything of Mempiler."""
+"""What runs inside the environments of other people's systems.
+
+No file here imports anything of Mempiler.
+"""

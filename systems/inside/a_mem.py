@@ -1,6 +1,7 @@
-"""A-Mem: a note per turn, with keywords, context and tags by the language model, links between notes, and evolution.
+"""A-Mem: a note per turn, with keywords, context and tags by the language model.
 
-Its notes lie in an embedded Chroma, which embeds by sentence-transformers: the run's embedder stands in.
+Notes are linked with one another, and evolve. They lie in an embedded Chroma, which embeds by
+sentence-transformers; `sentence_transformers.py` puts the run's embedder in its place.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import types
 from pathlib import Path
 from typing import Any
 
+# At the end: other files of the folder are called as packages are.
 sys.path.append(str(Path(__file__).parent))
-# Imported by name, never used with this retriever.
-unused: Any = types.ModuleType("transformers")
-unused.AutoModel = unused.AutoTokenizer = None
-sys.modules["transformers"] = unused
+
+# A-Mem imports these names, but uses them with another retriever only.
+transformers_stub: Any = types.ModuleType("transformers")
+transformers_stub.AutoModel = None
+transformers_stub.AutoTokenizer = None
+sys.modules["transformers"] = transformers_stub
 
 from agentic_memory.memory_system import AgenticMemorySystem  # noqa: E402
 
@@ -31,21 +35,28 @@ class System:
         )
 
     def add(self, session: dict[str, Any]) -> None:
-        """One note per turn, which is known by the turn's id."""
+        """Add one note per turn, under the turn's id."""
         for turn in session["turns"]:
-            time = turn["time"].replace("-", "").replace(":", "").replace(" ", "")[:12] or None
-            self.memory.add_note(f"Speaker {turn['speaker']} says: {turn['text']}", time=time, id=turn["id"])
+            content = f"Speaker {turn['speaker']} says: {turn['text']}"
+            self.memory.add_note(content, time=_note_time(turn["time"]), id=turn["id"])
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """The nearest notes, and all that they say."""
+        """Return the nearest notes, with all that they say."""
         if not self.memory.retriever.count():
             return []
-        found = [(hit["id"], self.memory.read(hit["id"])) for hit in self.memory.search(query, k=k)]
-        return [
-            {
-                "text": f"talk start time: {note.timestamp} memory content: {note.content} "
-                f"memory context: {note.context} memory keywords: {note.keywords} memory tags: {note.tags}",
-                "ids": [name],
-            }
-            for name, note in found
-        ]
+        entries: list[dict[str, Any]] = []
+        for hit in self.memory.search(query, k=k):
+            note = self.memory.read(hit["id"])
+            text = (
+                f"talk start time: {note.timestamp} memory content: {note.content} "
+                f"memory context: {note.context} memory keywords: {note.keywords} "
+                f"memory tags: {note.tags}"
+            )
+            entries.append({"text": text, "ids": [hit["id"]]})
+        return entries
+
+
+def _note_time(time: str) -> str | None:
+    """Return a time as notes have it, e.g. "202305081356"; None if it is empty."""
+    digits = time.replace("-", "").replace(":", "").replace(" ", "")
+    return digits[:12] or None

@@ -1,16 +1,18 @@
 """Graphiti, the library behind Zep: a temporal graph of facts, in an embedded Kuzu.
 
-Its `search` (hybrid, ranks fused) is asked; its cross encoder, which would need log-probabilities, is not.
+Its `search` is asked, which is hybrid and fuses ranks. Its cross encoder, which would need
+log-probabilities, is not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
 
@@ -24,35 +26,40 @@ from graphiti_core.llm_client.config import LLMConfig
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 from graphiti_core.nodes import EpisodeType
 
+Result = TypeVar("Result")
+
 DATABASE = kuzu.Database
-SIZES = {"buffer_pool_size": 256 << 20, "max_db_size": 2 << 30}
+BUFFER_POOL_BYTES = 256 << 20
+MAX_DATABASE_BYTES = 2 << 30
 """Kuzu otherwise reserves eight terabytes of addresses, more than a worker may."""
+UNKNOWN_TIME = datetime(1970, 1, 1)
 
 
 class System:
     """One episode per session; a search finds facts."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
-        endpoint = {"base_url": settings["url"], "api_key": settings["key"]}
-        config = LLMConfig(model=settings["lm"], small_model=settings["lm"], temperature=0.0, **endpoint)
-        embedding = OpenAIEmbedderConfig(
-            embedding_model=settings["embedder"], embedding_dim=settings["dimension"], **endpoint
-        )
         self.loop = asyncio.new_event_loop()
-        self.turns: dict[str, list[str]] = {}
-        kuzu.Database = partial(DATABASE, **SIZES)
+        self.turn_ids: dict[str, list[str]] = {}
+        """The ids of the turns of each episode, by the episode's uuid."""
+
+        kuzu.Database = partial(
+            DATABASE, buffer_pool_size=BUFFER_POOL_BYTES, max_db_size=MAX_DATABASE_BYTES
+        )
         self.driver = KuzuDriver(str(Path(folder) / "graph"))
         self.graph = Graphiti(
-            graph_driver=self.driver, llm_client=OpenAIGenericClient(config), embedder=OpenAIEmbedder(embedding)
+            graph_driver=self.driver,
+            llm_client=_language_model(settings),
+            embedder=_embedder(settings),
         )
         for query in get_fulltext_indices(GraphProvider.KUZU):
-            self._wait(self.driver.execute_query(query))
+            self._run(self.driver.execute_query(query))
 
     def add(self, session: dict[str, Any]) -> None:
-        """One episode of messages."""
-        time = datetime.fromisoformat(session["time"]) if session["time"] else datetime(1970, 1, 1)
+        """Add one episode of messages."""
+        time = datetime.fromisoformat(session["time"]) if session["time"] else UNKNOWN_TIME
         lines = [f"{turn['speaker']}: {turn['text']}" for turn in session["turns"]]
-        added = self._wait(
+        added = self._run(
             self.graph.add_episode(
                 name=session["id"],
                 episode_body="\n".join(lines),
@@ -61,22 +68,45 @@ class System:
                 reference_time=time.replace(tzinfo=UTC),
             )
         )
-        self.turns[added.episode.uuid] = [turn["id"] for turn in session["turns"]]
+        self.turn_ids[added.episode.uuid] = [turn["id"] for turn in session["turns"]]
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Facts with the dates between which they hold."""
-        found = self._wait(self.graph.search(query, num_results=k))
-        return [
-            {
-                "text": f"{edge.fact} ({_date(edge.valid_at)} to {_date(edge.invalid_at)})",
-                "ids": [turn for episode in edge.episodes for turn in self.turns.get(episode, [])],
-            }
-            for edge in found
-        ]
+        """Return facts with the dates between which they hold."""
+        entries: list[dict[str, Any]] = []
+        for edge in self._run(self.graph.search(query, num_results=k)):
+            period = f"{_format_date(edge.valid_at)} to {_format_date(edge.invalid_at)}"
+            turn_ids: list[str] = []
+            for episode in edge.episodes:
+                turn_ids.extend(self.turn_ids.get(episode, []))
+            entries.append({"text": f"{edge.fact} ({period})", "ids": turn_ids})
+        return entries
 
-    def _wait(self, work: Any) -> Any:
-        return self.loop.run_until_complete(work)
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return self.loop.run_until_complete(coroutine)
 
 
-def _date(time: datetime | None) -> str:
+def _language_model(settings: dict[str, Any]) -> OpenAIGenericClient:
+    """Return Graphiti's client of the run's language model."""
+    config = LLMConfig(
+        base_url=settings["url"],
+        api_key=settings["key"],
+        model=settings["lm"],
+        small_model=settings["lm"],
+        temperature=0.0,
+    )
+    return OpenAIGenericClient(config)
+
+
+def _embedder(settings: dict[str, Any]) -> OpenAIEmbedder:
+    """Return Graphiti's client of the run's embedder."""
+    config = OpenAIEmbedderConfig(
+        base_url=settings["url"],
+        api_key=settings["key"],
+        embedding_model=settings["embedder"],
+        embedding_dim=settings["dimension"],
+    )
+    return OpenAIEmbedder(config)
+
+
+def _format_date(time: datetime | None) -> str:
     return time.date().isoformat() if time else "unknown"

@@ -1,4 +1,7 @@
-"""LangMem: memories extracted and mended by the model's calls of tools (or not at all), in LangGraph's own store."""
+"""LangMem: memories that the model extracts and mends by calls of tools, in LangGraph's store.
+
+A model that calls no tools leaves the store empty.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from langgraph.store.memory import InMemoryStore
 from langmem import create_memory_store_manager
 
-SPACE = ("memories",)
-EVERY = 1_000_000
-"""More memories than there are."""
+NAMESPACE = ("memories",)
+ALL = 1_000_000
+"""A limit above the number of memories that there can be."""
 
 
 class System:
@@ -18,33 +21,58 @@ class System:
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
         endpoint = {"base_url": settings["url"], "api_key": settings["key"]}
-        # Cutting texts into OpenAI's tokens would fetch their table.
-        embed = OpenAIEmbeddings(model=settings["embedder"], check_embedding_ctx_length=False, **endpoint)
-        self.store = InMemoryStore(index={"dims": settings["dimension"], "embed": embed, "fields": ["content"]})
+        embeddings = OpenAIEmbeddings(
+            model=settings["embedder"],
+            # Cutting texts into OpenAI's tokens would fetch their table.
+            check_embedding_ctx_length=False,
+            **endpoint,
+        )
+        self.store = InMemoryStore(
+            index={"dims": settings["dimension"], "embed": embeddings, "fields": ["content"]}
+        )
         self.manager = create_memory_store_manager(
-            ChatOpenAI(model=settings["lm"], temperature=0, **endpoint), namespace=SPACE, store=self.store
+            ChatOpenAI(model=settings["lm"], temperature=0, **endpoint),
+            namespace=NAMESPACE,
+            store=self.store,
         )
 
     def add(self, session: dict[str, Any]) -> None:
-        """What is new in a memory is taken to rest on the session's turns."""
-        said = [turn["line"] for turn in session["turns"]]
-        before = {item.key: item.value for item in self._items()}
-        self.manager.invoke({"messages": [{"role": "user", "content": "\n".join(said)}]})
+        """Give a session to the manager.
+
+        What is new in a memory is taken to rest on all turns of the session.
+        """
+        values_before = {item.key: item.value for item in self._items()}
+        lines = [turn["line"] for turn in session["turns"]]
+        self.manager.invoke({"messages": [{"role": "user", "content": "\n".join(lines)}]})
+
+        session_turns = [turn["id"] for turn in session["turns"]]
         for item in self._items():
-            if item.value != before.get(item.key):
-                turns = before.get(item.key, {}).get("turns", []) + [turn["id"] for turn in session["turns"]]
-                self.store.put(SPACE, item.key, {**item.value, "turns": turns, "time": session["time"]})
+            value_before = values_before.get(item.key, {})
+            if item.key in values_before and item.value == value_before:
+                continue
+            turns = value_before.get("turns", []) + session_turns
+            value = {**item.value, "turns": turns, "time": session["time"]}
+            self.store.put(NAMESPACE, item.key, value)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """The most similar memories; of those that are alike, in the order of their texts: their keys are by chance."""
-        alike = self.store.search(SPACE, query=query, limit=EVERY)
-        found = sorted(alike, key=lambda item: (-(item.score or 0.0), _text(item.value)))[:k]
-        return [{"text": f"({item.value['time']}) {_text(item.value)}", "ids": item.value["turns"]} for item in found]
+        """Return the most similar memories; equally similar ones in the order of their texts."""
+        items = self.store.search(NAMESPACE, query=query, limit=ALL)
+        # The keys of memories are drawn by chance, so they must not decide between equal scores.
+        ranked = sorted(items, key=lambda item: (-(item.score or 0.0), _memory_text(item.value)))
+        entries: list[dict[str, Any]] = []
+        for item in ranked[:k]:
+            text = f"({item.value['time']}) {_memory_text(item.value)}"
+            entries.append({"text": text, "ids": item.value["turns"]})
+        return entries
 
     def _items(self) -> list[Any]:
-        return self.store.search(SPACE, limit=EVERY)
+        """Return all memories."""
+        return self.store.search(NAMESPACE, limit=ALL)
 
 
-def _text(value: dict[str, Any]) -> str:
+def _memory_text(value: dict[str, Any]) -> str:
+    """Return the text of a memory, which may stand in an object."""
     content = value["content"]
-    return str(content.get("content", content)) if isinstance(content, dict) else str(content)
+    if isinstance(content, dict):
+        return str(content.get("content", content))
+    return str(content)

@@ -15,7 +15,7 @@ USER = "user"
 
 
 class System:
-    """One user, whose every session is one `add`."""
+    """One user; every session is one `add`."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
         endpoint = {"openai_base_url": settings["url"], "api_key": settings["key"]}
@@ -27,22 +27,37 @@ class System:
         }
         self.memory = Memory.from_config(
             {
-                "llm": {"provider": "openai", "config": {**endpoint, "model": settings["lm"]}},
-                "embedder": {"provider": "openai", "config": {**endpoint, "model": settings["embedder"]}},
+                "llm": {
+                    "provider": "openai",
+                    "config": {**endpoint, "model": settings["lm"]},
+                },
+                "embedder": {
+                    "provider": "openai",
+                    "config": {**endpoint, "model": settings["embedder"]},
+                },
                 "vector_store": {"provider": "qdrant", "config": store},
                 "history_db_path": str(Path(folder) / "history.db"),
             }
         )
 
     def add(self, session: dict[str, Any]) -> None:
-        """One `add` of all turns; extracted facts tell no turn, so they stand for the whole session."""
+        """Add all turns at once.
+
+        Extracted facts do not say from which turn they are, so they stand for the whole session.
+        """
         messages = [{"role": "user", "content": turn["line"]} for turn in session["turns"]]
-        metadata = {"time": session["time"], "turns": [turn["id"] for turn in session["turns"]]}
+        metadata = {
+            "time": session["time"],
+            "turns": [turn["id"] for turn in session["turns"]],
+        }
         self.memory.add(messages, user_id=USER, metadata=metadata)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Its search with its defaults."""
-        hits = self.memory.search(query, top_k=k, filters={"user_id": USER})["results"]
-        return [
-            {"text": f"({hit['metadata']['time']}) {hit['memory']}", "ids": hit["metadata"]["turns"]} for hit in hits
-        ]
+        """Return what its search finds with its defaults."""
+        result = self.memory.search(query, top_k=k, filters={"user_id": USER})
+        entries: list[dict[str, Any]] = []
+        for hit in result["results"]:
+            metadata = hit["metadata"]
+            text = f"({metadata['time']}) {hit['memory']}"
+            entries.append({"text": text, "ids": metadata["turns"]})
+        return entries

@@ -1,12 +1,13 @@
-"""MemoryOS of its authors' package: short, middle and long-term memory of pairs of what was said and answered.
+"""MemoryOS of its authors' package: short, middle and long-term memory of question and answer.
 
-The history's first speaker is its user, all others are its assistant. The run's embedder stands in for
-sentence-transformers, and faiss-cpu for faiss-gpu.
+The history's first speaker is its user, all others are its assistant. The run's embedder takes the
+place of sentence-transformers (see `sentence_transformers.py`), and faiss-cpu that of faiss-gpu.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,23 @@ sys.path.append(str(Path(__file__).parent))
 from memoryos import Memoryos
 
 
+@dataclass
+class Exchange:
+    """What the user says, and what is answered up to the user's next words."""
+
+    time: str
+    question: str = ""
+    answers: list[str] = field(default_factory=list)
+    turn_ids: list[str] = field(default_factory=list)
+
+    @property
+    def answer(self) -> str:
+        """All answers, one per line."""
+        return "\n".join(self.answers)
+
+
 class System:
-    """One `add_memory` per pair."""
+    """One `add_memory` per exchange."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
         self.memory = Memoryos(
@@ -28,35 +44,62 @@ class System:
             llm_model=settings["lm"],
         )
         self.user = ""
-        self.turns: dict[str, list[str]] = {}
+        """The first speaker; "" before the first turn."""
+        self.turn_ids: dict[str, list[str]] = {}
+        """The ids of the turns of each exchange, by its text."""
 
     def add(self, session: dict[str, Any]) -> None:
-        """Pairs what the user says with what is answered, up to the user's next words."""
-        pairs: list[dict[str, Any]] = []
+        """Add the exchanges of a session."""
+        for exchange in self._exchanges(session):
+            key = _page_key(exchange.question, exchange.answer)
+            self.turn_ids[key] = exchange.turn_ids
+            time = exchange.time or None
+            self.memory.add_memory(exchange.question, exchange.answer, timestamp=time)
+
+    def _exchanges(self, session: dict[str, Any]) -> list[Exchange]:
+        """Pair what the user says with what is answered."""
+        exchanges: list[Exchange] = []
         for turn in session["turns"]:
             self.user = self.user or turn["speaker"]
-            text, own = f"{turn['speaker']}: {turn['text']}", turn["speaker"] == self.user
-            if own or not pairs:
-                pairs.append({"said": "", "answered": "", "time": turn["time"], "turns": []})
-            pair = pairs[-1]
-            pair["said" if own else "answered"] += ("\n" if pair["said" if own else "answered"] else "") + text
-            pair["turns"].append(turn["id"])
-        for pair in pairs:
-            self.turns[f"{pair['said']}\n{pair['answered']}"] = pair["turns"]
-            self.memory.add_memory(pair["said"], pair["answered"], timestamp=pair["time"] or None)
+            is_user = turn["speaker"] == self.user
+            # A session that begins with an answer has a first exchange without a question.
+            if is_user or not exchanges:
+                exchanges.append(Exchange(time=turn["time"]))
+
+            exchange = exchanges[-1]
+            text = f"{turn['speaker']}: {turn['text']}"
+            if is_user:
+                exchange.question = text
+            else:
+                exchange.answers.append(text)
+            exchange.turn_ids.append(turn["id"])
+        return exchanges
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Pages of its middle-term memory, then what is known of both, then what has not left its short-term memory."""
-        found = self.memory.retriever.retrieve_context(query, user_id="user")
-        known = found["retrieved_user_knowledge"] + found["retrieved_assistant_knowledge"]
-        recent = self.memory.short_term_memory.get_all()
-        return [
-            *(self._page(page) for page in found["retrieved_pages"]),
-            *({"text": f"({each['timestamp']}) {each['knowledge']}"} for each in known),
-            *(self._page(page) for page in reversed(recent)),
-        ][:k]
+        """Return pages of its middle-term memory, what is known of both sides, and recent pages.
 
-    def _page(self, page: dict[str, Any]) -> dict[str, Any]:
-        said, answered = page.get("user_input", ""), page.get("agent_response", "")
-        text = f"({page.get('timestamp', '')}) {said}\n{answered}"
-        return {"text": text, "ids": self.turns.get(f"{said}\n{answered}", [])}
+        Recent pages, newest first, are those that have not left its short-term memory.
+        """
+        context = self.memory.retriever.retrieve_context(query, user_id="user")
+        knowledge = [
+            *context["retrieved_user_knowledge"],
+            *context["retrieved_assistant_knowledge"],
+        ]
+        recent_pages = reversed(self.memory.short_term_memory.get_all())
+
+        entries = [self._page_entry(page) for page in context["retrieved_pages"]]
+        for fact in knowledge:
+            entries.append({"text": f"({fact['timestamp']}) {fact['knowledge']}"})
+        entries.extend(self._page_entry(page) for page in recent_pages)
+        return entries[:k]
+
+    def _page_entry(self, page: dict[str, Any]) -> dict[str, Any]:
+        """Return a page with the ids of its turns."""
+        key = _page_key(page.get("user_input", ""), page.get("agent_response", ""))
+        text = f"({page.get('timestamp', '')}) {key}"
+        return {"text": text, "ids": self.turn_ids.get(key, [])}
+
+
+def _page_key(question: str, answer: str) -> str:
+    """Return the text of an exchange, by which its page is found again."""
+    return f"{question}\n{answer}"

@@ -19,7 +19,7 @@ class System:
     """One extraction per session."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
-        lm = {
+        language_model = {
             "model_name_or_path": settings["lm"],
             "temperature": 0.0,
             "max_tokens": 4096,
@@ -41,30 +41,40 @@ class System:
             "path": str(Path(folder) / "qdrant"),
         }
         config = {
-            "extractor_llm": {"backend": "openai", "config": lm},
+            "extractor_llm": {"backend": "openai", "config": language_model},
             "embedder": {"backend": "universal_api", "config": embedder},
             "vector_db": {"backend": "qdrant", "config": vectors},
         }
-        self.memory = MemoryFactory.from_config(MemoryConfigFactory(backend="general_text", config=config))
+        self.memory = MemoryFactory.from_config(
+            MemoryConfigFactory(backend="general_text", config=config)
+        )
 
     def add(self, session: dict[str, Any]) -> None:
-        """What is extracted from a session is taken to rest on all its turns."""
-        said = [turn["line"] for turn in session["turns"]]
-        found = self.memory.extract([{"role": "user", "content": "\n".join(said)}])
-        for item in found:
-            item.metadata.sources = [{"type": "chat", "message_id": turn["id"]} for turn in session["turns"]]
-            item.metadata.updated_at = session["time"] or None
-        if found:
-            self.memory.add(found)
+        """Extract memories from a session; they are taken to rest on all its turns."""
+        lines = [turn["line"] for turn in session["turns"]]
+        memories = self.memory.extract([{"role": "user", "content": "\n".join(lines)}])
+        for memory in memories:
+            memory.metadata.sources = [
+                {"type": "chat", "message_id": turn["id"]} for turn in session["turns"]
+            ]
+            memory.metadata.updated_at = session["time"] or None
+        if memories:
+            self.memory.add(memories)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """The most similar memories."""
-        return [
-            {"text": f"({item.metadata.updated_at}) {item.memory}", "ids": _turns(item.metadata.sources)}
-            for item in self.memory.search(query, top_k=k)
-        ]
+        """Return the most similar memories."""
+        entries: list[dict[str, Any]] = []
+        for memory in self.memory.search(query, top_k=k):
+            text = f"({memory.metadata.updated_at}) {memory.memory}"
+            entries.append({"text": text, "ids": _turn_ids(memory.metadata.sources)})
+        return entries
 
 
-def _turns(sources: Any) -> list[str]:
-    read = [each if isinstance(each, dict) else each.model_dump() for each in sources or []]
-    return [each["message_id"] for each in read]
+def _turn_ids(sources: list[Any] | None) -> list[str]:
+    """Return the ids of the turns that a memory rests on."""
+    turn_ids: list[str] = []
+    for source in sources or []:
+        # A source is a dict, or a model of MemOS.
+        fields = source if isinstance(source, dict) else source.model_dump()
+        turn_ids.append(fields["message_id"])
+    return turn_ids

@@ -1,4 +1,4 @@
-"""Stands in for sentence-transformers, whose weights would be fetched: the run's embedder."""
+"""Takes the place of sentence-transformers, whose weights would be fetched: the run's embedder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import openai
 class SentenceTransformer:
     """The run's embedder, whatever model is named."""
 
-    def __init__(self, *named: str, **settings: Any) -> None:
+    def __init__(self, *names: str, **settings: Any) -> None:
         self.client = openai.OpenAI()
 
     def encode(self, texts: list[str], **settings: Any) -> np.ndarray:
-        """Vectors of texts."""
-        found = self.client.embeddings.create(model="any", input=texts).data
-        return np.array([each.embedding for each in found], dtype=np.float32)
+        """Return the vectors of some texts, of shape [texts, dimension]."""
+        response = self.client.embeddings.create(model="any", input=texts)
+        return np.array([row.embedding for row in response.data], dtype=np.float32)

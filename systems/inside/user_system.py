@@ -1,7 +1,13 @@
 """A user's own `module:Class`, in a process of its own under the interpreter that scores it.
 
-Settings: `target`, what is made; `path`, where modules are found; `records`, the module of the records, whose sessions
-it is given as in any other process. What it asks through DSPy goes to the model that it is given.
+Settings:
+
+- `target`: the `module:Class` that is made.
+- `path`: the folders in which modules are found.
+- `records`: the module with `Session`, which the system gets as in any other process.
+- `folder`: whether the class takes a folder to store in.
+
+What the system asks through DSPy goes to the model of the run.
 """
 
 from __future__ import annotations
@@ -14,33 +20,55 @@ from typing import Any
 
 
 class System:
-    """Whatever has `add`, and `search` or `ask`."""
+    """Any object with `add`, and with `search` or `ask`."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
         sys.path[:0] = settings["path"]
-        self.session = importlib.import_module(settings["records"]).Session
-        module, _, name = settings["target"].partition(":")
-        make = getattr(importlib.import_module(module), name)
+        self.session_class = importlib.import_module(settings["records"]).Session
+        module_name, _, class_name = settings["target"].partition(":")
+        target = getattr(importlib.import_module(module_name), class_name)
+        # A system that has not imported DSPy does not ask through it.
         if "dspy" in sys.modules:
-            dspy = sys.modules["dspy"]
-            model = dspy.LM(f"openai/{settings['lm']}", api_base=settings["url"], api_key=settings["key"], cache=False)
-            self.settings = dspy.context(lm=model)
-            self.settings.__enter__()  # for as long as the process lives
-        self.system = make(Path(folder)) if settings["folder"] else make()
+            self._configure_dspy(settings)
+        self.system = target(Path(folder)) if settings["folder"] else target()
+
+    def _configure_dspy(self, settings: dict[str, Any]) -> None:
+        """Make the model of the run DSPy's model, for as long as the process lives."""
+        dspy = sys.modules["dspy"]
+        model = dspy.LM(
+            f"openai/{settings['lm']}",
+            api_base=settings["url"],
+            api_key=settings["key"],
+            cache=False,
+        )
+        self.dspy_context = dspy.context(lm=model)
+        self.dspy_context.__enter__()
 
     def add(self, session: dict[str, Any]) -> Any:
-        turns = [turn["record"] for turn in session["turns"]]
-        given = {"id": session["id"], "time": session["time"] or None, "turns": turns}
-        return self.system.add(self.session.model_validate(given))
+        """Add a session as the record that the system expects."""
+        fields = {
+            "id": session["id"],
+            "time": session["time"] or None,
+            "turns": [turn["record"] for turn in session["turns"]],
+        }
+        return self.system.add(self.session_class.model_validate(fields))
 
     def search(self, query: str, k: int) -> Any:
+        """Return what the system finds."""
         return self.system.search(query, k)
 
     async def ask(self, question: str) -> dict[str, Any]:
-        found = self.system.ask(question)
-        found = await found if inspect.isawaitable(found) else found
-        answer, recalled = found if isinstance(found, tuple) else (found, None)
-        return {"answer": answer, "recalled": recalled}
+        """Return the system's own answer, and what it recalled if it says so."""
+        reply = self.system.ask(question)
+        if inspect.isawaitable(reply):
+            reply = await reply
+        if isinstance(reply, tuple):
+            answer, recalled = reply
+            return {"answer": answer, "recalled": recalled}
+        return {"answer": reply, "recalled": None}
 
     def close(self) -> Any:
-        return self.system.close() if hasattr(self.system, "close") else None
+        """Close the system if it can be closed."""
+        if hasattr(self.system, "close"):
+            return self.system.close()
+        return None

@@ -1,21 +1,23 @@
-"""The loop of a worker: one JSON object asks for one call of a memory system, one JSON object answers it.
+"""The loop of a worker: one JSON object calls a memory system, and one JSON object answers.
 
-    python -I worker.py FILE SOCKET        FILE has a class `System`, see below; SOCKET is the number of an open one
+    python -I worker.py FILE SOCKET     FILE has a class `System`; SOCKET is an open socket's number
 
-    {"call": "open", "folder": ..., "settings": {...}}      {"result": null}
-    {"call": "add", "session": {...}}                       {"result": null}
-    {"call": "search", "query": ..., "k": 5}                {"result": [{"text": ..., "ids": [...]}]}
-    {"call": "close"}                                       {"error": "RuntimeError: ..."}
+    {"call": "open", "folder": ..., "settings": {...}}    {"result": null}
+    {"call": "add", "session": {...}}                     {"result": null}
+    {"call": "search", "query": ..., "k": 5}              {"result": [{"text": ..., "ids": [...]}]}
+    {"call": "close"}                                     {"error": "RuntimeError: ..."}
 
     class System:
-        def __init__(self, folder: str, settings: dict): ...     keeps what it stores below the folder
-        def add(self, session: dict): ...                         {"id", "time", "turns"}, as `process` sends it
-        def search(self, query: str, k: int): ...                 texts, or objects {"text", "ids"}, best first
-        def close(self): ...                                      writes what is not written yet; may be left out
+        def __init__(self, folder: str, settings: dict): ...   stores only below the folder
+        def add(self, session: dict): ...                      {"id", "time", "turns"}
+        def search(self, query: str, k: int): ...              texts, or {"text", "ids"}, best first
+        def close(self): ...                                   writes what is left; may be missing
 
-A method may be a coroutine. Objects in an answer are sent as those of their fields that say something of an entry.
+`process` sends the calls. A method may be a coroutine. Of an object in an answer those fields are
+sent that say something of an entry.
 
-The worker ends, with all that it has started, as soon as nobody holds the other end, be the package busy or not.
+The worker ends, with all that it has started, as soon as nobody holds the other end of the socket,
+even while the package is busy.
 """
 
 from __future__ import annotations
@@ -33,91 +35,146 @@ import sysconfig
 import threading
 import traceback
 import uuid
+from collections.abc import Awaitable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-FIELDS = ("text", "memory", "content", "page_content", "id", "sources", "ids", "score")
-"""What is read of an entry that is an object."""
-MEMORY, FILE = 8 << 30, 2 << 30
-"""Bytes that a package may write to in memory, and in one file."""
+ENTRY_FIELDS = ("text", "memory", "content", "page_content", "id", "sources", "ids", "score")
+"""The fields of an entry that is an object."""
+MAX_MEMORY_BYTES = 8 << 30
+"""Bytes of memory that a package may write to."""
+MAX_FILE_BYTES = 2 << 30
+"""Bytes of the largest file that it may write."""
+MAX_ERROR_CHARS = 1000
+
+Call = dict[str, Any]
+"""A call: the name of the method under "call", and its arguments."""
 
 
 def main() -> None:
-    """Answers calls until nobody asks."""
-    os.set_inheritable(int(sys.argv[2]), False)
-    asking = Connection(int(sys.argv[2]))
-    limit()
-    drawn = random.Random()
-    # Ids that a package draws stand in its prompts: drawn anew, a run that goes on would pay for its calls again.
-    uuid.uuid4 = lambda: uuid.UUID(int=drawn.getrandbits(128), version=4)
-    calls: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=hear, args=(asking, calls), daemon=True).start()
-    system, runner = None, asyncio.Runner()
+    """Answer calls until nobody holds the other end of the socket."""
+    file = sys.argv[1]
+    socket_number = int(sys.argv[2])
+    # A child of the package that held the socket would hide the end of this worker.
+    os.set_inheritable(socket_number, False)
+    connection: Connection[Any, Any] = Connection(socket_number)
+    limit_resources()
+
+    calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+    threading.Thread(target=receive_calls, args=(connection, calls), daemon=True).start()
+    worker = Worker(file)
     while True:
         call = calls.get()
         try:
-            kind = call.pop("call")
-            if kind == "open":
-                system, result = load(sys.argv[1])(**call), None
-            else:
-                drawn.seed(json.dumps(call))
-                result = getattr(system, kind, lambda: None)(**call)
-            if inspect.isawaitable(result):
-                result = runner.run(awaited(result))
-            answer = json.dumps({"result": result}, default=fields)
+            answer = json.dumps({"result": worker.perform(call)}, default=entry_fields)
         except Exception as error:
             traceback.print_exc()
-            said = " ".join(str(error).split())[:1000]
-            answer = json.dumps({"error": f"{type(error).__name__}: {said}{own_line(error)}"})
-        asking.send_bytes(answer.encode())
+            answer = json.dumps({"error": describe_error(error)})
+        connection.send_bytes(answer.encode())
 
 
-def hear(asking: Connection[Any, Any], calls: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Passes calls on; ends the whole process group when nobody is left to ask."""
+def receive_calls(connection: Connection[Any, Any], calls: queue.SimpleQueue[Call]) -> None:
+    """Pass calls on; end the whole process group when nobody is left to call."""
     with suppress(EOFError, OSError):
         while True:
-            calls.put(json.loads(asking.recv_bytes()))
+            calls.put(json.loads(connection.recv_bytes()))
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def limit() -> None:
-    """Limits the memory that is written to, and the size of any file; leaves no memory dumps."""
-    with suppress(ImportError, ValueError, OSError):  # not on every system
+def limit_resources() -> None:
+    """Limit the memory that is written to and the size of any file; write no memory dumps."""
+    # Not every operating system has these limits.
+    with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+
+
+class Worker:
+    """Performs the calls of one memory system.
+
+    Args:
+        file: The file with the class `System`.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._system: Any = None
+        self._runner = asyncio.Runner()
+        self._uuid_rng = random.Random()
+        # Random ids stand in the prompts of a package. With other ids a run that is resumed would
+        # pay for its calls again.
+        uuid.uuid4 = self._make_uuid
+
+    def _make_uuid(self) -> uuid.UUID:
+        """Return a random id that depends on the call, and on the ids drawn in it before."""
+        return uuid.UUID(int=self._uuid_rng.getrandbits(128), version=4)
+
+    def perform(self, call: Call) -> Any:
+        """Perform a call and return its result; raise what the system raises."""
+        arguments = {name: value for name, value in call.items() if name != "call"}
+        method_name = call["call"]
+        if method_name == "open":
+            self._system = load_system_class(self._file)(**arguments)
+            return None
+
+        self._uuid_rng.seed(json.dumps(arguments))
+        if method_name == "close" and not hasattr(self._system, "close"):
+            return None
+        result = getattr(self._system, method_name)(**arguments)
+        if inspect.isawaitable(result):
+            return self._runner.run(wait_for(result))
+        return result
+
+
+async def wait_for(awaitable: Awaitable[Any]) -> Any:
+    """Return the result of an awaitable, which need not be a coroutine."""
+    return await awaitable
+
+
+def load_system_class(path: str) -> Any:
+    """Return the class `System` of a file.
+
+    The file is called as the package that it imports, so its module has another name.
+    """
+    spec: Any = importlib.util.spec_from_file_location("system_inside", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["system_inside"] = module
+    spec.loader.exec_module(module)
+    return module.System
+
+
+def entry_fields(entry: Any) -> dict[str, Any]:
+    """Return the fields of an entry that JSON has no form for."""
+    fields = {name: getattr(entry, name) for name in ENTRY_FIELDS if hasattr(entry, name)}
+    if not fields:
+        raise TypeError(f"{type(entry).__name__} is no entry, and not JSON serializable")
+    return fields
+
+
+def describe_error(error: Exception) -> str:
+    """Return an error on one line, with the line of a user's own file that raised it."""
+    message = " ".join(str(error).split())[:MAX_ERROR_CHARS]
+    return f"{type(error).__name__}: {message}{own_line(error)}"
 
 
 def own_line(error: BaseException) -> str:
-    """Where in a user's own file an error was raised, e.g. " (mine.py:12)"; empty where it was in a package."""
-    installed = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(installed)]
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-
-
-async def awaited(value: Any) -> Any:
-    """What is awaited."""
-    return await value
-
-
-def fields(entry: Any) -> dict[str, Any]:
-    """What JSON has no form for, as an entry: an object of its fields."""
-    found = {name: getattr(entry, name) for name in FIELDS if hasattr(entry, name)}
-    if not found:
-        raise TypeError(f"{type(entry).__name__} is no entry, and not JSON serializable")
-    return found
-
-
-def load(path: str) -> Any:
-    """The class `System` of a file; under a name of its own, since the file is called as the package is."""
-    spec: Any = importlib.util.spec_from_file_location("system_inside", path)
-    module = sys.modules["system_inside"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.System
+    """Return where a user's own file raised an error, e.g. " (mine.py:12)"; "" if a package did."""
+    installed_folders = (
+        str(Path(__file__).parent),
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("purelib"),
+        # Code that is in no file.
+        "<",
+    )
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(installed_folders):
+            return f" ({Path(frame.filename).name}:{frame.lineno})"
+    return ""
 
 
 if __name__ == "__main__":

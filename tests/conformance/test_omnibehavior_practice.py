@@ -7,7 +7,8 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.omnibehavior.benchmark import OmniBehavior, Periods, seed_offset
+from mempiler.data.omnibehavior.benchmark import OmniBehavior
+from mempiler.data.omnibehavior.periods import Periods, seed_offset
 from mempiler.data.omnibehavior.records import (
     OPEN,
     QUESTIONS,

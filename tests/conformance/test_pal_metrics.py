@@ -16,7 +16,7 @@ from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldAccuracy
 from mempiler.data.omnibehavior.records import QUESTIONS, TABLE_NAMES
 from mempiler.data.palbench.benchmark import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
-from mempiler.data.palbench.reader import Candidate, Topic
+from mempiler.data.palbench.topics import Candidate, Topic
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
 from mempiler.reading.repairs import UnreadableError

@@ -11,9 +11,10 @@ from mempiler import Behavior, DataError, Profile
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.movielens import RATINGS, MovieLens
-from mempiler.data.omnibehavior.benchmark import FieldAccuracy, OmniBehavior, Periods
+from mempiler.data.omnibehavior.benchmark import FieldAccuracy, OmniBehavior
+from mempiler.data.omnibehavior.periods import Periods
 from mempiler.data.omnibehavior.records import OPEN, QUESTIONS, fields_of, questions_of
-from mempiler.data.omnibehavior.text import DETAIL, reaction, situation
+from mempiler.data.omnibehavior.text import MAX_FIELD_CHARS, reaction, situation
 from mempiler.records import Failure, estimate_tokens
 
 from ..runs.evaluations import row
@@ -159,7 +160,7 @@ def test_a_record_reads_in_its_own_language_and_a_long_field_is_cut():
     chinese = {**VIDEO, "type": "视频浏览"}
     assert situation(chinese) == "标题: Morning run；时长: 34秒；点赞: 210；weather: rain"
     assert (reaction(VIDEO), reaction(chinese)) == ("watched 12 s; liked", "观看12秒；点赞")
-    assert situation({**VIDEO, "context": {"asr": "w" * 2 * DETAIL}}) == "words said: " + "w" * DETAIL
+    assert situation({**VIDEO, "context": {"asr": "w" * 2 * MAX_FIELD_CHARS}}) == "words said: " + "w" * MAX_FIELD_CHARS
     assert reaction({"type": "广告推荐", "action": None}) == "无互动"
     search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
     assert situation({**search, "action": [{"type": "search", "keyword": "lamp"}]}) == "category: home"

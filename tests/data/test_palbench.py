@@ -22,7 +22,7 @@ from mempiler.data.palbench.dialogue import (
     converse,
 )
 from mempiler.data.palbench.plans import PLANS_FILE, drawn_plan, read_plans
-from mempiler.data.palbench.reader import Persona
+from mempiler.data.palbench.topics import Persona
 from mempiler.data.samples import sample as sample_folder
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter

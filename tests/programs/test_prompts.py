@@ -29,7 +29,7 @@ from mempiler.data.palbench.dialogue import (
     SimulatedUser,
     Utterance,
 )
-from mempiler.data.palbench.reader import Persona, Topic
+from mempiler.data.palbench.topics import Persona, Topic
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.programs.adapter import adapter

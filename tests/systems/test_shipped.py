@@ -67,6 +67,12 @@ def test_an_error_is_of_one_call(start: Start, does: str, reason: str) -> None:
     assert system.search("x", k=1) == []
 
 
+def test_a_method_that_the_system_lacks_is_named(start: Start) -> None:
+    system = start()
+    with pytest.raises(SystemFailedError, match=r"^scripted: ask: AttributeError: 'System' object"):
+        system.ask("Where does Ann live?")
+
+
 GARBAGE = """
     def add(self, session):
         for number in range(3, 999):
