@@ -1,1 +1,1 @@
-"""A sample in MovieLens-1M's form, our own: eight invented users whose tastes have a rule, an hour and a change."""
+"""A sample in the form of MovieLens-1M, our own: eight invented users and their tastes."""

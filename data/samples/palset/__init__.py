@@ -1,1 +1,1 @@
-"""The bundled sample of PAL-Bench, in PAL-Set's form: three Chinese and three English users, all invented."""
+"""The bundled sample of PAL-Bench in the form of PAL-Set: six invented users, zh and en."""
