@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, time
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -265,14 +264,18 @@ class _ReadSession(NamedTuple):
     turn_ids: dict[int, str]
 
 
-@dataclass(frozen=True)
 class _Past:
-    """All sessions of a user."""
+    """All sessions of a user.
 
-    history: History
-    sessions: dict[str, _ReadSession]
-    """Sessions by the names by which references mean them."""
-    _histories_by_length: dict[int, History] = field(default_factory=dict[int, History])
+    Args:
+        history: The whole history.
+        sessions: Sessions by the names by which references mean them.
+    """
+
+    def __init__(self, history: History, sessions: Mapping[str, _ReadSession]) -> None:
+        self.history = history
+        self.sessions = sessions
+        self._histories_by_length: dict[int, History] = {}
 
     def history_until(self, end: datetime | None) -> History:
         """Return the part of the history up to a moment; queries with equal parts share one."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from tests.data import test_make_memoryquest as quest
 from tests.data.conftest import good, made_palset, profiles
 
-from ..conftest import chat_fields
+from ..conftest import chat_fields, within
 
 Cli = Callable[..., tuple[int, str, str]]
 Reply = Callable[[str, str, int], Any]
@@ -120,6 +122,20 @@ def test_a_model_that_fails_and_a_user_who_stops_it_lose_no_answer(
     monkeypatch.setattr("mempiler.runs.synthesis.make_palset", stop)
     code, _, err = cli(*PALSET, *model(server), "--out", out)
     assert (code, err) == (130, f"mempiler: stopped; answers are kept in {out}; the same command goes on\n")
+
+
+@pytest.mark.slow
+def test_a_killed_process_pays_again_for_calls_in_flight_alone(cli: Cli, writer: Any, tmp_path: Path) -> None:
+    server = writer(good)
+    server.delay = 0.05
+    command = [*PALSET, *model(server), "--out", str(tmp_path / "pal"), "--threads", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "mempiler", *command], stdout=-3, stderr=-3)
+    assert within(60, lambda: len(server.texts) > 15)
+    process.kill()
+    process.wait(timeout=30)
+    code, _, err = cli(*command)
+    assert code == 0, err
+    assert len(server.texts) - len(set(server.texts)) <= 2
 
 
 def test_memoryquest_is_written_from_profiles(

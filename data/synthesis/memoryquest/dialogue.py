@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import dspy
 
@@ -24,6 +25,14 @@ MIN_STATED_SHARE = 0.5
 """Share of the words of a fact that the user has to say in its chat; ours."""
 
 DIALOGUE = Step("dialogue", WriteDialogue)
+
+
+class _PlannedChat(NamedTuple):
+    """A chat whose words are to be written."""
+
+    timeline: Timeline
+    number: int
+    """The place of its event in the timeline, counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +56,15 @@ def write_dialogues(
 ) -> list[ToldTimeline]:
     """Write the chats of each timeline; a timeline without all its chats is left out whole."""
     # The chats of all timelines are asked for together, so that no thread waits.
-    jobs: list[tuple[Timeline, int]] = []
+    planned_chats: list[_PlannedChat] = []
     for timeline in timelines:
         for number in range(len(timeline.events)):
-            jobs.append((timeline, number))
-    dialogues = runner.map(lambda job: _write_dialogue(profile, job[0], job[1], runner), jobs)
+            planned_chats.append(_PlannedChat(timeline, number))
+    dialogues = runner.map(lambda chat: _write_dialogue(profile, chat, runner), planned_chats)
 
     dialogues_by_timeline: dict[str, list[list[DraftTurn] | None]] = {}
-    for (timeline, _), turns in zip(jobs, dialogues, strict=True):
-        dialogues_by_timeline.setdefault(timeline.id, []).append(turns)
+    for chat, turns in zip(planned_chats, dialogues, strict=True):
+        dialogues_by_timeline.setdefault(chat.timeline.id, []).append(turns)
 
     told_timelines: list[ToldTimeline] = []
     for timeline in timelines:
@@ -76,11 +85,10 @@ def write_dialogues(
     return told_timelines
 
 
-def _write_dialogue(
-    profile: Profile, timeline: Timeline, number: int, runner: Runner
-) -> list[DraftTurn] | None:
-    """Ask for the words of the event with this number, counted from 0."""
-    event = timeline.events[number]
+def _write_dialogue(profile: Profile, chat: _PlannedChat, runner: Runner) -> list[DraftTurn] | None:
+    """Ask for the words of a chat; None if they were given up."""
+    timeline = chat.timeline
+    event = timeline.events[chat.number]
     facts = timeline.facts_of(event)
     inputs = {
         "demographics": profile.demographics,
@@ -89,7 +97,7 @@ def _write_dialogue(
         "outline": event.summary,
         "facts": facts,
         "earlier_chats": [
-            f"{earlier.date}: {earlier.summary}" for earlier in timeline.events[:number]
+            f"{earlier.date}: {earlier.summary}" for earlier in timeline.events[: chat.number]
         ],
     }
 

@@ -70,18 +70,30 @@ def _draft_queries(profile: Profile, runner: Runner) -> list[DraftQuery]:
     drafts: list[DraftQuery] = []
     for number in range(1, ROUNDS + 1):
         earlier = [draft.query for draft in drafts]
-        inputs = {**profile.inputs, "earlier_queries": earlier, "count": BATCH}
-
-        def check(
-            answer: dspy.Prediction, earlier: Sequence[str] = earlier
-        ) -> CheckResult[list[DraftQuery]]:
-            return _check_queries(answer.queries, earlier)
-
-        new_drafts = runner.ask(QUERIES, f"{profile.user_id}/round{number}", inputs, check)
+        new_drafts = _draft_round(profile, number, earlier, runner)
         if new_drafts is None:
             break
         drafts.extend(new_drafts)
     return drafts
+
+
+def _draft_round(
+    profile: Profile, number: int, earlier: Sequence[str], runner: Runner
+) -> list[DraftQuery] | None:
+    """Ask for ten requests.
+
+    Args:
+        profile: The user.
+        number: Of the round, counted from 1.
+        earlier: The requests of earlier rounds.
+        runner: Asks the model.
+    """
+    inputs = {**profile.inputs, "earlier_queries": earlier, "count": BATCH}
+
+    def check(answer: dspy.Prediction) -> CheckResult[list[DraftQuery]]:
+        return _check_queries(answer.queries, earlier)
+
+    return runner.ask(QUERIES, f"{profile.user_id}/round{number}", inputs, check)
 
 
 def _check_queries(

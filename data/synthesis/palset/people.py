@@ -63,28 +63,36 @@ def invent_people(count: int, setting: Setting) -> list[Persona]:
     people: list[Persona] = []
     for first in range(0, count, BATCH):
         batch_size = min(BATCH, count - first)
-        known_names = [persona.draft.name for persona in people]
-        inputs = {
-            "count": batch_size,
-            "example": json.dumps(EXAMPLES[setting.language].model_dump(), ensure_ascii=False),
-            "earlier_people": [
-                f"{persona.draft.name}: {persona.draft.occupation}" for persona in people
-            ],
-        }
-
-        def check(
-            answer: dspy.Prediction,
-            batch_size: int = batch_size,
-            known_names: Sequence[str] = known_names,
-        ) -> CheckResult[list[DraftPerson]]:
-            problems = people_problems(answer.people, batch_size, known_names)
-            return accept_if_valid(answer.people, problems)
-
-        batch_id = f"{first:04d}-{first + batch_size - 1:04d}"
-        drafts = setting.ask(PEOPLE, batch_id, inputs, check) or []
+        drafts = _invent_batch(first, batch_size, people, setting) or []
         for number, draft in enumerate(drafts, first):
             people.append(Persona(f"{number:04d}", draft))
     return people
+
+
+def _invent_batch(
+    first: int, count: int, known_people: Sequence[Persona], setting: Setting
+) -> list[DraftPerson] | None:
+    """Ask for some people.
+
+    Args:
+        first: The number of the first of them.
+        count: How many.
+        known_people: Those of earlier batches, whom they must not resemble.
+        setting: Asks the model.
+    """
+    known_names = [persona.draft.name for persona in known_people]
+    inputs = {
+        "count": count,
+        "example": json.dumps(EXAMPLES[setting.language].model_dump(), ensure_ascii=False),
+        "earlier_people": [
+            f"{persona.draft.name}: {persona.draft.occupation}" for persona in known_people
+        ],
+    }
+
+    def check(answer: dspy.Prediction) -> CheckResult[list[DraftPerson]]:
+        return accept_if_valid(answer.people, people_problems(answer.people, count, known_names))
+
+    return setting.ask(PEOPLE, f"{first:04d}-{first + count - 1:04d}", inputs, check)
 
 
 def people_problems(
