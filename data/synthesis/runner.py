@@ -127,7 +127,7 @@ class Runner:
     def ask(
         self,
         step: Step,
-        id: str,  # noqa: A002
+        item_id: str,
         inputs: Mapping[str, Any],
         check: Check[ValueT],
         last_check: Check[ValueT] | None = None,
@@ -136,7 +136,7 @@ class Runner:
 
         Args:
             step: What to ask.
-            id: What it is for, in reports.
+            item_id: What it is for, in reports.
             inputs: The inputs of the signature, without `complaints`.
             check: Decides what of an answer is kept.
             last_check: Decides it for the last attempt, where that one is judged more mildly.
@@ -157,22 +157,22 @@ class Runner:
                 with self._lock:
                     self.report.accepted[step.name] += 1
                 if result.problems:
-                    self.reject(step.name, id, result.problems, "left out")
+                    self.reject(step.name, item_id, result.problems, "left out")
                 return result.value
 
             complaints = result.problems
-            self.reject(step.name, id, complaints, "given up" if is_last else "retried")
+            self.reject(step.name, item_id, complaints, "given up" if is_last else "retried")
         return None
 
     def reject(
         self,
         step: str,
-        id: str,  # noqa: A002
+        item_id: str,
         problems: Sequence[str],
         outcome: Outcome = "left out",
     ) -> None:
         """Add a rejection to the report; steps without a model, such as a threshold, call this."""
-        rejection = Rejection(step, id, tuple(problems), outcome)
+        rejection = Rejection(step, item_id, tuple(problems), outcome)
         with self._lock:
             self.report.rejections.append(rejection)
 

@@ -29,7 +29,7 @@ class Setting:
     def ask(
         self,
         step: Step,
-        id: str,  # noqa: A002
+        item_id: str,
         inputs: Mapping[str, Any],
         check: Check[ValueT],
         last_check: Check[ValueT] | None = None,
@@ -40,7 +40,7 @@ class Setting:
         """
         return self.runner.ask(
             step,
-            id,
+            item_id,
             {"language": LANGUAGES[self.language], **inputs},
             self._with_language_check(check),
             None if last_check is None else self._with_language_check(last_check),
