@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
     from .runs.results import Evaluation as Evaluation
+    from .runs.synthesis import SynthesisResult as SynthesisResult
+    from .runs.synthesis import synthesize_memoryquest as synthesize_memoryquest
+    from .runs.synthesis import synthesize_palset as synthesize_palset
     from .runs.train import TrainResult as TrainResult
     from .serving.client.async_client import AsyncClient as AsyncClient
     from .serving.client.client import Client as Client
@@ -134,6 +137,9 @@ _MODULES = {
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
     "Evaluation": ".runs.results",
+    "SynthesisResult": ".runs.synthesis",
+    "synthesize_memoryquest": ".runs.synthesis",
+    "synthesize_palset": ".runs.synthesis",
     "TrainResult": ".runs.train",
     "AsyncClient": ".serving.client.async_client",
     "Client": ".serving.client.client",

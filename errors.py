@@ -178,7 +178,8 @@ class RunInterrupted(KeyboardInterrupt):
 
     Args:
         kept: What was saved, and where.
-        resume: The options that continue the run, e.g. ("--resume", "RUN").
+        resume: The options that continue the run, e.g. ("--resume", "RUN"); none if the same
+            command does.
     """
 
     def __init__(self, kept: str, resume: tuple[str, ...] = ()) -> None:

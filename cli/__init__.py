@@ -30,6 +30,7 @@ COMMANDS = {
     "show": "Show a run: scores, which questions it got wrong and why, one with its prompt.",
     "train": "Train a local model on a method's memory operations by LoGo-GRPO.",
     "reproduce": "Run a paper's variants; print ours beside its tables.",
+    "synthesize": "Write a data set with a language model: PAL-Set, or MemoryQuest.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
     "memories": "Stored memories: add, list, search, show, edit, export, import, rebuild, forget.",
     "serve": "Serve a saved program and its memories over HTTP, with an OpenAI-compatible chat.",
@@ -218,8 +219,10 @@ def stop_line(stop: BaseException, arguments: Sequence[str]) -> str:
         arguments: The words of the command.
     """
     if isinstance(stop, RunInterrupted):
-        resume = " ".join(stop.resume)
-        return f"stopped; {stop.kept}; the same command with {resume} goes on"
+        command = "the same command"
+        if stop.resume:
+            command = f"the same command with {' '.join(stop.resume)}"
+        return f"stopped; {stop.kept}; {command} goes on"
 
     # A rebuild is no run with a folder, but it can go on too: the store knows what is written.
     if tuple(arguments[:2]) == ("memories", "rebuild"):

@@ -1,79 +1,108 @@
-"""MemoryQuest: requests that need three to five things said long ago, in words unlike the request's (PGR, section 4).
+"""MemoryQuest: requests that rest on three to five facts, told long ago in other words.
 
-The genuine files are `data/user{id}.json` of the hub set harshitachopra/MemoryQuest (CC BY 4.0): 50 users, 535 queries.
-The form is taken from its documentation, which names the file, `demographics` and `domain_summaries` and stops there:
-the other names are those of our own generator (`synthesis.memoryquest`), whose data the sample is. `turns` of a
-reference, the places in its session counted from 1, are ours; without them it rests on all turns of its session.
+Source: PGR, section 4. The genuine files are `data/user{id}.json` of the hub set
+harshitachopra/MemoryQuest (CC BY 4.0): 50 users, 535 queries. Its documentation names the file,
+`demographics` and `domain_summaries`, and no more. All other names of fields are those of our own
+generator (`synthesis.memoryquest`), whose data the sample is:
 
-The history of a query ends at its date, that day included. What is scored is the retrieved context, not the response:
-notes of a context, such as a prospection summary, are not judged. Where two responses are compared, the judge is told
-`facts`: what the references of all queries say of the user up to the query's date.
+    {"user_id": "user1", "demographics": {"age": "34"}, "domain_summaries": {"Books": "..."},
+     "sessions": [{"session_id": "s1", "date": "2024-03-05",
+                   "turns": [{"speaker": "user", "text": "My knee hurts."}]}],
+     "queries": [{"query_id": "q1", "query": "Plan my week", "date": "2024-06-01",
+                  "references": [{"text": "Has a bad knee", "session_id": "s1", "turns": [1]}]}]}
+
+`turns` of a reference are places in its session, counted from 1; they are ours. A reference without
+them rests on all turns of its session.
+
+The history of a query ends with the day of the query. The retrieved context is scored, not the
+response; notes of a context, such as a prospection summary, are not judged. Where two responses are
+compared, the judge reads `facts`: what the references of all queries say about the user up to the
+date of the query.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 
 from ..errors import DataError
-from ..records import Context, History, Record, Session, Turn, format_time, read_json
+from ..records import AnyItem, Context, History, Record, Session, Turn, format_time, read_json
 from .benchmark import Benchmark
 from .common_scorers import Combined
 from .dataset import Dataset, FindingListener, Source
-from .judge import AcknowledgementJudge, ReferenceVerdict, StrictAcknowledgementJudge, evidence_parts
-from .judged_recall import JudgedRecall
 from .field_types import Date, Listed, Text, Words, natural_sort_key
+from .judge import (
+    AcknowledgementJudge,
+    ReferenceVerdict,
+    StrictAcknowledgementJudge,
+    evidence_parts,
+)
+from .judged_recall import JudgedRecall
 from .rows import Location, Row
 from .scorer import Score, Scorer
 from .text_metrics import stems
 
-_SHOWN = 200
+_MAX_SHOWN_CHARACTERS = 200
+"""Most characters of a reference in a feedback."""
 
 
 class Reference(Record):
-    """Something a good response to a query takes into account."""
+    """A fact that a good response to a query takes into account."""
 
     text: str
     date: datetime | None = None
     turns: tuple[str, ...] = ()
-    """Ids of the turns that hold it, or of all turns of its session; none where its session is not known."""
+    """Ids of the turns that hold it, or of all turns of its session.
+
+    There are none if its session is not known.
+    """
 
     def line(self) -> str:
-        """The reference with its date, as judges read it."""
-        return f"({format_time(self.date)}) {self.text}" if self.date else self.text
+        """Return the reference with its date, as judges read it."""
+        if self.date is None:
+            return self.text
+        return f"({format_time(self.date)}) {self.text}"
 
 
 class EvidenceRecall(Scorer):
-    """The share of references of whose turns (or session) a hit names one; needs no judge."""
+    """The share of references of which a turn was retrieved; no judge is needed."""
 
     title = "evidence recall"
 
     def in_headline(self, example: dspy.Example) -> bool:
-        """False for a query without evidence, which cannot measure retrieval."""
+        """Return False for a query without evidence, which cannot measure retrieval."""
         return any(reference.turns for reference in example.references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        recalled = set((prediction.get("context") or Context()).without_fallback().sources)
+        """Score the turns on which the retrieved context rests."""
+        context: Context = prediction.get("context") or Context()
+        recalled = set(context.without_fallback().sources)
         references: tuple[Reference, ...] = example.references
-        parts = evidence_parts([reference.turns for reference in references], recalled)
-        present = [not recalled.isdisjoint(reference.turns) for reference in references]
-        return Score(parts.get("evidence", 0.0), _explain(references, present), parts)
+
+        turns_by_reference = [reference.turns for reference in references]
+        parts = evidence_parts(turns_by_reference, recalled)
+        is_present = [not recalled.isdisjoint(turns) for turns in turns_by_reference]
+        return Score(parts.get("evidence", 0.0), _describe_missing(references, is_present), parts)
 
 
 class ReferenceRecall(JudgedRecall):
-    """The share of references that a judge finds acknowledged in the hits: the paper's Recall, and Recall_Exact.
+    """The share of references that a judge finds acknowledged in the hits.
+
+    These are the paper's Recall and Recall_Exact.
 
     Args:
         judge: Who judges.
-        exact: Whether the value is Recall_Exact, which is 1 if all references are found and else 0.
+        exact: Whether the value is Recall_Exact: 1 if all references are acknowledged, else 0.
     """
 
-    def __init__(self, judge: type[AcknowledgementJudge] = AcknowledgementJudge, *, exact: bool = False) -> None:
+    def __init__(
+        self, judge: type[AcknowledgementJudge] = AcknowledgementJudge, *, exact: bool = False
+    ) -> None:
         super().__init__(judge)
         self.exact_part = f"{judge.part}_exact"
         if exact:
@@ -81,58 +110,73 @@ class ReferenceRecall(JudgedRecall):
             self.part = self.exact_part
 
     def references(self, example: dspy.Example) -> list[str]:
+        """Return the references as the judge reads them."""
         references: tuple[Reference, ...] = example.references
         return [reference.line() for reference in references]
 
     def parts_of(self, verdicts: Sequence[ReferenceVerdict]) -> dict[str, float]:
+        """Return the parts of the judge, and exact recall."""
         all_present = all(verdict.present for verdict in verdicts)
         return {**super().parts_of(verdicts), self.exact_part: float(all_present)}
 
     def feedback(self, example: dspy.Example, verdicts: Sequence[ReferenceVerdict]) -> str:
-        return _explain(example.references, [verdict.present for verdict in verdicts])
+        """Say which references the context does not acknowledge."""
+        return _describe_missing(example.references, [verdict.present for verdict in verdicts])
 
 
-def _explain(references: Sequence[Reference], present: Sequence[bool]) -> str:
-    missing = [
-        reference.text[:_SHOWN] for reference, is_present in zip(references, present, strict=True) if not is_present
-    ]
+def _describe_missing(references: Sequence[Reference], is_present: Sequence[bool]) -> str:
+    """Say which references were not retrieved.
+
+    Args:
+        references: All references of a query.
+        is_present: For each of them, whether it was retrieved.
+    """
+    missing: list[str] = []
+    for reference, reference_is_present in zip(references, is_present, strict=True):
+        if not reference_is_present:
+            missing.append(reference.text[:_MAX_SHOWN_CHARACTERS])
     if not missing:
         return "Right: everything that bears on the request was retrieved."
-    share = f"{len(missing)} of {len(references)} things that bear on the request were not retrieved"
-    listed = "; ".join(missing)
-    return f"{share}: {listed}. Think of what the user will meet on the way, and search for that as well."
+
+    counts = f"{len(missing)} of {len(references)}"
+    return (
+        f"{counts} things that bear on the request were not retrieved: {'; '.join(missing)}. "
+        "Think of what the user will meet on the way, and search for that as well."
+    )
 
 
-class _Message(Row):
+class _MessageRow(Row):
     speaker: Words = ""
     text: Words = ""
 
 
-class _Session(Row):
+class _SessionRow(Row):
     session_id: Words = ""
     date: Date = None
-    turns: Listed[_Message] = ()
+    turns: Listed[_MessageRow] = ()
 
 
-class _Reference(Row):
+class _ReferenceRow(Row):
     text: Text
     date: Date = None
     session_id: Words = ""
     turns: Listed[int] = ()
 
 
-class _Query(Row):
+class _QueryRow(Row):
     query: Text
-    references: Listed[_Reference] = ()
+    references: Listed[_ReferenceRow] = ()
     query_id: Words = ""
     date: Date = None
     reasoning: Words = ""
     domain: Words = ""
 
 
-class _User(Row):
-    sessions: tuple[_Session, ...]
-    queries: Listed[_Query] = ()
+class _UserRow(Row):
+    """The file of a user."""
+
+    sessions: tuple[_SessionRow, ...]
+    queries: Listed[_QueryRow] = ()
     user_id: Words = ""
     demographics: dict[str, Any] = {}  # noqa: RUF012
     domain_summaries: dict[str, Any] = {}  # noqa: RUF012
@@ -141,8 +185,8 @@ class _User(Row):
 class MemoryQuest(Benchmark):
     """MemoryQuest's queries.
 
-    Metrics: "recall" and "recall_exact" (a judge of the retrieved context, yes or no for each reference),
-    "recall_strict" (a judge that demands more), and "evidence", which needs no judge.
+    Metrics: "recall" and "recall_exact" (a judge of the retrieved context, yes or no for each
+    reference), "recall_strict" (a judge that demands more), and "evidence", which needs no judge.
     """
 
     name = "memoryquest"
@@ -151,131 +195,313 @@ class MemoryQuest(Benchmark):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         "recall": lambda: Combined(ReferenceRecall(), EvidenceRecall()),
         "recall_exact": lambda: Combined(ReferenceRecall(exact=True), EvidenceRecall()),
-        "recall_strict": lambda: Combined(ReferenceRecall(StrictAcknowledgementJudge), EvidenceRecall()),
+        "recall_strict": lambda: Combined(
+            ReferenceRecall(StrictAcknowledgementJudge), EvidenceRecall()
+        ),
         "evidence": EvidenceRecall,
     }
 
-    def __init__(self, examples: Sequence[dspy.Example], source: Source, metric: str | None = None) -> None:
+    def __init__(
+        self, examples: Sequence[dspy.Example], source: Source, metric: str | None = None
+    ) -> None:
         super().__init__(examples, source, metric)
-        if not any(map(self.in_headline, self.examples)):
-            raise DataError(f"{source.path}: says of no reference in which session it was; use --metric recall")
+        if not any(self.in_headline(example) for example in self.examples):
+            raise DataError(
+                f"{source.path}: says of no reference in which session it was; use --metric recall"
+            )
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
-        """Reads a folder of user*.json, or the file of one user.
+        """Read a folder of user*.json, or the file of one user.
 
         The histories are whole; each example has the part of it before its query.
         """
-        files = _files(path)
+        files = _find_files(path)
         histories: list[History] = []
-        examples: dict[str, dspy.Example] = {}
+        examples: list[dspy.Example] = []
+        example_ids: set[str] = set()
         for file in files:
             place = Location(on_finding, file.stem)
-            row = place.validate(_User, read_json(file))
-            user = row and _Past(row, row.user_id or file.stem, place)
-            if user and user.history.items:
-                histories.append(user.history)
-                examples.update((example.id, example) for example in user.examples(examples))
-        return Dataset(tuple(histories), tuple(examples.values()), files)
+            row = place.validate(_UserRow, read_json(file))
+            if row is None:
+                continue
+
+            past = _read_past(row, row.user_id or file.stem, place)
+            if not past.history.items:
+                place.reject("no turns", "no session has a turn with words")
+                continue
+
+            histories.append(past.history)
+            examples.extend(_read_queries(row, past, example_ids, place))
+        return Dataset(tuple(histories), tuple(examples), files)
 
 
-def _files(path: Path) -> tuple[Path, ...]:
-    found = list(path.glob("user*.json")) if path.is_dir() else [path]
-    if not found:
+def _find_files(path: Path) -> tuple[Path, ...]:
+    """Return the files of the users, ordered by the numbers in their names."""
+    files = list(path.glob("user*.json")) if path.is_dir() else [path]
+    if not files:
         raise DataError(f"{path}: holds no user*.json; give the folder with the users' files")
-    return tuple(sorted(found, key=lambda file: natural_sort_key(file.stem)))
+    return tuple(sorted(files, key=lambda file: natural_sort_key(file.stem)))
+
+
+# Sessions.
+
+
+class _NamedSession(NamedTuple):
+    """A session with the name by which references mean it."""
+
+    name: str
+    row: _SessionRow
+
+
+class _ReadSession(NamedTuple):
+    """A session of the history, and the ids of its turns by their places in the file's session.
+
+    Places count from 1. Turns without words have a place, but no id.
+    """
+
+    session: Session
+    turn_ids: dict[int, str]
 
 
 class _Past:
-    def __init__(self, row: _User, id: str, place: Location) -> None:
-        self.row, self.id, self.place = row, id, place
-        self.sessions: dict[str, tuple[Session, dict[int, str]]] = {}
-        """By the file's id: the session, and the ids of its turns by their places in it."""
-        given = [(session.session_id or str(n), session) for n, session in enumerate(row.sessions, 1)]
-        kept = [(name, session) for name, session in given if any(said.text for said in session.turns)]
-        if len(kept) < len(given):
-            place.warn("empty session", "a session has no turn with words; passed over")
-        times = [session.date for _, session in kept]
-        if None not in times and times != sorted(time for time in times if time):
-            place.warn("sessions out of order", "are put into the order of their dates")
-            kept.sort(key=lambda pair: pair[1].date or datetime.min)
-        items = []
-        for n, (name, session) in enumerate(kept, 1):
-            said = [(f"D{n}:{k}", k, each) for k, each in enumerate(session.turns, 1) if each.text]
-            turns = tuple(Turn(id=id, speaker=each.speaker or "user", text=each.text) for id, _, each in said)
-            items.append(Session(id=f"D{n}", time=session.date, turns=turns))
-            if name in self.sessions:
-                place.warn("repeated session", f"session {name!r} was there before; references mean the first")
-            self.sessions.setdefault(name, (items[-1], {k: id for id, k, _ in said}))
-        if not items:
-            place.reject("no turns", "no session has a turn with words")
-        self.history = History(id=id, items=tuple(items))
+    """All sessions of a user.
 
-    def examples(self, taken: Mapping[str, Any]) -> Iterator[dspy.Example]:
-        """The queries that can be scored, each with all facts about its user that the file states up to its date."""
-        made = list(self._scorable(set(taken)))
-        stated = dict.fromkeys(reference for _, example in made for reference in example.references)
-        for end, example in made:
-            known = [each for each in stated if end is None or each.date is None or each.date <= end]
-            example.facts = "\n".join(dict.fromkeys(each.line() for each in known))
-            yield example
+    Args:
+        history: The whole history.
+        sessions: Sessions by the names by which references mean them.
+    """
 
-    def _scorable(self, ids: set[str]) -> Iterator[tuple[datetime | None, dspy.Example]]:
-        """The queries with references, and the last moment that each knows of."""
-        parts = (self.row.demographics, self.row.domain_summaries)
-        profile = "\n".join(f"{key}: {value}" for part in parts for key, value in part.items())
-        histories: dict[int, History] = {}
-        for n, row in enumerate(self.row.queries, 1):
-            place = self.place.at(f"query {n}")
-            end = row.date
-            if end is not None and end.time() == time.min:  # without a clock: all of the day
-                end = datetime.combine(end, time.max)
-            items: Any = tuple(each for each in self.history if end is None or each.time is None or each.time <= end)
-            history = histories.setdefault(len(items), History(id=self.id, items=items))
-            references = tuple(self._reference(each, history, place) for each in row.references)
-            if not references:
-                place.warn("no references", "cannot be scored without a reference; passed over")
-                continue
-            id = f"{self.id}:{row.query_id or n}"
-            if id in ids:
-                place.warn("repeated query", f"{id!r} was there before; this one is '{id}:{n}'")
-                id = f"{id}:{n}"
-            ids.add(id)
-            yield (
-                end,
-                dspy.Example(
-                    id=id,
-                    history=history,
-                    question=row.query,
-                    date=format_time(row.date) if row.date else "",
-                    evidence_ids=tuple(dict.fromkeys(turn for each in references for turn in _anchor(each, history))),
-                    answer="\n".join(reference.line() for reference in references),
-                    references=references,
-                    category=row.domain or "all",
-                    profile=profile,
-                    reasoning=row.reasoning,
-                ).with_inputs("history", "question", "date", "evidence_ids"),
-            )
+    def __init__(self, history: History, sessions: Mapping[str, _ReadSession]) -> None:
+        self.history = history
+        self.sessions = sessions
+        self._histories_by_length: dict[int, History] = {}
 
-    def _reference(self, row: _Reference, history: History, place: Location) -> Reference:
-        """A reference with the turns that hold it, as far as the file states them and the history holds them."""
-        session, places = self.sessions.get(row.session_id, (None, {}))
-        if session is None or session not in history.items:
-            if row.session_id:
-                place.warn("dangling evidence", f"session {row.session_id!r} is none, or after the query; no evidence")
-            return Reference(text=row.text, date=row.date)
-        turns = tuple(places[n] for n in sorted(set(row.turns)) if n in places)
-        if len(turns) < len(set(row.turns)):
-            place.warn("dangling evidence", f"turns {reprlib.repr(row.turns)} are not all in {row.session_id!r}")
-        return Reference(text=row.text, date=row.date, turns=turns or tuple(places.values()))
+    def history_until(self, end: datetime | None) -> History:
+        """Return the part of the history up to a moment; queries with equal parts share one."""
+        items: list[AnyItem] = []
+        for session in self.history.items:
+            if end is None or session.time is None or session.time <= end:
+                items.append(session)
+
+        # Of two parts one is always inside the other, so parts of one length are equal.
+        history = History(id=self.history.id, items=tuple(items))
+        return self._histories_by_length.setdefault(len(items), history)
 
 
-def _anchor(reference: Reference, history: History) -> tuple[str, ...]:
-    """The turns of a reference, or of a whole session the one turn that shares most words with it."""
+def _read_past(row: _UserRow, user_id: str, place: Location) -> _Past:
+    """Read the sessions of a user into a history, which may be empty."""
+    items: list[Session] = []
+    sessions: dict[str, _ReadSession] = {}
+    for number, (name, session_row) in enumerate(_sessions_in_order(row, place), 1):
+        read_session = _read_session(session_row, number)
+        items.append(read_session.session)
+        if name in sessions:
+            problem = f"session {name!r} was there before; references mean the first"
+            place.warn("repeated session", problem)
+        else:
+            sessions[name] = read_session
+    return _Past(History(id=user_id, items=tuple(items)), sessions)
+
+
+def _sessions_in_order(row: _UserRow, place: Location) -> list[_NamedSession]:
+    """Return the sessions that have words, in the order of their dates."""
+    sessions: list[_NamedSession] = []
+    for number, session in enumerate(row.sessions, 1):
+        if any(message.text for message in session.turns):
+            sessions.append(_NamedSession(session.session_id or str(number), session))
+    if len(sessions) < len(row.sessions):
+        place.warn("empty session", "a session has no turn with words; passed over")
+
+    dates = [session.row.date for session in sessions]
+    known_dates = [date for date in dates if date is not None]
+    # Without a date for every session the order of the file is kept.
+    if len(known_dates) == len(dates) and known_dates != sorted(known_dates):
+        place.warn("sessions out of order", "are put into the order of their dates")
+        sessions.sort(key=lambda session: session.row.date or datetime.min)
+    return sessions
+
+
+def _read_session(row: _SessionRow, number: int) -> _ReadSession:
+    """Return a session with the ids of its turns.
+
+    Args:
+        row: The session of the file.
+        number: Its place in the history, counted from 1.
+    """
+    turns: list[Turn] = []
+    turn_ids: dict[int, str] = {}
+    for place_in_session, message in enumerate(row.turns, 1):
+        if not message.text:
+            continue
+        turn_id = f"D{number}:{place_in_session}"
+        turn_ids[place_in_session] = turn_id
+        turns.append(Turn(id=turn_id, speaker=message.speaker or "user", text=message.text))
+    session = Session(id=f"D{number}", time=row.date, turns=tuple(turns))
+    return _ReadSession(session, turn_ids)
+
+
+# Queries.
+
+
+class _ReadQuery(NamedTuple):
+    """A query as an example, and the last moment that it knows of; None without a date."""
+
+    example: dspy.Example
+    end: datetime | None
+
+
+def _read_queries(
+    row: _UserRow, past: _Past, example_ids: set[str], place: Location
+) -> list[dspy.Example]:
+    """Return the queries of a user that can be scored.
+
+    Args:
+        row: The user's file.
+        past: The user's sessions.
+        example_ids: Ids that are taken; those of the queries are added.
+        place: The user's file, for findings.
+    """
+    profile = _profile(row)
+    queries: list[_ReadQuery] = []
+    for number, query_row in enumerate(row.queries, 1):
+        query_place = place.at(f"query {number}")
+        end = _end_of(query_row)
+        history = past.history_until(end)
+
+        references = _read_references(query_row, past, history, query_place)
+        if not references:
+            problem = "cannot be scored without a reference; passed over"
+            query_place.warn("no references", problem)
+            continue
+
+        name = f"{past.history.id}:{query_row.query_id or number}"
+        example_id = name
+        while example_id in example_ids:
+            example_id = f"{example_id}:{number}"
+        if example_id != name:
+            problem = f"{name!r} was there before; this one is {example_id!r}"
+            query_place.warn("repeated query", problem)
+        example_ids.add(example_id)
+
+        example = _example(example_id, query_row, history, references, profile)
+        queries.append(_ReadQuery(example, end))
+
+    _add_facts(queries)
+    return [query.example for query in queries]
+
+
+def _profile(row: _UserRow) -> str:
+    """Return what the file says about the user, a line for each field."""
+    lines: list[str] = []
+    for fields in (row.demographics, row.domain_summaries):
+        for name, value in fields.items():
+            lines.append(f"{name}: {value}")
+    return "\n".join(lines)
+
+
+def _end_of(row: _QueryRow) -> datetime | None:
+    """Return the last moment that a query knows of: of a date without a time, its end."""
+    if row.date is None or row.date.time() != time.min:
+        return row.date
+    return datetime.combine(row.date, time.max)
+
+
+def _example(
+    example_id: str,
+    row: _QueryRow,
+    history: History,
+    references: tuple[Reference, ...],
+    profile: str,
+) -> dspy.Example:
+    """Return the example of a query, without the facts about the user."""
+    evidence_ids: dict[str, None] = {}
+    for reference in references:
+        evidence_ids.update(dict.fromkeys(_evidence_of(reference, history)))
+
+    example = dspy.Example(
+        id=example_id,
+        history=history,
+        question=row.query,
+        date=format_time(row.date) if row.date else "",
+        evidence_ids=tuple(evidence_ids),
+        answer="\n".join(reference.line() for reference in references),
+        references=references,
+        category=row.domain or "all",
+        profile=profile,
+        reasoning=row.reasoning,
+    )
+    return example.with_inputs("history", "question", "date", "evidence_ids")
+
+
+def _add_facts(queries: Sequence[_ReadQuery]) -> None:
+    """Give each query the field `facts`: what all queries of the user say up to its date."""
+    references: dict[Reference, None] = {}
+    for query in queries:
+        references.update(dict.fromkeys(query.example.references))
+
+    for query in queries:
+        lines: dict[str, None] = {}
+        for reference in references:
+            if query.end is None or reference.date is None or reference.date <= query.end:
+                lines[reference.line()] = None
+        query.example.facts = "\n".join(lines)
+
+
+# References.
+
+
+def _read_references(
+    row: _QueryRow, past: _Past, history: History, place: Location
+) -> tuple[Reference, ...]:
+    """Return the references of a query.
+
+    Args:
+        row: The query.
+        past: All sessions of the user.
+        history: The part of them before the query.
+        place: The query, for findings.
+    """
+    references: list[Reference] = []
+    for reference_row in row.references:
+        turns = _read_turns(reference_row, past, history, place)
+        reference = Reference(text=reference_row.text, date=reference_row.date, turns=turns)
+        references.append(reference)
+    return tuple(references)
+
+
+def _read_turns(
+    row: _ReferenceRow, past: _Past, history: History, place: Location
+) -> tuple[str, ...]:
+    """Return the ids of the turns of a reference; report those that the history does not have."""
+    read_session = past.sessions.get(row.session_id)
+    if read_session is None or read_session.session not in history.items:
+        if row.session_id:
+            problem = f"session {row.session_id!r} is none, or after the query; no evidence"
+            place.warn("dangling evidence", problem)
+        return ()
+
+    places_in_session = sorted(set(row.turns))
+    turn_ids: list[str] = []
+    for place_in_session in places_in_session:
+        if place_in_session in read_session.turn_ids:
+            turn_ids.append(read_session.turn_ids[place_in_session])
+    if len(turn_ids) < len(places_in_session):
+        problem = f"turns {reprlib.repr(row.turns)} are not all in {row.session_id!r}"
+        place.warn("dangling evidence", problem)
+    return tuple(turn_ids) or tuple(read_session.turn_ids.values())
+
+
+def _evidence_of(reference: Reference, history: History) -> tuple[str, ...]:
+    """Return the turns of a reference; of a whole session, the turn that shares most words."""
     if len(reference.turns) < 2:
         return reference.turns
-    turns = [history.turns[id] for id in reference.turns]
-    if len(turns) < len(turns[0][1].turns):
+
+    turns = [history.turns[turn_id][0] for turn_id in reference.turns]
+    _, session = history.turns[reference.turns[0]]
+    if len(turns) < len(session.turns):
         return reference.turns
+
     words = set(stems(reference.text))
-    return (max(turns, key=lambda pair: len(words & set(stems(pair[0].text))))[0].id,)
+    nearest = max(turns, key=lambda turn: len(words & set(stems(turn.text))))
+    return (nearest.id,)

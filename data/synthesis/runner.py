@@ -1,10 +1,17 @@
-"""Runs the steps of a generated data set: ask, check by code, ask again with the complaints.
+"""Run the steps of a generated data set: ask, check the answer by code, ask again with complaints.
 
-A data set is a program of such steps, drawn by seed: a run whose model's answers are kept is resumed by running it
-again, and more attempts then try again what was given up. The report holds every refused attempt.
+    runner = Runner(attempts=3, threads=8)
 
-Limits: an answer is checked for form, dates and mentions, not for being good. From the third attempt on its number is
-among the complaints: the same complaints twice would be the same question, which a cache answers as before.
+    def check(answer: dspy.Prediction) -> CheckResult[list[DraftTurn]]:
+        return accept_if_valid(answer.turns, dialogue_problems(answer.turns, facts))
+
+    turns = runner.ask(Step("dialogue", WriteDialogue), "user0/q1", inputs, check)
+
+A data set is a sequence of such steps, and all chance in it is drawn by seed. So a run whose
+model's answers are kept is resumed by running it again, and a run with more attempts tries again
+what was given up. The report holds every refused attempt.
+
+Limits: an answer is checked for form, dates and mentions, not for being good.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import dspy
 
@@ -24,8 +31,15 @@ from ...records.atomic_file import atomic_write
 from ...text import one_line
 from ..judge import ask_all
 
-S = TypeVar("S")
-T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+ValueT = TypeVar("ValueT")
+
+Outcome = Literal["retried", "given up", "left out", "kept"]
+"""What became of something that was refused.
+
+"retried": it was asked for again. "given up": no attempt is left. "left out": a part of an answer
+is missing from the data. "kept": an error stays in the data.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,48 +53,33 @@ class Step:
 
     @property
     def prompt(self) -> type[dspy.Signature]:
-        """The signature with a last input `complaints`: what code found wrong with the last attempt."""
-        field = dspy.InputField(
-            desc="what was wrong with your last attempt and must be corrected; empty on the first attempt"
+        """The signature with a last input `complaints`: the problems of the attempt before."""
+        complaints = dspy.InputField(
+            desc="what was wrong with your last attempt and must be corrected; empty on the first "
+            "attempt"
         )
-        return self.signature.append("complaints", field, str)
+        return self.signature.append("complaints", complaints, str)
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Generic[ValueT]):
     """The result of checking an answer."""
 
-    value: Any
-    """What is kept; None refuses the answer."""
+    value: ValueT | None
+    """What is kept of the answer; None refuses it."""
     problems: Sequence[str] = ()
-    """What is wrong, in words for the model; beside a kept value, what was left out of it."""
+    """What is wrong, in words for the model. Beside a value: what was left out of it."""
 
 
-Check = Callable[[dspy.Prediction], CheckResult]
+Check = Callable[[dspy.Prediction], CheckResult[ValueT]]
+"""Decides what of an answer is kept; deterministic."""
 
 
-def write_json(path: Path, content: Any) -> Path:
-    """Writes JSON to a file, whole or not at all; its folder is made if missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        json.dump(content, file, indent=1, ensure_ascii=False)
-    return path
-
-
-def accept_if_valid(output: str, problems: Callable[..., Sequence[str]], *about: Any) -> Check:
-    """Keeps an output as it is where nothing is wrong with it, else nothing.
-
-    Args:
-        output: Its name.
-        problems: Says of it what is wrong, in words for the model.
-        *about: What that is told besides.
-    """
-
-    def check(answer: dspy.Prediction) -> CheckResult:
-        found = problems(answer[output], *about)
-        return CheckResult(None if found else answer[output], found)
-
-    return check
+def accept_if_valid(value: ValueT, problems: Sequence[str]) -> CheckResult[ValueT]:
+    """Keep a value that has no problems, and refuse any other."""
+    if problems:
+        return CheckResult(None, problems)
+    return CheckResult(value)
 
 
 @dataclass(frozen=True)
@@ -90,25 +89,29 @@ class Rejection:
     step: str
     id: str
     problems: tuple[str, ...]
-    outcome: str
-    """"retried", "given up", "left out" for parts of a kept answer, or "kept" if an error stays in the data."""
+    outcome: Outcome
 
 
 @dataclass
 class Report:
     """What a run did, step by step."""
 
-    accepted: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter[str])
     """Answers that passed, by step."""
-    rejections: list[Rejection] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list[Rejection])
 
-    def count(self, step: str, outcome: str) -> int:
-        """How many rejections of a step ended so."""
-        return sum(one.step == step and one.outcome == outcome for one in self.rejections)
+    def count(self, step: str, outcome: Outcome) -> int:
+        """Return how many rejections of a step had an outcome."""
+        matching = [
+            rejection
+            for rejection in self.rejections
+            if rejection.step == step and rejection.outcome == outcome
+        ]
+        return len(matching)
 
 
 class Runner:
-    """Runs steps under the caller's `dspy.context`; safe under threads.
+    """Run steps under the caller's `dspy.context`; safe under threads.
 
     Args:
         attempts: How often a step is asked before it is given up.
@@ -122,52 +125,100 @@ class Runner:
         self._lock = threading.Lock()
 
     def ask(
-        self, step: Step, id: str, inputs: Mapping[str, Any], check: Check, last: Check | None = None
-    ) -> Any | None:
-        """Asks until an answer passes.
+        self,
+        step: Step,
+        item_id: str,
+        inputs: Mapping[str, Any],
+        check: Check[ValueT],
+        last_check: Check[ValueT] | None = None,
+    ) -> ValueT | None:
+        """Ask until an answer passes.
 
         Args:
             step: What to ask.
-            id: What it is for, in reports.
-            inputs: The signature's inputs, without `complaints`.
-            check: Decides what of an answer is kept; deterministic.
-            last: Says it of the last attempt's answer, where that is judged more mildly.
+            item_id: What it is for, in reports.
+            inputs: The inputs of the signature, without `complaints`.
+            check: Decides what of an answer is kept.
+            last_check: Decides it for the last attempt, where that one is judged more mildly.
 
         Returns:
-            What was kept; None when no attempt passed.
+            What was kept; None if no attempt passed.
 
         Raises:
             LMError: The model failed.
         """
         complaints: Sequence[str] = ()
         for attempt in range(1, self._attempts + 1):
-            told = [*complaints, f"this is attempt {attempt}"] if attempt > 2 else complaints
-            checked = self._attempt(step, inputs, told, last if last and attempt == self._attempts else check)
-            if checked.value is not None:
+            is_last = attempt == self._attempts
+            attempt_check = last_check if is_last and last_check is not None else check
+            result = self._attempt(step, inputs, _numbered(complaints, attempt), attempt_check)
+
+            if result.value is not None:
                 with self._lock:
                     self.report.accepted[step.name] += 1
-                if checked.problems:
-                    self.reject(step.name, id, checked.problems, "left out")
-                return checked.value
-            complaints = checked.problems
-            self.reject(step.name, id, complaints, "retried" if attempt < self._attempts else "given up")
+                if result.problems:
+                    self.reject(step.name, item_id, result.problems, "left out")
+                return result.value
+
+            complaints = result.problems
+            self.reject(step.name, item_id, complaints, "given up" if is_last else "retried")
         return None
 
-    def reject(self, step: str, id: str, problems: Sequence[str], outcome: str = "left out") -> None:
-        """Puts a rejection into the report; steps without a model (a threshold) call it themselves."""
+    def reject(
+        self,
+        step: str,
+        item_id: str,
+        problems: Sequence[str],
+        outcome: Outcome = "left out",
+    ) -> None:
+        """Add a rejection to the report; steps without a model, such as a threshold, call this."""
+        rejection = Rejection(step, item_id, tuple(problems), outcome)
         with self._lock:
-            self.report.rejections.append(Rejection(step, id, tuple(problems), outcome))
+            self.report.rejections.append(rejection)
 
-    def map(self, job: Callable[[S], T], items: Sequence[S]) -> list[T]:
-        """Runs a job for every item on the runner's threads, results in order; see `ask_all`."""
+    def map(self, job: Callable[[ItemT], ValueT], items: Sequence[ItemT]) -> list[ValueT]:
+        """Do a job for every item on the runner's threads; the results are in order.
+
+        Not to be nested. See `ask_all` for what happens when a job fails.
+        """
         return ask_all(job, items, self._threads)
 
-    def _attempt(self, step: Step, inputs: Mapping[str, Any], complaints: Sequence[str], check: Check) -> CheckResult:
+    def _attempt(
+        self,
+        step: Step,
+        inputs: Mapping[str, Any],
+        complaints: Sequence[str],
+        check: Check[ValueT],
+    ) -> CheckResult[ValueT]:
+        """Ask once and check the answer; an answer that cannot be read is refused."""
         predictor = dspy.Predict(step.prompt)
+        complaint_lines = [f"- {complaint}" for complaint in complaints]
         try:
-            return check(predictor(**inputs, complaints="\n".join(f"- {problem}" for problem in complaints)))
+            answer = predictor(**inputs, complaints="\n".join(complaint_lines))
+            return check(answer)
         except Exception as error:
             if not concerns_prompt(error):
                 raise
-            first = one_line(error, 300)
-            return CheckResult(None, [f"no answer that can be read: {first}"])
+            reason = one_line(error, 300)
+            return CheckResult(None, [f"no answer that can be read: {reason}"])
+
+
+def _numbered(complaints: Sequence[str], attempt: int) -> Sequence[str]:
+    """Return complaints with the number of the attempt, from the third on.
+
+    The same complaints twice would be the same question, which a cache answers as before.
+    """
+    if attempt <= 2:
+        return complaints
+    return [*complaints, f"this is attempt {attempt}"]
+
+
+def write_json(path: Path, content: object) -> Path:
+    """Write JSON to a file, whole or not at all, and return its path.
+
+    The folder is created if it is not there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
+    return path

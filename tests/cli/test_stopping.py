@@ -29,6 +29,8 @@ def test_what_is_kept_and_how_to_go_on() -> None:
     assert said == "stopped; it is kept; the same command with --resume run-1 goes on"
     said = stop_line(KeyboardInterrupt(), ["memories", "rebuild", "program", "--force"])
     assert said.endswith("the others stay queued; the same command without --force goes on")
+    said = stop_line(RunInterrupted("it is kept"), ["synthesize"])
+    assert said == "stopped; it is kept; the same command goes on"
     assert stop_line(KeyboardInterrupt(), ["list"]) == "stopped"
 
 

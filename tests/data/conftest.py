@@ -168,7 +168,7 @@ def made_palset(tmp_path, scripted):
     """Makes a data set; gives its folder's files by name, the report, and the calls by kind."""
 
     from mempiler.data.synthesis.palset.make import make_palset
-    from mempiler.data.synthesis.palset.people import Setting
+    from mempiler.data.synthesis.palset.setting import Setting
     from mempiler.data.synthesis.runner import Runner
 
     def run(reply, users=1, months=2, language="en", attempts=2, reviews=0, seed=0, threads=2, out="pal"):

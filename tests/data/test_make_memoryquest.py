@@ -14,9 +14,10 @@ from mempiler import Context, Hit, Query, build
 from mempiler.data.memory_env import NOTHING, VALUES, Conversation, MemoryEnv
 from mempiler.data.memoryquest import MemoryQuest
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
-from mempiler.data.synthesis.memoryquest import make_memoryquest, read_profiles
+from mempiler.data.synthesis.memoryquest.make import make_memoryquest
+from mempiler.data.synthesis.memoryquest.profiles import read_profiles
 from mempiler.data.synthesis.palset.make import make_palset
-from mempiler.data.synthesis.palset.people import Setting
+from mempiler.data.synthesis.palset.setting import Setting
 from mempiler.data.synthesis.runner import Runner
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits

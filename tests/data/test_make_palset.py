@@ -8,7 +8,8 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.palbench.reader import read_palset
-from mempiler.data.synthesis.memoryquest import make_memoryquest, read_profiles
+from mempiler.data.synthesis.memoryquest.make import make_memoryquest
+from mempiler.data.synthesis.memoryquest.profiles import read_profiles
 from mempiler.data.synthesis.runner import Runner, Step
 from mempiler.programs.adapter import adapter
 

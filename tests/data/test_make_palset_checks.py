@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.synthesis.palset.dialogue import script
-from mempiler.data.synthesis.palset.life import draw
-from mempiler.data.synthesis.palset.people import Topic, foreign, length_problems, months_of
+from mempiler.data.synthesis.palset.dates import draw_dialogues, months_of
+from mempiler.data.synthesis.palset.dialogue import draw_script
+from mempiler.data.synthesis.palset.records import Topic
+from mempiler.data.synthesis.palset.texts import foreign, length_problems
 from mempiler.errors import UserError
 from mempiler.signatures.synthesis_palset import DraftChoice, DraftTopic
 
@@ -157,16 +158,16 @@ def test_a_user_without_a_month_is_refused_and_not_drawn():
 def test_dialogues_are_drawn_by_the_rules(seed, per_month, months):
     known = months_of("0000", months, 0)
     ends = [f"{month}-{n:02d}" for month in known for n in range(10, 10 + per_month)]
-    drawn = draw("0000", ends, known[-1], seed)
+    drawn = draw_dialogues("0000", ends, known[-1], seed)
     assert "0000" not in "".join("1" if end in drawn else "0" for end in ends)
     assert set(drawn.values()) == {"history", "query"}
     assert all((part == "query") == end.startswith("2024-12") for end, part in drawn.items())
-    assert drawn == draw("0000", ends, known[-1], seed)
+    assert drawn == draw_dialogues("0000", ends, known[-1], seed)
 
 
 def test_six_of_ten_situations_get_a_dialogue_and_every_one_after_three_without():
     ends = [f"2024-11-{n:02d}" for n in range(1, 30)] + [f"2024-12-{n}" for n in range(25, 29)]
-    drawn = sum(len(draw("u", ends, "2024-12", seed)) for seed in range(300))
+    drawn = sum(len(draw_dialogues("u", ends, "2024-12", seed)) for seed in range(300))
     # A drop run has 3 at most, so the expected length of a cycle is 1 + .4 + .16 + .064 situations.
     assert drawn / 300 / len(ends) == pytest.approx(1 / (1 + 0.4 + 0.16 + 0.064), abs=0.02)
 
@@ -179,27 +180,27 @@ FRAME = Topic(DraftTopic(**TOPIC), [f"do {n}" for n in range(8)], "a", LIKED, DI
 
 @given(seed=st.integers(0, 2000), part=st.sampled_from(["history", "query"]), count=st.integers(1, 3))
 def test_every_plan_follows_the_transitions_and_refers_to_its_framework(seed, part, count):
-    planned = script([FRAME] * count, part, str(seed))
+    planned = draw_script([FRAME] * count, part, str(seed))
     framework = json.loads(planned.framework)
     labels = {label for topic in framework.values() for side in ("requirements", "solutions") for label in topic[side]}
     assert list(framework) == [f"T{n}" for n in range(1, count + 1)]
-    assert {label for one in planned.plan for _, label in one.values()} == labels
+    assert {utterance.reference for turn in planned.plan for utterance in turn} == labels
     told = [one for topic in framework.values() for one in topic["solutions"].values()]
     assert part == "history" or {one["feedback"] for one in told} == {"pos"}
     replies = ["feedback response"]
-    for one in planned.plan:
-        assert one["user"][0] in AFTER["assistant"][replies[-1]]
-        assert one["assistant"][0] in AFTER["user"][one["user"][0]]
-        replies.append(one["assistant"][0])
+    for turn in planned.plan:
+        assert turn.user.action in AFTER["assistant"][replies[-1]]
+        assert turn.assistant.action in AFTER["user"][turn.user.action]
+        replies.append(turn.assistant.action)
     assert replies[-1] == "feedback response"
 
 
 def test_plans_are_drawn_with_the_released_chances():
     for part, wanted in (("history", [0.2, 0.4, 0.4]), ("query", [0.5, 0.5, 0.0])):
-        plans = [script([FRAME], part, f"{part} {seed}") for seed in range(1000)]
+        plans = [draw_script([FRAME], part, f"{part} {seed}") for seed in range(1000)]
         topics = [json.loads(each.framework)["T1"] for each in plans]
         counts = Counter(len(each["solutions"]) for each in topics)
         assert [counts[n] / 1000 for n in (1, 2, 3)] == pytest.approx(wanted, abs=0.05)
         assert sum(len(each["requirements"]) == 2 for each in topics) / 1000 == pytest.approx(0.5, abs=0.05)
-        talks = sum(one["user"][0] == "solution discussion" for each in plans for one in each.plan)
+        talks = sum(turn.user.action == "solution discussion" for each in plans for turn in each.plan)
         assert talks / sum(len(each["solutions"]) for each in topics) == pytest.approx(0.5, abs=0.05)

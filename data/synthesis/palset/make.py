@@ -1,56 +1,61 @@
-"""Writes a PAL-Set: users with months of device logs and of dialogues about what they need and like.
+"""Write a PAL-Set: users with months of device logs, and of dialogues about what they need.
 
-    people ──> personas ──> situations ──> experiences ──> logs ───────────────────────> review ──┐
-                                └── drawn ──> topics, solutions ──> script ──> dialogue ──> review ─┴──> files
+    1, 2  people ──> past, requirement types, preferences
+    3     months ──> situations
+    4     situations ──> experiences
+    6-1   experiences ──> logs ──────────────────────────────────────────────> review ──┐
+    5     situations ── drawn ──> topics, solutions                                     │
+    6-2                             └── drawn ──> script ──> dialogue ──> review ───────┴──> files
 
-Mem-PAL (Huang et al. 2025), section "Dataset Construction", appendices B and E; the numbers that the paper leaves open
-are those of the released code. Files have the form of `data.palbench.reader`, and `timeline`, `experience` and `log`
-beside it. A user counts with a whole persona and all situations, a dialogue with its logs, topics and all turns, or not
-at all: its logs then belong to the next one.
+Source: Mem-PAL (Huang et al. 2025), section "Dataset Construction", appendices B and E; steps have
+the numbers of appendix E. Figures that the paper leaves open are those of the released code.
 
-Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins, and
-files are written at the end. What people did for the authors' data, reading and refining, is not done.
+A user counts with a whole persona and all situations. A dialogue counts with its logs, topics and
+all turns, or not at all: its logs then belong to the next one.
+
+Limits: with reviews there are about 45 calls per user and month. One stage is done for all users
+before the next begins, and files are written at the end. What people did for the authors' data,
+reading and refining, is not done.
 
 Example:
     A script that is run again goes on: its answers are kept, and it pays for what is missing.
+    `mempiler synthesize palset` does the same.
 
         store = RunStore(Path("answers.sqlite"))
         lm = language_model("openai/gpt-4.1-mini", answers=store.answers)
         runner = Runner(attempts=10, threads=128)
         with dspy.context(lm=lm):
             files = make_palset(2, Path("pal"), Setting("en", months=8, seed=0, runner=runner))
-        print(runner.report)  # what was accepted and refused; `--benchmark palbench.restate --data` takes files[0]
+        print(runner.report)  # what was accepted and refused
+        # `mempiler evaluate h2memory --benchmark palbench.restate --data` takes files[0].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
 
-from ....signatures.pal import AssistantAction, UserAction
-from ....signatures.synthesis_palset_records import CHINESE, DraftTurn
-from ..runner import write_json
-from .dialogue import dialogue, script, topics
-from .life import experience, logs, situations
-from .people import ASPECTS, Code, Session, Setting, Topic, invent, personas
+from .dialogue import draw_script, write_dialogue
+from .experiences import write_experience, write_logs
+from .files import write_files
+from .people import complete_personas, invent_people
+from .records import Session
 from .review import review_dialogue, review_logs
-
-ACTIONS: Mapping[str, Mapping[str, str]] = {
-    role: {english: chinese for chinese, english in CHINESE.items() if english in actions}
-    for role, actions in (("user", get_args(UserAction)), ("assistant", get_args(AssistantAction)))
-}
-"""The actions of each role, and their names in the Chinese data."""
+from .setting import Setting
+from .situations import plan_situations
+from .topics import write_topics
 
 
-def make_palset(users: int, out: Path, setting: Setting, on_progress: Callable[[str], None] = print) -> list[Path]:
-    """Writes the files of a PAL-Set into a folder, under the language model of `dspy.context`.
+def make_palset(
+    users: int, out: Path, setting: Setting, on_progress: Callable[[str], None] = print
+) -> list[Path]:
+    """Write the files of a PAL-Set into a folder, with the language model of `dspy.context`.
 
     Args:
         users: How many.
-        out: The folder; made if missing.
+        out: The folder; created if it is not there.
         setting: Language, months, seed and the runner, whose report says what was refused.
-        on_progress: Told a line per user.
+        on_progress: Receives a line per user.
 
     Returns:
         The files, the data file first; none if no user came through.
@@ -60,121 +65,79 @@ def make_palset(users: int, out: Path, setting: Setting, on_progress: Callable[[
         DataError: A file cannot be written.
     """
     runner = setting.runner
-    planned = runner.map(lambda persona: situations(persona, setting), personas(invent(users, setting), setting))
-    runner.map(lambda job: _live(*job, setting), [(own, n) for own in planned for n in range(len(own))])
-    every = [session for own in planned for session in own]
-    runner.map(lambda session: _talk(session, setting), [one for one in every if one.part and one.logs])
-    kept = {own[0].persona.id: own for own in planned if own and _complete(own, setting, on_progress)}
-    for n in range(users):
-        if f"{n:04d}" not in kept:
-            runner.reject("user", f"{n:04d}", ["did not come through all steps"], "given up")
-    ending, files = "_en" if setting.language == "en" else "", dict[str, dict[str, Any]]()
-    for user, sessions in kept.items():
-        for name, value in _files(sessions, setting.language).items():
-            files.setdefault(name, {})[user] = value
-    return [write_json(out / f"{name}{ending}.json", content) for name, content in files.items()]
+
+    # Steps 1 and 2: people, their past, what they ask for and what they like.
+    people = invent_people(users, setting)
+    personas = complete_personas(people, setting)
+
+    # Step 3: situations, and which of them end in a dialogue.
+    sessions_by_persona = runner.map(lambda persona: plan_situations(persona, setting), personas)
+    sessions: list[Session] = []
+    for sessions_of_persona in sessions_by_persona:
+        sessions.extend(sessions_of_persona)
+
+    # Steps 4 and 6-1: experiences, and the logs of them.
+    runner.map(lambda session: _record(session, setting), sessions)
+
+    # Steps 5 and 6-2: dialogues.
+    with_dialogue = [session for session in sessions if session.part and session.logs]
+    runner.map(lambda session: _converse(session, setting), with_dialogue)
+
+    complete_users: dict[str, Sequence[Session]] = {}
+    for sessions_of_persona in sessions_by_persona:
+        if sessions_of_persona and _is_complete(sessions_of_persona, setting, on_progress):
+            complete_users[sessions_of_persona[0].persona.id] = sessions_of_persona
+    for number in range(users):
+        user = f"{number:04d}"
+        if user not in complete_users:
+            runner.reject("user", user, ["did not come through all steps"], "given up")
+    return write_files(complete_users, out, setting.language)
 
 
-def _live(own: Sequence[Session], n: int, setting: Setting) -> None:
-    session = own[n]
-    told = experience(own, n, setting)
-    entries = logs(session, told, setting) if told is not None else None
-    if told is not None and entries is not None:
-        session.experience, session.logs = told, entries
-        session.logs = review_logs(session, setting)
-
-
-def _talk(session: Session, setting: Setting) -> None:
-    found = topics(session, setting)
-    if found is None:
+def _record(session: Session, setting: Setting) -> None:
+    """Fill in the experience and the logs of a session; both stay empty if one was given up."""
+    experience = write_experience(session, setting)
+    if experience is None:
         return
-    planned = script(found, session.part, f"{setting.seed} {session.persona.id} {session.end}")
-    session.turns = dialogue(session, planned, setting) or []
-    if session.turns:
-        session.topics = found
-        session.turns = review_dialogue(session, planned, setting)
+    logs = write_logs(session, experience, setting)
+    if logs is None:
+        return
+    session.experience = experience
+    session.logs = logs
+    session.logs = review_logs(session, setting)
 
 
-def _complete(sessions: Sequence[Session], setting: Setting, note: Callable[[str], None]) -> bool:
+def _converse(session: Session, setting: Setting) -> None:
+    """Fill in the topics and the turns of a session; both stay empty if one was given up."""
+    topics = write_topics(session, setting)
+    if topics is None:
+        return
+    seed = f"{setting.seed} {session.persona.id} {session.end}"
+    script = draw_script(topics, session.part, seed)
+    turns = write_dialogue(session, script, setting)
+    if not turns:
+        return
+    session.topics = topics
+    session.turns = turns
+    session.turns = review_dialogue(session, script, setting)
+
+
+def _is_complete(
+    sessions: Sequence[Session], setting: Setting, on_progress: Callable[[str], None]
+) -> bool:
+    """Return whether a user has dialogues in both parts of the data; tell what the user has."""
     user = sessions[0].persona.id
     parts = [session.part for session in sessions if session.turns]
-    problems = [f"no dialogue in the {part} set" for part in ("history", "query") if part not in parts]
-    count = sum(len(session.logs) for session in sessions)
-    note(f"{user}: {parts.count('history')} + {parts.count('query')} dialogues, {count} log entries")
+    num_history = parts.count("history")
+    num_query = parts.count("query")
+    num_logs = sum(len(session.logs) for session in sessions)
+    on_progress(f"{user}: {num_history} + {num_query} dialogues, {num_logs} log entries")
+
+    problems: list[str] = []
+    if num_history == 0:
+        problems.append("no dialogue in the history set")
+    if num_query == 0:
+        problems.append("no dialogue in the query set")
     if problems:
         setting.runner.reject("whole user", user, problems, "given up")
     return not problems
-
-
-def _files(sessions: Sequence[Session], language: Code) -> dict[str, Any]:
-    persona = sessions[0].persona
-    tastes = {
-        id: {"requirement": persona.types[id], "preference": {"pos": one.pos, "neg": one.neg}}
-        for id, one in persona.preferences.items()
-    }
-    times = {one.end: {"start_timestamp": one.begins, "end_timestamp": one.ends} for one in sessions}
-    topics = {one.end: {f"topic-{n}": topic for n, topic in enumerate(one.topics, 1)} for one in sessions if one.turns}
-    return {
-        "input": _input(sessions, language),
-        "background": persona.background,
-        "timeline": {one.month: one.events for one in persona.timeline},
-        "preference": {aspect: {id: row for id, row in tastes.items() if id.startswith(aspect)} for aspect in ASPECTS},
-        "situation": {
-            one.end: times[one.end] | {"requirement_ids": list(one.requirement_ids), "situation": one.situation}
-            for one in sessions
-        },
-        "experience": {one.end: times[one.end] | {"experience": one.experience} for one in sessions if one.experience},
-        "requirement_framework": {
-            day: {key: topic.draft.model_dump() for key, topic in found.items()} for day, found in topics.items()
-        },
-        "solution_preference": {
-            day: {key: _opinion(topic) for key, topic in found.items()} for day, found in topics.items()
-        },
-        "log": {one.end: [entry.model_dump() for entry in one.logs] for one in sessions if one.logs},
-    }
-
-
-def _opinion(topic: Topic) -> dict[str, Any]:
-    sides = {"pos_list": topic.liked, "neg_list": topic.disliked}
-    return {"analysis": topic.analysis} | {name: [one.model_dump() for one in side] for name, side in sides.items()}
-
-
-def _input(sessions: Sequence[Session], language: Code) -> dict[str, Any]:
-    """The samples: a dialogue each, with the logs since the one before, also of situations without a dialogue."""
-    entries = sorted((one for session in sessions for one in session.logs), key=lambda one: one.timestamp)
-    found: dict[str, list[Any]] = {"history": [], "query": []}
-    for number, session in enumerate(session for session in sessions if session.turns):
-        ready = [one for one in entries if one.timestamp <= session.ends[:16]]
-        entries = entries[len(ready) :]
-        found[session.part].append(
-            {
-                "sample_id": f"{session.persona.id}_sample{number}",
-                "dialogue_timestamp": session.ends,
-                "logs": [{"timestamp": one.timestamp, "content": one.content} for one in ready],
-                "dialogue": {f"turn_{n}": _turn(turn, language) for n, turn in enumerate(session.turns, 1)},
-                "topics": {f"topic-{n}": _topic(topic) for n, topic in enumerate(session.topics, 1)},
-            }
-        )
-    return found
-
-
-def _turn(turn: DraftTurn, language: Code) -> dict[str, Any]:
-    return {
-        role: {
-            "action": ACTIONS[role][said.action] if language == "zh" else said.action,
-            "content": said.content.strip(),
-        }
-        for role, said in (("user", turn.user), ("assistant", turn.assistant))
-    }
-
-
-def _topic(topic: Topic) -> dict[str, Any]:
-    sides = {"pos": [one.solution for one in topic.liked], "neg": [one.solution for one in topic.disliked]}
-    feedback = {solution: side for side, chosen in sides.items() for solution in chosen}
-    return {
-        "user_query": topic.draft.user_query,
-        "implicit_needs": [need.need for need in topic.draft.implicit_needs],
-        "requirement": topic.draft.requirement,
-        "solution": sides,
-        "candidate_solutions": [{"solution": text, "feedback": feedback.get(text, "neu")} for text in topic.candidates],
-    }
