@@ -216,7 +216,7 @@ def _print_calls(plan: dict[str, Range]) -> None:
     rows.append(("calls", f"{low:,.0f}", f"{high:,.0f}"))
 
     title = "planned LM calls, without second attempts"
-    lines = [table(("step", "low", "high"), rows, title, section=len(plan))]
+    lines = [table(("step", "low", "high"), rows, title, ruled_row=len(plan))]
     print_result({"calls": {"low": low, "high": high}, "phases": steps}, lines)
 
 
