@@ -54,8 +54,10 @@ class Bootstrap(BootstrapSettings, Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program with demos; add a note if no answer was good enough for one."""
         import dspy
 
+        # A call becomes a demo if the answer passes: if its score reaches the threshold.
         inputs = prepare_bootstrapping(job, self, job.metric_views.passed)
         teleprompter = dspy.BootstrapFewShot(
             metric=inputs.metric,
@@ -66,6 +68,7 @@ class Bootstrap(BootstrapSettings, Optimizer):
         )
         compiled = teleprompter.compile(job.student, trainset=inputs.trainset)
 
+        # If a limit stopped the run, not all questions were tried, and the note would be wrong.
         if not _has_bootstrapped_demos(compiled) and not _was_stopped_by_limit(job):
             threshold = job.metric_views.threshold
             job.on_note(
