@@ -79,20 +79,24 @@ class RunModels:
         return self.load_model(role_model.name or "", role, role_model.address, **settings)
 
     def user_model(self, role: Role, model_name: str | None) -> dspy.BaseLM | None:
-        """Return the model object that the user gave for a role; None if it is not to be used.
+        """Return the model object that the user's Python code gave for a role.
+
+        The result is None if there is no such object, or if it must not be asked. The caller then
+        loads a model by its name.
 
         Args:
-            role: The role.
-            model_name: The model that the role has now.
+            role: The role, e.g. "judge".
+            model_name: The name of the model that the configuration has for the role.
         """
-        if self.replay is not None:
-            # A replay asks no model.
-            return None
         user_lm = self.inputs.user_models.get(role)
         if user_lm is None:
             return None
+        if self.replay is not None:
+            # A replay returns recorded answers, and asks no model.
+            return None
         if user_lm.model != model_name:
-            # A part of a larger run may have another model, e.g. one that it has trained.
+            # The configuration of a child run may name another model, e.g. one that was trained
+            # before.
             return None
         return user_lm
 
