@@ -127,7 +127,11 @@ class _Rebuilder:
             raise
 
     def _write_selected_sessions(self, owner: Owner) -> WriteCounts:
-        """Write those sessions of a user that the options of the command select."""
+        """Write the sessions of a user that the command is to write.
+
+        These are the queued ones with `--queued`, and those that failed before with `--failed`.
+        Without such an option, the whole memory is written anew if another program wrote it.
+        """
         from ..serving.memories.user_memory import UserMemory
 
         if self._selection == "queued":
@@ -136,7 +140,7 @@ class _Rebuilder:
         memory = UserMemory(self._memories, owner, stop=self._is_stopped.is_set)
         if self._selection == "failed":
             return memory.retry()
-        # "outdated": all sessions if another program wrote the memory, or else the queued ones.
+        # If this program wrote the memory, `rebuild` writes only the sessions that are queued.
         return memory.rebuild()
 
     def _write_queue(self, owner: Owner) -> WriteCounts:

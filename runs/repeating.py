@@ -206,8 +206,7 @@ def _options_to_repeat(config: RunConfig) -> dict[str, Any]:
         "benchmark",
         # These were added above.
         *BENCHMARK_OPTIONS,
-        # The repetition within a reproduction. Only `mempiler reproduce` sets it; there is no
-        # option for it.
+        # `mempiler reproduce` counts its repetitions with this. There is no option that sets it.
         "repeat",
     }
     for name, value in config.changed_options().items():
