@@ -36,16 +36,19 @@ class Bootstrap(BootstrapSettings, Optimizer):
     """How often a question is tried until its answer is good."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds: labelled demos take recalls, and bootstrapped ones take answers."""
+        """Return how many calls are paid at least and at most.
+
+        To bootstrap demos, questions are answered. For labelled demos, questions are only recalled.
+        """
         tries = bounds_of_tries(job, self, self.max_rounds)
         recalls = bounds_of_recalls(job, self)
 
-        # A memory is written when its question is first answered or recalled, and 1 stands for the
-        # memories of all training questions. At least: the questions that are answered are among
-        # those that are recalled, or the other way round.
+        # A memory is written when a question about it is first answered or recalled. To write the
+        # memories of all training questions counts as 1, so some of them count as a fraction.
+        # At least: the same questions are answered and recalled.
         fewest_used_questions = max(tries.low, recalls.low)
         fewest_writings = min(1.0, fewest_used_questions / len(job.train))
-        # At most: each round samples anew, so it writes memories of its own.
+        # At most: the model samples anew in each round, so each round writes all memories again.
         most_writings = max(1, self.max_rounds)
         return CallBounds(
             answers=tries,

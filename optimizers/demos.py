@@ -367,9 +367,10 @@ class DemoBuilder:
         return None if demo is None else _Candidate(demo, request.evidence_share)
 
     def _demo_of_call(self, example: dspy.Example, call: PredictorCall) -> DemoExample | None:
-        """Return the demo that shows a call with its gold answer; None if it does not work as one.
+        """Return the demo that shows a call with the gold answer of its question.
 
-        That is if it cannot be saved with its answer, or is too long.
+        The result is None if the demo could not be saved together with the answer, or if it is too
+        long for a prompt.
         """
         predictor: Any = call.predictor
         signature = signature_of(predictor)

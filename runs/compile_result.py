@@ -191,7 +191,7 @@ class CompileResult:
         return self.table().html()
 
     def statement(self) -> str:
-        """Say which program was kept and why, and how to keep the other one."""
+        """Return sentences on which program was kept, why, and how to keep the other one."""
         reason_against = self.promotion.rejection_reason
         if not self.promoted:
             sentences = [

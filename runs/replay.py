@@ -104,7 +104,7 @@ class Replay(SharedByCopies):
         """Give a model the lengths of prompts and answers that the model of the run had.
 
         Raises:
-            UserError: As `model_name`.
+            UserError: The run had no model for the role, or one with weights of its own.
         """
         recorded = self._recorded_model(role)
         lm.window = recorded.window

@@ -105,8 +105,8 @@ class RunModels:
 
         Args:
             user_lm: The model, which is not changed.
-            role: What it is used for.
-            **settings: Of every request, in the place of the model's own.
+            role: What the model is used for.
+            **settings: Settings for every request. They replace those of the model object.
         """
         config = self._model_config(user_lm.model, role)
         lm = language_model(
@@ -126,10 +126,10 @@ class RunModels:
         """Return a language model by its name, with the limits and the store of the run.
 
         Args:
-            name: As `language_model` takes it.
-            role: What it is used for.
+            name: The name, e.g. "openai/gpt-4.1-mini" or "offline".
+            role: What the model is used for.
             api_base: Address of an OpenAI-compatible server; None takes the provider's own.
-            **settings: Of every request, e.g. `temperature`.
+            **settings: Settings for every request, e.g. `temperature`.
         """
         model_config = self._model_config(name, role)
         model_config = replace(model_config, api_base=api_base, settings=settings)
@@ -241,7 +241,7 @@ class RunModels:
         )
 
     def _judge_advice(self) -> str:
-        """Say how to name a judge, or which metric of the benchmark needs none."""
+        """Return how a user can name a judge, or choose a metric that needs none."""
         benchmark = self.config.data.benchmark
         advice = f"{benchmark} is scored by a judge; name its model with --judge-lm"
         judge_free_metrics = self.inputs.benchmark.judge_free_metrics

@@ -261,7 +261,7 @@ def fault_penalty(call: PredictorCall, is_last: bool, settings: RewardSettings) 
     Args:
         call: The call that the completion answered.
         is_last: Whether it is the last completion of the call; others were unreadable.
-        settings: What faults cost.
+        settings: The settings of rewards, with the cost of each kind of fault.
     """
     faults = completion_faults(call, is_last)
     penalty = 0.0

@@ -117,7 +117,7 @@ def _difference_cell(difference: Difference) -> str:
 
 
 def _interval_line(total: CategoryScores) -> str:
-    """Say what the intervals of the scores resample."""
+    """Return a line on the intervals of the scores: which units they were resampled by."""
     units = {score.unit for score in total.scores if score.unit}
     if not units:
         return "too few questions for an interval"

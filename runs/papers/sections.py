@@ -352,10 +352,10 @@ def _other_learning_benchmarks(paper: Paper, labels: Sequence[str]) -> set[str]:
 
 
 def _learns_on_benchmark(paper: Paper, section: Section) -> bool:
-    """Tell whether a variant of a section learns on the section's own benchmark.
+    """Tell whether a variant of a section learns on the benchmark that the section tests on.
 
-    It also counts if it is left out in this run. So the variants that are run are asked the same
-    questions in every run, and their scores can be compared.
+    A variant that is left out in this run counts, too. So the test questions do not depend on which
+    variants are run, and scores of several runs can be compared.
     """
     for label in section.variants:
         tuning = paper.variants[label].tuned
