@@ -191,17 +191,19 @@ def _refuse_undecodable(arguments: list[str]) -> None:
 
 
 def _exit_interrupted(stop: BaseException, invocation: _Invocation) -> NoReturn:
-    """Say how to go on, and end the command.
+    """Print how an interrupted command can be continued, and end it with an exit code.
 
     Args:
-        stop: What interrupted the command; a `RunInterrupted` knows how to go on.
-        invocation: What was interrupted.
+        stop: The exception of the interruption, e.g. a `KeyboardInterrupt`.
+        invocation: The command that was interrupted.
     """
     click.echo(f"mempiler: {stop_line(stop, invocation.arguments)}", err=True)
     if invocation.is_own_process:
-        # `sys.exit` would wait for the threads of calls in flight, perhaps for minutes.
+        # Threads may still wait for answers of models, perhaps for minutes. `sys.exit` would wait
+        # for these threads; `os._exit` does not. It does not flush the output either.
         sys.stdout.flush()
         os._exit(_EXIT_INTERRUPTED)
+    # Python code called `main`. It can catch this exit, and goes on running.
     sys.exit(_EXIT_INTERRUPTED)
 
 

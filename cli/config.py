@@ -189,9 +189,18 @@ def _describe_option(option: click.Option, help_text: str) -> str:
 
 
 def _load_config_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
-    """Make the values of the file of `--config` the defaults of a command's options.
+    """Read the file of `--config`, and make its values the defaults of the command's options.
 
-    click calls this with the value of `--config` before it reads the other options.
+    This is the callback of the option `--config`: click calls it before it reads other options.
+
+    Args:
+        ctx: click's context of the command; its `default_map` is set.
+        param: The option `--config`, which click passes to every callback.
+        path: The path of the file; None if there is no `--config` on the command line.
+
+    Raises:
+        UserError: The file cannot be read, has a key that is no option, or a value that does not
+            fit its option.
     """
     if path is None:
         return
@@ -199,18 +208,20 @@ def _load_config_file(ctx: click.Context, param: click.Parameter, path: str | No
     # Imported here because it imports pydantic, which a command without a file does not need.
     from ..runs.config_file import ConfigFile
 
-    options: dict[str, FileOption] = {}
+    options_by_key: dict[str, FileOption] = {}
     for option in ctx.command.params:
         if isinstance(option, FileOption):
-            options[option.file_key] = option
+            options_by_key[option.file_key] = option
 
     file = ConfigFile.read(Path(path))
     defaults: dict[str, Any] = {}
-    for key, value in file.entries(options):
+    for key, value in file.entries(options_by_key):
+        # Where the key stands in the file, for messages.
         place = file.place(key)
-        option = options.get(key)
+        option = options_by_key.get(key)
         if option is None:
-            raise UserError(f"{place} is no setting of {ctx.command_path}; {_advice(key, options)}")
+            advice = _advice(key, options_by_key)
+            raise UserError(f"{place} is no setting of {ctx.command_path}; {advice}")
         try:
             defaults[str(option.name)] = option.default_from_file(ctx, value)
         except UserError as error:

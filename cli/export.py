@@ -62,9 +62,9 @@ def command(
 ) -> None:
     """Export an environment in which a trainer trains a model to write METHOD's memory.
 
-    KIND is the library of the trainer: verifiers. The model that is trained is named there, not
-    here. --lm names the model that answers the benchmark's questions; its answers give the rewards,
-    and it is not trained.
+    KIND is the library that trains: verifiers. It also names the model to train. --lm names another
+    model, which is not trained: it answers the benchmark's questions from the written memory, and
+    its answers decide the rewards.
     """
     from ..runs.announce import announce
     from ..runs.exports.environment import Export, write_package
@@ -72,14 +72,15 @@ def command(
 
     reward = parse_settings(with_underscores(pair) for pair in reward_set)
     inputs = make_inputs(values)
-    # The environment is opened later and from another folder: a path has to be absolute, and an
-    # alias may point to another version by then.
-    method = str(Path(method).absolute()) if Path(method).is_dir() else pin_address(method)
-    export = Export.of(method, inputs, reward=reward, part=part, sessions=sessions)
+    # A trainer opens the environment later, and from another folder. So a path has to be absolute.
+    # An alias may stand for another version by then, so the address has to name the version.
+    is_folder = Path(method).is_dir()
+    lasting_method = str(Path(method).absolute()) if is_folder else pin_address(method)
+    export = Export.of(lasting_method, inputs, reward=reward, part=part, sessions=sessions)
     package = write_package(export, out)
 
-    # Only what was exported is announced: a refused export prints its reason alone.
-    announce(inputs, method, part)
+    # Data and models are printed after the export. If it fails, the user sees the error alone.
+    announce(inputs, lasting_method, part)
     environment_name = package.name.replace("_", "-")
     lines = [
         f"{package.folder}: {package.histories} histories",

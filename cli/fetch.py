@@ -33,11 +33,11 @@ _SYSTEM_PREFIX = "system:"
 @click.option("--sha256", metavar="HEX", help="for data: checksum that a file of the hub must have")
 @JSON
 def command(name: str, source: str | None, out: str | None, sha256: str | None) -> None:
-    """Fetch NAME unless it is here, check it, and say how it is used.
+    """Download NAME unless it is here already, check it, and show how to use it.
 
-    NAME is one of `mempiler list weights`, a benchmark whose genuine file is public (its licence is
-    shown first), hf://datasets/OWNER/NAME@COMMIT/FILE, or system:NAME of `mempiler list systems`,
-    which gets an environment of its own.
+    NAME is the name of weights (`mempiler list weights`), of a benchmark with a public file, whose
+    licence is shown first, or of a file on the hub: hf://datasets/OWNER/NAME@COMMIT/FILE.
+    system:NAME installs a memory system (`mempiler list systems`) into an environment of its own.
     """
     from ..data.fetch import DOWNLOADS, HUB_PREFIX
     from ..engines.weights import WEIGHTS
@@ -65,7 +65,7 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
 
 
 def _fetch_data(name: str, out: str | None, sha256: str) -> dict[str, str | bool]:
-    """Fetch a file of data, of a benchmark or from the hub, and return what the command prints.
+    """Fetch a data file, and return what the command prints about it.
 
     Args:
         name: The benchmark, or the address on the hub.
@@ -94,17 +94,22 @@ def _fetch_data(name: str, out: str | None, sha256: str) -> dict[str, str | bool
 
 
 def _data_state(file: Fetched, download: Download) -> str:
-    """Return whether a file was downloaded now, and whether it has the expected sha256.
+    """Describe a file for the user: whether it was downloaded now, and whether it was verified.
 
-    That is the sha256 that others have reported for the file, or the user's. Where there is none,
-    the sha256 of the file itself is shown, so that it can be compared.
+    Args:
+        file: The file. It is verified if its sha256 is the one that `download` expects.
+        download: What was downloaded. Its `sha256` is "" if none is known.
     """
     origin = "fetched" if file.downloaded else "was there"
     if file.verified:
         return f"{origin}, sha256 verified"
+
     if download.sha256:
-        # The sha256 was published by third parties only, so another file is kept.
+        # The publisher of the file has given no sha256. The expected one was reported by others,
+        # who may be wrong, so `fetch` keeps a file that differs from it.
         return f"{origin}, sha256 differs from the reported one"
+
+    # There is nothing to verify the file with. The user may know its sha256 from elsewhere.
     return f"{origin}, sha256 {file.sha256}, not verified"
 
 

@@ -118,18 +118,20 @@ def _describe_systems() -> dict[str, str]:
 
 
 def _describe_settings() -> dict[str, str]:
-    """Describe the options that the help of `compile`, `evaluate` and `train` leaves out.
+    """Describe the options that are left out of the help of `compile`, `evaluate` and `train`.
 
-    An option that several of them have is described once, as one of `compile` if that has it.
+    The description of an option names its command in parentheses, unless `compile` has it.
     """
     from .compile import command as compile_command
     from .evaluate import command as evaluate_command
     from .train import command as train_command
 
     descriptions: dict[str, str] = {}
-    for command_name, other in (("train", train_command), ("evaluate", evaluate_command)):
-        for name, description in describe_hidden_options(other).items():
+    for command_name, other_command in (("train", train_command), ("evaluate", evaluate_command)):
+        for name, description in describe_hidden_options(other_command).items():
             descriptions[name] = f"{description} ({command_name})"
+    # The commands share many options. Those of `compile` come last, so that they replace others of
+    # the same name.
     descriptions.update(describe_hidden_options(compile_command))
     return descriptions
 

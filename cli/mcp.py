@@ -25,10 +25,10 @@ ResultT = TypeVar("ResultT")
 def command(
     program: str, store: str | None, user: str, tenant: str, **options: Unpack[AskingOptions]
 ) -> None:
-    """Serve the memory of --user to an agent: as MCP tools, over standard input and output.
+    """Give an agent the memory of --user as MCP tools, over standard input and output.
 
-    The command ends when the agent leaves. PROGRAM is a saved program: its folder, or
-    models:/NAME@ALIAS. Needs the extra `mcp`.
+    The agent starts this command, and the command ends when the agent closes its input. PROGRAM is
+    a saved program: its folder, or models:/NAME@ALIAS. Needs the extra `mcp`.
     """
     import anyio
 
@@ -38,11 +38,11 @@ def command(
     with open_store(store, make=True) as opened_store:
         memory: UserMemory = opened.program.memory(opened_store, user, tenant, opened.lm)
 
+        # `memory_tools` calls this for every use of a tool. In the HTTP service, which has the same
+        # tools, the request says whose memory is used. Here it is always that of --user.
         async def run_tool(
             _request: object, tool: Callable[[UserMemory], Awaitable[ResultT]]
         ) -> ResultT:
-            # In the HTTP service the request says which user asks. Here there is no request, and
-            # one user.
             return await tool(memory)
 
         server = memory_tools(run_tool)

@@ -231,18 +231,20 @@ def forget(store: str | None, user: str, tenant: str, session: str | None) -> No
 
 
 def _report_erasure(receipt: Receipt, title: str) -> None:
-    """Tell the user where bytes of deleted texts may still be.
+    """Warn the user if deleted texts can still be found among the bytes of the database's files.
 
     Args:
-        receipt: What was deleted. Its `erased` is True if the bytes are overwritten, False if they
-            are not, and None if the database decides when it overwrites them.
-        title: What was deleted, in words.
+        receipt: What was deleted, and whether its bytes were erased.
+        title: What was deleted, in words, e.g. "user 'ann'".
 
     Raises:
-        StoreError: The bytes are not overwritten.
+        StoreError: The bytes were not erased.
     """
     reason = receipt.held_by
+    if receipt.erased is True:
+        return
     if receipt.erased is False:
         raise StoreError(f"{title} is forgotten, and the bytes are not gone yet: {reason}")
-    if reason:
-        Output(stderr=True).print(f"the bytes may still be there: {reason}")
+
+    # `erased` is None: the server of the database decides when it overwrites the bytes.
+    Output(stderr=True).print(f"the bytes may still be there: {reason}")

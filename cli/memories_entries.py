@@ -222,13 +222,18 @@ def _hide_changed_texts(
 
 
 def _memory_of(dump: UserDump) -> JsonValue:
-    """Return the memory of a user as JSON data; None if nothing was written yet."""
+    """Return the memory from which a user's questions are answered, as JSON data.
+
+    The result is None if no memory was written yet.
+    """
     document = dump.document
     if document is None:
         return None
-    # Questions are answered from the finalized memory, where that is another than the memory that
-    # further sessions are written into.
-    return json.loads(document.finalized or document.memory)
+
+    # Further sessions are written into `memory`. Some methods answer from another form of it, which
+    # is stored as `finalized`.
+    memory_json = document.finalized or document.memory
+    return json.loads(memory_json)
 
 
 def _sessions_of(dump: UserDump) -> list[_StoredSession]:

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from ..serving.memories.queue_writer import WriteCounts
 
 Selection = Literal["outdated", "queued", "failed"]
-"""What is written of a user: all that is queued or out of date, or only one kind of sessions."""
+"""Which sessions of a user are written.
+
+"outdated": all of them if another program wrote the memory, or else those that are queued.
+"queued": those that are queued. "failed": those that could not be written before.
+"""
 
 
 @click.command("rebuild")
@@ -53,11 +57,11 @@ def rebuild(
     force: bool,
     **asking: Unpack[AskingOptions],
 ) -> None:
-    """Write memories with PROGRAM: what is queued or out of date.
+    """Write memories with PROGRAM: sessions that are queued, and memories that are out of date.
 
-    Out of date is what another program or embedder wrote. All tenants and users are meant, unless
-    one is named. Stopped half way, the same command without --force goes on. Turns that were not
-    taken in are tried once more.
+    A memory is out of date if another program or embedder wrote it. The command works on all
+    tenants and users, unless one is named. Turns that could not be written before are tried once
+    more. If the command is stopped, the same command without --force continues.
     """
     from ..engines.model_checks import endpoint_errors
     from ..programs.threads import gather
@@ -104,8 +108,8 @@ class _Rebuilder:
 
     Args:
         memories: The program that writes, its language model, and the store.
-        selection: What is written of each user.
-        is_user_named: Whether the command was given a user.
+        selection: Which sessions of each user are written.
+        is_user_named: Whether the command has `--user`.
     """
 
     def __init__(self, memories: Memories, selection: Selection, is_user_named: bool) -> None:
@@ -115,7 +119,7 @@ class _Rebuilder:
         self._is_stopped = threading.Event()
 
     def write_user(self, owner: Owner) -> WriteCounts:
-        """Write the memory of a user, unless the writing of another one has failed."""
+        """Write the memory of a user; do nothing if there was an error with another user."""
         from ..serving.memories.queue_writer import WriteCounts
 
         if self._is_stopped.is_set():
@@ -127,7 +131,11 @@ class _Rebuilder:
             raise
 
     def _write_selected_sessions(self, owner: Owner) -> WriteCounts:
-        """Write those sessions of a user that the options of the command select."""
+        """Write the sessions of a user that the command is to write.
+
+        These are the queued ones with `--queued`, and those that failed before with `--failed`.
+        Without such an option, the whole memory is written anew if another program wrote it.
+        """
         from ..serving.memories.user_memory import UserMemory
 
         if self._selection == "queued":
@@ -136,21 +144,21 @@ class _Rebuilder:
         memory = UserMemory(self._memories, owner, stop=self._is_stopped.is_set)
         if self._selection == "failed":
             return memory.retry()
-        # "outdated": all sessions if another program wrote the memory, or else the queued ones.
+        # If this program wrote the memory, `rebuild` writes only the sessions that are queued.
         return memory.rebuild()
 
     def _write_queue(self, owner: Owner) -> WriteCounts:
         """Write the queued sessions of a user.
 
         Raises:
-            ProgramError: The command names this user, whose memory another program wrote. Where it
-                names none, such users are left alone.
+            ProgramError: Another program wrote the memory of this user, whom the command names. A
+                command for all users skips such users instead.
         """
         from ..serving.memories.queue_writer import WriteCounts
         from ..serving.memories.writing import write_user_queue
         from ..serving.settings import LEASE
 
-        # For a named user `write_user_queue` raises the error, which says how to repair the memory.
+        # For a named user, `write_user_queue` raises an error that says how to repair the memory.
         if not self._is_user_named and _is_of_other_program(self._memories, owner):
             return WriteCounts()
         return write_user_queue(
@@ -164,7 +172,7 @@ class _Rebuilder:
 
 
 def _is_of_other_program(memories: Memories, owner: Owner) -> bool:
-    """Tell whether a program wrote the memory of a user that writes otherwise than this one."""
+    """Return whether the memory of a user was written by a program that writes differently."""
     stamp = memories.store.memories.stamp(owner)
     return stamp is not None and not stamp.writes_like(memories.writer_fingerprint)
 
@@ -194,7 +202,7 @@ def _print_summary(total: WriteCounts, statuses: list[MemoryStatus], memories: M
         "users of another program": other_program_count,
     }
     for name, count in remaining_counts.items():
-        # A line for people says nothing of what is not left, but JSON always has the same keys.
+        # Text for people leaves out counts of 0. JSON always has the same keys.
         if count or prints_json():
             counts[name] = count
     print_counts(counts)

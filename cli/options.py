@@ -126,28 +126,33 @@ def run_options(without: Collection[str] = ()) -> Decorator:
 
 
 def _option_of_field(field: ConfigField) -> Decorator:
-    """Return the option that sets a field of `RunConfig`."""
+    """Return click's decorator for the option that sets a field of `RunConfig`."""
     assert field.option is not None, "fields without an option are left out by the caller"
-    description = field.info.description
-    common: dict[str, Any] = {
+    name = f"--{field.name.replace('_', '-')}"
+    attributes: dict[str, Any] = {
         "cls": FileOption,
         "file_key": f"{field.section}.{field.key}",
         "check": field.check,
-        "help": description,
+        "help": field.info.description,
         "hidden": field.option.rare,
         "required": field.is_required,
     }
-    name = f"--{field.name.replace('_', '-')}"
-    if field.is_mapping:
-        return click.option(name, multiple=True, metavar="NAME=VALUE", **common)
-    if bool in field.kinds:
-        return click.option(name, is_flag=True, **common)
 
-    # Only these options have a default that the help should show.
-    if field.default is not None:
-        # Words beside numbers, such as "all", can only be read from text.
-        common["default"] = str(field.default) if field.takes_words else field.default
-    return click.option(name, type=_click_type(field), metavar=field.option.placeholder, **common)
+    if field.is_mapping:
+        return click.option(name, multiple=True, metavar="NAME=VALUE", **attributes)
+    if bool in field.kinds:
+        return click.option(name, is_flag=True, **attributes)
+
+    # Mappings are empty and flags are off by default. The help shows the defaults of all others.
+    if field.takes_words and field.default is not None:
+        # The option takes numbers and words such as "all". So click reads it as text, and its
+        # default has to be text, too.
+        attributes["default"] = str(field.default)
+    elif field.default is not None:
+        attributes["default"] = field.default
+    attributes["type"] = _click_type(field)
+    attributes["metavar"] = field.option.placeholder
+    return click.option(name, **attributes)
 
 
 def _click_type(field: ConfigField) -> click.ParamType | type | None:
@@ -234,10 +239,11 @@ def _type_without_none(annotation: Any) -> Any:
 
 
 class OpenedProgram(NamedTuple):
-    """A saved program, ready to be asked."""
+    """A saved program that was opened, and the language model that it asks."""
 
     program: MemoryProgram
     lm_name: str
+    """The name of the model, as `--lm` or the saved program gives it."""
     lm: MeteredLM
 
 

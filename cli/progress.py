@@ -67,18 +67,21 @@ def quiet_output() -> Iterator[None]:
 class _WholeLines(io.TextIOBase):
     """A standard output that passes whole lines on to standard error.
 
-    Only whole lines, because a part of a line would be broken by our own progress bars, which are
-    drawn there too. Lines that draw DSPy's progress bars are dropped.
+    Our own progress bars are drawn on standard error, too, and would break a line in the middle. So
+    a line is only passed on when it is complete. Lines that draw DSPy's progress bars are dropped.
     """
 
     def __init__(self) -> None:
         self._unfinished_line = ""
 
     def write(self, text: str, /) -> int:
+        """Pass on the lines that `text` completes, and keep the rest for the next call."""
         lines = f"{self._unfinished_line}{text}".split("\n")
+        # After the last line break stands the beginning of a line that is not complete yet.
         self._unfinished_line = lines.pop()
         for line in lines:
-            # A line with a carriage return is drawn over the line before, like a progress bar.
-            if "\r" not in line:
+            # A progress bar draws itself again and again with carriage returns.
+            is_progress_bar = "\r" in line
+            if not is_progress_bar:
                 sys.stderr.write(f"{line}\n")
         return len(text)

@@ -84,11 +84,18 @@ def _register(
 
 
 def _push_to_hub(program: str, address: str, private: bool) -> None:
-    """Put a program on the hub, and print its address with the commit."""
+    """Upload a program to the Hugging Face hub, and print its address there.
+
+    Args:
+        program: The folder of the program, or the address of another copy of it.
+        address: Where it is uploaded: hf://OWNER/NAME.
+        private: Whether a new repository is private.
+    """
     from ..runs.program_address import program_folder
     from ..runs.publish import push
 
-    # If there is no such folder, `push` says so.
+    # Without a folder, `push` gets the text itself, and raises the error that there is no program.
     folder = program_folder(program) or program
+    # The address contains the commit, so it stands for this version for good.
     address_of_commit = push(folder, address, private)
     print_result({"address": address_of_commit}, [f"published: {address_of_commit}"])

@@ -144,18 +144,22 @@ def command(
 def _serve_with_processes(
     options: _ServiceOptions, settings: Settings, listening_socket: socket, workers: int
 ) -> None:
-    """Serve with several processes, which share their metrics in files of a folder."""
+    """Serve with several processes.
+
+    Each process counts its own requests. To report metrics of all of them, the processes keep their
+    counts in files of a shared folder.
+    """
     from ..serving.http.metrics import SHARED_FOLDER
     from ..serving.http.server import serve_with_workers
 
-    # The files of the metrics are mapped into memory: on a full disk a process that writes to one
-    # would be killed. So they are in a folder of memory where there is one.
+    # prometheus-client maps these files into memory. On a full disk, a process that writes to such
+    # a file is killed. So the folder is kept in memory, on systems that have a place for it.
     parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="mempiler-", dir=parent) as folder:
-        # The processes inherit the variable, and find the folder by it.
+        # The processes inherit this environment variable. It tells them the folder.
         os.environ[SHARED_FOLDER] = folder
-        # When a process that died is replaced, the database may be down. The new process must not
-        # fail then, since that would end the others too.
+        # A process that dies is replaced. If the database cannot be reached at that moment, the new
+        # process has to start without it: if it failed, all other processes would be ended, too.
         make_service = partial(_make_service, options, connect=False)
         serve_with_workers(make_service, settings, listening_socket, workers)
 

@@ -16,8 +16,8 @@ def find_owners(store: Store, tenant: str | None, user: str | None) -> list[Owne
 
     Args:
         store: The store.
-        tenant: Only users of this tenant; of all tenants if None.
-        user: Only users of this name; of all names if None.
+        tenant: The tenant whose users are returned; None for all tenants.
+        user: The name of the users that are returned; None for all names.
 
     Raises:
         UserError: There is no user of the name.
@@ -29,10 +29,11 @@ def find_owners(store: Store, tenant: str | None, user: str | None) -> list[Owne
 
 
 def find_owner(store: Store, tenant: str, user: str) -> Owner:
-    """Return one user of a store.
+    """Return the user of a name in a tenant.
 
     Raises:
         UserError: There is no such user.
     """
-    (owner,) = find_owners(store, tenant, user)
-    return owner
+    # A name is unique within a tenant, so there is exactly one.
+    owners = find_owners(store, tenant, user)
+    return owners[0]

@@ -90,9 +90,13 @@ class BetterTogether(Optimizer):
             step.check_requirements(job)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds: at most, the sum of what the steps and the scorings take."""
+        """Return how many calls are paid at least and at most.
+
+        BetterTogether runs several optimizers, one after the other. It scores the start and the
+        result of each of these steps on the valset.
+        """
         valset = len(job.val)
-        # The program that the first step begins with is scored on the valset.
+        # The start is scored.
         most_answers: float = valset
         most_recalls: float = 0
         most_writings: float = 0
@@ -101,13 +105,14 @@ class BetterTogether(Optimizer):
             bounds = step.call_bounds(job)
             # Every optimizer that a strategy may name knows its bounds.
             if bounds is not None:
-                # The result of the step is scored on the valset too.
+                # The step takes its own calls, and then its result is scored.
                 most_answers += bounds.answers.high + valset
                 most_recalls += bounds.recalls.high
                 most_writings += bounds.memory_writings.high
                 most_proposals += bounds.proposals.high
         return CallBounds(
-            # At least: only the first scoring is paid, because no step asks anything new.
+            # At least: the steps send no new prompts, so everything after the first scoring is
+            # answered from the cache.
             answers=Range(valset, most_answers),
             recalls=Range(0, most_recalls),
             memory_writings=Range(1, max(1, most_writings)),
@@ -115,6 +120,7 @@ class BetterTogether(Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the result of the step that scores best on the valset."""
         import dspy
 
         from .step_teleprompter import StepTeleprompter

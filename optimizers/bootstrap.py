@@ -36,16 +36,19 @@ class Bootstrap(BootstrapSettings, Optimizer):
     """How often a question is tried until its answer is good."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds: labelled demos take recalls, and bootstrapped ones take answers."""
+        """Return how many calls are paid at least and at most.
+
+        To bootstrap demos, questions are answered. For labelled demos, questions are only recalled.
+        """
         tries = bounds_of_tries(job, self, self.max_rounds)
         recalls = bounds_of_recalls(job, self)
 
-        # A memory is written when its question is first answered or recalled, and 1 stands for the
-        # memories of all training questions. At least: the questions that are answered are among
-        # those that are recalled, or the other way round.
+        # A memory is written when a question about it is first answered or recalled. To write the
+        # memories of all training questions counts as 1, so some of them count as a fraction.
+        # At least: the same questions are answered and recalled.
         fewest_used_questions = max(tries.low, recalls.low)
         fewest_writings = min(1.0, fewest_used_questions / len(job.train))
-        # At most: each round samples anew, so it writes memories of its own.
+        # At most: the model samples anew in each round, so each round writes all memories again.
         most_writings = max(1, self.max_rounds)
         return CallBounds(
             answers=tries,
@@ -54,8 +57,10 @@ class Bootstrap(BootstrapSettings, Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program with demos; add a note if no answer was good enough for one."""
         import dspy
 
+        # A call becomes a demo if the answer passes: if its score reaches the threshold.
         inputs = prepare_bootstrapping(job, self, job.metric_views.passed)
         teleprompter = dspy.BootstrapFewShot(
             metric=inputs.metric,
@@ -66,6 +71,7 @@ class Bootstrap(BootstrapSettings, Optimizer):
         )
         compiled = teleprompter.compile(job.student, trainset=inputs.trainset)
 
+        # If a limit stopped the run, not all questions were tried, and the note would be wrong.
         if not _has_bootstrapped_demos(compiled) and not _was_stopped_by_limit(job):
             threshold = job.metric_views.threshold
             job.on_note(

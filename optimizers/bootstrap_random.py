@@ -59,22 +59,27 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
         require_bootstrapped_demos(self)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds: sets of demos are bootstrapped, and a program is scored with each."""
-        # Besides the sets from shuffled questions, DSPy bootstraps one from the questions in order.
-        bootstrapped_sets = self.num_candidate_programs + 1
-        # It also scores a program without demos, and one with labelled demos alone.
+        """Return how many calls are paid at least and at most.
+
+        DSPy bootstraps several sets of demos. Then it scores the program with each set on the
+        valset, and keeps the best. A prompt that is sent again is answered from the cache.
+        """
+        # One set is bootstrapped from the questions in order, the others from shuffled questions.
+        bootstrapped_sets = 1 + self.num_candidate_programs
+        # Two more programs are scored: one without demos, and one with labelled demos alone.
         scored_programs = bootstrapped_sets + 2
 
         tries_per_set = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
         valset = len(job.val)
-        # At least: all sets of demos are equal. A prompt is paid once, so the tries and the scoring
-        # of one set are all that is paid.
-        fewest_answers = valset + tries_per_set.low
-        most_answers = scored_programs * valset + bootstrapped_sets * tries_per_set.high
+        # At least: all sets turn out equal. The first one is tried and scored. For the others the
+        # same prompts are sent again, and cost nothing.
+        fewest_answers = tries_per_set.low + valset
+        # At most: no prompt is ever sent twice.
+        most_answers = bootstrapped_sets * tries_per_set.high + scored_programs * valset
 
-        # Bootstrapped demos may change how a program writes. Labelled demos do not, because only
-        # the predictor that answers gets them. So the programs without demos and with labelled ones
-        # alone share their memories.
+        # Bootstrapped demos may change how a program writes, so each set needs memories of its own.
+        # The two other programs write alike, since labelled demos are for the answering predictor
+        # only. So these two share their memories.
         most_writings = bootstrapped_sets + 1
         return CallBounds(
             answers=Range(fewest_answers, most_answers),
@@ -86,11 +91,11 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
         """Return the program with the set of demos that scores best on the valset."""
         import dspy
 
-        # The sets compete by their mean score, so the metric is the score and not `passed`.
+        # The set with the best mean score wins, so DSPy needs scores, not "passed" or "failed".
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         teleprompter = dspy.BootstrapRS(
             metric=inputs.metric,
-            # Calls become demos if the score of their answer reaches it.
+            # The calls behind an answer become demos if the score of the answer reaches this.
             metric_threshold=job.metric_views.threshold,
             num_threads=job.threads,
             max_errors=MAX_ERRORS,

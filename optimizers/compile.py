@@ -327,14 +327,16 @@ def compile_program(
 def clean_program(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
     """Return a copy of `start` with the prompts of `compiled`, fit to be saved.
 
-    Only prompts are taken over. What the optimizer attached to its program is left behind:
-    candidate programs, logs, scores, and marks such as DSPy's that a program is compiled.
+    Nothing but the prompts is copied from `compiled`. Optimizers attach other things to the program
+    that they return, such as candidate programs, logs and scores. These are left out.
     """
     result = start.with_prompts_of(compiled)
     for predictor in result.all_predictors().values():
-        # Of the demos, those stay that this predictor shows. The training questions that they were
-        # made from have whole histories, and do not belong into a saved program.
+        # Every predictor has the demos of the whole program. It keeps those that it shows. A demo
+        # also has the training question that it was made from, with a whole history: too much for a
+        # saved program.
         predictor.demos = [without_question(demo) for demo in own_demos(predictor)]
+        # A program is saved without a language model.
         predictor.lm = None
     return result
 

@@ -41,10 +41,10 @@ class Copro(Optimizer):
     """Rounds."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds of `depth` rounds.
+        """Return how many calls are paid at least and at most.
 
-        In each round, `breadth` instructions are proposed for each predictor, and the program is
-        scored with each of them on all training questions.
+        COPRO goes through `depth` rounds. In each of them, `breadth` instructions are proposed for
+        each predictor, and the program is scored with each instruction on all training questions.
         """
         predictors = job.predictor_count
         # For each predictor, one request a round asks for `breadth` instructions.
@@ -62,16 +62,19 @@ class Copro(Optimizer):
         scored_programs = predictors * scorings_per_predictor
 
         questions = len(job.train)
-        # At least: every proposal repeats the first instructions, so each prompt is paid once.
+        # At least: all proposals are equal to the first instructions. Only the first program is
+        # paid: for the others the same prompts are sent again, and are answered from the cache.
         fewest_answers = questions if self.depth else 0
         return CallBounds(
             answers=Range(fewest_answers, scored_programs * questions),
             memory_writings=Range(1, scored_programs),
-            # At least: one call answers a whole request. At most: each instruction takes a call.
+            # At least: one call returns all `breadth` instructions. At most: each instruction takes
+            # a call.
             proposals=Range(proposal_requests, proposed_instructions),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program whose instructions score best on the training questions."""
         import dspy
 
         teleprompter: Any = dspy.COPRO(

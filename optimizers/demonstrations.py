@@ -286,7 +286,10 @@ def _ids() -> list[str]:
 
 
 def _digest(good: Sequence[Demonstration], poor: Sequence[Demonstration], seed: int) -> str:
-    """Return a digest of everything that the model depends on."""
+    """Return a digest of everything that the model depends on: its data, its seed and the code.
+
+    The digest names the folder of the cached model, so any change leads to a new model.
+    """
     from ..engines.local import rows, sft, tiny, update
 
     modules = (rows, sft, tiny, update, sys.modules[__name__])

@@ -345,11 +345,14 @@ class DemoBuilder:
         return any(_gold_outputs(predictor, example) for predictor in self._predictors.values())
 
     def _build_demo(self, example: dspy.Example) -> _Candidate | None:
-        """Return the demo of a question; None if none can be made, whatever the reason."""
+        """Return the demo of a question; None if the question is not fit for one.
+
+        Raises:
+            MempilerError: No further question can be tried, e.g. because a limit was reached.
+        """
         try:
             request = self._request_for(example)
         except MempilerError:
-            # A limit was reached, or the endpoint is dead.
             raise
         except Exception:
             # The program fails on this question, perhaps not on the others.
@@ -357,15 +360,17 @@ class DemoBuilder:
         if request is None:
             return None
 
-        # A prompt needs room for the longest request, whether or not this one makes a demo.
+        # `_demo_budget` needs the longest request. This one counts even if it becomes no demo: the
+        # program may be asked questions as long as this.
         self._request_tokens.append(request.full_tokens)
         demo = self._demo_of_call(example, request.short_call)
         return None if demo is None else _Candidate(demo, request.evidence_share)
 
     def _demo_of_call(self, example: dspy.Example, call: PredictorCall) -> DemoExample | None:
-        """Return the demo that shows a call with its gold answer; None if it does not work as one.
+        """Return the demo that shows a call with the gold answer of its question.
 
-        That is if it cannot be saved with its answer, or is too long.
+        The result is None if the demo could not be saved together with the answer, or if it is too
+        long for a prompt.
         """
         predictor: Any = call.predictor
         signature = signature_of(predictor)
@@ -386,10 +391,15 @@ class DemoBuilder:
         return DemoExample(demo_fields, question=example)
 
     def _request_for(self, example: dspy.Example) -> _Request | None:
-        """Return what the answering predictor is asked; None if too little evidence is recalled.
+        """Return the request that the program sends to answer a question, for a demo.
 
-        The demo shows the request with a shortened context. The request with the whole context is
-        made as well, because its length decides how much room a prompt has for demos.
+        A demo has to be short, so it shows the request with a shortened context. The length of the
+        request with the whole context is returned, too: it decides how much room a prompt has for
+        demos.
+
+        Returns:
+            The request. None if the shortened context holds too little of the question's evidence,
+            or if no predictor that the optimizer may change is asked.
         """
         program = self._job.student
         with dspy.context(trace=None, adapter=program.current_adapter()):
@@ -439,9 +449,9 @@ class DemoBuilder:
         return _TaskInputs(short_context, short_query)
 
     def _record_request(self, task_inputs: _TaskInputs) -> PredictorCall | None:
-        """Return what the answering predictor would be asked, without calling a model.
+        """Return the call of the answering predictor, recorded without calling a model.
 
-        None if the task does not ask one of the predictors that the optimizer may change.
+        The result is None if the task asks no predictor that the optimizer may change.
         """
         # The task is run without a model, to see what it asks. It fails at its first predictor, but
         # by then the call is recorded, and the error is of no interest.

@@ -75,11 +75,13 @@ class Finetune(Optimizer):
         return CallBounds(answers=Range(questions, questions), memory_writings=Range(1, 1))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program with the trained model bound to its predictors."""
         from .passed_finetune import PassedFinetune
 
         # DSPy trains the model that is bound to the predictors.
         job.student.set_lm(job.task_lm)
         teleprompter = PassedFinetune(
+            # The model learns the calls behind answers that pass.
             metric=job.metric_views.passed,
             num_threads=job.threads,
             train_kwargs=self._training_settings(job),
@@ -89,7 +91,7 @@ class Finetune(Optimizer):
         return teleprompter.compile(job.student, trainset=list(job.train))
 
     def _training_settings(self, job: OptimizerJob) -> dict[str, Any]:
-        """Return what the provider is given: the settings that are set, and the seed."""
+        """Return the settings for the provider's training job; those that are None are left out."""
         settings: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "epochs": self.epochs,
@@ -98,7 +100,7 @@ class Finetune(Optimizer):
         }
         training_settings = {name: value for name, value in settings.items() if value is not None}
         if is_local(job.task_lm.model):
-            # Other providers are not known to take a seed.
+            # Only our own training is known to accept a seed.
             return {"seed": job.seed, **training_settings}
         return training_settings
 

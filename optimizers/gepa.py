@@ -116,10 +116,11 @@ class Gepa(Optimizer):
             raise UserError(f"gepa takes one of {', '.join(budgets)}; leave out the others")
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds.
+        """Return how many calls are paid at least and at most.
 
-        GEPA scores the start on the valset. Then each round asks a minibatch, proposes new
-        instructions, asks the minibatch again, and scores the valset if the answers got better.
+        GEPA scores the start on the valset. Then it goes through rounds: the program answers a
+        minibatch of questions, gets new instructions, and answers the minibatch again. If it got
+        better, it is scored on the valset.
         """
         budget = self._budget(job)
         valset = len(job.val)
@@ -133,7 +134,7 @@ class Gepa(Optimizer):
             answers=Range(min(budget, valset), budget + most_excess),
             # At most: the start writes the memories, and so does each program that is proposed.
             memory_writings=Range(1, 1 + most_rounds),
-            # One for each round, and one more to be safe: an unreadable one is asked for again.
+            # One in each round, and one more to be safe: an unreadable proposal is asked for again.
             proposals=Range(0, most_rounds + 1),
         )
 

@@ -169,16 +169,18 @@ class CandidateHistory(BaseCallback):
             self.candidates.append(Candidate(number, float(score), n, calls, usage.cost))
 
     def add_simba_scores(self, compiled: Any, n: int) -> None:
-        """Add the candidates that SIMBA scored; nothing if another optimizer ran.
+        """Add the candidates that SIMBA scored, from the logs of the program that it returned.
 
-        SIMBA does not score by `dspy.Evaluate`, but attaches its scores to the program it returns.
+        SIMBA does not score with `dspy.Evaluate`, so `on_evaluate_end` does not see its candidates.
+        Nothing is added for the program of another optimizer.
 
         Args:
-            compiled: What an optimizer returned.
-            n: How many questions SIMBA scores candidates on.
+            compiled: The program that an optimizer returned.
+            n: The number of questions on which SIMBA scores each candidate.
         """
-        # Other optimizers attach logs of the same name without these scores.
-        for log in getattr(compiled, "trial_logs", {}).values():
+        trial_logs = getattr(compiled, "trial_logs", {})
+        for log in trial_logs.values():
+            # MIPROv2 also attaches `trial_logs`, but without a "train_score".
             if isinstance(log, dict) and "train_score" in log:
                 self.add(log["train_score"], n)
 

@@ -49,7 +49,7 @@ class InferRules(BootstrapSettings, Optimizer):
     """Rules of each predictor."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds.
+        """Return how many calls are paid at least and at most.
 
         DSPy bootstraps one set of demos. Then it makes `num_candidates` programs: it has rules
         proposed for each predictor, and scores the program on the valset. The start is not scored.
@@ -58,8 +58,8 @@ class InferRules(BootstrapSettings, Optimizer):
 
         valset = len(job.val)
         tries = bounds_of_tries(job, self, self.extra.get("max_rounds", 1))
-        # At least: no rules could be read, so all candidates are equal. A prompt is paid once, so
-        # scoring the second one costs nothing.
+        # At least: no rules can be read, so all candidates are equal. Only the first one is paid:
+        # for the others the same prompts are sent again, and are answered from the cache.
         fewest_answers = tries.low + valset
         most_answers = tries.high + self.num_candidates * valset
 
@@ -80,8 +80,8 @@ class InferRules(BootstrapSettings, Optimizer):
         """Return the program whose rules score best on the valset."""
         from .tolerant_infer_rules import TolerantInferRules
 
-        # The candidates compete by their mean score, so the metric is the score and not `passed`.
-        # An answer becomes a demo if its score reaches `metric_threshold`.
+        # The candidate with the best mean score wins, so DSPy needs scores, not "passed" or
+        # "failed". The calls behind an answer become demos if its score reaches `metric_threshold`.
         inputs = prepare_bootstrapping(job, self, job.metric_views.score)
         teleprompter = TolerantInferRules(
             prompt_lm=job.prompt_lm,

@@ -34,14 +34,18 @@ class Knn(DemoLimits, Optimizer):
         return CallBounds(recalls=Range(questions, questions), memory_writings=Range(1, 1))
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
-        """Give the program a demo of every question, of which each prompt shows the nearest."""
+        """Return the program with a demo of every training question.
+
+        A prompt shows only the demos whose questions are nearest to the new question.
+        """
         from .demos import DemoBuilder
 
         builder = DemoBuilder(job, self)
         demos = builder.build_demos(len(job.train))
         demos_per_prompt = builder.count_fitting(demos, self.k)
-        # DSPy's KNNFewShot replaces `forward`, which cannot be saved. Our predictors choose among
-        # their demos themselves: `nearest` is the number of demos that a prompt shows.
+        # We do not use DSPy's KNNFewShot: it replaces the method `forward` of the program, and such
+        # a program cannot be saved. Our predictors choose the nearest demos themselves. `nearest`
+        # tells them how many a prompt shows.
         for predictor in give_demos(job.student, demos):
             predictor.nearest = demos_per_prompt  # pyright: ignore[reportAttributeAccessIssue]
         return job.student

@@ -35,7 +35,11 @@ class Labeled(DemoLimits, Optimizer):
     max_labeled_demos: int = 8
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds: questions are recalled until enough of them made a demo."""
+        """Return how many calls are paid at least and at most.
+
+        Nothing is answered. Questions are recalled, one after the other, until there are enough
+        demos.
+        """
         # It is never 0: a job has at least one training question.
         questions = len(job.train)
         fewest_recalls = min(self.max_labeled_demos, questions)
@@ -50,11 +54,12 @@ class Labeled(DemoLimits, Optimizer):
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
-        """Give the program as many labelled demos as are wanted and fit into a prompt."""
+        """Return the program with up to `max_labeled_demos` demos that fit into one prompt."""
         from .demos import DemoBuilder
 
         builder = DemoBuilder(job, self)
-        # A question makes no demo if its evidence is not recalled, so more of them are tried.
+        # A question whose evidence is not recalled makes no demo. So more questions may be tried
+        # than demos are wanted.
         max_tries = TRIES_PER_DEMO * self.max_labeled_demos
         demos = builder.build_demos(self.max_labeled_demos, max_tries)
         demos_per_prompt = builder.count_fitting(demos, self.max_labeled_demos)
@@ -63,9 +68,13 @@ class Labeled(DemoLimits, Optimizer):
 
 
 def give_demos(student: MemoryProgram, demos: Sequence[dspy.Example]) -> list[dspy.Predict]:
-    """Set the demos of each predictor that one of them was made for; return these predictors.
+    """Give demos to the predictors of a program.
 
-    Each gets all demos: a predictor leaves those of others out of its prompt.
+    A predictor gets all demos if at least one was made for it. It shows only its own ones in its
+    prompts.
+
+    Returns:
+        The predictors that got the demos.
     """
     from ..programs.predictor import is_for
 

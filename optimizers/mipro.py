@@ -108,7 +108,7 @@ class Mipro(BootstrapSettings, Optimizer):
             require_bootstrapped_demos(self)
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds.
+        """Return how many calls are paid at least and at most.
 
         MIPROv2 bootstraps sets of demos, has instructions proposed, and then scores trials: the
         program with a set of demos and an instruction for each predictor.
@@ -120,7 +120,8 @@ class Mipro(BootstrapSettings, Optimizer):
         tries_per_set = bounds_of_tries(job, self)
 
         valset = len(job.val)
-        # At least: all trials are equal to the start, and a prompt is paid once.
+        # At least: all trials are equal to the start. Only the start is paid: for the trials the
+        # same prompts are sent again, and are answered from the cache.
         fewest_answers = tries_per_set.low + valset
         most_trial_answers = self._most_trial_answers(size.trials, valset)
         most_answers = bootstrapped_sets * tries_per_set.high + most_trial_answers
@@ -133,18 +134,21 @@ class Mipro(BootstrapSettings, Optimizer):
         )
 
     def _most_proposal_calls(self, job: OptimizerJob, size: _SearchSize) -> int:
-        """Return how many calls it takes at most to propose instructions for all predictors.
+        """Return the most calls that it takes to propose instructions for all predictors.
 
-        Before it proposes, DSPy has the training questions described, so many in each call, and
-        the descriptions summed up in one more call.
+        DSPy first asks the model to describe the training questions, in batches, and then to sum up
+        the descriptions. With this summary it asks for the instructions.
         """
-        # DSPy gets no more training questions than it may try.
+        # `max_tries` also limits how many training questions DSPy gets to see.
         questions = min(self.max_tries, len(job.train))
-        questions_per_call = self.extra.get("view_data_batch_size", _DEFAULT_DESCRIBED_QUESTIONS)
-        descriptions = min(_MOST_DESCRIPTIONS, math.ceil(questions / questions_per_call))
-        summaries = 1
-        proposal_calls = _CALLS_PER_PROPOSAL * size.candidates * job.predictor_count
-        return descriptions + summaries + proposal_calls
+        batch_size = self.extra.get("view_data_batch_size", _DEFAULT_DESCRIBED_QUESTIONS)
+        batches = math.ceil(questions / batch_size)
+        description_calls = min(_MOST_DESCRIPTIONS, batches)
+        summary_calls = 1
+
+        proposals = size.candidates * job.predictor_count
+        proposal_calls = _CALLS_PER_PROPOSAL * proposals
+        return description_calls + summary_calls + proposal_calls
 
     def _most_trial_answers(self, trials: int, valset: int) -> int:
         """Return how many questions are asked at most to score the start and all trials."""

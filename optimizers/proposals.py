@@ -94,17 +94,21 @@ class Proposals(BaseCallback):
     ) -> None:
         """Count a proposal that is given up.
 
-        DSPy calls this method when a module ends. A module that asks for a proposal ends with an
-        error if the answer could not be read, or if its prompt was refused.
+        DSPy calls this method whenever a module ends. A module that asks for a proposal ends with
+        an error if the model's answer could not be read, or if the provider refused the prompt.
         """
         if exception is None:
             return
-        # Other modules of the process, such as the program that is compiled, ask other models.
+
+        # Modules that ask another model, such as those of the compiled program, make no proposals.
         asks_for_proposals = isinstance(dspy.settings.lm, ProposingLM)
-        # Any other error, such as that of an endpoint that is gone, is reported elsewhere.
-        if not asks_for_proposals or not concerns_prompt(exception):
+        if not asks_for_proposals:
             return
-        # An error passes through modules that stand inside one another. It is counted once.
+        # Other errors, such as that of an unreachable endpoint, are reported elsewhere.
+        if not concerns_prompt(exception):
+            return
+
+        # A module may contain others. The error leaves one after the other, but is counted once.
         if exception is self._last_error:
             return
         self._last_error = exception

@@ -56,32 +56,37 @@ class Simba(DemoLimits, Optimizer):
     """Demos of one prompt."""
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return the bounds.
+        """Return how many calls are paid at least and at most.
 
-        A step samples answers: it answers a batch of questions `num_candidates` times. From good
-        and bad answers it makes at most `num_candidates + 1` new programs, and scores each on the
-        batch. In the end SIMBA scores the start and the best program of each step on all questions.
+        Each step works on a batch of questions, in two phases. It answers the batch
+        `num_candidates` times. Then it makes new programs from the good and the bad answers, at
+        most `num_candidates + 1`, and each of them answers the batch once.
+
+        After the last step, the start and the best program of each step answer all questions.
         """
         questions = len(job.train)
         batch_size = min(self.bsize, questions)
 
-        most_samples = self.max_steps * self.num_candidates
-        most_new_programs = self.max_steps * (self.num_candidates + 1)
-        most_batches = most_samples + most_new_programs
-        most_final_scorings = 1 + self.max_steps
-        most_answers = most_batches * batch_size + most_final_scorings * questions
+        # At most: every step makes as many new programs as it can.
+        most_new_programs_per_step = self.num_candidates + 1
+        most_batches_per_step = self.num_candidates + most_new_programs_per_step
+        most_batches = self.max_steps * most_batches_per_step
+        most_final_programs = 1 + self.max_steps
+        most_answers = most_batches * batch_size + most_final_programs * questions
 
-        # At least: no step makes a new program, so in the end only the start is scored. All steps
-        # then sample the same answers if they have the same batch. A prompt is paid once, so only
-        # the first step costs something.
+        # At least: no step makes a new program, and all steps draw the same batch. Then the later
+        # steps send the same prompts as the first one, and get their answers from the cache. In the
+        # end there is only the start to score.
         fewest_paid_steps = min(1, self.max_steps)
-        fewest_samples = fewest_paid_steps * self.num_candidates
-        fewest_answers = fewest_samples * batch_size + questions
+        fewest_batches = fewest_paid_steps * self.num_candidates
+        fewest_answers = fewest_batches * batch_size + questions
+
+        # SIMBA asks the prompt model for advice to make a new program, or adds a demo without it.
+        most_proposals = self.max_steps * most_new_programs_per_step
         return CallBounds(
             answers=Range(fewest_answers, most_answers),
             memory_writings=Range(fewest_paid_steps, most_batches),
-            # A new program may take a proposal.
-            proposals=Range(0, most_new_programs),
+            proposals=Range(0, most_proposals),
         )
 
     def run(self, job: OptimizerJob) -> MemoryProgram:
@@ -90,7 +95,7 @@ class Simba(DemoLimits, Optimizer):
 
         from .demos import DemoBuilder
 
-        # By DSPy's annotation, metrics get predictions as dictionaries, but they do not.
+        # DSPy's annotation is wrong: it says that a metric gets the prediction as a dictionary.
         metric: Any = job.metric_views.score
         teleprompter = dspy.SIMBA(
             metric=metric,
@@ -104,8 +109,9 @@ class Simba(DemoLimits, Optimizer):
         )
 
         if self.max_demos > 0:
-            # Only then SIMBA has a strategy that makes demos: the first one. It makes them of the
-            # calls behind the best answer to a question, which may be too long for a prompt.
+            # If demos are allowed, the first of SIMBA's strategies makes them. It copies the calls
+            # behind the best answer to a question. These may be too long for a demo, so they are
+            # shortened before.
             builder = DemoBuilder(job, self)
             demo_strategy, *other_strategies = teleprompter.strategies
             short_demo_strategy = self._with_short_traces(demo_strategy, builder)

@@ -424,17 +424,18 @@ def _refuse_options_without_effect(options: RunOptions) -> None:
 def _inputs_for(
     function: Callable[..., object], options: RunOptions, questions: Questions
 ) -> RunInputs:
-    """Return what a run is started with.
+    """Check the keyword options of a public function, and return the inputs of its run.
 
     Args:
-        function: The function of this module that the user called. The message about an unknown
-            option may suggest one of its other arguments.
-        options: The options that the functions share.
+        function: The public function that the user called, e.g. `evaluate`.
+        options: The options that it received as `**options`.
         questions: The user's own questions, if there are any.
 
     Raises:
         UserError: An option is unknown, or does not fit.
     """
+    # A misspelled argument arrives among the options. With the names of the arguments, the error
+    # can suggest the one that was meant.
     parameters = inspect.signature(function).parameters.values()
     argument_names = [
         parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD

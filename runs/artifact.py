@@ -182,9 +182,9 @@ def open_program(
     """Load a saved program as `load` does, together with its manifest.
 
     Args:
-        folder: As for `load`.
-        allow_code: As for `load`.
-        **embedder_options: What the user says of the embedder; see `choose_embedder`.
+        folder: The folder of the program, or its address.
+        allow_code: Whether a method that is named as `module:Class` may be imported.
+        **embedder_options: The embedder that the user chose; see `choose_embedder`.
     """
     local_folder = _local_folder(folder)
     embedder = choose_embedder(local_folder, **embedder_options)

@@ -87,27 +87,37 @@ class FinishedRun:
 
 
 def load_run(name: str) -> FinishedRun:
-    """Read a finished run by any name that `RunFolder.open` takes.
+    """Read a finished run from its folder.
+
+    Args:
+        name: Any name that `RunFolder.open` takes, e.g. the name of the folder.
 
     Raises:
         UserError: There is no such run, or it has no result yet.
-        DataError: Its files are not what a run writes.
+        DataError: The files of the run are damaged, or not those of a run.
     """
     folder = RunFolder.open(name)
     page = open_page(folder)
-    # A compile has the phases "before" and, if it kept the compiled program, "after". So the last
-    # phase is always that of the program that the run ended with.
-    last_evaluation = list(page.phases.values())[-1]
+    # A compile scores its program "before" and, if it kept the compiled program, also "after". The
+    # last evaluation is that of the program that the run ended with.
+    evaluations = list(page.phases.values())
+    last_evaluation = evaluations[-1]
 
     record = folder.read()
     settings: Mapping[str, Any] = record["settings"]
     logged_parameters: Mapping[str, Any] = record.get("parameters") or {}
     conditions = {key: logged_parameters.get(key) for key in CONDITIONS}
 
-    # The logged metric is a title for people. What the user chose stands in the settings.
+    # The parameters have the metric's title for display. The settings have its exact name.
     benchmark_options: Mapping[str, Any] = settings.get("options") or {}
     conditions["metric"] = benchmark_options.get("metric")
-    return FinishedRun(folder.path.resolve().name, last_evaluation, conditions, settings)
+
+    return FinishedRun(
+        name=folder.path.resolve().name,
+        evaluation=last_evaluation,
+        conditions=conditions,
+        settings=settings,
+    )
 
 
 def compare_runs(runs: Sequence[FinishedRun], min_n: int = MIN_N) -> Page:

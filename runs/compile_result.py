@@ -56,23 +56,30 @@ class OptimizerProblems:
     """What else a user should know about the result, a line each."""
 
     def lines(self, run_name: str) -> list[str]:
-        """Return what the page of the run says of the problems, a line each."""
+        """Return the lines that describe the problems on the page of the run.
+
+        Args:
+            run_name: The name of the run, for the commands that the lines suggest.
+        """
         lines: list[str] = []
         advice = f"--resume {run_name} tries again"
+
         if self.failure is not None:
             program = "its best candidate so far" if self.has_rescued_program else "the start"
             lines.append(
                 f"{self.optimizer} failed ({self.failure}):"
                 f" the run went on with {program}; {advice}"
             )
+
         if self.unreadable_answers:
-            clauses = [f"{self.unreadable_answers} answers of the prompt LM could not be read"]
+            line = f"{self.unreadable_answers} answers of the prompt LM could not be read"
             if self.abandoned_proposals:
-                clauses[0] += f", {self.abandoned_proposals} proposals were given up"
-                # Without an abandoned proposal nothing was lost: a later attempt was read.
-                clauses.append(advice)
-            clauses.append(f"`mempiler show {run_name} --failed` shows some")
-            lines.append("; ".join(clauses))
+                # Trying again only helps if a proposal was lost. Of the others, a later attempt
+                # could be read.
+                line += f", {self.abandoned_proposals} proposals were given up; {advice}"
+            line += f"; `mempiler show {run_name} --failed` shows some"
+            lines.append(line)
+
         lines.extend(self.notes)
         return lines
 
@@ -184,7 +191,7 @@ class CompileResult:
         return self.table().html()
 
     def statement(self) -> str:
-        """Say which program was kept and why, and how to keep the other one."""
+        """Return sentences on which program was kept, why, and how to keep the other one."""
         reason_against = self.promotion.rejection_reason
         if not self.promoted:
             sentences = [

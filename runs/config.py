@@ -448,19 +448,19 @@ class ConfigField:
         return self.info.annotation == Settings
 
     def check(self, value: Any) -> None:
-        """Refuse a value of the wrong kind or out of range.
+        """Check a value for this setting.
 
         Raises:
-            UserError: The message names the option, the value and what is expected.
+            UserError: The value is of the wrong type or out of range. The message names the option,
+                the value and what is expected.
         """
         if self.section == "limits":
-            # `Limits` is no pydantic model. It refuses wrong values when it is made, so it is made
-            # with this value alone.
+            # `Limits` is no pydantic model: it checks its values when an object is created.
             Limits(**{self.key: value})
             return
 
-        # This is the type of the field with its constraints, such as `ge=0`. It checks one value as
-        # `Section` would check it among the others of its group.
+        # The field's type with its constraints, such as `ge=0`. With it, pydantic can check a
+        # single value without the other settings of the section.
         constrained_type: Any = Annotated[self.info.annotation, self.info]
         config = ConfigDict(strict=True, allow_inf_nan=False)
         adapter = TypeAdapter[Any](constrained_type, config=config)

@@ -209,9 +209,10 @@ def match_answers(
 
 
 def _best_match(result: HarnessResult, questions: Sequence[_KnownQuestion]) -> _KnownQuestion:
-    """Return the question that a result answers, of one or more that have its words.
+    """Return the question that a result answers.
 
-    That is the question with the id of the result, or else with its gold answer, or else the first.
+    All of the questions have the same words. The id decides which one is meant, or else the gold
+    answer. If neither fits, it is the first question.
     """
     for question in questions:
         if question.has_id_of(result):

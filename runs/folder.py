@@ -280,14 +280,24 @@ def _list_runs() -> list[Path]:
 
 
 def _runs_by_id(folders: list[Path], run_id: str) -> list[Path]:
-    """Return the runs whose MLflow id begins so; nothing if these are too few digits."""
+    """Return the folders of the runs whose MLflow id begins with `run_id`.
+
+    Args:
+        folders: The folders of all runs, the oldest first.
+        run_id: A whole MLflow id, or its first digits. With fewer than `_SHORTEST_RUN_ID` digits
+            there is no match.
+    """
     if len(run_id) < _SHORTEST_RUN_ID:
         return []
+
+    is_whole_id = len(run_id) == _RUN_ID_LENGTH
     matches: list[Path] = []
-    for folder in reversed(folders):  # it is most often one of the newest
+    # Users mostly ask for one of the newest runs, so these are read first.
+    for folder in reversed(folders):
         if _read_run_id(folder).startswith(run_id):
             matches.append(folder)
-            if len(run_id) == _RUN_ID_LENGTH:  # a whole id names one run
+            # No other run has the same whole id.
+            if is_whole_id:
                 break
     return matches
 

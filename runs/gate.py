@@ -89,7 +89,7 @@ def gate(
 
 
 def _obstacle(manifest: Manifest, current: Manifest | None, address: str) -> str | None:
-    """Say why a program cannot be judged by its gate scores; return None if it can.
+    """Return why a program cannot be judged by its dev scores; None if it can.
 
     Args:
         manifest: The manifest of the program.
@@ -115,7 +115,7 @@ def _obstacle(manifest: Manifest, current: Manifest | None, address: str) -> str
 
 
 def _benchmark_mismatch(manifest: Manifest, current: Manifest, address: str) -> str | None:
-    """Say in what the benchmarks of two programs differ; return None if they are the same."""
+    """Return how the benchmarks of two programs differ; None if they are the same."""
     for key, title in SAME_BENCHMARK.items():
         new_value = manifest.benchmark.get(key)
         current_value = current.benchmark.get(key)
@@ -128,15 +128,15 @@ def _benchmark_mismatch(manifest: Manifest, current: Manifest, address: str) -> 
 def _scores_mismatch(
     new_scores: Mapping[str, Any], current_scores: Mapping[str, Any], address: str
 ) -> str | None:
-    """Say why the gate scores of two programs cannot be paired; return None if they can.
+    """Return why the scores of two programs cannot be compared question by question.
 
-    They are paired question by question: the first score of one with the first of the other, and so
-    on. Benchmark and split are known to be the same (`_benchmark_mismatch`). Then equally many
-    scores are those of the same questions, since a compile keeps them in the order of the split.
+    The result is None if they can. The caller has checked that both programs were scored on the
+    same benchmark and split (`_benchmark_mismatch`). A compile keeps the scores in the order of the
+    split. So if there are equally many, the n-th scores of both are those of the same question.
 
     Args:
-        new_scores: The gate scores of the program, as `CompileResult.gate` made them.
-        current_scores: Those of the current program.
+        new_scores: The dev scores of the new program, as `CompileResult.gate` returns them.
+        current_scores: The dev scores of the program that it would replace.
         address: The address of the current program, for messages.
     """
     if new_scores["judge"] != current_scores["judge"]:
@@ -163,13 +163,19 @@ def _is_same_program(manifest: Manifest, current: Manifest) -> bool:
 
 
 def _dev_difference(manifest: Manifest, current: Manifest, min_n: int) -> Difference:
-    """Return the gate scores of a program minus those of the current one.
+    """Return the dev scores of a new program minus those of the current one, with an interval.
 
-    `_scores_mismatch` has made sure that both are of the same dev questions in the same order.
+    Both programs were scored on the same questions in the same order: `_scores_mismatch` has
+    checked that.
+
+    Args:
+        manifest: The manifest of the new program.
+        current: The manifest of the program that it would replace.
+        min_n: With fewer questions there is no verdict.
     """
     new_scores: Mapping[str, Any] = manifest.scores["gate"]
     current_scores: Mapping[str, Any] = current.scores["gate"]
-    # The conversation of each question. Both programs have the same, as the questions are the same.
+    # The conversation of each question. It is the same for both programs.
     groups = [str(group) for group in new_scores["groups"]]
     return compare_paired_scores(
         new_scores["scores"], current_scores["scores"], groups, min_n=min_n

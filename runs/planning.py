@@ -221,26 +221,28 @@ def _optimizing_phases(
     bounds: CallBounds,
     rewrites_memories: bool,
 ) -> dict[str, Range]:
-    """Return the calls that an optimizer makes or causes, by phase.
+    """Return how many calls the optimizer of a compile takes at least and at most, by phase.
 
     Args:
         job: The questions that the optimizer works with.
         program: The program that it optimizes.
-        mean_work: What answering a question and writing an item take.
-        bounds: How often the optimizer has questions answered and all memories written.
-        rewrites_memories: Whether the optimizer may change prompts that write.
+        mean_work: The mean numbers of calls to answer a question and to write an item.
+        bounds: How many questions the optimizer has answered, and how many times it has the
+            memories of all questions written.
+        rewrites_memories: Whether the optimizer may change prompts that write memories.
     """
     examples = [*job.train, *job.val]
 
-    # One round writes the memories of all questions.
-    calls_per_round = estimate_writing(program, examples, mean_work).calls
-    rounds = bounds.memory_writings
+    memory_writings = bounds.memory_writings
     if not rewrites_memories:
-        # The memories of the first round serve in all others, so there is one round at most.
-        rounds = Range(min(1, rounds.low), min(1, rounds.high))
+        # The prompts that write stay the same, so memories that were written once are used again.
+        memory_writings = Range(min(1, memory_writings.low), min(1, memory_writings.high))
+
+    # The estimate of one writing is uncertain. `WRITING_SPREAD` says by which factors.
+    calls_per_writing = estimate_writing(program, examples, mean_work).calls
     writing = Range(
-        rounds.low * calls_per_round * WRITING_SPREAD.low,
-        rounds.high * calls_per_round * WRITING_SPREAD.high,
+        memory_writings.low * calls_per_writing * WRITING_SPREAD.low,
+        memory_writings.high * calls_per_writing * WRITING_SPREAD.high,
     )
     return {
         f"optimizing on {len(examples)} questions": _answer_and_recall_calls(bounds, mean_work),

@@ -80,11 +80,11 @@ def decide_promotion(
 
 
 def rejection_reason(difference: Difference, baseline: str = "") -> str | None:
-    """Say why a difference on the dev questions is no gain; return None if it is one.
+    """Return why a candidate is rejected by its scores on the dev questions; None if it is better.
 
     Args:
-        difference: The candidate minus the program that it would replace.
-        baseline: What to call that program; nothing if it is clear.
+        difference: The scores of the candidate minus those of the program that it would replace.
+        baseline: The name of that program in the sentence; "" leaves it out.
     """
     if difference.verdict == "better":
         return None
@@ -98,9 +98,9 @@ def rejection_reason(difference: Difference, baseline: str = "") -> str | None:
 
 
 def _is_complete(evaluation: Evaluation) -> bool:
-    """Tell whether every question was asked, and no endpoint failed.
+    """Return whether every question was asked, and no endpoint failed.
 
-    A question that an endpoint failed on counts as 0, which would be held against one program only.
+    A question counts as 0 if the endpoint failed. The program would be blamed for that.
     """
     if evaluation.stopped:
         return False

@@ -84,7 +84,8 @@ def register(
             points now.
         force: Whether a program is registered that the gate would refuse.
         allow_code: Whether a method that is named as `module:Class` may be imported.
-        min_n: As for `gate`.
+        min_n: With fewer dev questions the gate refuses the program. None takes the number of the
+            program's compile.
 
     Raises:
         UserError: The gate refuses the program, MLflow does not take the name or alias, or the

@@ -152,17 +152,20 @@ def _compile_entries(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _training_entries(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of the `--config` file for a training.
+    """Return the entries of the `--config` file for the optimizer of a training.
 
-    These are its objective, and the settings that are not the model's defaults.
+    The defaults of a training depend on the model that it trains. Settings that are equal to them
+    are left out.
 
     Args:
         recorded: What `run.json` has of the training.
     """
+    # What the option `--optimizer` of a training sets is recorded as its objective.
+    optimizer = recorded["objective"]
+    trained_model = recorded["lm"]
     return {
-        # `--optimizer` of a training names its objective.
-        "training.optimizer": recorded["objective"],
-        "training.settings": changed_training_settings(recorded, recorded["lm"]),
+        "training.optimizer": optimizer,
+        "training.settings": changed_training_settings(recorded, trained_model),
     }
 
 

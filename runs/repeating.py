@@ -186,23 +186,29 @@ def command_line(
 
 
 def _options_to_repeat(config: RunConfig) -> dict[str, Any]:
-    """Return the options of a command line that leads to the same result as a configuration.
+    """Return the options that a command line needs to lead to the same result.
 
-    Only options that decide the result are needed, and only those that are not at their defaults.
-    The name of the benchmark is not among them: `command_line` writes it first.
+    Options at their defaults are left out, and so are those that do not change the result.
     """
     options: dict[str, Any] = {}
 
-    # The settings of the benchmark. Two of them have options of their own on the command line.
+    # Most settings of the benchmark are given by `--benchmark-set`. Two have their own options.
     benchmark_settings = dict(config.data.benchmark_settings)
     for name in ("metric", "categories"):
         if name in benchmark_settings:
             options[name] = benchmark_settings.pop(name)
     options["benchmark_set"] = benchmark_settings
 
-    # The command line has no option `repeat`.
-    already_written = {"benchmark", *BENCHMARK_OPTIONS}
-    left_out = FREE_ON_RESUME | already_written | {"repeat"}
+    left_out = {
+        # These do not change the result, e.g. `threads`.
+        *FREE_ON_RESUME,
+        # The caller writes `--benchmark` itself, before all other options.
+        "benchmark",
+        # These were added above.
+        *BENCHMARK_OPTIONS,
+        # `mempiler reproduce` counts its repetitions with this. There is no option that sets it.
+        "repeat",
+    }
     for name, value in config.changed_options().items():
         if name not in left_out:
             options[name] = value

@@ -82,16 +82,20 @@ class Replay(SharedByCopies):
         }
 
     def model_name(self, role: str) -> str:
-        """Return the name by which a replay loads the model of a role.
+        """Return the name of the model that a replay loads for a role.
 
-        It is the name in the run's requests, because an answer is found by its whole request. The
-        user may have given another one: "gguf:qwen" becomes "openai/qwen", for example.
+        A replay finds a recorded answer by the request that it answered, and the request contains
+        the name of the model. So this is the name in the requests, which may differ from the name
+        that the user gave: requests to "gguf:qwen" contain "openai/qwen", for example.
+
+        Args:
+            role: What the model is used for, e.g. "task" or "judge".
 
         Raises:
             UserError: The run had no model for the role, or one with weights of its own.
         """
         model = self._recorded_model(role).model
-        # "offline" is the only name by which the offline engine can be loaded.
+        # The requests have the full name of the offline engine, but it is loaded as "offline".
         if is_offline(model):
             return OFFLINE_LM
         return model
@@ -100,7 +104,7 @@ class Replay(SharedByCopies):
         """Give a model the lengths of prompts and answers that the model of the run had.
 
         Raises:
-            UserError: As `model_name`.
+            UserError: The run had no model for the role, or one with weights of its own.
         """
         recorded = self._recorded_model(role)
         lm.window = recorded.window
@@ -108,25 +112,27 @@ class Replay(SharedByCopies):
             lm.kwargs["max_tokens"] = recorded.max_tokens
 
     def answer(self, call: Call) -> CallResult:
-        """Return the answer to a call.
+        """Return the recorded answer to a call.
+
+        If the run made the same call several times, its answers are returned in the same order.
 
         Raises:
-            UserError: The run has no answer to it; the replay ends.
+            UserError: The run did not make this call, or not as often. The replay ends.
         """
         key = call.key
         with self._lock:
-            number = self._replayed_calls[key]
+            earlier_calls = self._replayed_calls[key]
             self._replayed_calls[key] += 1
 
-        records = self._folder.store.answers.all(key)
-        if number >= len(records):
-            difference = "was not asked so often" if records else "was not asked"
+        recorded_answers = self._folder.store.answers.all(key)
+        if earlier_calls >= len(recorded_answers):
+            difference = "was not asked so often" if recorded_answers else "was not asked"
             raise self._end(f"{call.lm.role} model {difference}: {_beginning_of_prompt(call)!r}")
 
-        record = records[number]
+        record = recorded_answers[earlier_calls]
         result = CallResult.load(record)
-        # The replay reports what the run has used, so the answer counts as the call that it was,
-        # not as an answer from a cache.
+        # The replay reports the usage of the recorded run, so the answer is counted as the paid
+        # call that it was then, and not as an answer from a cache.
         result.cache_hit = False
         result.usage = dict(record.get("usage") or {})
         return result

@@ -59,22 +59,28 @@ def _means_by_name(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _mean_shown_recall(rows: Sequence[Row]) -> float | None:
     """Return the mean share of the evidence that the prompts showed; None if it is not known.
 
-    A row has no `SHOWN_RECALL` if its prompt showed nothing but summaries, which rest on no
-    particular turns. If the method showed turns in other prompts, it showed no evidence in this
-    one, so the row counts as 0. If it never showed a turn, the rows say nothing about its recall.
+    The recall of a prompt is not known if it showed only summaries, since these name no turns. Such
+    a row has no `SHOWN_RECALL`. What it counts depends on the method:
+
+    - A method that shows turns in some prompts showed none in this one, so the row counts as 0.
+    - A method that shows turns in no prompt has no recall that could be measured: the result is
+      None.
 
     Args:
         rows: Rows of questions whose evidence is known.
     """
     if not rows:
         return None
+
     rows_with_recall = [row for row in rows if SHOWN_RECALL in row.recall]
-    has_summary_rows = len(rows_with_recall) < len(rows)
-    # A row without hits has a recall of 0, but shows no turns.
-    shows_turns = any(row.hits for row in rows_with_recall)
-    if has_summary_rows and not shows_turns:
+    some_show_summaries = len(rows_with_recall) < len(rows)
+    # A prompt without any recalled entry has a recall of 0, but it shows no turns either.
+    some_show_turns = any(row.hits > 0 for row in rows_with_recall)
+    if some_show_summaries and not some_show_turns:
         return None
-    return sum(row.recall.get(SHOWN_RECALL, 0.0) for row in rows) / len(rows)
+
+    recalls = [row.recall.get(SHOWN_RECALL, 0.0) for row in rows]
+    return sum(recalls) / len(recalls)
 
 
 def search_times(rows: Sequence[Row]) -> dict[str, float | None]:

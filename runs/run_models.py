@@ -79,20 +79,24 @@ class RunModels:
         return self.load_model(role_model.name or "", role, role_model.address, **settings)
 
     def user_model(self, role: Role, model_name: str | None) -> dspy.BaseLM | None:
-        """Return the model object that the user gave for a role; None if it is not to be used.
+        """Return the model object that the user's Python code gave for a role.
+
+        The result is None if there is no such object, or if it must not be asked. The caller then
+        loads a model by its name.
 
         Args:
-            role: The role.
-            model_name: The model that the role has now.
+            role: The role, e.g. "judge".
+            model_name: The name of the model that the configuration has for the role.
         """
-        if self.replay is not None:
-            # A replay asks no model.
-            return None
         user_lm = self.inputs.user_models.get(role)
         if user_lm is None:
             return None
+        if self.replay is not None:
+            # A replay returns recorded answers, and asks no model.
+            return None
         if user_lm.model != model_name:
-            # A part of a larger run may have another model, e.g. one that it has trained.
+            # The configuration of a child run may name another model, e.g. one that was trained
+            # before.
             return None
         return user_lm
 
@@ -101,8 +105,8 @@ class RunModels:
 
         Args:
             user_lm: The model, which is not changed.
-            role: What it is used for.
-            **settings: Of every request, in the place of the model's own.
+            role: What the model is used for.
+            **settings: Settings for every request. They replace those of the model object.
         """
         config = self._model_config(user_lm.model, role)
         lm = language_model(
@@ -122,10 +126,10 @@ class RunModels:
         """Return a language model by its name, with the limits and the store of the run.
 
         Args:
-            name: As `language_model` takes it.
-            role: What it is used for.
+            name: The name, e.g. "openai/gpt-4.1-mini" or "offline".
+            role: What the model is used for.
             api_base: Address of an OpenAI-compatible server; None takes the provider's own.
-            **settings: Of every request, e.g. `temperature`.
+            **settings: Settings for every request, e.g. `temperature`.
         """
         model_config = self._model_config(name, role)
         model_config = replace(model_config, api_base=api_base, settings=settings)
@@ -237,7 +241,7 @@ class RunModels:
         )
 
     def _judge_advice(self) -> str:
-        """Say how to name a judge, or which metric of the benchmark needs none."""
+        """Return how a user can name a judge, or choose a metric that needs none."""
         benchmark = self.config.data.benchmark
         advice = f"{benchmark} is scored by a judge; name its model with --judge-lm"
         judge_free_metrics = self.inputs.benchmark.judge_free_metrics

@@ -137,31 +137,32 @@ class SplitPlan:
 
 
 def plan_split(inputs: RunInputs) -> SplitPlan:
-    """Return the sizes of train, dev and test, and whether dev and test allow a verdict.
+    """Return the sizes of train, dev and test, and whether dev and test are large enough.
+
+    Whether one program is better than another is decided on dev and test. With too few questions
+    there is no verdict. Then the plan says how large the part would have to be.
 
     Args:
-        inputs: The questions, the sizes, the seed, and how many questions a verdict needs.
+        inputs: The benchmark, and the configuration with the sizes and the seed of the split.
 
     Raises:
         DataError: A part would be empty.
     """
     benchmark = inputs.benchmark
-    sizes = inputs.config.data
+    requested = inputs.config.data
     min_n = inputs.config.execution.min_n
     split = inputs.split()
-    train = _part_size("train", sizes.train, split.train, benchmark)
-    dev = _part_size("dev", sizes.dev, split.dev, benchmark)
-    test = _part_size("test", sizes.test, split.test, benchmark)
+    train_size = _part_size("train", requested.train, split.train, benchmark)
+    dev_size = _part_size("dev", requested.dev, split.dev, benchmark)
+    test_size = _part_size("test", requested.test, split.test, benchmark)
 
-    # Whether one program is better than another (the verdict) is decided on dev and test. If one of
-    # them has too few questions for that, the user is told how many would do, which depends on the
-    # questions that the benchmark could still give it: the candidates.
-    dev_candidates = benchmark.candidates_for_dev(sizes.seed)
-    test_candidates = benchmark.candidates_for_test(sizes.seed)
+    # The candidates are the questions that a part would get if it were larger.
+    dev_candidates = benchmark.candidates_for_dev(requested.seed)
+    test_candidates = benchmark.candidates_for_test(requested.seed)
     return SplitPlan(
-        train,
-        _verdict_plan(dev, split.dev, dev_candidates, benchmark, min_n),
-        _verdict_plan(test, split.test, test_candidates, benchmark, min_n),
+        train=train_size,
+        dev=_verdict_plan(dev_size, split.dev, dev_candidates, benchmark, min_n),
+        test=_verdict_plan(test_size, split.test, test_candidates, benchmark, min_n),
     )
 
 

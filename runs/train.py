@@ -300,21 +300,24 @@ def load_reward_answer_model(run: Run, training: TrainingConfig) -> MeteredLM | 
 
 
 def check_reward_answer_model(inputs: RunInputs, model: RoleModel) -> None:
-    """Refuse a training if the model that answers questions for rewards could not be asked.
+    """Check that the model that answers questions for rewards can be asked.
 
     Args:
         inputs: The inputs of the training.
         model: The name and the address of the model.
 
     Raises:
-        UserError: Nobody provides it, its key is not set, or its provider has no such model.
-        EndpointError: Its server cannot be reached, and the run is not a resumed one.
+        UserError: The name has no known provider, the API key of the provider is not set, or the
+            provider has no such model.
+        EndpointError: The server of the model cannot be reached, and the run is not resumed.
     """
     user_lm = inputs.user_models.get("answer")
-    if user_lm is not None and user_lm.model == model.name:
-        # `check_models` checks every model object that the user gave.
+    is_object = user_lm is not None and user_lm.model == model.name
+    if is_object:
+        # `check_models` checks all models that Python code gave as objects.
         return
-    # As it is loaded: `load_reward_answer_model` gives it the same role.
+
+    # The training loads the model in the role `_REWARD_ROLE`, so it is checked in this role.
     is_resumed = inputs.config.execution.resume is not None
     check_model(_REWARD_ROLE, model, is_resumed)
 
@@ -567,7 +570,15 @@ class _TrainingJob:
         result: TrainResult,
         record: _TrainingRecord,
     ) -> None:
-        """Make the page of the run, and log it."""
+        """Make the page that shows the result of the run, save it, and log it to MLflow.
+
+        Args:
+            tracker: The MLflow run.
+            evaluations: The evaluations before and after the training.
+            result: The result of the training.
+            record: The numbers and the notes of the training.
+        """
+        # Each fact is a line of the page, e.g. "Training" with "steps 40, seconds 812".
         figures: list[str] = []
         for name, value in record.figures().items():
             figures.append(f"{name.replace('_', ' ')} {value}")
@@ -575,19 +586,19 @@ class _TrainingJob:
             Fact("Program", result.folder.name),
             Fact("Training", ", ".join(figures)),
         ]
-        # The evaluator's own run has settings that suit the scoring (`_scoring_run`), such as its
-        # failure rate. The page prints the command of the training, so it needs those of the
-        # training.
+
+        # The page prints the command that repeats the run, with the options of the evaluator's run.
+        # Some of these were changed for the scoring (`_scoring_run`). So the evaluator gets a run
+        # with the options of the training.
         evaluator = replace(self.evaluator, run=run_for_printed_command(self.run))
-        options = command_options(self.training_config, self.run.config.models.task.name)
-        asked_questions = "test questions"
+        trained_model = self.run.config.models.task.name
         evaluator.keep_page(
             tracker,
-            options,
-            self.program,
-            evaluations,
-            asked_questions,
-            facts,
+            command_options=command_options(self.training_config, trained_model),
+            program=self.program,
+            phases=evaluations,
+            question_title="test questions",
+            facts=facts,
             notes=record.progress.notes,
             verdict=difference_line(result.difference),
         )

@@ -184,30 +184,35 @@ def _plan_steps(
 def _step_count(
     curriculum: Curriculum, stage_count: int, completions_per_step: float, answer_tokens: int
 ) -> Range:
-    """Return how many steps all stages take together.
+    """Return how many steps a training takes at least and at most.
 
-    A stage ends after its number of steps, or earlier if its share of the budget of tokens is used
-    up. The budget counts the tokens of completions that write.
+    A stage ends after its number of steps, or when its share of the budget of generated tokens is
+    used up. Either of these limits may be missing. All stages have equal shares of the budget.
 
     Args:
-        curriculum: The steps of the stages, and the budget.
+        curriculum: The steps of each stage, and the budget of all stages in `tokens`.
         stage_count: How many stages there are.
-        completions_per_step: Completions that write, in a mean step.
+        completions_per_step: How many completions are generated in a step, as a mean.
         answer_tokens: The most tokens of a completion.
     """
-    without_budget = _steps_without_budget(curriculum, stage_count)
-    if curriculum.tokens is None:
-        return Range(without_budget, without_budget)
+    steps_without_budget = _steps_without_budget(curriculum, stage_count)
+    token_budget = curriculum.tokens
+    if token_budget is None:
+        return Range(steps_without_budget, steps_without_budget)
 
-    # The budget holds fewest steps if every completion is as long as it may be.
+    # At least: every completion is as long as it may be, and the budget is soon used up.
     most_tokens_per_step = completions_per_step * answer_tokens
-    fewest_in_budget = curriculum.tokens / most_tokens_per_step
+    fewest_in_budget = token_budget / most_tokens_per_step
 
-    # It holds most if every completion is short. The last step of a stage may also begin when
-    # hardly any of the stage's share is left, so each stage may have one more step.
+    # At most: every completion is short. A step may begin when its stage has hardly any tokens
+    # left, and go beyond the share. So each stage may have one more step.
     fewest_tokens_per_step = completions_per_step * SHORTEST_COMPLETION
-    most_in_budget = curriculum.tokens / fewest_tokens_per_step + stage_count
-    return Range(min(without_budget, fewest_in_budget), min(without_budget, most_in_budget))
+    most_in_budget = token_budget / fewest_tokens_per_step + stage_count
+
+    return Range(
+        min(steps_without_budget, fewest_in_budget),
+        min(steps_without_budget, most_in_budget),
+    )
 
 
 def _steps_without_budget(curriculum: Curriculum, stage_count: int) -> float:

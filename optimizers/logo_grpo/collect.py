@@ -181,9 +181,10 @@ class Collector:
     def _draw_local_starts(
         self, conversations: Sequence[ConversationRollouts], rng: random.Random
     ) -> list[LocalStart]:
-        """Draw the sessions that are rerun, and for each the rollout that its reruns start from.
+        """Draw the sessions to rerun, and for each a rollout from whose memory the reruns start.
 
-        As in the released code, the n-th sessions of all conversations are rerun, or none of them.
+        As in the released code, it is drawn once for each session index: the third sessions of all
+        conversations are rerun, for example, or none of them.
         """
         starts: list[LocalStart] = []
         is_rerun_by_session: dict[int, bool] = {}
@@ -191,9 +192,8 @@ class Collector:
             rollouts = conversation.rollouts
             session_count = len(rollouts[0].rollout.sessions)
             for session in range(session_count):
-                # Only the first draw for a session index counts. It is drawn in each conversation
-                # all the same: numbers that are drawn later depend on how many were drawn before,
-                # and a seed shall stand for the same training as in earlier versions.
+                # The number is drawn even if the index was decided in an earlier conversation.
+                # Skipping it would change all numbers after it, and so what a seed leads to.
                 is_drawn = rng.random() < self.settings.local_fraction
                 if session not in is_rerun_by_session:
                     is_rerun_by_session[session] = is_drawn
@@ -248,45 +248,61 @@ class Collector:
         return ScoredRollout(rollout, answers)
 
     def _global_groups(self, conversations: Sequence[ConversationRollouts]) -> list[Group]:
-        """Return the groups that compare the rollouts of a conversation with one another."""
-        roles = self.program.method.writer.predictors_below()
-        kind = self.settings.session_reward
+        """Return the global groups: each compares calls in all rollouts of one conversation."""
+        # The model learns from the calls of the predictors that write memories.
+        trained_predictors = self.program.method.writer.predictors_below()
         groups: list[Group] = []
         for conversation in conversations:
-            rewarded = [self._with_rewards(scored, kind) for scored in conversation.rollouts]
-            history_id = conversation.history.id
-            groups += global_groups(history_id, rewarded, roles, self.settings.reward)
+            rewarded_rollouts = [
+                self._with_rewards(scored, self.settings.session_reward)
+                for scored in conversation.rollouts
+            ]
+            groups += global_groups(
+                conversation.history.id,
+                rewarded_rollouts,
+                trained_predictors,
+                self.settings.reward,
+            )
         return groups
 
     def _local_groups(self, rerun_sessions: Sequence[SessionReruns]) -> list[Group]:
-        """Return the groups that compare the reruns of a session with one another."""
-        roles = self.program.method.writer.predictors_below()
+        """Return the local groups: each compares calls in all reruns of one session.
+
+        The reward of a local group is the quality of the memory right after the session.
+        """
+        # The model learns from the calls of the predictors that write memories.
+        trained_predictors = self.program.method.writer.predictors_below()
         groups: list[Group] = []
         for session_reruns in rerun_sessions:
-            # A rerun ends after its single session. So the reward of the whole rerun is the one
-            # that local groups are defined by: that of the memory right after the session.
-            rewarded: list[RewardedRollout] = []
-            for scored in session_reruns.reruns:
-                rewarded.append(self._with_rewards(scored, "trajectory"))
+            # A rerun writes one session and ends. So the memory right after the session is the one
+            # at the end of the rerun, for which "trajectory" gives the reward.
+            rewarded_reruns = [
+                self._with_rewards(scored, "trajectory") for scored in session_reruns.reruns
+            ]
             start = session_reruns.start
             groups += local_groups(
-                start.history.id, start.session, rewarded, roles, self.settings.reward
+                start.history.id,
+                start.session,
+                rewarded_reruns,
+                trained_predictors,
+                self.settings.reward,
             )
         return groups
 
     def _with_rewards(self, scored: ScoredRollout, kind: SessionReward) -> RewardedRollout:
-        """Return a rollout with the rewards of its completions.
+        """Return a rollout with the rewards of the completions that wrote its memory.
 
-        Those of a session get the reward of this kind. Those that finalize the memory belong to no
-        session, so they get the reward of the whole rollout.
+        Args:
+            scored: The rollout, and the scores of the answers from its memory.
+            kind: How the reward of a session is computed; see `session_rewards`.
         """
         rollout = scored.rollout
         settings = self.settings.reward
-        return RewardedRollout(
-            rollout,
-            session_rewards=session_rewards(scored.answers, rollout, settings, kind),
-            end_reward=rollout_reward(scored.answers, rollout, settings),
-        )
+        rewards_by_session = session_rewards(scored.answers, rollout, settings, kind)
+        # After the last session the memory is finalized. The completions of this step belong to no
+        # session, so they get the reward of the whole rollout.
+        end_reward = rollout_reward(scored.answers, rollout, settings)
+        return RewardedRollout(rollout, session_rewards=rewards_by_session, end_reward=end_reward)
 
     def _statistics(
         self,

@@ -138,15 +138,21 @@ def global_groups(
     roles: Mapping[str, object],
     settings: RewardSettings,
 ) -> list[Group]:
-    """Return the groups of the rollouts of one conversation.
+    """Group the completions of several rollouts of one conversation, to compare their rewards.
+
+    All rollouts write the same sessions. A group holds the completions of the same call in each of
+    them, for example of the second call of the fact extractor in the third session.
 
     Args:
         history: The id of the conversation.
-        rollouts: Its rollouts, over the same sessions.
+        rollouts: The rollouts of the conversation.
         roles: The predictors that are trained, by name; calls of others are left out.
-        settings: What faults cost.
+        settings: The settings of rewards. Their `fault_weights` say what it costs a completion
+            that it cannot be read, or that one of its operations is refused.
     """
-    return _build_groups("global", history, None, rollouts, roles, settings)
+    # No session was rerun, so there is no index of one.
+    start = None
+    return _build_groups("global", history, start, rollouts, roles, settings)
 
 
 def local_groups(
@@ -156,14 +162,19 @@ def local_groups(
     roles: Mapping[str, object],
     settings: RewardSettings,
 ) -> list[Group]:
-    """Return the groups of the reruns of one session.
+    """Group the completions of several reruns of one session, to compare their rewards.
+
+    All reruns write this session alone, and start from the same memory. A group holds the
+    completions of the same call in each of them, for example of the second call of the fact
+    extractor.
 
     Args:
         history: The id of the conversation.
         start: The index of the session.
-        reruns: Rollouts of that session alone, all from the same memory.
+        reruns: The reruns of the session.
         roles: The predictors that are trained, by name; calls of others are left out.
-        settings: What faults cost.
+        settings: The settings of rewards. Their `fault_weights` say what it costs a completion
+            that it cannot be read, or that one of its operations is refused.
     """
     return _build_groups("local", history, start, reruns, roles, settings)
 
@@ -187,7 +198,7 @@ def _build_groups(
         start: In local groups the index of the session that was rerun.
         rollouts: What is compared: rollouts of the conversation, or reruns of one session.
         roles: The predictors that are trained, by name; calls of others are left out.
-        settings: What faults cost.
+        settings: The settings of rewards, with the weights of faults.
     """
     members_by_key: dict[GroupKey, list[Member]] = {}
     for rewarded in rollouts:

@@ -140,18 +140,26 @@ def score_answers(
     examples: Sequence[dspy.Example],
     metric: Metric,
 ) -> QuestionScores:
-    """Ask a finalized memory questions about its history, with the model of the context.
+    """Answer questions about a history from its memory, and score the answers.
 
-    A question scores 0 if its answer, or that of its metric's judge, cannot be read, or if its
-    prompt is refused.
+    DSPy's current language model answers the questions. An answer that cannot be read scores 0,
+    and so does a question whose prompt the provider refuses.
+
+    Args:
+        program: The program that answers.
+        history: The history that the questions are about.
+        memory: What the program remembers of the history, finalized.
+        examples: The questions, with their gold answers.
+        metric: Scores an answer; it may ask a judge, whose answer may be unreadable, too.
 
     Raises:
-        Exception: Any other error, such as that of an endpoint that is gone.
+        Exception: Any other error, such as that of an unreachable endpoint.
     """
     calls = [
         partial(_score_answer, program, history, memory, example, metric) for example in examples
     ]
-    return QuestionScores(tuple(examples), tuple(gather(calls)))
+    scores = gather(calls)
+    return QuestionScores(tuple(examples), tuple(scores))
 
 
 def _score_answer(
@@ -167,7 +175,7 @@ def _score_answer(
     alone: the answer cannot be read, or the prompt is refused. Other questions may still succeed.
 
     Raises:
-        Exception: Any other error, such as that of an endpoint that is gone.
+        Exception: Any other error, such as that of an unreachable endpoint.
     """
     try:
         prediction = program.answer(memory, program.query_of(example, history))
@@ -253,7 +261,7 @@ def fault_penalty(call: PredictorCall, is_last: bool, settings: RewardSettings) 
     Args:
         call: The call that the completion answered.
         is_last: Whether it is the last completion of the call; others were unreadable.
-        settings: What faults cost.
+        settings: The settings of rewards, with the cost of each kind of fault.
     """
     faults = completion_faults(call, is_last)
     penalty = 0.0

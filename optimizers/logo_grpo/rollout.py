@@ -187,11 +187,13 @@ def _extract(writer: Writer[Any], item: Item) -> StepResult[Any]:
 def _write_session(
     writer: Writer[Any], memory: Memory, item: Item, extraction: StepResult[Any]
 ) -> SessionRun:
-    """Write one session into a memory; turns that the writer fails on are dropped.
+    """Write one session into a memory, and record the calls that wrote it.
 
-    Outside of training, failed turns are tried again, and are shown beside the memory until then.
-    In a training, a failure shall lower the reward: questions about these turns are asked although
-    they are lost.
+    Args:
+        writer: What writes.
+        memory: The memory before the session.
+        item: The session.
+        extraction: What the writer extracted from the session before, with its calls.
     """
     update = partial(_update, writer, memory, writer.preprocess(item), extraction.value)
     updated = record_step(update, keep_completions=True)
@@ -204,10 +206,14 @@ def _write_session(
 
 
 def _update(writer: Writer[Any], memory: Memory, item: Item, extraction: Any) -> Memory:
-    """Return the memory after an item; the list of what could not be written is dropped."""
-    return check_update(writer.update(memory, item, extraction), writer).memory
+    """Return the memory after an item, without the turns that could not be written."""
+    update = check_update(writer.update(memory, item, extraction), writer)
+    # Outside of training, the failed turns of an update are kept and tried again. In training they
+    # are lost, so that a failure lowers the reward: questions about them are asked all the same.
+    return update.memory
 
 
 def _finalize(writer: Writer[Any], memory: Memory) -> Memory:
-    """Return the memory that questions are asked of; what could not be written is dropped."""
-    return check_update(writer.finalize(memory), writer).memory
+    """Return the memory that questions are asked of, without what could not be written."""
+    update = check_update(writer.finalize(memory), writer)
+    return update.memory

@@ -212,17 +212,17 @@ def training_histories(program: MemoryProgram, examples: Sequence[dspy.Example])
 
 
 def writing_lm(program: MemoryProgram) -> dspy.LM:
-    """Return the one language model of a program's writing predictors.
-
-    A predictor without a model of its own is asked with the model of the context.
+    """Return the language model that all writing predictors of a program share.
 
     Raises:
-        UserError: There is none, or there are several.
+        UserError: The predictors have no model, or several different ones.
     """
     language_models: list[dspy.BaseLM | None] = []
     for predictor in program.method.writer.predictors_below().values():
+        # As in DSPy, a predictor without a model of its own asks the one of `dspy.context`.
         lm = predictor.lm or dspy.settings.lm
-        if not any(lm is other for other in language_models):
+        is_known = any(lm is known_lm for known_lm in language_models)
+        if not is_known:
             language_models.append(lm)
 
     if len(language_models) > 1:
@@ -230,10 +230,10 @@ def writing_lm(program: MemoryProgram) -> dspy.LM:
             "the writing predictors have several language models; they can only share the one "
             "that learns"
         )
-    # A program without writing predictors is refused later, with a better message
-    # (`training_histories`).
+    # A program without writing predictors cannot be trained. `training_histories` refuses it later,
+    # with a better message than could be given here.
     lm = language_models[0] if language_models else dspy.settings.lm
     if lm is None:
         raise UserError("no language model is set; run under dspy.context(lm=...)")
-    # It may also be another kind of model. `Trainer` refuses those that cannot be trained.
+    # The model need not be a `dspy.LM`. `Trainer` refuses models that cannot be trained.
     return cast("dspy.LM", lm)

@@ -92,11 +92,14 @@ class TrainingConfig:
         return settings
 
     def changed(self, settings: Mapping[str, Any]) -> TrainingConfig:
-        """Return the configuration with other values of some settings.
+        """Return a copy of the configuration with new values of some settings.
+
+        The settings are given in one flat mapping. A setting changes the class that has a field of
+        its name: this one, `TrainingSettings`, `Curriculum` or `RewardSettings`. All other settings
+        are those of the training job.
 
         Args:
-            settings: Values by name. Names are fields of this class, of `TrainingSettings`,
-                `Curriculum` or `RewardSettings`, or else settings of the training job.
+            settings: The new values, by name.
 
         Raises:
             UnknownNameError: There is no such setting.
@@ -105,20 +108,23 @@ class TrainingConfig:
         _refuse_unknown(settings)
         changes = _Changes.sort(settings)
 
+        # The classes contain one another, so they are changed from the innermost to the outermost.
         try:
             curriculum = replace(self.settings.curriculum, **changes.curriculum)
             reward = replace(self.settings.reward, **changes.reward)
-            training = replace(
-                self.settings, **{"curriculum": curriculum, "reward": reward, **changes.training}
-            )
+            training_changes: dict[str, Any] = {"curriculum": curriculum, "reward": reward}
+            training_changes.update(changes.training)
+            training = replace(self.settings, **training_changes)
+
             train_kwargs = {**self.train_kwargs, **changes.job}
-            config = replace(
-                self, **{"settings": training, "train_kwargs": train_kwargs, **changes.config}
-            )
+            config_changes: dict[str, Any] = {"settings": training, "train_kwargs": train_kwargs}
+            config_changes.update(changes.config)
+            config = replace(self, **config_changes)
         except ValidationError as error:
             raise _setting_error(error) from error
 
-        # Refuses wrong settings of the training job, which itself begins only after the warm-up.
+        # The job begins only after the warm-up. Its settings are checked here, so that a wrong one
+        # is refused before that.
         Reinforcement.parse(config.trainer_settings)
         return config
 
@@ -141,18 +147,22 @@ class TrainingConfig:
 
 
 def _setting_error(error: ValidationError) -> UserError:
-    """Return a one-line error for the first problem, which names the setting, e.g. "horizons.0"."""
+    """Return a one-line error for the first problem that pydantic found.
+
+    The error names the setting, or a value in a list, such as "horizons.0" for the first horizon.
+    """
     problem = error.errors()[0]
-    field_name, *rest = problem["loc"]
-    # Of the rest only indices mean something to a user. Others are pydantic's names for types.
-    parts = [str(field_name)]
-    for part in rest:
+    field_name, *inner_location = problem["loc"]
+    # Inside of a field, pydantic mixes indices with its names for types. A user knows only indices.
+    location = [str(field_name)]
+    for part in inner_location:
         if isinstance(part, int):
-            parts.append(str(part))
-    place = ".".join(parts)
-    # The message would begin with pydantic's place, all parts of it, so all are skipped.
+            location.append(str(part))
+    setting = ".".join(location)
+
+    # The message of pydantic would begin with its own location of the problem, so that is skipped.
     reason = validation_message(error, skipped_parts=len(problem["loc"]))
-    return UserError(f"a setting of the training: {place}: {reason}")
+    return UserError(f"a setting of the training: {setting}: {reason}")
 
 
 @plain_dataclass(frozen=True)

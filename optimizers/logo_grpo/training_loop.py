@@ -154,9 +154,9 @@ class TrainingLoop:
         )
 
     def _save_and_validate(self) -> None:
-        """Save a checkpoint, score it, and write the journal.
+        """Save a checkpoint of the current step, validate it, and write the journal.
 
-        Nothing is done if the current step has a checkpoint already.
+        A step that has a checkpoint already is skipped.
         """
         progress = self.progress
         if progress.saved_step == progress.step:
@@ -167,27 +167,37 @@ class TrainingLoop:
             progress,
             checkpoint=checkpoint,
             saved_step=progress.step,
-            # The very first checkpoint begins the first stage.
+            # The first checkpoint of a training is the one that its first stage starts from.
             stage_start=progress.stage_start or checkpoint,
         )
-        # Without validation questions there is no best: the last checkpoint is kept.
+
+        # Without validation questions no checkpoint is the best, and the last one is used.
         if self.validation_examples:
             row = self._validate()
             self.on_row(row)
+            score = row["validation"]
             best = progress.best
-            # With few questions, checkpoints often have equal scores. Then the later one is kept,
-            # which was trained for longer.
-            if best is None or row["validation"] >= best.score:
-                best = Best(progress.step, row["validation"], checkpoint)
+            # With few questions, checkpoints often have equal scores. Then the later one counts as
+            # the best, because it was trained for longer.
+            if best is None or score >= best.score:
+                best = Best(progress.step, score, checkpoint)
             progress = replace(progress.with_row(row), best=best)
+
         self._write_journal(progress)
 
     def _validate(self) -> dict[str, float]:
-        """Score the weights of now on the validation questions, greedily and by sampling."""
-        greedy = self._score_policy(Decoding("validate"))
-        sampled = self._score_policy(
-            Decoding("validate", self.settings.temperature, self.settings.samples)
+        """Score the current weights on the validation questions, and return a row for the journal.
+
+        Each memory is written once greedily, and `settings.samples` times by sampling, as in the
+        training. The mean score of the sampled memories decides which checkpoint is the best.
+        """
+        greedy_decoding = Decoding("validate", temperature=0.0, samples=1)
+        greedy = self._score_policy(greedy_decoding)
+
+        sampled_decoding = Decoding(
+            "validate", temperature=self.settings.temperature, samples=self.settings.samples
         )
+        sampled = self._score_policy(sampled_decoding)
         return {
             "step": self.progress.step,
             "validation": sampled.score,
@@ -196,7 +206,7 @@ class TrainingLoop:
         }
 
     def _score_policy(self, decoding: Decoding) -> PolicyScore:
-        """Score the weights of now on the validation questions."""
+        """Score the current weights on the validation questions."""
         return score_policy(
             self.program,
             self.validation_examples,

@@ -290,23 +290,24 @@ def _refuse_objects(inputs: RunInputs) -> None:
 
 
 def _exported_program(method: str, inputs: RunInputs, folder: Path) -> MemoryProgram:
-    """Return the program of a method, with a fixed adapter.
+    """Return the program whose memory a trainer's model learns to write.
 
     Args:
-        method: The method or saved program.
-        inputs: Benchmark and settings of the program.
-        folder: As for `Environment`.
+        method: The name of a method, or the address of a saved program.
+        inputs: The benchmark and the settings that the program is built with.
+        folder: An existing folder, in which somebody else's memory system may keep files.
     """
-    # A run knows how to find programs. This one makes no calls, so what it counts is of no use.
+    # `Run.program` builds programs of all kinds. The run is made for this alone: it asks no model,
+    # so its meter and its guard have nothing to do.
     run = Run(inputs, Meter(), BudgetGuard(), RunFolder(folder))
     program = run.program(method, inputs.benchmark, MemoryCache())
 
     adapter_name = inputs.config.method.adapter or program.adapter
     if adapter_name == "auto":
-        # "auto" would find out what the endpoint of the options can do, but the trained model is at
-        # another one. "chat" works with every model.
+        # "auto" chooses an adapter by what the model behind `--lm` supports. The prompts made here
+        # go to the model that the trainer trains, so an adapter is set that suits every model.
         adapter_name = "chat"
-    # A program cannot change its adapter, so it is built again.
+    # The adapter of a program cannot be changed, so the program is built again.
     return MemoryProgram(
         method=program.method,
         task=program.task,

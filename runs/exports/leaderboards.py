@@ -298,16 +298,20 @@ def _amb_result(
 def _omnimemeval_files(
     run: FinishedRun, benchmark: Benchmark, questions: Sequence[_AnsweredQuestion], path: Path
 ) -> dict[Path, Any]:
-    """Return the contents of omnimemeval's files by their paths.
+    """Return the contents of the files that omnimemeval reads, by their paths.
 
-    One file has the answers. Where a judge said right or wrong, a second one has its verdicts too.
+    The first file has all answers. A second one has the answers with the verdicts of the judge. It
+    is only written if a judge called every answer right or wrong: the format has no other verdicts.
     """
     files: dict[Path, Any] = {path: _omnimemeval_results(benchmark, questions, judged=False)}
-    # A verdict in a judged file is right or wrong, and a question that failed has none. BEAM's
-    # judge grades the items of a rubric instead.
+
+    # BEAM's judge grades the items of a rubric, and does not say right or wrong.
+    is_graded_by_rubric = benchmark.name == "beam"
     has_verdicts = run.evaluation.judge and _has_binary_scores(questions)
-    if has_verdicts and benchmark.name != "beam":
-        judged_path = path.with_name(f"{path.stem.removesuffix('_responses')}_judged.json")
+    if has_verdicts and not is_graded_by_rubric:
+        name = path.stem.removesuffix("_responses")
+        judged_path = path.with_name(f"{name}_judged.json")
+        # A question that failed has no verdict.
         answered = [question for question in questions if question.row.failure is None]
         files[judged_path] = _omnimemeval_results(benchmark, answered, judged=True)
     return files

@@ -117,7 +117,7 @@ def _difference_cell(difference: Difference) -> str:
 
 
 def _interval_line(total: CategoryScores) -> str:
-    """Say what the intervals of the scores resample."""
+    """Return a line on the intervals of the scores: which units they were resampled by."""
     units = {score.unit for score in total.scores if score.unit}
     if not units:
         return "too few questions for an interval"
@@ -125,13 +125,16 @@ def _interval_line(total: CategoryScores) -> str:
 
 
 def _aggregate_tables(page: Page) -> Iterator[WideTable]:
-    """Yield the metrics of each evaluation that are no mean over questions."""
+    """Yield a table for each evaluation with metrics of all answers together, e.g. macro-F1."""
     for phase, evaluation in page.phases.items():
         if not evaluation.aggregate:
             continue
+
         title = "over all answers"
-        if len(page.phases) > 1:
+        has_several_phases = len(page.phases) > 1
+        if has_several_phases:
             title = f"{phase}, {title}"
+
         rows = [(name, format_estimate(value)) for name, value in evaluation.aggregate.items()]
         yield table((title, ""), rows)
 

@@ -143,10 +143,13 @@ class SectionResult:
     def _row_summary(self, row: VariantResult) -> dict[str, object]:
         """Return the row of a variant as JSON data."""
         variant = self.paper.variants[row.label]
+
+        # How the variant was compiled or trained, if it was.
         tuning = None
         if variant.tuned is not None:
             tuning = variant.tuned.model_dump(mode="json")
 
+        # Each cell has our number and the one that the paper prints.
         cells: dict[str, object] = {}
         for column, cell in zip(self.section.columns, self.cells(row), strict=True):
             cells[column.name] = asdict(cell)
@@ -166,10 +169,10 @@ class SectionResult:
             "n": row.evaluation.n,
             "cells": cells,
             "difference": difference,
-            # What the variant needs by itself, in the first seed.
+            # Usage and search times are those of the first seed.
             "takes": asdict(row.evaluation.usage),
             "search_ms": row.evaluation.search_ms(),
-            # Of all seeds: how many questions failed, and the largest share of calls that was lost.
+            # Failures are summed up over all seeds; the failure rate is that of the worst seed.
             "failures": sum(evaluation.failures for evaluation in row.evaluations),
             "lost": max(evaluation.failure_rate for evaluation in row.evaluations),
         }
@@ -358,21 +361,28 @@ def _run_settings(
 def _settings_that_must_match(
     command: str, program: str, config: RunConfig, further_settings: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the settings of a reproduction, or of a child run of it, that may not change.
+    """Return the settings that identify a reproduction, or one of the runs that it consists of.
 
-    A run can only be resumed with equal settings, and child runs with equal settings are one.
+    They are saved with the run. A run can only be resumed with equal settings. Within a
+    reproduction, two variants with equal settings share one run instead of repeating it.
+
+    Args:
+        command: The command of the run: "reproduce", "evaluate", "compile" or "train".
+        program: What is run.
+        config: The configuration of the run.
+        further_settings: Other settings that decide the result.
     """
     settings = {
         "command": command,
-        # `recorded_config` finds this, and refuses to write a file that repeats the run: `--config`
-        # cannot repeat a paper or a part of one.
+        # This marks the run as belonging to a paper. Such a run cannot be repeated with a file for
+        # `--config`, so `mempiler show` writes none for it.
         "part_of": "reproduce",
         "program": program,
         **resume_key(RunInputs(config)),
         **further_settings,
     }
-    # A resumed run compares them with settings that were read from a JSON file, where tuples have
-    # become lists. So these become JSON, too.
+    # The settings are compared with saved ones, which were read from JSON. Converting them to JSON
+    # and back makes both alike: tuples become lists, for example.
     return json.loads(json.dumps(settings, default=jsonable))
 
 

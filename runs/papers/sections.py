@@ -178,15 +178,19 @@ def resolve_sections(
 
 
 def _choose_models(paper: Paper, section: Section, config: RunConfig, notes: _Notes) -> RunConfig:
-    """Return the configuration with the models that a section is run with."""
+    """Return the configuration with the models that a section is run with.
+
+    In most papers one model writes the memories and answers the questions, unless the user names
+    another one with `--answer-lm`. Some papers have sections that need two models: one writes, and
+    another one answers. In such a paper `--answer-lm` is meant for these sections alone. In its
+    other sections the writing model answers, as it did for the authors.
+    """
     if is_offline(config.models.task.name):
         config = config.with_options(**section.offline)
 
-    # Some papers have sections in which another model answers than the one that writes the
-    # memories. In such a paper `--answer-lm` names the model of these sections. In all others the
-    # model that writes answers, too.
-    is_for_other_sections = paper.has_separate_answering_model and section.needs != "answers"
-    if config.models.answer.name and is_for_other_sections:
+    needs_answering_model = section.needs == "answers"
+    ignores_answer_lm = paper.has_separate_answering_model and not needs_answering_model
+    if config.models.answer.name and ignores_answer_lm:
         config = config.with_options(answer_lm=None)
         notes.add(
             f"section {section.name} is answered by {config.models.task.name}, as in the paper,"
@@ -198,14 +202,17 @@ def _choose_models(paper: Paper, section: Section, config: RunConfig, notes: _No
 def _unmet_need(section: Section, config: RunConfig) -> str:
     """Return why a section cannot be run with the chosen models; "" if it can.
 
-    The reason is the end of a sentence that begins with the name of the section.
+    The caller puts the name of the section before the text, to make a sentence.
     """
     task_lm = config.models.task.name
     if section.needs == "training" and not is_local(task_lm):
         return _cannot_train(task_lm)
+
     if is_offline(task_lm):
-        # The offline engine then also judges and answers; see `_with_offline_stand_ins`.
+        # A missing judge or answering model is no obstacle: `_with_offline_stand_ins` replaces it
+        # by the offline engine.
         return ""
+
     if section.needs == "judge" and not config.models.judge.name:
         return "is scored by a judge; name its model with --judge-lm"
     if section.needs == "answers" and not config.models.answer.name:
@@ -345,10 +352,10 @@ def _other_learning_benchmarks(paper: Paper, labels: Sequence[str]) -> set[str]:
 
 
 def _learns_on_benchmark(paper: Paper, section: Section) -> bool:
-    """Tell whether a variant of a section learns on the section's own benchmark.
+    """Tell whether a variant of a section learns on the benchmark that the section tests on.
 
-    It also counts if it is left out in this run. So the variants that are run are asked the same
-    questions in every run, and their scores can be compared.
+    A variant that is left out in this run counts, too. So the test questions do not depend on which
+    variants are run, and scores of several runs can be compared.
     """
     for label in section.variants:
         tuning = paper.variants[label].tuned
@@ -524,17 +531,20 @@ def _runs_variant_once(paper: Paper, resolved: ResolvedSection) -> bool:
 
 
 def repetitions(variant: Variant, resolved: ResolvedSection) -> list[RunConfig]:
-    """Return the configurations in which a variant is evaluated, with its settings.
+    """Return the configurations of the repeated evaluations of a variant, one for each.
 
-    There is one for each seed, or a single one if all repetitions would be equal. Where the method
-    draws random numbers by a seed, each repetition has a seed of its own.
+    A variant is evaluated as often as the section has seeds. If all repetitions would have the same
+    result, it is evaluated once. A method with the setting `seed` gets another seed each time.
     """
     config = _with_benchmark_options(resolved.config, variant.options)
-    count = resolved.seeds if _varies_by_repetition(variant, config) else 1
+    count = 1
+    if _varies_by_repetition(variant, config):
+        count = resolved.seeds
+
     configs: list[RunConfig] = []
     for repeat in range(count):
         settings: dict[str, object] = {}
-        # The first repetition has the seed that a single run would have.
+        # The first repetition keeps the seed of the configuration, as a single evaluation would.
         if repeat > 0 and _has_seed(variant.program):
             settings["seed"] = config.data.seed + repeat
         settings.update(variant.program_settings)

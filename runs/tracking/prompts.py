@@ -123,17 +123,25 @@ def _shorten_messages(messages: Messages) -> Messages:
 
 
 def _messages_of(predictor: dspy.Predict, adapter_name: str) -> Messages:
-    """Return the messages that a predictor sends, with its inputs' names in place of inputs."""
+    """Return the prompt of a predictor as a template: "{{question}}" stands for the question.
+
+    If no template can be made, the messages are its instructions alone.
+    """
     signature = signature_of(predictor)
-    # A demo may name the predictor that it is for. Those of other predictors are not sent.
+    # Double braces mark variables in MLflow's templates.
+    placeholders: dict[str, Any] = {name: "{{" + name + "}}" for name in signature.input_fields}
+    # A demo may be reserved for a predictor. Those of other predictors are not shown.
     path = str(getattr(predictor, "path", ""))
-    inputs: dict[str, Any] = {name: "{{" + name + "}}" for name in signature.input_fields}
     demos: list[Any] = [demo for demo in predictor.demos if is_for(demo, path)]
     adapter = make_adapter("chat" if adapter_name == "auto" else adapter_name)
+
     try:
-        messages = adapter.format(signature, demos, inputs)
-        return [{"role": str(m["role"]), "content": str(m["content"])} for m in messages]
+        formatted = adapter.format(signature, demos, placeholders)
+        messages: Messages = []
+        for message in formatted:
+            messages.append({"role": str(message["role"]), "content": str(message["content"])})
+        return messages
     except Exception:
-        # The adapter takes some inputs apart, for example a history of messages or a picture, and
-        # fails on their names.
+        # Some inputs are not plain text, e.g. a picture or a list of messages. The adapter fails if
+        # it gets a placeholder for one of these.
         return [{"role": "system", "content": signature.instructions}]

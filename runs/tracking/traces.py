@@ -337,9 +337,13 @@ def _trace_info(tracker: Tracker, trace: _RowTrace, phase: str) -> TraceInfo:
 
 
 def _assessments(evaluation: Evaluation, row: Row) -> list[Assessment]:
-    """Return the scores of a question, its recall of evidence, and its gold answer."""
+    """Return what MLflow shows of the quality of an answer.
+
+    These are the scores, the share of the evidence that was recalled, and the expected answer.
+    """
     from mlflow.entities import AssessmentSource, Expectation, Feedback
 
+    # MLflow wants to know who assessed: the code of the metric, or a judge.
     code = AssessmentSource(source_type="CODE", source_id="mempiler")
     scorer = code
     if evaluation.judge:
@@ -351,12 +355,11 @@ def _assessments(evaluation: Evaluation, row: Row) -> list[Assessment]:
         Feedback(name="score", value=row.score, source=scorer, rationale=metric_feedback or None),
     ]
     for name, value in row.parts.items():
-        # A judge gives the metrics that are named after it, such as "judge"; code computes others,
-        # such as "f1".
+        # The score of a judge has "judge" in its name. Other parts, such as "f1", are computed.
         source = scorer if "judge" in name else code
         assessments.append(Feedback(name=name, value=value, source=source))
 
-    # It is empty where a question names no evidence, or nothing is known of what was recalled.
+    # The extent is "" if the question names no evidence, or if it is not known what was recalled.
     if row.recall_extent:
         rationale = f"{row.recall_extent} of it was recalled"
         assessments.append(
