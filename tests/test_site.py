@@ -308,6 +308,19 @@ def test_the_figures_of_the_smoke_test_are_those_of_its_command(cli):
     assert said in told
 
 
+@pytest.mark.slow
+def test_the_compiled_prompt_of_the_page_is_what_the_command_makes(cli, tmp_path):
+    page = (DOCS / "optimizers.md").read_text(encoding="utf-8")
+    section = page.partition("## A compiled prompt")[2].partition("\n## ")[0]
+    shown_texts = re.findall(r"^```text\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    folder = str(tmp_path / "program")
+    cli("compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "knn", "--force", "--out", folder)
+    _, prompts, _ = cli("show", folder, "--prompts")
+    printed_lines = set(prompts.splitlines())
+    for text in shown_texts:
+        assert set(text.splitlines()) - printed_lines == set()
+
+
 PACKAGE = Path(mempiler.__file__).parent
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
