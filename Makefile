@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all.
 SYSTEMS ?=
 
-.PHONY: demo test test-slow check mutants site integrations clean
+.PHONY: demo test test-slow check mutants docs site integrations clean
 
 demo: $(STAMP)
 	$(BIN)/mempiler demo
@@ -33,6 +33,12 @@ check: $(STAMP)
 # How many small changes of the code does no test notice? Takes up to 40 minutes; see docs/testing.md.
 mutants: $(STAMP)
 	$(BIN)/python perf/mutants.py
+
+# The generated parts of docs/: tables in the pages, drawings, relative dates. Tests fail where one is not current.
+docs: $(STAMP)
+	$(BIN)/python docs/fill_pages.py
+	$(BIN)/python docs/drawings.py
+	$(BIN)/python docs/relative_dates.py
 
 # The documentation, to be opened at .site/index.html; its notebooks run while it is built. The theme's note about a
 # successor of MkDocs is no finding about these pages.

@@ -221,6 +221,15 @@ def test_any_client_of_openai_remembers(tmp_path: Path) -> None:
     assert said == ["unknown", "To Lisbon."]
 
 
+def test_the_parts_of_a_program_are_called_alone_as_concepts_show() -> None:
+    (code,) = [code for language, code in Page("concepts.md").blocks if language == "python"]
+    names: dict[str, Any] = {"mempiler": mempiler}
+    with dspy.context(lm=language_model("offline")):
+        exec(compile(code, "docs/concepts.md", "exec"), names)
+    assert names["answer"] == "I moved to Lisbon."
+    assert names["context"].sources == ("D1:1",)
+
+
 FASTAPI = Page("production/fastapi.md")
 
 

@@ -42,6 +42,18 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("hooks")
 
 
+@pytest.fixture
+def fill_pages(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module("fill_pages")
+
+
+@pytest.fixture
+def drawings(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module("drawings")
+
+
 def _leaves(nav: Any) -> Iterator[str]:
     if isinstance(nav, str):
         yield nav
@@ -64,7 +76,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", SITE_PAGES)
-def test_links_lead_somewhere_and_what_a_page_takes_from_elsewhere_is_there(name: str, hooks: Any) -> None:
+def test_links_lead_somewhere(name: str) -> None:
     page = DOCS / name
     text, broken = page.read_text(encoding="utf-8"), []
     for link in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text):
@@ -73,33 +85,81 @@ def test_links_lead_somewhere_and_what_a_page_takes_from_elsewhere_is_there(name
         if not found.is_file() or not found.is_relative_to(DOCS) or (anchor and anchor not in _anchors(found)):
             broken.append(link)
     assert broken == []
-    if name.endswith(".md"):
-        filled = hooks.filled(text)
-        assert "<!-- " not in filled
-        assert (filled != text) == ("<!-- " in text)
 
 
-def test_a_table_shows_columns_of_records_and_what_is_not_there_is_said(hooks: Any) -> None:
-    shown = hooks.table("evidence.json, overview: method | adapter | n | labeled | mipro | copro").splitlines()
-    assert shown[0] == "| method | adapter | n | labeled | mipro | copro |"
-    assert "| h2memory | chat | 12 | **.725** | = | - |" in shown
-    with pytest.raises(LookupError, match="no record has"):
-        hooks.table("evidence.json, overview: method | nothing")
-    with pytest.raises(LookupError, match="there is no heading 'Nothing'"):
-        hooks.filled("<!-- section: coverage.md, PGR / Nothing -->")
+@pytest.mark.parametrize("name", [page for page in SITE_PAGES if page.endswith(".md")])
+def test_generated_tables_of_a_page_are_current(name: str, fill_pages: Any) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    is_current = fill_pages.fill(text) == text
+    assert is_current, f"a generated table of docs/{name} is out of date; run: {fill_pages.COMMAND}"
 
 
-def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: Any) -> None:
+@pytest.mark.parametrize("name", [page for page in SITE_PAGES if page.endswith(".md")])
+def test_comments_of_a_page_are_those_around_tables(name: str, fill_pages: Any) -> None:
+    """A misspelt comment would show as nothing, and no command would fill it."""
+    lines = (DOCS / name).read_text(encoding="utf-8").splitlines()
+    comments = [line for line in lines if "<!--" in line]
+    unknown = [line for line in comments if line != fill_pages.END and not fill_pages.BEGIN.fullmatch(line)]
+    assert unknown == []
+
+
+def test_pictures_are_those_of_their_lines_of_words(drawings: Any) -> None:
+    for name, diagram in drawings.DIAGRAMS.items():
+        picture = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+        is_current = picture == drawings.draw(diagram)
+        assert is_current, f"docs/pictures/{name}.svg is out of date; run: make docs"
+
+
+def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
+    table = fill_pages.record_table("evidence.json, overview: method | adapter | n | labeled | mipro | copro")
+    lines = table.splitlines()
+    assert lines[0] == "| method | adapter | n | labeled | mipro | copro |"
+    assert "| h2memory | chat | 12 | **.725** | = | - |" in lines
+
+
+def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) -> None:
+    lines = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings").splitlines()
+    assert "| `every` | 3 | sessions per upsert; those that wait are written where the history ends; at least 1 |" in lines
+    (strategy,) = [line for line in lines if line.startswith("| `strategy` |")]
+    assert strategy.endswith("; tree or chain |")
+
+
+def test_a_table_replaces_the_old_one_between_its_comments(fill_pages: Any) -> None:
+    begin = "<!-- table: evidence.json, weights: rung -->"
+    text = f"Before.\n\n{begin}\n\n| old |\n\n<!-- end -->\n\nAfter.\n"
+    filled = fill_pages.fill(text)
+    assert filled.startswith(f"Before.\n\n{begin}\n\n| rung |\n| --- |\n| zero-shot |\n")
+    assert filled.endswith("|\n\n<!-- end -->\n\nAfter.\n")
+    assert "old" not in filled
+    assert fill_pages.fill(filled) == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("<!-- table: evidence.json, overview: nothing -->\n<!-- end -->", LookupError, "no record has"),
+        ("<!-- list: nothing -->\n<!-- end -->", LookupError, "there is no list 'nothing'"),
+        ("<!-- list: methods -->", ValueError, "has no <!-- end -->"),
+        ("<!-- list: methods -->\n<!-- list: methods -->\n<!-- end -->", ValueError, "has no <!-- end -->"),
+        ("<!-- end -->", ValueError, "before a table has begun"),
+    ],
+)
+def test_what_cannot_be_filled_is_an_error(text: str, error: type[Exception], message: str, fill_pages: Any) -> None:
+    with pytest.raises(error, match=message):
+        fill_pages.fill(text)
+
+
+def test_methods_benchmarks_and_optimizers_are_all_on_their_pages() -> None:
     methods = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "methods").glob("*.md")}
     own = "\n".join(text for name, text in methods.items() if name != "index")
     assert [name for name in METHODS if f"`{name}`" not in own] == []
     assert [name for name in POLICIES if f"`{name}+METHOD`" not in own] == []
     for name, entry in {**METHODS, **POLICIES}.items():
         model = import_object("method", entry.path).Settings
-        settings = model.model_fields and f"<!-- settings: {model.__module__}:{model.__name__} -->"
-        assert (settings or f"::: {entry.path.replace(':', '.')}\n") in own, name
+        if model.model_fields:
+            assert f"<!-- settings: {model.__module__}:{model.__name__} -->" in own, name
     for page, names in (("methods/index", METHODS), ("benchmarks", BENCHMARKS), ("optimizers", OPTIMIZERS)):
-        shown = hooks.filled((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+        shown = (DOCS / f"{page}.md").read_text(encoding="utf-8")
         assert [name for name in names if f"| `{name}` |" not in shown] == []
 
 
@@ -128,10 +188,10 @@ def test_notebooks_are_kept_without_what_they_print_and_shown_with_it_and_no_pro
         notebook = json.loads(page.read_text(encoding="utf-8"))
         code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
-        assert hooks.as_page(notebook).startswith("# ")
+        assert hooks.notebook_page(notebook).startswith("# ")
     told = [{"output_type": "stream", "name": name, "text": [text]} for name, text in PIECES]
     cells = [{"cell_type": "code", "source": ["f()"], "outputs": told}]
-    assert hooks.as_page({"cells": cells}) == "```python\nf()\n```\n\n```text\nstdout\n```\n"
+    assert hooks.notebook_page({"cells": cells}) == "```python\nf()\n```\n\n```text\nstdout\n```\n"
 
 
 def test_tests_that_pages_name_exist() -> None:
