@@ -14,7 +14,7 @@ from dspy.utils.exceptions import LMError
 
 from ...errors import DamagedRowError, MempilerError
 from ...memory.store.records import IdleSession
-from ..http.errors import failure, log
+from ..failure_log import failure, log
 from ..memories.memories import Memories
 from ..memories.queue_writer import WriteCounts
 from ..settings import AT_ONCE, LEASE
