@@ -257,7 +257,7 @@ def _writing_problems(
             "items one by one give another memory than all at once; "
             "extract and update must depend on the item and the memory alone"
         )
-    # Finalizing may write failed items anew, which is a change that is wanted.
+    # A writer never sees failed items: they are kept beside its memory.
     written_memory = without_failed(finalized_memory)
     if writer.finalize(written_memory).memory != written_memory:
         yield "finalize changes a memory that is finalized already"

@@ -296,3 +296,9 @@ def test_a_broken_promise_is_named(check: Any, make: Callable[[], Any], line: st
     with pytest.raises(UserError) as caught:
         check(make())
     assert line in str(caught.value)
+
+
+def test_a_scorer_of_conversations_may_ask_no_judge() -> None:
+    talking = alike()
+    talking.interaction = object()
+    check_benchmark(talking)

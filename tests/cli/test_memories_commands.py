@@ -257,10 +257,10 @@ class Killed(BaseException):
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What was written how often, and how many writes are let through before a kill."""
-    from mempiler.serving.memories import writing
+    from mempiler.serving.memories import queue_writer
 
     counted: Counter[str] = Counter()
-    most, real, lock = [10**9], writing.write_item, threading.Lock()
+    most, real, lock = [10**9], queue_writer.write_item, threading.Lock()
 
     def write_item(writer: Any, memory: Any, item: Any, prepared: Any) -> Any:
         with lock:  # users are written at the same time
@@ -270,7 +270,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Any:
             counted[item.turns[0].text] += 1
             return done
 
-    monkeypatch.setattr(writing, "write_item", write_item)
+    monkeypatch.setattr(queue_writer, "write_item", write_item)
     return counted, most
 
 
