@@ -112,7 +112,7 @@ class Memories:
         writer = self.program.method.writer
         # A writer without predictors asks no model, so no adapter matters to it.
         adapter = self.program.adapter if writer.predictors_below() else ""
-        # Most writers have no embedder: they leave vectors to the reader.
+        # Not every writer has an embedder.
         embedder = getattr(writer, "embedder", None)
         return Stamp(
             writer=digest([writer_digest(writer), adapter]),
@@ -146,6 +146,7 @@ class Memories:
                 amendments=amendments,
             )
         finally:
+            # In any case: what was done before a failure may stand in caches, too.
             self._wipe_if_forgotten_since(forget_count)
 
     def _active_amendments(self, view: MemoryView) -> Amendments:
