@@ -47,6 +47,7 @@ from .records import (
     Context,
     History,
     Hit,
+    Item,
     Logs,
     Profile,
     Query,
@@ -55,6 +56,13 @@ from .records import (
 )
 
 _SEARCH_TEXTS = ("Where does Ada live with her dog?", "running shoes and the knee", "")
+"""What is searched for: a question, words without a verb, and nothing."""
+
+_NUM_HITS = 10
+"""How many hits a search asks for."""
+
+_NUM_FEWER_HITS = 3
+"""How many hits a search asks for that must be the head of the longer one."""
 
 _MAX_NAMED = 5
 """How many ids a line names at most."""
@@ -80,20 +88,23 @@ def check_method(
     Raises:
         UserError: The contract is broken. Each line of the message names one violation.
     """
-    past = history or sample_history()
+    if history is None:
+        history = sample_history()
     task_name = task or "question-answering"
 
     def make_program() -> MemoryProgram:
+        # A method that exists already is shared by all programs.
         if isinstance(method, Method):
             return MemoryProgram(method, task_class(task_name)())
         return build(method, task_name, make_embedder(), **config)
 
+    # Each check has a program of its own, so that none sees what another one left in it.
     with dspy.context(lm=language_model(), trace=None, disable_history=True):
         problems = [
-            *_writing_problems(make_program(), make_program(), past),
-            *_reading_problems(make_program(), past),
-            *_prompt_problems(make_program(), past),
-            *_loss_problems(make_program(), past),
+            *_writing_problems(make_program(), make_program(), history),
+            *_reading_problems(make_program(), history),
+            *_prompt_problems(make_program(), history),
+            *_loss_problems(make_program(), history),
         ]
     name = method if isinstance(method, str) else type(method).__name__
     _raise_problems(f"method {name}", problems)
@@ -244,8 +255,9 @@ def _writing_problems(
     if finalized_memory != memory_at_once:
         yield (
             "items one by one give another memory than all at once; "
-            "extract and update must depend on nothing else"
+            "extract and update must depend on the item and the memory alone"
         )
+    # A writer never sees failed items: they are kept beside its memory.
     written_memory = without_failed(finalized_memory)
     if writer.finalize(written_memory).memory != written_memory:
         yield "finalize changes a memory that is finalized already"
@@ -276,21 +288,30 @@ def _reading_problems(program: MemoryProgram, history: History) -> Iterator[str]
     id_counts = Counter(entry.id for entry in reader.entries(memory))
     repeated_ids = [entry_id for entry_id, count in id_counts.items() if count > 1]
     if repeated_ids:
-        yield f"entries have the same id: {_first_ids(repeated_ids)}; count ids per memory"
+        yield f"entries have the same id: {_first_ids(repeated_ids)}; number them within the memory"
 
-    search = record_step(lambda: reader.search(memory, list(_SEARCH_TEXTS), 10))
+    search = record_step(lambda: reader.search(memory, list(_SEARCH_TEXTS), _NUM_HITS))
     if search.calls:
         yield "search calls the model; only recall may"
-    if reader.search(loaded_memory, list(_SEARCH_TEXTS), 10) != search.value:
+    if reader.search(loaded_memory, list(_SEARCH_TEXTS), _NUM_HITS) != search.value:
         yield "the memory read back from its JSON is searched with another result"
     yield from _hit_problems(reader, memory, search.value, history)
-    yield from _recall_problems(reader, memory, program.method.writer.Memory())
+
+    empty_memory = program.method.writer.Memory()
+    yield from _recall_problems(reader, memory, empty_memory)
 
 
 def _hit_problems(
     reader: Reader, memory: Memory, batch: Sequence[Sequence[Hit]], history: History
 ) -> Iterator[str]:
-    """Check the hits of a batch of searches against the history and against single searches."""
+    """Check the hits of a batch of searches against the history and against single searches.
+
+    Args:
+        reader: The reader of the method.
+        memory: What was searched.
+        batch: The `_NUM_HITS` hits of each of `_SEARCH_TEXTS`, all searched at once.
+        history: What the memory was written from.
+    """
     hit_sources: set[str] = set()
     for hits in batch:
         for hit in hits:
@@ -301,19 +322,20 @@ def _hit_problems(
             f"hits rest on sources that are no turns of the history: {_first_ids(unknown_sources)}"
         )
 
-    singles = [reader.search(memory, [text], 10)[0] for text in _SEARCH_TEXTS]
+    singles = [reader.search(memory, [text], _NUM_HITS)[0] for text in _SEARCH_TEXTS]
     if list(batch) != singles:
         yield "a batch of queries finds something else than the queries one by one"
 
     for text, hits in zip(_SEARCH_TEXTS, singles, strict=True):
-        fewer_hits = reader.search(memory, [text], 3)[0]
-        if [hit.id for hit in fewer_hits] != [hit.id for hit in hits[:3]]:
-            yield "search for k=3 is not the head of search for k=10"
+        fewer_hits = reader.search(memory, [text], _NUM_FEWER_HITS)[0]
+        if [hit.id for hit in fewer_hits] != [hit.id for hit in hits[:_NUM_FEWER_HITS]]:
+            yield f"search for k={_NUM_FEWER_HITS} is not the head of search for k={_NUM_HITS}"
             break
 
 
 def _recall_problems(reader: Reader, memory: Memory, empty_memory: Memory) -> Iterator[str]:
     """Check that recall copes with an empty memory and changes no memory."""
+    # If it does not cope, its own error ends the check and says where.
     for text in ("anything", ""):
         reader.recall(empty_memory, Query(text=text))
 
@@ -324,9 +346,13 @@ def _recall_problems(reader: Reader, memory: Memory, empty_memory: Memory) -> It
 
 
 def _prompt_problems(program: MemoryProgram, history: History) -> Iterator[str]:
-    """Check that the memory's key depends on the prompts that write it, and on no others."""
+    """Check that the memory's key depends on the prompts that write it, and on no others.
+
+    The prompt of each predictor is changed for a moment, to see whether the key changes. Prompts
+    that write are those below the writer, so also check that writing asks no others.
+    """
     writer = program.method.writer
-    writing_predictors = {id(predictor) for predictor in writer.predictors_below().values()}
+    writing_predictor_ids = {id(predictor) for predictor in writer.predictors_below().values()}
     key = writer_key(writer)
 
     for name, predictor in program.all_predictors().items():
@@ -337,14 +363,14 @@ def _prompt_problems(program: MemoryProgram, history: History) -> Iterator[str]:
         finally:
             predictor.signature = signature
 
-        writes = id(predictor) in writing_predictors
+        writes = id(predictor) in writing_predictor_ids
         if writes and not is_in_key:
             yield f"the prompt {name} writes but is not part of the memory's key"
         if is_in_key and not writes:
             yield f"the prompt {name} reads but is part of the memory's key"
 
     calls = record_step(lambda: write_history(writer, history.items)).calls
-    if any(id(call.predictor) not in writing_predictors for call in calls):
+    if any(id(call.predictor) not in writing_predictor_ids for call in calls):
         yield (
             "writing asks prompts that do not lie below the writer; "
             "their changes would leave stale memories"
@@ -352,7 +378,11 @@ def _prompt_problems(program: MemoryProgram, history: History) -> Iterator[str]:
 
 
 def _loss_problems(program: MemoryProgram, history: History) -> Iterator[str]:
-    """Check that turns stay in the memory where no answer of the model can be read."""
+    """Check that turns stay in the memory where no answer of the model can be read.
+
+    A turn stays if an entry names it as a source, or if its item is reported as failed. A writer
+    may leave out turns that it does not show to the model, so only shown turns count.
+    """
     writer = program.method.writer
     if not writer.predictors_below():
         return
@@ -360,23 +390,33 @@ def _loss_problems(program: MemoryProgram, history: History) -> Iterator[str]:
     unreadable_lm = MeteredLM("garbled/garbled", engine=_UnreadableEngine(), cache=False)
     with dspy.context(lm=unreadable_lm):
         memory = write_history(writer, history.items)
-    stored_turns = set(stored_sources(memory))
+    stored_turn_ids = set(stored_sources(memory))
     for failed_item in memory.failed_items:
-        stored_turns.update(turn.id for turn in failed_item.item.turns)
+        stored_turn_ids.update(turn.id for turn in failed_item.item.turns)
 
-    # A writer may leave out turns that it does not show to the model, so only shown ones count.
-    lost_turns: list[str] = []
+    lost_turn_ids: list[str] = []
     for item in history.items:
-        calls = record_step(lambda item=item: write_history(writer, [item])).calls
-        shown_text = "\n".join(str(value) for call in calls for value in call.inputs.values())
-        for turn in item.turns:
-            if turn.text and turn.text in shown_text and turn.id not in stored_turns:
-                lost_turns.append(turn.id)
-    if lost_turns:
+        shown_turns = _turns_shown_to_model(program, item)
+        lost_turn_ids.extend(turn.id for turn in shown_turns if turn.id not in stored_turn_ids)
+    if lost_turn_ids:
         yield (
-            f"turns are lost where no answer can be read: {_first_ids(lost_turns)}; "
+            f"turns are lost where no answer can be read: {_first_ids(lost_turn_ids)}; "
             "report them with Update(memory, failed_items=(item,))"
         )
+
+
+def _turns_shown_to_model(program: MemoryProgram, item: Item) -> list[Turn]:
+    """Return the turns of an item whose words are in a prompt while a memory of it is written.
+
+    The item is written alone, by the model of DSPy's settings, whose answers can be read.
+    """
+    writer = program.method.writer
+    calls = record_step(lambda: write_history(writer, [item])).calls
+    inputs: list[str] = []
+    for call in calls:
+        inputs.extend(str(value) for value in call.inputs.values())
+    shown_text = "\n".join(inputs)
+    return [turn for turn in item.turns if turn.text and turn.text in shown_text]
 
 
 class _UnreadableEngine(OfflineEngine):
@@ -427,6 +467,7 @@ def _problems_of_example(
     if "answer" in inputs:
         yield "the gold answer is an input, so every program sees it"
 
+    # Evidence may also lie in the running conversation, which is not in the history yet.
     known_turns = set(example.history.turns)
     for item in inputs.get("recent") or ():
         known_turns.update(turn.id for turn in item.turns)
@@ -434,17 +475,19 @@ def _problems_of_example(
         if turn_id not in known_turns:
             yield f"evidence_ids names {turn_id}, which is no turn of its history"
 
-    shared_history = histories_by_digest.setdefault(example.history.digest, example.history)
-    if shared_history is not example.history:
+    first_history = histories_by_digest.setdefault(example.history.digest, example.history)
+    if first_history is not example.history:
         yield "its history is equal to another one's but no shared object; make it once"
 
+    # In a conversation, the simulated user asks.
     if benchmark.interaction is None:
         yield from _query_problems(benchmark.task, inputs)
 
 
 def _query_problems(task_name: str, inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Check that a task can ask its question of the inputs of an example."""
+    """Check that the inputs of an example have all fields that a task needs to make its query."""
     fields = dict(inputs)
+    # The inputs of every task. All others are fields of this one.
     for name in ("history", "evidence_ids", "recent"):
         fields.pop(name, None)
     try:
@@ -454,7 +497,10 @@ def _query_problems(task_name: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _split_problems(benchmark: Benchmark) -> Iterator[str]:
-    """Check that the parts of the split share no question and no conversation with training."""
+    """Check the split: it is the same at every call, and its parts are apart.
+
+    No two parts share a question. Train shares no conversation with dev or test.
+    """
     try:
         split = benchmark.split()
     except DataError:
@@ -467,6 +513,7 @@ def _split_problems(benchmark: Benchmark) -> Iterator[str]:
 
     train_groups = {benchmark.group(example) for example in split.train}
     other_groups = {benchmark.group(example) for example in (*split.dev, *split.test)}
+    # Fewer conversations than parts have to be cut.
     can_be_disjoint = len(train_groups | other_groups) >= 3
     if can_be_disjoint and train_groups & other_groups:
         yield "a conversation is in train and in another part of the split"
@@ -478,8 +525,11 @@ def _split_problems(benchmark: Benchmark) -> Iterator[str]:
 def _scorer_problems(benchmark: Benchmark) -> Iterator[str]:
     """Check the scores of gold answers and of no answer; only the first bad example is named."""
     scorer = benchmark.scorer
-    if scorer.required_judges or benchmark.interaction is not None:
+    # No model is asked here, so there is no judge, and no conversation that could be scored.
+    if scorer.required_judges:
         yield from _missing_judge_problems(scorer, benchmark.examples[0])
+        return
+    if benchmark.interaction is not None:
         return
 
     for example in benchmark.examples[:_MAX_SCORED_EXAMPLES]:
@@ -490,10 +540,12 @@ def _scorer_problems(benchmark: Benchmark) -> Iterator[str]:
 
 def _missing_judge_problems(scorer: Scorer, example: dspy.Example) -> Iterator[str]:
     """Check that a scorer that names judges does not score without them."""
+    # Where a conversation is scored, `rival` is what another program said in it.
     prediction = dspy.Prediction(answer="x", context=Context(), rival="y")
     try:
         scorer.score(example, prediction)
     except UserError:
+        # `Scorer.judge` raises it.
         return
     yield "a scorer that names judges scores without any; ask self.judge(role)"
 

@@ -157,11 +157,12 @@ class Benchmark:
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset | None:
         """Read files, and report what is wrong in them to `on_finding`.
 
-        Further keyword-only parameters are options of `load` and of `evaluate --check`; one that is
-        called `categories` is given the categories to keep.
+        Subclasses override this, or `load`. They may add keyword-only parameters, which become
+        options of `load` and of `evaluate --check`. `load` passes the categories to keep to a
+        parameter that is called `categories`.
 
         Returns:
-            What the files hold; None if only a `load` of its own can read them.
+            What the files hold; None if the class has only a `load` that reads them.
         """
         return None
 
@@ -286,13 +287,15 @@ class Benchmark:
     ) -> frozenset[str] | None:
         """Return the categories that some names mean; None for all.
 
+        A name may mean several categories, see `resolve_category`.
+
         Raises:
-            UnknownNameError: There is no such category.
+            UnknownNameError: There is no such category, or the benchmark has no categories.
         """
         if categories is None:
             return None
         if not cls.categories:
-            cls.refuse_options(("categories",), cls.options())
+            raise UnknownNameError(f"option of {cls.name}", "categories", cls.options())
 
         names = categories.split(",") if isinstance(categories, str) else categories
         resolved: set[str] = set()
@@ -306,7 +309,10 @@ class Benchmark:
 
     @classmethod
     def resolve_category(cls, name: str) -> set[str]:
-        """Return the categories that a name means; none if it is unknown."""
+        """Return the categories that a name means; none if it is unknown.
+
+        A subclass may have names for several categories together.
+        """
         return {name} if name in cls.categories else set()
 
     @classmethod
@@ -337,7 +343,13 @@ class Benchmark:
     def with_simulated_user(
         self, lm: dspy.BaseLM, adapter: dspy.Adapter | None, rival: Program
     ) -> Self:
-        """Return a copy whose conversations have a simulated user and a rival, if it has any."""
+        """Return a copy whose conversations are held, if its answers are conversations.
+
+        Args:
+            lm: Plays the user.
+            adapter: Formats the prompts of the simulated user.
+            rival: A second program, which the user talks with too, for comparison.
+        """
         bound = copy.copy(self)
         if self.interaction is not None:
             bound.interaction = self.interaction.with_simulated_user(lm, adapter, rival)
@@ -370,8 +382,8 @@ class Benchmark:
         """Score one answer, as a metric that every optimizer of DSPy takes.
 
         Returns:
-            A number from 0 to 1; where GEPA asks about one predictor, a prediction with `score` and
-            `feedback`.
+            A number from 0 to 1. If `pred_name` is given, a prediction with `score` and `feedback`:
+            GEPA, which names the predictor that it wants feedback for, expects one.
         """
         score = self.score_step(gold, pred, OptimizerStep(trace, pred_name, pred_trace))
         if pred_name is None:
@@ -452,7 +464,7 @@ class Benchmark:
             dev: Likewise.
             test: Likewise.
             seed: Shuffles the conversations, and their questions.
-            min_dev: So many questions that count are wanted in dev if its size is not given.
+            min_dev: How many questions of the headline score dev needs, if its size is not given.
 
         Raises:
             DataError: A part that is asked for would be empty, or its size is negative.
@@ -480,7 +492,11 @@ class Benchmark:
     def _split_part(
         self, name: str, size: int | None, questions: Sequence[Question]
     ) -> tuple[dspy.Example, ...]:
-        """Return the examples of one part of a split, or raise DataError if it should have some."""
+        """Return the examples of one part of a split, interleaved by conversation.
+
+        Raises:
+            DataError: There is none, though the part was not switched off by the size 0.
+        """
         if size != 0 and not questions:
             num_conversations = len({self.group(example) for example in self.examples})
             counts = f"questions: {len(self.examples)}, conversations: {num_conversations}"
@@ -528,7 +544,9 @@ class Benchmark:
     ) -> Sequence[dspy.Example]:
         """Return the questions that can be asked after the first sessions of a history.
 
-        Their answers are those of that moment.
+        By default a question can be asked as soon as all its evidence has been said. A subclass
+        whose answers change with time returns those questions whose answers are right at that
+        moment.
 
         Args:
             history: The whole past.

@@ -88,7 +88,7 @@ def check(benchmark: str, path: str | Path, *, metric: str | None = None, **opti
     dataset = Dataset((), ())
     try:
         read_options = coerce_options(benchmark, checked_class.read, options)
-        dataset = _read(checked_class, path, findings.append, read_options)
+        dataset = _read_dataset(checked_class, path, findings.append, read_options)
         if not dataset.examples:
             problem = "holds no question that can be read"
             findings.append(Finding("no questions", "whole file", problem, fatal=True))
@@ -115,13 +115,20 @@ def _read_options(checked_class: type[Benchmark]) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
-def _read(
+def _read_dataset(
     checked_class: type[Benchmark],
     path: Path,
     on_finding: FindingListener,
     options: Mapping[str, Any],
 ) -> Dataset:
-    """Read a file with `read`, or, if a benchmark has none, with `load`."""
+    """Read a file with `read`, or, if a benchmark has none, with `load`.
+
+    Args:
+        checked_class: The benchmark.
+        path: The file or folder.
+        on_finding: Receives what is wrong in it.
+        options: Options of `read`. There are none if the benchmark has no `read`.
+    """
     dataset = checked_class.read(path, on_finding, **options)
     if dataset is not None:
         return dataset
@@ -143,7 +150,11 @@ def _question_texts(dataset: Dataset) -> Iterator[str]:
 def _advice(
     languages: Mapping[Language, int], scorer: Scorer, checked_class: type[Benchmark]
 ) -> str:
-    """Recommend a judge where comparing words is unfair to a language; "" where it is fair."""
+    """Recommend a judge where comparing words is unfair to a language; "" where it is fair.
+
+    A right answer has to use the very words of the gold answer then, not other forms of them.
+    """
+    # Without a splitter, the scorer compares no words.
     if scorer.splitter is None or scorer.required_judges:
         return ""
 

@@ -175,12 +175,12 @@ def explained(
     value: float,
     split: Callable[[str], list[str]] = words_by_script,
 ) -> str:
-    """Say what was wrong with an answer, and what the right one is.
+    """Say what was wrong with an answer to an example, in the words of `explain`.
 
     Args:
-        example: The question with its gold answer.
+        example: The question with its gold answer and its evidence, which the text names.
         answer: What the program answered.
-        value: Its score.
+        value: Its score, which decides whether the answer is called right, partly right or wrong.
         split: How texts are cut into the words that are compared.
     """
     return explain(answer, example.answer, value, example.get("evidence") or (), split)

@@ -60,9 +60,9 @@ class Confusion(BaseModel):
     def diagonal_dominance(self) -> float:
         """Return how far the right class leads the most frequent wrong one: -1 to 1.
 
-        This is the mean over the classes that occur of: the share of its golds on the diagonal,
-        minus the largest share that any other class got; 0 without answers. The formula is ours,
-        since PraMem's section 4.1 and Figure 3 give none.
+        For each gold class g, the lead is (counts[g][g] - max of counts[g][p] over p != g) divided
+        by the sum of counts[g]. The result is the mean of the leads of all classes with answers; 0
+        without answers. The formula is ours, since PraMem's section 4.1 and Figure 3 give none.
         """
         leads: list[float] = []
         for index, row in enumerate(self.counts):

@@ -43,17 +43,24 @@ class Source:
 
     @classmethod
     def of(cls, path: Path, sample: bool = False, files: Sequence[Path] = ()) -> Source:
-        """Describe the file at `path`, or several files in it.
+        """Describe a file, or the files that a reader chose.
 
         The digest of several files is that of their contents, one after the other.
+
+        Args:
+            path: What the user named: a file or a folder.
+            sample: Whether it is a sample that ships with Mempiler.
+            files: The files that were read, where a reader chose them; `path` itself if empty.
         """
         digest = hashlib.sha256()
         for content_path in files or (path,):
             with content_path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
 
+        # Where the folder lies is private, and differs between machines.
         folder = path.resolve() if path.is_dir() else path.resolve().parent
         names = [os.path.relpath(file.resolve(), folder) for file in files]
+        # A single file says more than its folder.
         shown_path = files[0] if len(files) == 1 else path
         return cls(str(shown_path), digest.hexdigest(), sample, tuple(names))
 
@@ -125,7 +132,8 @@ def questions_after(
 ) -> list[dspy.Example]:
     """Return the questions that can be asked after so many sessions of a history.
 
-    A question is due as soon as all its evidence has been said; one without evidence at the end.
+    A question is due as soon as all its evidence has been said. Evidence that is no turn of the
+    history is ignored. A question without other evidence is due at the end.
 
     Args:
         examples: Questions about the history.
@@ -140,9 +148,7 @@ def questions_after(
     for example in examples:
         evidence = example.get("evidence_ids") or ()
         known_evidence = {turn_id for turn_id in evidence if turn_id in whole.turns}
-        if not known_evidence:
-            if sessions >= len(whole):
-                due.append(example)
-        elif known_evidence <= past_turn_ids:
+        is_over = sessions >= len(whole)
+        if is_over or (known_evidence and known_evidence <= past_turn_ids):
             due.append(example)
     return due

@@ -47,6 +47,7 @@ class ExampleReader:
         return read
 
     def _read_one(self, example: dspy.Example, where: str) -> dspy.Example:
+        """Return an example with the fields and inputs that programs take."""
         fields = _checked_fields(example, where)
         history = self._history(fields, where)
         evidence = _evidence(fields, history, where)
@@ -56,13 +57,17 @@ class ExampleReader:
             "answer": str(fields["answer"]),
             "id": self._unique_id(fields, history, where),
             "category": str(fields.get("category") or "all"),
+            # A label for scorers, and an input by which recall is measured.
             "evidence": evidence,
             "evidence_ids": evidence,
         }
         return dspy.Example(fields).with_inputs("history", "question", "evidence_ids")
 
     def _history(self, fields: Mapping[str, Any], where: str) -> History:
-        """Return the history of an example, named by its user if it has one."""
+        """Return the history of an example; equal histories of one user are one object.
+
+        It is named by the example's user, else by its own id, else by its digest.
+        """
         value = fields["history"]
         if isinstance(value, History):
             history = value
@@ -70,6 +75,7 @@ class ExampleReader:
             try:
                 history = History.parse(value, id="")
             except DataError as error:
+                # Its messages begin with "history ID: "; here the id is empty.
                 raise DataError(f"{where}: {str(error).removeprefix('history ')}") from error
         if not history.turns:
             raise DataError(f"{where}: its history holds no turns")
@@ -80,7 +86,7 @@ class ExampleReader:
         return self._histories.setdefault((history.id, history.digest), history)
 
     def _unique_id(self, fields: Mapping[str, Any], history: History, where: str) -> str:
-        """Return the id of an example; one without gets its history and its number."""
+        """Return the id of an example; one without is named by its history and a running number."""
         example_id = str(fields.get("id") or f"{history.id}:{len(self._ids)}")
         if example_id in self._ids:
             raise DataError(
@@ -91,7 +97,11 @@ class ExampleReader:
 
 
 def _checked_fields(example: dspy.Example, where: str) -> dict[str, Any]:
-    """Return the fields of an example; refuse one that lacks a field or has a wrong kind."""
+    """Return the fields of an example, or of a mapping with the same fields.
+
+    Raises:
+        DataError: A field is missing, or question or answer is neither a text nor a number.
+    """
     if not isinstance(example, dspy.Example | Mapping):
         raise DataError(f"{where}: expected a dspy.Example, got {type(example).__name__}")
 
@@ -111,7 +121,11 @@ def _checked_fields(example: dspy.Example, where: str) -> dict[str, Any]:
 
 
 def _evidence(fields: Mapping[str, Any], history: History, where: str) -> tuple[str, ...]:
-    """Return the ids of the turns that hold the answer, each once."""
+    """Return the ids of the turns that hold the answer, each once.
+
+    Raises:
+        DataError: An id belongs to no turn of the history.
+    """
     turn_ids = tuple(dict.fromkeys(map(str, fields.get("evidence") or ())))
     for turn_id in turn_ids:
         if turn_id not in history.turns:
@@ -132,10 +146,11 @@ class HeldOut(NamedTuple):
 def hold_out_a_third(examples: Sequence[dspy.Example], seed: int) -> HeldOut:
     """Hold out a third of some examples.
 
-    With three or more conversations, no conversation is in both parts.
+    With three or more conversations, whole conversations are held out until a third of the examples
+    is reached, so it may be more.
 
     Args:
-        examples: With histories.
+        examples: Examples with a `history`, which is their conversation.
         seed: Chooses what is held out.
     """
     rng = random.Random(seed)
@@ -143,28 +158,20 @@ def hold_out_a_third(examples: Sequence[dspy.Example], seed: int) -> HeldOut:
     conversations = list(dict.fromkeys(example.history.id for example in examples))
     if len(conversations) < 3:
         order = rng.sample(range(len(examples)), len(examples))
-        held_out_numbers = set(order[:num_held_out])
-        return HeldOut(
-            kept=[
-                example for number, example in enumerate(examples) if number not in held_out_numbers
-            ],
-            held_out=[
-                example for number, example in enumerate(examples) if number in held_out_numbers
-            ],
-        )
-
-    held_out_conversations: set[str] = set()
-    count = 0
-    for conversation in rng.sample(conversations, len(conversations)):
-        if count >= num_held_out:
-            break
-        held_out_conversations.add(conversation)
-        count += sum(example.history.id == conversation for example in examples)
+        held_out_positions = set(order[:num_held_out])
+    else:
+        held_out_positions = set[int]()
+        for conversation in rng.sample(conversations, len(conversations)):
+            if len(held_out_positions) >= num_held_out:
+                break
+            for position, example in enumerate(examples):
+                if example.history.id == conversation:
+                    held_out_positions.add(position)
 
     kept: list[dspy.Example] = []
     held_out: list[dspy.Example] = []
-    for example in examples:
-        if example.history.id in held_out_conversations:
+    for position, example in enumerate(examples):
+        if position in held_out_positions:
             held_out.append(example)
         else:
             kept.append(example)

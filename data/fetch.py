@@ -120,8 +120,8 @@ def fetch(name: str, folder: Path, on_message: Callable[[str], None], sha256: st
     Args:
         name: As for `resolve_download`.
         folder: Where the file is stored; it must exist.
-        on_message: Called with the licence before the download, and with a digest that differs from
-            the reported one.
+        on_message: Called with the licence before the download, and with a warning if the digest is
+            not the one that others report (`Download.reported`).
         sha256: The expected digest of a file of the hub.
 
     Raises:
@@ -139,6 +139,7 @@ def fetch(name: str, folder: Path, on_message: Callable[[str], None], sha256: st
     digest = hashlib.sha256(content).hexdigest()
 
     if download.sha256 and digest != download.sha256:
+        # A digest that is only reported by others may be wrong itself.
         if not download.reported:
             difference = f"sha256 is {digest}, expected {download.sha256}"
             raise DataError(f"{download.address}: {difference}; nothing was kept, try again")
@@ -153,18 +154,23 @@ def fetch(name: str, folder: Path, on_message: Callable[[str], None], sha256: st
 
 
 def _check_existing_file(path: Path, download: Download) -> Fetched:
-    """Return a file that is there already, or refuse it if it is not known to be the right one."""
-    digest = "none, it is no file"
+    """Describe a file that is there already; refuse it if it is not known to be the right one.
+
+    Raises:
+        DataError: It is another file, or a folder, or the digest of the right one is not known.
+    """
+    found = "it is no file"
     if path.is_file():
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest == download.sha256:
-        return Fetched(path, digest, verified=True, downloaded=False)
+        if digest == download.sha256:
+            return Fetched(path, digest, verified=True, downloaded=False)
+        found = f"sha256 {digest}"
 
     expected = f"expected {download.sha256}"
     if not download.sha256:
         expected = "the right one is not known: give --sha256"
     raise DataError(
-        f"{path}: is there already, and is another file (sha256 {digest}, {expected});"
+        f"{path}: is there already, and is another file ({found}, {expected});"
         " delete it or choose another --out"
     )
 
@@ -172,6 +178,7 @@ def _check_existing_file(path: Path, download: Download) -> Fetched:
 def _parse_hub_address(address: str) -> HubFile:
     """Return the parts of `hf://datasets/OWNER/NAME@COMMIT/FILE`."""
     match = _HUB_ADDRESS.fullmatch(address)
+    # ".." could lead out of the folder that the file is downloaded into.
     if match is None or ".." in address:
         raise _no_hub_file(address)
     commit = match["commit"] or "none"
@@ -241,6 +248,7 @@ def _download_from_hub(name: str, address: str, workspace: Path) -> Path:
     except (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError) as error:
         # RuntimeError is what the hub's storage of large files (hf_xet) raises for any failure.
         if _is_local_error(error):
+            # The caller says that the temporary folder cannot be written.
             raise
         response = getattr(error, "response", None)
         if response is not None and response.status_code in (401, 403, 404):
@@ -253,8 +261,8 @@ def _download_from_hub(name: str, address: str, workspace: Path) -> Path:
 def _is_local_error(error: Exception) -> bool:
     """Return whether an error of the hub's package comes from the disk, not from the network.
 
-    The system gives its errors a number. The package raises an OSError without one where the file
-    that came is not the one that was announced.
+    An OSError of the operating system has an `errno`. The package also raises an OSError of its
+    own, without an `errno`, if the file that came is not the one that was announced.
     """
     is_of_network = isinstance(error, ConnectionError | TimeoutError)
     return isinstance(error, OSError) and error.errno is not None and not is_of_network

@@ -33,13 +33,15 @@ MONTHS = [
 def parse_literal(cell: Any) -> Any:
     """Return the value of a cell that is JSON or a Python literal; anything else as it is.
 
-    A value that no UTF-8 file could hold counts as neither.
+    A value that no JSON file in UTF-8 could hold counts as neither, e.g. a set, NaN, or half of a
+    surrogate pair.
     """
     if not isinstance(cell, str):
         return cell
     for parse in (decode_json, ast.literal_eval):
         try:
             value = parse(cell.strip())
+            # This fails for such values.
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
@@ -67,10 +69,15 @@ def parse_day(text: str) -> date | None:
 
 
 def natural_sort_key(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts user2 before user10."""
+    """Return a key that sorts user2 before user10.
+
+    The key of user10 is [(-1, "user"), (2, "10"), (-1, "")]: a number is compared by its length
+    first, a text by its letters alone.
+    """
     key: list[tuple[int, str]] = []
+    # Only the group is returned, so leading zeros are gone. Of two numbers without leading zeros,
+    # the longer one is greater.
     for part in re.split(r"0*(\d+)", name):
-        # Of two numbers without leading zeros the longer one is greater.
         length = len(part) if part.isdecimal() else -1
         key.append((length, part))
     return key

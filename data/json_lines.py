@@ -113,27 +113,41 @@ def _refuse_other_format(path: Path, first_line: str, is_only_line: bool) -> Non
         is_only_line: Whether the file has no other line.
 
     Raises:
-        DataError: It is one of them.
+        DataError: The file is a JSON array or a CSV file.
     """
     expected = "expected JSON lines, one object per line"
-    if first_line.startswith("["):
-        # Several lines that are each a list are no array; they are reported line by line.
-        is_array = first_line.endswith("]") if is_only_line else not _is_json(first_line)
-        if is_array:
-            command = _conversion_command(_ARRAY_TO_LINES, path)
-            raise DataError(f"{path}: is a JSON array; {expected}; convert it: {command}")
-        return
+    if _looks_like_array(first_line, is_only_line):
+        command = _conversion_command(_ARRAY_TO_LINES, path)
+        raise DataError(f"{path}: is a JSON array; {expected}; convert it: {command}")
 
-    has_cells = "," in first_line and re.fullmatch(r"[\w \-.\",]+", first_line) is not None
-    if path.suffix != ".csv" and not has_cells:
-        return
-    if not first_line.startswith("{") and not _is_json(first_line):
+    if _looks_like_csv(path, first_line):
         columns = ", ".join(next(csv.reader([first_line]))[:MAX_LISTED_NAMES])
         command = _conversion_command(_CSV_TO_LINES, path)
         raise DataError(
             f"{path}: is a CSV file (its first line: {columns:.200}); {expected}; "
             f"convert it: {command}"
         )
+
+
+def _looks_like_array(first_line: str, is_only_line: bool) -> bool:
+    """Return whether a file is one JSON array, by its first line."""
+    if not first_line.startswith("["):
+        return False
+    if is_only_line:
+        return first_line.endswith("]")
+    # The array goes on in the next line. If the first line is a whole list, the file has a list in
+    # each line: it is reported line by line.
+    return not _is_json(first_line)
+
+
+def _looks_like_csv(path: Path, first_line: str) -> bool:
+    """Return whether a file is CSV, by its name and its first line."""
+    # A header such as `id, question, answer`: words between commas, and none of JSON's brackets.
+    is_header = "," in first_line and re.fullmatch(r"[\w \-.\",]+", first_line) is not None
+    if path.suffix != ".csv" and not is_header:
+        return False
+    # Whatever its name, a file whose first line is JSON is read as JSON lines.
+    return not first_line.startswith(("{", "[")) and not _is_json(first_line)
 
 
 def _is_json(text: str) -> bool:

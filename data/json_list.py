@@ -133,34 +133,55 @@ class _Entry(NamedTuple):
     is_last: bool
 
 
+class _UnfinishedEntryError(Exception):
+    """The text that was read has no whole entry; the message says what is wrong with it."""
+
+
 def _next_entry(where: str, window: _Window, decoder: json.JSONDecoder) -> _Entry:
     """Read the next entry, and the comma or bracket behind it.
 
+    The text that was read may end within the entry. So an entry that cannot be parsed is tried
+    again with more text, until the file ends or the entry is too long.
+
     Raises:
-        DataError: There is none, or it is too long.
+        DataError: The entry is malformed, cut short, too long or nested too deeply.
     """
+    # Moves to the beginning of the entry. If there is none, parsing it says so.
     window.find_text()
     while True:
         try:
-            value, end = decoder.raw_decode(window.text, window.at)
-            check_json_value(value, window.text[window.at : end])
-        except json.JSONDecodeError as error:
-            problem = f"not valid JSON ({error.msg})"
-        except RecursionError:
-            raise DataError(f"{where}: nested too deeply") from None
-        except ValueError as error:
-            raise DataError(f"{where}: {error}") from error
-        else:
-            after = _end_of_space(window.text, end)
-            sign = window.text[after : after + 1]
-            if sign in (",", "]"):
-                window.at = after + 1
-                return _Entry(value, is_last=sign == "]")
-            problem = f"expected ',' or ']' after it, got {sign!r}"
+            return _parse_entry(where, window, decoder)
+        except _UnfinishedEntryError as error:
+            problem = str(error)
 
         if window.is_full:
             size = f"it has more than {window.longest:,} characters"
             raise DataError(f"{where}: {problem}, and {size}; is a closing quote missing?")
-        # The piece that was read may end within the entry, or within a number that goes on.
         if not window.grow():
             raise DataError(f"{where}: {problem}; is the file cut short?")
+
+
+def _parse_entry(where: str, window: _Window, decoder: json.JSONDecoder) -> _Entry:
+    """Parse the entry at the window's position, and move behind its comma or bracket.
+
+    Raises:
+        _UnfinishedEntryError: The text may be the beginning of an entry.
+        DataError: More text would not help.
+    """
+    try:
+        value, end = decoder.raw_decode(window.text, window.at)
+        check_json_value(value, window.text[window.at : end])
+    except json.JSONDecodeError as error:
+        raise _UnfinishedEntryError(f"not valid JSON ({error.msg})") from None
+    except RecursionError:
+        raise DataError(f"{where}: nested too deeply") from None
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
+
+    after = _end_of_space(window.text, end)
+    sign = window.text[after : after + 1]
+    if sign not in (",", "]"):
+        # The text may end here, or within a number: 12 of 123 is a whole number, too.
+        raise _UnfinishedEntryError(f"expected ',' or ']' after it, got {sign!r}")
+    window.at = after + 1
+    return _Entry(value, is_last=sign == "]")

@@ -78,7 +78,7 @@ class JsonlBenchmark(Benchmark):
             history = _read_history(row, place)
             if history is None:
                 continue
-            # Rows with equal pasts share one object.
+            # Rows with equal histories of one user share one object.
             history = histories.setdefault((history.id, history.digest), history)
 
             example_id = row.id or f"{history.id}:{line}"
@@ -89,6 +89,7 @@ class JsonlBenchmark(Benchmark):
                 continue
             lines_by_id[example_id] = line
 
+            # A label for scorers, and an input by which recall is measured.
             evidence = _read_evidence(row, history, place)
             example = dspy.Example(
                 id=example_id,
@@ -104,16 +105,22 @@ class JsonlBenchmark(Benchmark):
 
 
 def _read_history(row: _QuestionRow, place: Location) -> History | None:
-    """Return the past that a row is about; report a row without a readable one, and return None."""
+    """Return the history that a row is about; report what is wrong with it, and return None.
+
+    A row has its history in one of two fields, `history` or `messages`.
+    """
     has_history = row.history is not None
     has_messages = row.messages is not None
     if not has_history and not has_messages:
+        # The row may have it under another name.
         misnamed = describe_misnamed_fields(_QuestionRow, row.model_dump(exclude_unset=True))
         if misnamed:
             place.reject("missing field", misnamed)
             return None
-    if has_history == has_messages:
-        problem = "give either 'history' or 'messages', and one of them"
+
+    has_one_of_them = has_history != has_messages
+    if not has_one_of_them:
+        problem = "give one of 'history' and 'messages', not none or both"
         place.field("history").reject("wrong value", problem)
         return None
 
@@ -121,6 +128,7 @@ def _read_history(row: _QuestionRow, place: Location) -> History | None:
     try:
         history = History.parse(row.history if has_history else row.messages, id="")
     except DataError as error:
+        # The history has no id yet, so the messages begin with "history '': ".
         column.reject("malformed history", str(error).removeprefix("history '': "))
         return None
 

@@ -18,7 +18,8 @@ def coerce_options(
 ) -> dict[str, Any]:
     """Return options with the types that a function's hints ask for.
 
-    A number becomes text where text is due, e.g. the category 2 of `categories=2`.
+    Numbers and texts are converted: `size="3"` to 3, and the category of `categories=2` to "2".
+    Other values, e.g. lists, are checked and stay as they are.
 
     Raises:
         UserError: An option is of another kind, or out of its range; the message names it.
@@ -38,8 +39,18 @@ def coerce_options(
 
 
 def _coerce(label: str, hint: Any, value: Any) -> Any:
-    """Return a value as its type hint asks for it; `label` names it in an error message."""
+    """Return a value as its type hint asks for it, see `coerce_options`.
+
+    Args:
+        label: Names the value in an error message.
+        hint: The type hint.
+        value: The value.
+
+    Raises:
+        UserError: The value does not fit the hint.
+    """
     candidates = [value]
+    # Pydantic turns a text into a number where the hint is a number, but no number into a text.
     if isinstance(value, int | float) and not isinstance(value, bool):
         candidates.append(str(value))
 
@@ -48,8 +59,13 @@ def _coerce(label: str, hint: Any, value: Any) -> Any:
         try:
             coerced = TypeAdapter[Any](hint, config=_FINITE).validate_python(candidate)
         except ValidationError as error:
+            # A hint of several types gives an error for each; the last one is as good as any.
             problem = error.errors()[-1]["msg"]
             continue
-        # What is made of a list may be an iterator that can be read only once.
-        return coerced if isinstance(coerced, int | float | str) else candidate
+
+        if isinstance(coerced, int | float | str):
+            return coerced
+        # Not `coerced`: for a hint like `Iterable[str]`, pydantic turns a list into an iterator
+        # that can be read only once.
+        return candidate
     raise UserError(f"{label} = {reprlib.repr(value)}: {problem}")

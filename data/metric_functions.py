@@ -73,7 +73,7 @@ class FunctionScorer(Scorer):
     def score_step(
         self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep
     ) -> Score:
-        """Score one answer, and pass on what an optimizer says of it.
+        """Score one answer; give the function those fields of the step that it has parameters for.
 
         Raises:
             UserError: The function raised, or returned something that is no score.
@@ -89,19 +89,30 @@ class FunctionScorer(Scorer):
                 f"it must return {EXPECTED_RESULT}"
             )
 
-        judges_predictors = "pred_name" in self._step_parameters.values()
+        # GEPA asks for feedback about one predictor, `step.pred_name`. A function that receives the
+        # name writes about that predictor; any other function writes about the whole answer.
+        receives_predictor = "pred_name" in self._step_parameters.values()
+        judged_predictor: str | None = None
+        if receives_predictor and feedback:
+            judged_predictor = step.pred_name
         return Score(
             value=number,
             feedback=feedback or explained(example, answer_of(prediction), number),
             parts={self._part: number},
-            judged_predictor=step.pred_name if judges_predictors and feedback else None,
+            judged_predictor=judged_predictor,
         )
 
     def _call(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Any:
-        arguments = {
-            parameter: getattr(step, name) for parameter, name in self._step_parameters.items()
-        }
+        """Return what the function returns for an answer.
+
+        Raises:
+            UserError: The function raised.
+        """
+        arguments: dict[str, Any] = {}
+        for parameter, step_field in self._step_parameters.items():
+            arguments[parameter] = getattr(step, step_field)
         try:
+            # The function may block, so it does not run in an event loop.
             return off_loop(functools.partial(self._function, example, prediction, **arguments))
         except (MempilerError, LMError, AdapterParseError):
             # A limit, or a model that the function asked: no mistake in the function.

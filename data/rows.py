@@ -12,7 +12,7 @@ Example:
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -82,15 +82,17 @@ class Location:
 
         Args:
             errors: The errors of pydantic.
-            misnamed: The message for fields under wrong names; "" if there are none. It stands for
-                the fields of the row that are missing.
+            misnamed: The message for fields under wrong names; "" if there are none. It lists the
+                missing fields of the row, so it replaces their errors.
         """
         if misnamed:
             self.reject("missing field", misnamed)
         for error in errors:
             path = error["loc"]
             is_missing = error["type"] == "missing"
-            if misnamed and is_missing and len(path) == 1:
+            # Fields of objects inside the row are not in the message.
+            is_field_of_row = len(path) == 1
+            if misnamed and is_missing and is_field_of_row:
                 continue
             place = self.field(".".join(map(str, path))) if path else self
             kind = "missing field" if is_missing else "wrong value"
@@ -98,10 +100,12 @@ class Location:
 
 
 def describe_misnamed_fields(model: type[BaseModel], value: Any) -> str:
-    """Describe fields that a row has under names the model does not know, beside those it lacks.
+    """Describe the unknown fields of a row beside the fields that it lacks.
 
-    Most often these are the same fields. Only models that look at every field (`extra="allow"`) are
-    described: files of published benchmarks have many fields that a reader ignores.
+    Most often a field is both, because it has another name than the reader expects.
+
+    Only models that allow further fields (`extra="allow"`) are described, since their authors want
+    to know of every field. Files of published benchmarks have many fields that no reader needs.
 
     Returns:
         E.g. "found: query, gold; expected: question, answer"; "" if the row has no unknown field or
@@ -118,17 +122,23 @@ def describe_misnamed_fields(model: type[BaseModel], value: Any) -> str:
         known_names |= accepted_names
         if field.is_required() and not accepted_names & row.keys():
             missing_names.append(name)
-    for group in getattr(model, "alternatives", ()):
-        if not set(group) & row.keys():
-            missing_names.append(" or ".join(group))
+    if issubclass(model, Row):
+        for group in model.alternatives:
+            if not set(group) & row.keys():
+                missing_names.append(" or ".join(group))
 
     unknown_names = [str(name) for name in row if name not in known_names]
     if not missing_names or not unknown_names:
         return ""
-    shown_names = [name[:40] for name in unknown_names[:MAX_LISTED_NAMES]]
-    if len(unknown_names) > MAX_LISTED_NAMES:
+    return f"found: {_shortened_list(unknown_names)}; expected: {', '.join(missing_names)}"
+
+
+def _shortened_list(names: Sequence[str]) -> str:
+    """Return names with commas between them; long names, and long lists, are cut."""
+    shown_names = [name[:40] for name in names[:MAX_LISTED_NAMES]]
+    if len(names) > MAX_LISTED_NAMES:
         shown_names.append("...")
-    return f"found: {', '.join(shown_names)}; expected: {', '.join(missing_names)}"
+    return ", ".join(shown_names)
 
 
 def _aliases(alias: object) -> list[str]:
@@ -140,14 +150,16 @@ def _aliases(alias: object) -> list[str]:
 
 
 def _message(error: ErrorDetails) -> str:
-    """Return an error of pydantic in the words of a finding."""
+    """Return what a finding says of an error of pydantic, e.g. "is 7, expected a valid list"."""
     kind = error["type"]
     if kind in _PLAIN_MESSAGES:
         return _PLAIN_MESSAGES[kind]
     if kind == "value_error":
         return error["msg"].removeprefix("Value error, ")
 
+    # Models have tuples where files have lists.
     expected = error["msg"].removeprefix("Input should be ").replace("tuple", "list")
+    # For these, pydantic speaks of models and of Python's types.
     if kind in _NOT_AN_OBJECT:
         expected = "an object"
     return f"is {reprlib.repr(error['input'])}, expected {expected}"

@@ -179,9 +179,10 @@ class Scorer(ABC):
     def retrieval_metrics(
         self, example: dspy.Example, ranked: Sequence[Sequence[str]]
     ) -> dict[str, float]:
-        """Return the benchmark's own metrics of what a memory's plain search finds.
+        """Return metrics of a benchmark's own for the hits of a search in the memory.
 
-        They stand beside the recall of evidence, which every benchmark has.
+        They are reported beside the recall of evidence, which every benchmark has. The default has
+        none; subclasses override it.
 
         Args:
             example: The question; one that names no evidence is not measured.
@@ -214,13 +215,17 @@ class Scorer(ABC):
 
     @property
     def judge_hash(self) -> str | None:
-        """Return the digest of the prompts of all judges; None where no judge is asked."""
+        """Return the digest of the prompts of all judges; None where no judge is asked.
+
+        A judge that is not set yet counts with the default prompts of its class.
+        """
         hashes: list[str] = []
-        for role, kind in self.required_judges.items():
+        for role, judge_class in self.required_judges.items():
             if role in self.judges:
+                # Its prompts may have been changed.
                 hashes.append(self.judges[role].hash)
             else:
-                hashes.append(kind.prompt_hash())
+                hashes.append(judge_class.prompt_hash())
 
         if not hashes:
             return None

@@ -81,13 +81,17 @@ class SplitCandidates:
 
     @property
     def lendable(self) -> list[Unit]:
-        """The units of train that dev may take, in this order. One always stays."""
+        """The units that train can lend to dev: from its front on, all but the last.
+
+        Dev borrows the first of them, as many as it needs. What dev borrows is not in train.
+        """
         return self.train[:-1] if self.train_may_shrink else []
 
     def questions(self, units: Iterable[Unit]) -> list[Question]:
-        """Return the questions of some units.
+        """Return the questions of some units, in file order.
 
-        They are in file order, or in their random order if conversations are cut.
+        Where a conversation is cut, they are in the order of the units, which `cut_questions` has
+        shuffled.
         """
         questions = [question for unit in units for question in unit.questions]
         if self.units_are_conversations:
@@ -100,23 +104,26 @@ def split_questions(
 ) -> tuple[list[Question], list[Question], list[Question]]:
     """Return the questions of train, dev and test.
 
-    A part may be empty, or smaller than the size that is asked for.
+    Dev borrows units from the front of train if its own hold too few questions. A part may be
+    empty, or smaller than the size that is asked for.
 
     Args:
         cut: Which questions may be in which part.
         sizes: How many of each part. Which questions are taken is random, and a larger part
-        contains the smaller.
+            contains the smaller.
         seed: Decides what is random.
-        min_dev: So many questions that count are wanted in dev if its size is not given.
+        min_dev: How many questions of the headline score dev needs, if its size is not given.
     """
     if sizes.dev is None:
-        lent = _units_for_verdict(cut, min_dev)
-        dev = cut.questions([*cut.dev, *cut.train[:lent]])
+        num_borrowed = _num_borrowed_for_headline(cut, min_dev)
+        dev = cut.questions([*cut.dev, *cut.train[:num_borrowed]])
     else:
-        lent = _units_for_size(cut, sizes.dev)
+        # The candidates are the questions of dev's units, then those of the borrowed units in
+        # their order. So the first of them lie in just these units.
+        num_borrowed = _num_borrowed_for_size(cut, sizes.dev)
         dev = candidates_for_dev(cut, seed)[: sizes.dev]
 
-    train = cut.questions(cut.train[lent:])
+    train = cut.questions(cut.train[num_borrowed:])
     if sizes.train is not None:
         train = _shuffled(train, random.Random(f"{seed} train"))[: sizes.train]
 
@@ -182,7 +189,8 @@ def cut_questions(
 def candidates_for_dev(cut: SplitCandidates, seed: int) -> list[Question]:
     """Return every question that dev can hold.
 
-    A dev of size n holds the first n of them.
+    A dev of size n holds the first n of them. The units that train lends come last, one after the
+    other, so that dev borrows no more of them than it needs.
     """
     rng = random.Random(f"{seed} dev")
     candidates = _shuffled(cut.questions(cut.dev), rng)
@@ -211,10 +219,13 @@ def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> S
     """Cut two conversations: the first is train, the second is cut into dev and test."""
     units = _single_questions(second.questions, rng)
     dev_size = len(units) // 3
-    # Dev decides, so it comes first. Test may be small, but not nearly empty.
-    if dev_size < MIN_QUESTIONS <= len(units) - MIN_LEFT:
+    # By dev it is decided whether a compiled program is better, so dev is filled before test. Test
+    # may be small, but not nearly empty.
+    leaves_enough_for_test = len(units) - MIN_QUESTIONS >= MIN_LEFT
+    if dev_size < MIN_QUESTIONS and leaves_enough_for_test:
         dev_size = MIN_QUESTIONS
     return SplitCandidates(
+        # Train is a single conversation, which cannot lend itself.
         train=[first],
         dev=units[:dev_size],
         test=units[dev_size:],
@@ -224,49 +235,53 @@ def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> S
 
 
 def _with_larger_test(cut: SplitCandidates) -> SplitCandidates:
-    """Let test take units from the end of train until it has enough questions.
+    """Let test take units from the end of train until it has `MIN_QUESTIONS` questions.
 
-    If train and dev would not keep enough, nothing is moved.
+    Nothing is moved if train has too few units for that, or if train and dev together would keep
+    too few questions for their own needs.
 
-    Sizes are those of the file. Questions that count would depend on the metric, and those that are
-    chosen on `--categories`: with other options, train and test would not be the same
-    conversations.
+    All questions of the file are counted, also those of other categories than the chosen ones and
+    those outside of the headline score. So test holds the same conversations whatever metric and
+    categories a command chooses.
     """
     train = list(cut.train)
     test = list(cut.test)
     while len(train) > 1 and _file_size(test) < MIN_QUESTIONS:
         test.append(train.pop())
 
-    others_keep_enough = _file_size([*train, *cut.dev]) >= MIN_QUESTIONS + MIN_LEFT
-    if _file_size(test) < MIN_QUESTIONS or not others_keep_enough:
+    is_test_filled = _file_size(test) >= MIN_QUESTIONS
+    # Dev needs `MIN_QUESTIONS` too, and it may take all of train but `MIN_LEFT`.
+    needed_by_others = MIN_QUESTIONS + MIN_LEFT
+    if not is_test_filled or _file_size([*train, *cut.dev]) < needed_by_others:
         return cut
     return replace(cut, train=train, test=test)
 
 
-def _units_for_verdict(cut: SplitCandidates, min_dev: int) -> int:
-    """Return how many units dev takes from train to have `min_dev` questions.
+def _num_borrowed_for_headline(cut: SplitCandidates, min_dev: int) -> int:
+    """Return how many units dev borrows to have `min_dev` questions of the headline score.
 
-    0 if train cannot spare them.
+    0 if train cannot spare them: it keeps `MIN_LEFT` such questions.
     """
-    lent = 0
-    while _count([*cut.dev, *cut.train[:lent]]) < min_dev:
-        lent += 1
-        if lent > len(cut.lendable) or _count(cut.train[lent:]) < MIN_LEFT:
+    num_borrowed = 0
+    while _count_in_headline([*cut.dev, *cut.train[:num_borrowed]]) < min_dev:
+        num_borrowed += 1
+        if num_borrowed > len(cut.lendable):
             return 0
-    return lent
+        if _count_in_headline(cut.train[num_borrowed:]) < MIN_LEFT:
+            return 0
+    return num_borrowed
 
 
-def _units_for_size(cut: SplitCandidates, size: int) -> int:
-    """Return how many units dev takes from train to have `size` questions.
-
-    It takes all that it may if there are not enough.
-    """
-    lent = 0
-    available = len(cut.questions(cut.dev))
-    while available < size and lent < len(cut.lendable):
-        available += len(cut.train[lent].questions)
-        lent += 1
-    return lent
+def _num_borrowed_for_size(cut: SplitCandidates, size: int) -> int:
+    """Return how many units dev borrows to have `size` questions; all of them if not enough."""
+    num_questions = len(cut.questions(cut.dev))
+    num_borrowed = 0
+    for unit in cut.lendable:
+        if num_questions >= size:
+            break
+        num_questions += len(unit.questions)
+        num_borrowed += 1
+    return num_borrowed
 
 
 def _shuffled(questions: list[Question], rng: random.Random) -> list[Question]:
@@ -282,8 +297,8 @@ def _shuffled(questions: list[Question], rng: random.Random) -> list[Question]:
     return shuffled
 
 
-def _count(units: Iterable[Unit]) -> int:
-    """Return how many questions of some units count for the score."""
+def _count_in_headline(units: Iterable[Unit]) -> int:
+    """Return how many questions of some units are part of the headline score."""
     return sum(question.in_headline for unit in units for question in unit.questions)
 
 

@@ -14,7 +14,8 @@ from ..memory.results import EntryChange
 from ..memory.store.records import Number
 from ..optional_import import require_package
 from ..text import one_line
-from .http.errors import CAUGHT, log, refusal_of
+from .failure_log import log
+from .http.errors import CAUGHT, refusal_of
 from .http.schemas import Conditions, Most, Since, Until, Words
 from .memories.user_memory import UserMemory
 from .prompt_text import DEFAULT_HITS, NOTHING, data_lines

@@ -72,7 +72,9 @@ def shipped(name: str) -> ShippedSystem:
 
 
 def factory(name: str) -> Callable[..., System]:
-    """Return a function `make(folder, embedder=None)` that starts a system.
+    """Return a function that starts a system, called as `make(folder, embedder=None)`.
+
+    The arguments before `folder` are bound here, see `System`.
 
     Raises:
         UnknownNameError: There is no such system.
@@ -82,26 +84,30 @@ def factory(name: str) -> Callable[..., System]:
     from .process import System
 
     system = shipped(name)
-    return partial(System, name, system.environment.python(), system.file, {})
+    settings: dict[str, object] = {}
+    return partial(System, name, system.environment.python(), system.file, settings)
 
 
 def isolated(target: str, folder: bool) -> Callable[..., System]:
-    """Return a function that starts a user's own store in a process, under this interpreter.
+    """Return a function that starts a user's own store in a process of its own.
 
-    If the store crashes, hangs or fills the disk, only one history fails.
+    If the store crashes, hangs or fills the disk, only one history fails. The process runs under
+    the interpreter of this process, and `inside/user_system.py` makes the store there.
 
     Args:
         target: `module:Class`, or a function that makes the store.
         folder: Whether the store is given its folder when it is made.
     """
+    # Listing the names of systems needs none of what these import.
     from ..records import Item
     from .process import System
 
-    search_path = [str(Path(entry).absolute()) for entry in sys.path]
     settings = {
         "target": target,
         "folder": folder,
-        "path": search_path,
+        # The process starts with -I, so it would not find modules where this one does.
+        "path": [str(Path(entry).absolute()) for entry in sys.path],
+        # The module whose `Session` the store is given, as it would be in this process.
         "records": Item.__module__,
     }
     worker_file = FOLDER / "inside" / "user_system.py"

@@ -101,11 +101,18 @@ class Environment:
         (self.path / STAMP).touch()
 
     def _run(self, command: list[str]) -> None:
+        """Run one command of the installation.
+
+        Raises:
+            EndpointError: It failed. Most often a package could not be fetched; the message has the
+                last line that the command printed.
+        """
         # Settings of the user's pip stay, such as an index of their own. The user's Python path
         # would mix environments.
         variables = {
             name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
         }
+        # Without an input, pip cannot wait for somebody who answers a question.
         process = subprocess.run(
             command, capture_output=True, text=True, env=variables, stdin=subprocess.DEVNULL
         )

@@ -176,20 +176,30 @@ class System:
         }
 
     def _call(self, method: str, **arguments: Any) -> Any:
-        """Call a method of the system in the worker, and return its result."""
+        """Call a method of the system in the worker, and return its result.
+
+        Raises:
+            SystemFailedError: The worker has ended, gave no answer that can be read, or reported an
+                error of the package.
+            MempilerError: A limit of the run was reached, or an endpoint does not answer.
+        """
         with self._lock:
             if self._reason_of_end:
                 raise SystemFailedError(self.name, self._reason_of_end)
             assert self._worker is not None
 
+            # While the method runs, the package asks models through the proxy. They are the models
+            # of this thread, and count for its work.
             self._proxy.serve_here()
             try:
                 self._worker.send_bytes(json.dumps({"call": method, **arguments}).encode())
                 answer = json.loads(self._worker.recv_bytes(LONGEST))
             except (OSError, EOFError, ValueError):
+                # The worker is gone, whatever its calls of models met before.
                 raise self._end(self._describe_end()) from None
 
-            # A limit, or an endpoint that is gone, is no fault of the system.
+            # Looked at before the answer: a limit, or an endpoint that is gone, is no fault of the
+            # system, even if the package has reported it as an error or has gone on without it.
             proxy_failure = self._proxy.take_failure()
             if proxy_failure is not None:
                 raise proxy_failure

@@ -82,7 +82,7 @@ class Proxy:
         self._server.force_exit = True
 
     def serve_here(self) -> None:
-        """Make and count further calls as those of the calling thread."""
+        """Make further calls with the model of the calling thread, and count them for its work."""
         self._context = contextvars.copy_context()
 
     def take_failure(self) -> MempilerError | None:
@@ -96,25 +96,33 @@ class Proxy:
 
         Raises:
             RefusedError: It is no request that this endpoint answers.
-            Exception: The model did not answer; its guard has counted that.
+            Exception: The language model or the embedder failed, with any error of its own.
         """
         routes = {"chat/completions": self._chat, "embeddings": self._embed}
         if path not in routes:
             raise RefusedError(f"there is no {path}; there are {' and '.join(routes)}")
-        # Only one thread at a time can enter a context. Copies share the work that counts calls.
+        # Several requests may come at once, and only one thread at a time can enter a context. The
+        # copies still count their calls for the same work.
         context = self._context.copy()
         try:
             return context.run(routes[path], body)
         except MempilerError as error:
+            # A spent budget or a dead endpoint ends the run. The package would hide such an error,
+            # so whoever called the package takes it from here. Other errors are the package's.
             self.failure = self.failure or error
             raise
 
     def _handle_post(
         self, path: str, body: dict[str, Any], authorization: Annotated[str, Header()] = ""
     ) -> JSONResponse:
+        """Answer a request over HTTP; whatever goes wrong is answered with status 400.
+
+        OpenAI's clients repeat no request after this status. The run's model has made its own
+        attempts already.
+        """
         try:
             if not hmac.compare_digest(authorization.encode(), f"Bearer {self.key}".encode()):
-                raise RefusedError("the key is another")
+                raise RefusedError("the API key is not the one of this endpoint")
             return JSONResponse(self.answer(path, body))
         except Exception as error:
             message = f"{type(error).__name__}: {one_line(error, 500)}"
@@ -132,13 +140,23 @@ class Proxy:
                 "messages has to be a list of messages, and stream not to be asked for"
             )
 
-        with measure_usage() as work:
+        # The response tells the tokens of this request, so its calls are counted apart.
+        with measure_usage() as request_usage:
             outputs: list[Any] = lm(messages=messages, **_model_settings(lm, body))
-        for call in work.calls:
-            record_usage(Usage(1, call.input_tokens, call.output_tokens, call.cost, call.unpriced))
+        # Calls in such a block are counted there alone. So they are passed on to the work that the
+        # package does, without their seconds: the work measures its own time.
+        for call in request_usage.calls:
+            usage = Usage(
+                calls=1,
+                input_tokens=call.input_tokens,
+                output_tokens=call.output_tokens,
+                cost=call.cost,
+                unpriced=call.unpriced,
+            )
+            record_usage(usage)
 
-        input_tokens = work.usage.input_tokens
-        output_tokens = work.usage.output_tokens
+        input_tokens = request_usage.usage.input_tokens
+        output_tokens = request_usage.usage.output_tokens
         return {
             "id": f"chatcmpl-{secrets.token_hex(8)}",
             "object": "chat.completion",
@@ -177,16 +195,16 @@ class Proxy:
 
 
 def _model_settings(lm: dspy.LM, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a request for the model.
+    """Return the settings with which the run's model is asked for a request.
 
-    A temperature of the run's model wins, and so does its number of tokens where that is smaller.
+    A temperature that is set for the run's model replaces that of the request. Of the limits of
+    tokens, the smallest counts.
     """
     settings = {name: body[name] for name in PASSED_SETTINGS if body.get(name) is not None}
     if lm.kwargs.get("temperature") is not None:
         settings.pop("temperature", None)
-    for tool in settings.get("tools", ()):
-        # DSPy's requests have no place for it.
-        tool["function"].pop("strict", None)
+    if "tools" in settings:
+        settings["tools"] = [_without_strict(tool) for tool in settings["tools"]]
 
     token_limits: list[int] = []
     for limit in (
@@ -201,6 +219,12 @@ def _model_settings(lm: dspy.LM, body: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def _without_strict(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool of a request without `strict`, a setting that DSPy's requests do not have."""
+    function = {name: value for name, value in tool["function"].items() if name != "strict"}
+    return {**tool, "function": function}
+
+
 def _choice(number: int, output: Any) -> dict[str, Any]:
     """Return one output of DSPy's model, a text or an object, as a choice of an OpenAI response."""
     fields = output if isinstance(output, dict) else {"text": output}
@@ -209,12 +233,13 @@ def _choice(number: int, output: Any) -> dict[str, Any]:
     finish_reason = "stop"
     if isinstance(text, CutText):
         finish_reason = "length"
-        # A completion that was cut before its first word has a blank as its text.
+        # `CutText` is a blank if the completion was cut before its first word.
         content = content if text.strip() else ""
 
     message: dict[str, Any] = {"role": "assistant", "content": content}
     tool_calls = fields.get("tool_calls")
     if tool_calls:
         finish_reason = "tool_calls"
+        # They may be objects that can be read like dicts; a response needs dicts.
         message["tool_calls"] = [dict(call, function=dict(call["function"])) for call in tool_calls]
     return {"index": number, "message": message, "finish_reason": finish_reason}

@@ -266,7 +266,7 @@ counted = entering(lambda entry: {"text": f"{entry.text} {next(COUNTS)}"})
 WRITERS = [
     (writing(lambda before, _, after: SET(before, "notes", after.notes)), "update changes the memory it is given"),
     (writing(lambda _, item, after: SET(item, "id", f"{item.id}!")), "writing changes the item P"),
-    (entering(lambda _: {"id": "n"}), "entries have the same id: n; count ids per memory"),
+    (entering(lambda _: {"id": "n"}), "entries have the same id: n; number them within the memory"),
     (entering(lambda _: {"id": uuid.uuid4().hex}), "the same history gives another memory the second time; count ids"),
     (counted, "items one by one give another memory than all at once; extract and update must depend"),
     (SettlesAgain, "finalize changes a memory that is finalized already"),
@@ -296,3 +296,9 @@ def test_a_broken_promise_is_named(check: Any, make: Callable[[], Any], line: st
     with pytest.raises(UserError) as caught:
         check(make())
     assert line in str(caught.value)
+
+
+def test_a_scorer_of_conversations_may_ask_no_judge() -> None:
+    talking = alike()
+    talking.interaction = object()
+    check_benchmark(talking)

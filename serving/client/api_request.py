@@ -24,7 +24,7 @@ e.g. because the tenant's budget of the day is spent, fails at once."""
 
 _FIRST_PAUSE = 0.2
 """Seconds before the second attempt; every further pause is twice as long."""
-_REFUSED_STATUSES = (429, 503)
+_OVERLOAD_STATUSES = (429, 503)
 """Statuses of requests that were refused before anything was done for them."""
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of requests that did not reach the service."""
@@ -69,14 +69,17 @@ class ApiRequest(Generic[T]):
         pause = min(MAX_PAUSE, _FIRST_PAUSE * 2**attempt)
 
         if isinstance(outcome, httpx.HTTPError):
+            # Whether the service did it is not known, unless the request never reached it.
             may_repeat = self.is_repeatable or isinstance(outcome, _NEVER_SENT)
             return pause if may_repeat else None
 
-        if outcome.status_code not in _REFUSED_STATUSES:
+        # Any request may be sent again after these: nothing was done for it.
+        if outcome.status_code not in _OVERLOAD_STATUSES:
             return None
         retry_after = outcome.headers.get("Retry-After", "")
         if retry_after.isdecimal():
             pause = float(retry_after)
+        # Who would have to wait for minutes or hours is told so, instead of waiting.
         return pause if pause <= MAX_PAUSE else None
 
     def result(self, outcome: Outcome, secrets: Secrets) -> T:
@@ -134,6 +137,6 @@ def _raise_error(status: int, message: str) -> NoReturn:
         raise ConflictError(message)
     if status == 502:
         raise EndpointError(message)
-    if status == 408 or status in _REFUSED_STATUSES or status >= 500:
+    if status == 408 or status in _OVERLOAD_STATUSES or status >= 500:
         raise ServiceError(message, status)
     raise UserError(message)

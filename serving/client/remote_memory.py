@@ -105,12 +105,15 @@ class RemoteMemory:
     def search(
         self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]
     ) -> SearchResult:
-        """Find the entries nearest to a query, and turns that wait, without an answer.
+        """Find the entries, and the turns not yet written into the memory, nearest to a query.
+
+        No language model is asked.
 
         Args:
             query: What is looked for.
-            k: The most entries of the memory, and the most waiting turns.
-            fallback: Whether to return the newest few if no hit may answer the query.
+            k: The most entries, and the most turns.
+            fallback: Whether to return the newest few instead if the service decides that no hit
+                can answer the query.
             **choice: `where`, `since` and `until`, as in `ask`.
         """
         return self._send(self._requests.search(query, k, fallback, **choice))

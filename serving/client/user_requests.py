@@ -75,15 +75,16 @@ class UserRequests:
         Raises:
             UserError: It is no session, or the service would refuse its id, messages or metadata.
         """
-        messages: object = session
         if isinstance(session, Session):
             session_id = session_id or session.id or None
-            messages = _messages_of(session)
+            messages: object = _messages_of(session)
         elif isinstance(session, Item):
             raise UserError(
                 f"{session.id!r} is no session but {type(session).__name__}; "
                 "a service takes sessions only"
             )
+        else:
+            messages = session
 
         fields = {"id": session_id, "messages": messages, "metadata": metadata}
         body = _checked_body("session", NewSession, fields)
@@ -92,7 +93,8 @@ class UserRequests:
             f"{self._path}/sessions",
             Added.model_validate,
             body,
-            # With an id, the service recognizes a session that it has stored already.
+            # With an id, the service recognizes a session that it has stored already. Fields that
+            # are None are not in the body.
             is_repeatable="id" in body,
         )
 
@@ -159,23 +161,31 @@ class UserRequests:
 
     def forget(self) -> ApiRequest[Receipt]:
         """Return the request that deletes everything of the user."""
-        return self._forget(self._path, self._user)
+        return _deletion(self._path, self._user)
 
     def forget_session(self, session_id: str) -> ApiRequest[Receipt]:
         """Return the request that deletes one session."""
-        return self._forget(self._session_path(session_id), session_id)
+        return _deletion(self._session_path(session_id), session_id)
 
     def _session_path(self, session_id: str) -> str:
         return f"{self._path}/sessions/{quote(_checked_name('session', session_id), safe='')}"
 
-    def _forget(self, path: str, name: str) -> ApiRequest[Receipt]:
-        return ApiRequest(
-            "DELETE",
-            path,
-            Receipt.model_validate,
-            result_if_missing=Receipt(forgotten=name, known=False),
-            is_repeatable=False,
-        )
+
+def _deletion(path: str, name: str) -> ApiRequest[Receipt]:
+    """Return the request that deletes a user or a session.
+
+    Args:
+        path: The route of what is deleted.
+        name: Its name, for the receipt if the service does not know it.
+    """
+    return ApiRequest(
+        "DELETE",
+        path,
+        Receipt.model_validate,
+        result_if_missing=Receipt(forgotten=name, known=False),
+        # The receipt of a second deletion would say that there was nothing to delete.
+        is_repeatable=False,
+    )
 
 
 class EntryRequests:
@@ -222,13 +232,14 @@ class EntryRequests:
         )
 
     def delete(self, entry_id: str, by: str) -> ApiRequest[EntryChange | None]:
-        """Return the request that hides an entry."""
+        """Return the request that deletes an entry: it is hidden until that is undone."""
         return ApiRequest[EntryChange | None](
             "DELETE",
             self._entry_path(entry_id),
-            _last_change,
+            parse=_last_change,
             params={"by": by},
             result_if_missing=None,
+            # A second deletion would find no entry, and answer that it is unknown.
             is_repeatable=False,
         )
 
@@ -305,7 +316,11 @@ def _checked_body(what: str, schema: type[Body], fields: Mapping[str, object]) -
 
 
 def _messages_of(session: Session) -> list[dict[str, object]]:
-    """Return the turns of a session as messages; a turn without a time has that of the session."""
+    """Return the turns of a session as messages; a turn without a time has that of the session.
+
+    All have the role "user". It is the name that says who speaks: a session is the conversation of
+    any speakers, also of several people.
+    """
     messages: list[dict[str, object]] = []
     for turn in session.turns:
         message = {

@@ -17,9 +17,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from ... import __version__
+from ..failure_log import failure, log
 from . import chat, entry_routes, health, metrics, user_routes
 from .auth import AuthMiddleware
-from .errors import CAUGHT, failure, log, refusal_of, response_of
+from .errors import CAUGHT, refusal_of, response_of
 from .json_check import JsonCheck
 from .request_log import RequestLog
 from .schemas import ERRORS

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import StoreError
+from ..failure_log import failure, log
 from . import connection
 from .errors import (
     GONE,
@@ -25,8 +26,6 @@ from .errors import (
     TOO_LARGE,
     UNKNOWN_HOST,
     UNKNOWN_TOKEN,
-    failure,
-    log,
     refusal_of,
     response_of,
 )

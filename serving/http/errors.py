@@ -9,9 +9,7 @@ those are in the log.
 
 from __future__ import annotations
 
-import logging
 import math
-import os
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +21,6 @@ from dspy.utils.exceptions import (
 )
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from ...errors import (
@@ -37,8 +34,6 @@ from ...errors import (
     UserError,
 )
 from ...validation import validation_message
-
-log = logging.getLogger("mempiler.serving")
 
 _TYPES = {
     401: "authentication_error",
@@ -212,28 +207,3 @@ def refusal_of(error: BaseException) -> HTTPException:
             headers = {"Retry-After": "5"} if refusal.status == 503 else None
             return HTTPException(refusal.status, refusal.message or str(error), headers)
     return BUG()
-
-
-# Errors in the log.
-
-
-def cause_of(error: BaseException) -> str:
-    """Return why something failed, without anything that a user said.
-
-    For example "No space left on device", "status 500" or "TimeoutError".
-    """
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)
-    if isinstance(error, LMError):
-        return f"status {error.status}" if error.status else f"{error.code}"
-
-    cause = error.__cause__
-    # Other errors of a database may quote the values of a row.
-    if isinstance(error, StoreError) and isinstance(cause, OperationalError):
-        return str(cause.orig).partition("\n")[0]
-    return type(error if cause is None else cause).__name__
-
-
-def failure(error: BaseException) -> dict[str, str]:
-    """Return the fields of a log line that says that something failed."""
-    return {"kind": type(error).__name__, "cause": cause_of(error)}

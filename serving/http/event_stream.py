@@ -19,7 +19,8 @@ from typing import Any
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from .errors import body_of, failure, log, refusal_of
+from ..failure_log import failure, log
+from .errors import body_of, refusal_of
 
 HEADERS = {
     "Cache-Control": "no-store",

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from ...memory.store.owner import Owner
 from ...memory.store.store import Store
-from .errors import failure, log
+from ..failure_log import failure, log
 from .service import Service
 from .store_call import WAIT, StoreCall
 

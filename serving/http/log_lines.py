@@ -14,7 +14,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any
 
-from .errors import cause_of, log
+from ..failure_log import cause_of, log
 
 _TRACE_LENGTH = 8
 """The most lines of code in the trace of an error, the innermost ones."""

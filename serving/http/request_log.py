@@ -7,7 +7,8 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import BUG, log, response_of
+from ..failure_log import log
+from .errors import BUG, response_of
 from .metrics import Metrics
 
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})

@@ -25,11 +25,11 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from ...errors import MempilerError, UserError
+from ..failure_log import log
 from ..settings import Settings
 from .app import STOP_SIGNALS, make_app
 from .auth import LOOPBACK
 from .connection import bounded_protocol
-from .errors import log
 from .service import Service
 
 MAX_WAITING_CONNECTIONS = 512

@@ -29,8 +29,9 @@ from ...errors import BudgetError, StoreError, TenantBudgetError, UserError
 from ...memory.store.tenant_usage import Reservation, SpendingRefusal, TenantUsage
 from ...memory.tenant_lock import CURRENT_TENANT
 from ...records.context_variables import set_context
+from ..failure_log import failure
 from ..worker.breaker import Breaker, breakers_of
-from .errors import failure, too_many_requests
+from .errors import too_many_requests
 from .token_file import TenantLimits, Tokens
 
 _LONGEST_CALL = 3600.0

@@ -23,7 +23,7 @@ from pathlib import Path
 from ...errors import DataError, UserError
 from ...memory.names import valid_name
 from ...records.text_file import read_bounded
-from .errors import log
+from ..failure_log import log
 
 OPERATOR = "metrics"
 """The tenant whose tokens open `/metrics`, and nothing else."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias, Unpack
@@ -57,14 +57,22 @@ SortKey: TypeAlias = tuple[int | str, ...]
 
 
 def sort_key(entry_id: str) -> SortKey:
-    """Return what entries are sorted by: `D1:9` comes before `D1:10`."""
+    """Return a key that sorts entry ids with the numbers in them as numbers.
+
+    The key of `D1:10` is ("D", 1, ":", 10, "", -1, "D1:10"), which comes after that of `D1:9`.
+    Texts and numbers take turns in every key, so no text is compared with a number.
+    """
     key: list[int | str] = []
     for place, part in enumerate(_DIGITS.split(entry_id)):
         # `split` returns text and numbers in turns, a text first.
         is_number = place % 2 == 1
         key.append(int(part) if is_number else part)
-    # An end that is no text sorts before a longer id; the id itself tells `D1` from `D01`.
-    return (*key, -1, entry_id)
+
+    # -1 stands where a longer id has its next number, so the shorter id comes first.
+    key.append(-1)
+    # `D1` and `D01` have the same parts, and are told apart by the id itself.
+    key.append(entry_id)
+    return tuple(key)
 
 
 def number_that_fits(texts: Iterable[str]) -> int:
@@ -167,15 +175,15 @@ class UserEntries:
 
         Args:
             entry_id: Its id.
-            text: Its new text, on one line; that of a turn with or without its speaker.
+            text: Its new text, on one line. For a turn, both "Ada: I moved." and "I moved." do.
             by: Who makes the change, for the history.
 
         Returns:
             The change, or None if there is no such entry.
 
         Raises:
-            UserError: The text is empty, too long or the present one; or the entry is made from
-                others and has no text of its own.
+            UserError: The text is empty, too long or the present one; or the entry cannot be
+                changed by itself, e.g. a summary, which is made from turns.
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
         return self._make_change(Rewording(entry_id, text), by)
@@ -200,17 +208,17 @@ class UserEntries:
         return self._make_change(Deletion(entry_id), by)
 
     def undo(self, entry_id: str, by: str = "") -> EntryChange | None:
-        """Take back the last change of an entry that is in force.
+        """Take back the last change of an entry, of those that were not taken back before.
 
         Args:
-            entry_id: The id that the entry had when it was changed.
+            entry_id: The id of the entry. One that was deleted is known by its id too.
             by: Who makes the change, for the history.
 
         Returns:
             The change, or None if there is nothing to take back.
 
         Raises:
-            ConflictError: As of `update`.
+            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
         return self._make_change(Undo(entry_id), by)
 
@@ -238,12 +246,15 @@ class UserEntries:
             if amendment.entry == entry_id
         ]
 
+        written_at = None if entry is None else entry.time
         changes: list[EntryChange] = []
         if amendments:
-            text, turns = amendments[0].old_text, amendments[0].sources
-            changes.append(_written(text, turns, entry))
+            # The memory shows the changed text, or no entry any more. What was written first is
+            # what the first change replaced.
+            first = amendments[0]
+            changes.append(_written(first.old_text, first.sources, written_at))
         elif entry is not None:
-            changes.append(_written(entry.text, entry.turns, entry))
+            changes.append(_written(entry.text, entry.turns, written_at))
         changes.extend(_as_change(amendment) for amendment in amendments)
 
         if after is not None:
@@ -255,14 +266,18 @@ class UserEntries:
         return self._bound_view or self._memories.view(self._owner)
 
     def _make_change(self, change: EntryChanger, by: str) -> EntryChange | None:
-        """Store a change of an entry; None if there is nothing to change.
+        """Store a change of an entry; return None if there is nothing to change.
 
-        If another amendment was stored first, or a session of the user was forgotten since the
-        entry was read, the change is made anew, of the entry as it is then.
+        The change quotes the entry as it is in the memory. So if another change is stored first, or
+        a session of the user is forgotten, the entry is read again and the change is tried again.
+
+        Raises:
+            ConflictError: The user was forgotten since the work began, or others keep changing
+                entries.
         """
-        forget_count = self._forget_count
-        if forget_count is None:
-            forget_count = self._store.forgetting.count()
+        forget_count_of_work = self._forget_count
+        if forget_count_of_work is None:
+            forget_count_of_work = self._store.forgetting.count()
         author = plain_line("by", by, MAX_AUTHOR_LENGTH) if by else ""
 
         for _ in range(MAX_TRIES):
@@ -277,11 +292,12 @@ class UserEntries:
                 at=datetime.now(UTC).replace(tzinfo=None),
                 by=author,
             )
+            # Raises if the user was forgotten since the work began. It stores nothing if another
+            # change has this number already, or a session was forgotten since the entry was read.
             is_stored = self._store.amendments.append(
                 self._owner,
                 numbered,
-                forget_count,
-                # The entry was read just now, however long ago the work began.
+                forget_count_of_work,
                 entry_forget_count=view.snapshot.forget_count,
             )
             if is_stored:
@@ -295,23 +311,17 @@ class UserEntries:
     ) -> tuple[ListedEntry, ...]:
         """Return entries together with the sessions that they come from."""
         turn_ids = {turn_id for current in entries for turn_id in current.entry.sources}
-        session_by_turn: dict[str, Origin] = {}
-        for item in view.pending.items:
-            for turn in item.turns:
-                if turn.id in turn_ids:
-                    session_by_turn[turn.id] = Origin(id=item.id)
-        stored_sessions = self._store.metadata.sessions_of_turns(self._owner, sorted(turn_ids))
-        for turn_id, session in stored_sessions.items():
-            session_by_turn[turn_id] = Origin(id=session.id, metadata=session.metadata)
+        session_by_turn = self._sessions_of_turns(view, turn_ids)
 
         listed_entries: list[ListedEntry] = []
         for current in entries:
             entry = current.entry
-            sessions_by_id: dict[str, Origin] = {}
+            # By id, so that a session of several turns is listed once.
+            sessions: dict[str, Origin] = {}
             for turn_id in entry.sources:
-                if turn_id in session_by_turn:
-                    session = session_by_turn[turn_id]
-                    sessions_by_id[session.id] = session
+                session = session_by_turn.get(turn_id)
+                if session is not None:
+                    sessions[session.id] = session
 
             listed_entry = ListedEntry(
                 id=entry.id,
@@ -320,16 +330,30 @@ class UserEntries:
                 time=entry.time,
                 speaker=entry.speaker,
                 turns=entry.sources,
-                sessions=tuple(sessions_by_id.values()),
+                sessions=tuple(sessions.values()),
                 waiting=current.is_pending,
             )
             listed_entries.append(listed_entry)
         return tuple(listed_entries)
 
+    def _sessions_of_turns(self, view: MemoryView, turn_ids: Set[str]) -> dict[str, Origin]:
+        """Return the session of each turn, by the id of the turn."""
+        session_by_turn: dict[str, Origin] = {}
+        for item in view.pending.items:
+            for turn in item.turns:
+                if turn.id in turn_ids:
+                    session_by_turn[turn.id] = Origin(id=item.id)
 
-def _written(text: str, turns: tuple[str, ...], entry: ListedEntry | None) -> EntryChange:
+        # The store knows the metadata too, so what it says of a turn comes last, and wins.
+        stored_sessions = self._store.metadata.sessions_of_turns(self._owner, sorted(turn_ids))
+        for turn_id, session in stored_sessions.items():
+            session_by_turn[turn_id] = Origin(id=session.id, metadata=session.metadata)
+        return session_by_turn
+
+
+def _written(text: str, turns: tuple[str, ...], at: datetime | None) -> EntryChange:
     """Return the first line of a history: how the entry was written."""
-    return EntryChange(what="written", text=text, at=entry.time if entry else None, turns=turns)
+    return EntryChange(what="written", text=text, at=at, turns=turns)
 
 
 def _as_change(amendment: Amendment) -> EntryChange:

@@ -17,7 +17,7 @@ from ...memory.names import MAX_ENTRY_LENGTH, plain_line
 from .view import MemoryView
 
 _NO_NUMBER = 0
-"""Stands for the number of an amendment that is not stored yet."""
+"""Stands for the number of an amendment that is not stored yet; `UserEntries` numbers it."""
 
 
 class EntryChanger(Protocol):
@@ -80,7 +80,7 @@ class Deletion:
         """Return the amendment, or None if there is no such entry.
 
         Raises:
-            UserError: The entry is made from others, so that it would not disappear.
+            UserError: The entry would not disappear, since the method makes it from others.
         """
         entry = _find_entry(view, self.entry_id)
         if entry is None:
@@ -94,6 +94,7 @@ class Deletion:
             old_text=entry.text,
             sources=entry.sources,
         )
+        # Only the method knows whether an entry can be hidden, so it is tried.
         remaining_entry = _find_entry(_with_amendment(view, amendment), self.entry_id)
         if remaining_entry is not None:
             label = f"the {entry.kind} {self.entry_id!r:.100}"
@@ -112,12 +113,15 @@ class Undo:
         """Return the amendment, or None if no change of the entry is in force."""
         last_change: Amendment | None = None
         if view.amendments is not None:
+            # These come oldest first, and changes that were taken back are not among them.
             for amendment in view.amendments.active:
                 if amendment.entry == self.entry_id:
                     last_change = amendment
 
         if last_change is None:
             return None
+        # The history shows the texts of the change that is taken back. Number, author and time are
+        # still those of that change; `UserEntries` replaces them when it stores this one.
         return replace(last_change, action="undo", undoes=last_change.number)
 
 

@@ -80,11 +80,20 @@ def write_claimed(
     stop: Callable[[], bool],
     retry: bool = False,
 ) -> ClaimResult:
-    """Write the queue of a claimed user as it is now, and give the claim back."""
+    """Write the queue of a claimed user as it is now, and give the claim back.
+
+    Args:
+        memories: What writes.
+        claim: The claim of the user.
+        lease: Seconds for which every commit prolongs the claim.
+        stop: Checked before every item; if True, the rest stays queued.
+        retry: Whether failed turns are tried once more before the queue is written.
+    """
     queue_writer = None
     try:
         view = memories.read(claim.owner)
         if view.snapshot.version != claim.version:
+            # Another worker took over since the claim, so no commit of this one would be accepted.
             return ClaimResult(WriteCounts(), is_finished=False)
 
         queue_writer = _QueueWriter(memories, claim, view, lease, stop)
@@ -92,7 +101,8 @@ def write_claimed(
             is_finished = queue_writer.write_queue(retry)
         return ClaimResult(queue_writer.counts, is_finished)
     finally:
-        if queue_writer is None or not queue_writer.released:
+        # The last commit of a queue gives the claim back itself, which saves a transaction.
+        if queue_writer is None or not queue_writer.is_claim_released:
             memories.store.queue.release(claim)
 
 
@@ -136,7 +146,7 @@ class _QueueWriter:
         self.finalized = view.finalized
         self.queued = [stored for stored in view.snapshot.pending_items if stored.state == "queued"]
         self.counts = WriteCounts()
-        self.released = False
+        self.is_claim_released = False
         """Whether the last commit gave the claim back."""
 
     def write_queue(self, retry: bool) -> bool:
@@ -165,13 +175,19 @@ class _QueueWriter:
         return True
 
     def _retry_failed_turns(self) -> bool:
-        """Try failed turns once more; return False if the claim was lost."""
+        """Try the failed turns of the memory once more, if there are any.
+
+        Turns that fail again stay where they are, and their failures are counted.
+
+        Return False if the claim was lost.
+        """
         document = self.document
         has_failed_turns = self.memory.failed_items or self.finalized.failed_items
         if document is None or not has_failed_turns:
             return True
 
-        with self._user_edits():
+        with self._user_edits_shown():
+            # The user asked for it, so it does not matter how often they were tried before.
             attempt = _attempt(
                 lambda: retry_failed(self.writer, self.memory, max_attempts=sys.maxsize)
             )
@@ -185,8 +201,8 @@ class _QueueWriter:
             version = self._next_version(memory, memory, finalized_position=document.position)
             return self._commit(version)
 
-        # What was written now is in no finalized memory yet, so the last item counts as not
-        # finalized.
+        # The finalized memory lacks what was written now. With a position before the last item it
+        # counts as out of date, and `_finalize` makes it anew.
         finalized_position = min(document.finalized_position, document.position - 1)
         version = self._next_version(memory, self.finalized, finalized_position=finalized_position)
         return self._commit(version)
@@ -201,60 +217,76 @@ class _QueueWriter:
         return _attempt(lambda: extract_item(self.writer, item))
 
     def _write_or_give_up(self, stored: StoredItem, extraction: _Attempt[Any]) -> bool:
-        """Write and commit one item, or give it up after `ATTEMPTS`.
+        """Write and commit one item; give it up after `ATTEMPTS`, those of other workers included.
 
-        Return False if the claim was lost.
+        Args:
+            stored: The item.
+            extraction: Its extraction, for the first attempt; every further one extracts anew.
+
+        Returns:
+            Whether the queue can go on: False if the claim was lost.
         """
-        is_first_attempt = True
-        for attempt_number in range(stored.attempts + 1, ATTEMPTS + 1):
-            if not is_first_attempt and self.writer.needs_extraction:
-                extraction = self._extract(stored.item)
-            is_first_attempt = False
-
+        attempts = stored.attempts
+        while attempts < ATTEMPTS:
             written = self._write(stored, extraction)
             if written.result is not None:
                 return self._commit_item(stored, written.result)
 
+            attempts += 1
+            is_given_up = attempts >= ATTEMPTS
             failure = self._log_failure(stored.item.id, written.error)
-            is_given_up = attempt_number >= ATTEMPTS
             self.store.queue.fail(self.claim, stored.position, failure.message, is_given_up)
             if is_given_up:
                 self._count_failures(failure)
+            elif self.writer.needs_extraction:
+                extraction = self._extract(stored.item)
         return True
 
     def _write(self, stored: StoredItem, extraction: _Attempt[Any]) -> _Attempt[_Version]:
-        """Attempt to write one item; failures of its extraction are part of the result."""
-        if extraction.result is None:
+        """Attempt to write one item after its extraction.
+
+        The result has the failures of both steps. If the extraction failed, so has the attempt.
+        """
+        extraction_step = extraction.result
+        if extraction_step is None:
             return _Attempt(error=extraction.error)
-        extracted = extraction.result
-        written = _attempt(lambda: self._version_with_item(stored, extracted.value))
-        if written.result is None:
-            return written
-        return _Attempt(extracted.followed_by(written.result))
+
+        writing = _attempt(lambda: self._version_with_item(stored, extraction_step.value))
+        if writing.result is None:
+            return writing
+        both_steps = extraction_step.followed_by(writing.result)
+        return _Attempt(both_steps)
 
     def _version_with_item(self, stored: StoredItem, extraction: Any) -> _Version:
-        """Write one item, and return what is to be stored."""
-        with self._user_edits():
+        """Write one item into the memory, and return the version that is to be committed.
+
+        A version has two positions in the queue: how far the memory is written, and how far the
+        finalized memory is. Items are finalized together when the queue is written, so an item
+        leaves the finalized memory as it is.
+
+        Args:
+            stored: The item.
+            extraction: What the writer extracted from the item; its type is the writer's own.
+        """
+        with self._user_edits_shown():
             memory = write_item(self.writer, self.memory, stored.item, extraction)
 
         position = stored.position
-        if self.document is not None:
-            position = max(position, self.document.position)
-        speakers = [turn.speaker for turn in stored.item.turns]
-        if not self.writer.needs_finalizing:
-            return self._next_version(
-                memory, memory, speakers, position=position, finalized_position=position
-            )
-
-        # A failed item that was queued again lies before items that are finalized already. It is in
-        # no finalized memory yet, so from its position on all is to be finalized anew.
         finalized_position = stored.position - 1
         if self.document is not None:
+            # A failed item that is queued again lies before items that are written already. The
+            # memory stays as far as it was, and the finalized one is out of date from there on.
+            position = max(position, self.document.position)
             finalized_position = min(finalized_position, self.document.finalized_position)
+
+        finalized = self.finalized
+        if not self.writer.needs_finalizing:
+            finalized = memory
+            finalized_position = position
         return self._next_version(
             memory,
-            self.finalized,
-            speakers,
+            finalized,
+            [turn.speaker for turn in stored.item.turns],
             position=position,
             finalized_position=finalized_position,
         )
@@ -262,21 +294,23 @@ class _QueueWriter:
     def _commit_item(self, stored: StoredItem, written: StepResult[_Version]) -> bool:
         """Store the version with one more item; return False if the claim was lost."""
         note = "; ".join(f"{failure.where}: {failure.message}" for failure in written.failures)
-        is_last = stored is self.queued[-1] and not self.writer.needs_finalizing
-        is_committed = self._commit(written.value, note, is_last, [stored.position])
+        # Otherwise the commit of the finalized memory comes after it.
+        is_last_commit = stored is self.queued[-1] and not self.writer.needs_finalizing
+        is_committed = self._commit(written.value, note, is_last_commit, [stored.position])
         self.counts += WriteCounts(int(is_committed), written.failures)
         return is_committed
 
     def _finalize(self) -> None:
         """Finalize the memory and commit it, if items were written since that was done last.
 
-        A memory that cannot be finalized is kept as it is: trying for ever would hold up the queue.
+        If that fails, questions are answered from the memory as it is. It counts as finalized,
+        since trying for ever would hold up the queue.
         """
         document = self.document
         if document is None or document.finalized_position >= document.position:
             return
 
-        with self._user_edits():
+        with self._user_edits_shown():
             attempt = _attempt(lambda: finalize_memory(self.writer, self.memory))
         if attempt.result is not None:
             finalized = attempt.result.value
@@ -285,13 +319,19 @@ class _QueueWriter:
             finalized = self.memory
             failures = (self._log_failure("finalize", attempt.error),)
 
+        # Further items are written into the memory as it was before. Only a memory that is costly
+        # to finalize goes on from its finalized form.
         memory = self.memory.continue_from(finalized)
         version = self._next_version(memory, finalized, finalized_position=document.position)
-        if self._commit(version, is_last=True):
+        if self._commit(version, is_last_commit=True):
             self._count_failures(*failures)
 
-    def _user_edits(self) -> AbstractContextManager[None]:
-        """Show the writer the entries of the memory as their user left them, up to now."""
+    def _user_edits_shown(self) -> AbstractContextManager[None]:
+        """Return a context in which the writer sees entries with the user's changes up to now.
+
+        Without it a model would read, and could restore, what its user corrected or deleted. Only
+        writers that show entries of the memory to a model need it (`Writer.shows_entries`).
+        """
         if not self.writer.shows_entries:
             return nullcontext()
         amendments = active_amendments(self.store.amendments.list_all(self.claim.owner))
@@ -344,9 +384,10 @@ class _QueueWriter:
         return _Version(document, memory, finalized)
 
     def _change(self, memory: Memory, finalized: Memory | None) -> MemoryChange:
-        """Return what is new since the last commit.
+        """Return what has to be stored so that the last commit becomes this version.
 
-        A finalized memory is stored as its difference from the memory, where it is a new one.
+        That is the difference of the new memory from the committed one, and, if the memory was
+        finalized anew, the difference of the finalized memory from the new memory.
         """
         memory_change = to_json(diff(self.memory, memory)).decode()
         if finalized is None or finalized is self.finalized:
@@ -357,7 +398,7 @@ class _QueueWriter:
         self,
         version: _Version,
         note: str = "",
-        is_last: bool = False,
+        is_last_commit: bool = False,
         item_positions: Sequence[int] = (),
     ) -> bool:
         """Store a version; return False if the claim was lost.
@@ -365,17 +406,18 @@ class _QueueWriter:
         Args:
             version: The memory, and how it is stored.
             note: What went wrong with a part of the item that was written.
-            is_last: Whether the commit gives the claim back.
-            item_positions: The position of the item that was written, if one was.
+            is_last_commit: Whether the queue is written with it, so that it gives the claim back.
+            item_positions: Positions of items that are in the memory now: of one item, or none.
         """
-        lease = 0.0 if is_last else self.lease
+        # A lease of 0 seconds gives the claim back.
+        lease = 0.0 if is_last_commit else self.lease
         claim = self.store.queue.commit(self.claim, version.document, lease, note, item_positions)
         if claim is None:
             self.memories.drop(self.claim.owner)
             return False
 
         self.claim = claim
-        self.released = is_last
+        self.is_claim_released = is_last_commit
         self.document = version.document
         self.memory = version.memory
         self.finalized = version.finalized
@@ -395,13 +437,15 @@ class _QueueWriter:
 
 
 def _attempt(compute: Callable[[], T]) -> _Attempt[T]:
-    """Record a step of a writer, and return its result, or the error that the item is to blame for.
+    """Run a step of a writer; return its result, or the error that the item is to blame for.
 
-    Errors of the endpoint and of the store are raised.
+    Errors of the endpoint and of the store are raised: they are no fault of the item.
     """
     try:
         return _Attempt(record_step(compute))
     except LMInvalidRequestError as error:
+        # A kind of LMError, but the model refuses what this item makes of the request, e.g. because
+        # it is too long. Another item may do.
         return _Attempt(error=error)
     except (LMError, MempilerError):
         raise

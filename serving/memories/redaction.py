@@ -21,9 +21,12 @@ GONE = "(deleted)"
 def redacted_memory(view: MemoryView) -> dict[str, Any]:
     """Return the finalized memory as JSON without any text that was deleted or reworded.
 
-    Methods keep more than their entries: names, labels, what an entry said before. A text there
-    that says what is gone (`Amendments.is_deleted_text`) becomes `GONE`, unless an entry says it
-    now. The store keeps all of it, so that the change can be undone.
+    Entries themselves are as the user left them. But a memory may hold more texts than its entries,
+    e.g. names, labels, or what an entry said before. If such a text is one that the user deleted
+    or reworded (`Amendments.is_deleted_text`), `GONE` stands in its place.
+
+    A text stays if an entry still says it: after "Ada likes tea" was deleted at one entry, another
+    entry may say the same. The store keeps all texts, so that the change can be undone.
     """
     memory = view.finalized.model_dump(mode="json")
     if not view.amendments:
@@ -33,18 +36,21 @@ def redacted_memory(view: MemoryView) -> dict[str, Any]:
 
 
 def redacted_dump(view: MemoryView, dump: UserDump) -> UserDump:
-    """Return all that the store holds of a user without what amendments hide."""
+    """Return all that the store holds of a user, without any text that was deleted or reworded."""
     amendments = view.amendments
     if not amendments:
         return dump
 
     document = dump.document
     if document:
+        # Amendments are applied to the finalized memory only. So it stands for both forms of the
+        # memory, and the stored texts of both are left out.
         document = replace(document, memory=json.dumps(redacted_memory(view)), finalized=None)
 
     items: list[StoredItem] = []
     for stored in dump.items:
         item = _redacted_item(stored.item, amendments)
+        # The message of a failure may be something that was said.
         error = _redacted(stored.error, amendments)
         items.append(replace(stored, item=item, error=error))
 
@@ -53,7 +59,13 @@ def redacted_dump(view: MemoryView, dump: UserDump) -> UserDump:
 
 
 def _redacted(value: Any, amendments: Amendments, current_texts: Collection[str] = ()) -> Any:
-    """Return a JSON value whose deleted texts are `GONE`, but for those that entries say now."""
+    """Return a JSON value with `GONE` in place of deleted texts.
+
+    Args:
+        value: A text, or anything of JSON that holds texts.
+        amendments: They know which texts were deleted.
+        current_texts: The texts of all entries. A deleted text that is a part of one stays.
+    """
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         return {name: _redacted(part, amendments, current_texts) for name, part in fields.items()}
@@ -62,6 +74,7 @@ def _redacted(value: Any, amendments: Amendments, current_texts: Collection[str]
         return [_redacted(part, amendments, current_texts) for part in parts]
     if not isinstance(value, str) or not amendments.is_deleted_text(value):
         return value
+    # A part, since entries are shown as "Ada: I moved." where a field may hold "I moved." alone.
     is_current = any(value in text for text in current_texts)
     return value if is_current else GONE
 
@@ -76,12 +89,19 @@ def _redacted_item(item: ItemT, amendments: Amendments) -> ItemT:
 
 
 def _redacted_turn(turn: Turn, amendments: Amendments) -> Turn:
-    """Return a turn as it is now: as it was said, with another text, or `GONE`."""
+    """Return a turn as it was said, or with its new words, or with `GONE` as its words.
+
+    A turn is hidden if its words were changed, or if an entry that rests on it was deleted.
+    """
+    # None if the turn itself was deleted; the same object if nobody changed its words.
     amended_turn = amendments.amended_turn(turn)
     if turn.id not in amendments.hidden_turn_ids:
         return amended_turn or turn
 
-    is_reworded = amended_turn is not None and amended_turn is not turn
-    if amended_turn is None or not is_reworded or amendments.is_deleted_text(amended_turn.content):
-        return turn.model_copy(update={"text": GONE, "caption": None})
+    gone_turn = turn.model_copy(update={"text": GONE, "caption": None})
+    if amended_turn is None or amended_turn is turn:
+        return gone_turn
+    # Its new words may be shown, unless they are words that the user deleted elsewhere.
+    if amendments.is_deleted_text(amended_turn.content):
+        return gone_turn
     return amended_turn

@@ -70,15 +70,19 @@ def import_users(
         How many users were stored.
 
     Raises:
-        DataError: A line is no user that can be stored, a user of a line before, or of another
-            version.
-        ConflictError: A user is in the store already, or two turns of a user have the same id.
+        DataError: A line is malformed, of another version of the format, or holds the same user as
+            a line before it.
+        ConflictError: A user is in the store already, or two turns of a user have the same id,
+            which only the store finds out.
     """
     return store.transfer.restore(_read_dumps(lines, name), replace_existing)
 
 
 def _read_dumps(lines: Iterable[str], name: str) -> Iterator[UserDump]:
-    """Yield the users of a file; every error says which line it is about."""
+    """Yield the users of a file; every error says which line it is about.
+
+    Each line is a user or a header. Files that were joined have further headers between the users.
+    """
     has_header = False
     line_numbers: dict[Owner, int] = {}
     try:
@@ -100,11 +104,7 @@ def _read_dumps(lines: Iterable[str], name: str) -> Iterator[UserDump]:
 
             with _errors_with_line(where):
                 dump = _parse_dump(fields, where)
-            # The second line of a user would replace the first, or be blamed on the store.
-            first_number = line_numbers.setdefault(dump.owner, number)
-            if first_number != number:
-                user = f"user {dump.owner.user!r} of tenant {dump.owner.tenant!r}"
-                raise DataError(f"{where}: {user} is in line {first_number} too; keep one of them")
+            _refuse_repeated_user(dump.owner, number, line_numbers, where)
             yield dump
     except UnicodeDecodeError as error:
         raise DataError(
@@ -112,6 +112,26 @@ def _read_dumps(lines: Iterable[str], name: str) -> Iterator[UserDump]:
         ) from error
     if not has_header:
         raise DataError(f"{name}: the file is empty")
+
+
+def _refuse_repeated_user(
+    owner: Owner, number: int, line_numbers: dict[Owner, int], where: str
+) -> None:
+    """Refuse a user whom another line of the file holds as well.
+
+    The store could not tell such a line from a user that it had before. It would replace the user
+    of the first line, or say that the user is in the store already.
+
+    Args:
+        owner: The user of this line.
+        number: The number of this line.
+        line_numbers: The line of each user so far; this one is added.
+        where: The line, for the message.
+    """
+    first_number = line_numbers.setdefault(owner, number)
+    if first_number != number:
+        user = f"user {owner.user!r} of tenant {owner.tenant!r}"
+        raise DataError(f"{where}: {user} is in line {first_number} too; keep one of them")
 
 
 @contextmanager
@@ -153,6 +173,7 @@ def _parse_dump(fields: Mapping[str, Any], where: str) -> UserDump:
         ValidationError: A field is missing, unknown or of the wrong type.
         UserError: A name or a text cannot be stored.
     """
+    # A line has the parts of the owner and of the stamp as plain fields of their own.
     dump_fields = dict(fields)
     dump_fields["owner"] = {
         "user": dump_fields.pop("user", None),
@@ -160,11 +181,14 @@ def _parse_dump(fields: Mapping[str, Any], where: str) -> UserDump:
     }
     document = dump_fields.get("document")
     if isinstance(document, dict):
-        dump_fields["document"] = _with_stamp(cast("dict[str, Any]", document), where)
-
+        dump_fields["document"] = _with_nested_stamp(cast("dict[str, Any]", document), where)
     dump = _USER.validate_python(dump_fields)
+
     _check_ids_and_positions(dump, where)
     _check_memory(dump, where)
+
+    # Names, ids and turns that no store takes are refused here, where the line is known. The owner
+    # was checked when it was parsed.
     items = [replace(stored, item=storable_item(stored.item)) for stored in dump.items]
     open_metadata = {
         valid_name("session", session_id): metadata
@@ -178,8 +202,12 @@ def _parse_dump(fields: Mapping[str, Any], where: str) -> UserDump:
     )
 
 
-def _with_stamp(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the document of a line in the shape of a `Document`, with a stamp of its own."""
+def _with_nested_stamp(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the document of a line in the shape of a `Document`, with its stamp in one field.
+
+    Raises:
+        DataError: Fields are missing or unknown.
+    """
     if document.keys() != {*_MEMORY_FIELDS, *_STAMP_FIELDS}:
         raise DataError(
             f"{where}: document: has other fields than one of an export; export it again"
@@ -190,7 +218,10 @@ def _with_stamp(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _fields_of_dump(dump: UserDump) -> dict[str, Any]:
-    """Return the fields of a user's line, in their order."""
+    """Return the fields of a user's line, in the order in which a file shows them.
+
+    The owner and the stamp of the document are not nested: their parts are fields of their own.
+    """
     fields: dict[str, Any] = {"user": dump.owner.user, "tenant": dump.owner.tenant}
     fields |= _USER.dump_python(dump, mode="json", exclude={"owner"}, by_alias=True)
     document = fields["document"]
@@ -223,7 +254,11 @@ def _check_ids_and_positions(dump: UserDump, where: str) -> None:
 
 
 def _check_memory(dump: UserDump, where: str) -> None:
-    """Refuse a memory that is no JSON object, or that does not hold what the items say it holds."""
+    """Refuse a memory that is no JSON object, or that contradicts the states of the items.
+
+    Items that are remembered, or partial (but for some turns), are in the memory. So none of them
+    may lie behind the memory's last position.
+    """
     document = dump.document
     last_position = document.position if document else 0
     for stored in dump.items:
@@ -231,9 +266,11 @@ def _check_memory(dump: UserDump, where: str) -> None:
         if is_in_memory and stored.position > last_position:
             raise _mismatch(
                 where,
-                f"the memory ends at position {last_position}, but what is remembered does not",
+                f"the memory ends at position {last_position}, but an item behind it is "
+                "marked as remembered",
             )
-        # An item before that position may be queued all the same: it failed, and is tried again.
+        # The opposite is allowed: an item before that position may be queued. It failed once, and
+        # is tried again.
 
     if document is None:
         return

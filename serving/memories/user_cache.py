@@ -10,6 +10,10 @@ from ...memory.search.index_cache import Lineage
 from ...memory.store.documents import Document
 from ...memory.store.records import ParsedRows
 from ...programs.method import Method
+from .memory_filter import MemoryFilter
+
+FILTER_SLOTS = 8
+"""The most filtered parts of a user's memory that are kept."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class EditedMemory:
     edits: EntryEdits
     result: Memory
 
+    def is_of(self, memory: Memory, edits: EntryEdits) -> bool:
+        """Return whether this is what these edits leave of this memory."""
+        return self.source is memory and self.edits == edits
+
 
 @dataclass(frozen=True)
 class ActiveAmendments:
@@ -54,8 +62,10 @@ class UserCache:
         """The memory, while the user's version is the same."""
         self.amendments = ActiveAmendments(0, Amendments(()))
         """The amendments that were read last."""
-        self.edited_memories: dict[int, EditedMemory] = {}
-        """What the amendments (0) and recent filters (other places) left of the memory."""
+        self._amended_memory: EditedMemory | None = None
+        """What the user's amendments left of the memory when they were last applied."""
+        self._filtered_memories: dict[int, EditedMemory] = {}
+        """What recent filters left of the memory, by slot."""
         self.vectors: dict[bytes, int] = {}
         """The lengths of the vectors that the store has, by key."""
         self.parsed_items = ParsedRows()
@@ -63,12 +73,31 @@ class UserCache:
         self.pending_lineage = Lineage()
         """The index of the items that are not in the memory."""
 
-    def apply_edits(self, place: int, method: Method, memory: Memory, edits: EntryEdits) -> Memory:
-        """Return what edits leave of a memory; the last result is kept at each place."""
-        known = self.edited_memories.get(place)
-        if known is not None and known.source is memory and known.edits == edits:
+    def amend_memory(self, method: Method, memory: Memory, amendments: Amendments) -> Memory:
+        """Return what a user's amendments leave of a memory; the last result is kept."""
+        known = self._amended_memory
+        if known is not None and known.is_of(memory, amendments):
             return known.result
 
-        result = method.apply_edits(memory, edits)
-        self.edited_memories[place] = EditedMemory(memory, edits, result)
+        result = method.apply_edits(memory, amendments)
+        self._amended_memory = EditedMemory(memory, amendments, result)
         return result
+
+    def filtered_memory(self, memory: Memory, memory_filter: MemoryFilter) -> Memory | None:
+        """Return what a filter leaves of a memory, if that is kept; else None."""
+        known = self._filtered_memories.get(_slot_of(memory_filter))
+        if known is not None and known.is_of(memory, memory_filter):
+            return known.result
+        return None
+
+    def keep_filtered_memory(
+        self, memory: Memory, memory_filter: MemoryFilter, result: Memory
+    ) -> None:
+        """Keep what a filter leaves of a memory, in the place of another filter with its slot."""
+        edited_memory = EditedMemory(memory, memory_filter, result)
+        self._filtered_memories[_slot_of(memory_filter)] = edited_memory
+
+
+def _slot_of(memory_filter: MemoryFilter) -> int:
+    """Return the slot of a filter. Slots are a bound that needs no lock and no order of use."""
+    return hash(memory_filter) % FILTER_SLOTS

@@ -29,7 +29,11 @@ class UserCaches:
         """Engines by their ids; some cannot be hashed."""
 
     def note_engines(self, models: Sequence[Any]) -> None:
-        """Note what is shown texts of users, and may keep them."""
+        """Note the engines of models that are shown texts of users, if an engine may keep texts.
+
+        An engine is what answers a model's requests, of any class. One that keeps texts has a
+        method `clear`.
+        """
         engines = [getattr(model, "engine", None) for model in models]
         with self.lock:
             for engine in engines:
@@ -37,7 +41,10 @@ class UserCaches:
                     self._engines[id(engine)] = ref(engine)
 
     def engines(self) -> list[Any]:
-        """Return the engines of `note_engines` that are still there."""
+        """Return the noted engines that still exist.
+
+        They are noted by weak references, which keep no engine in existence. Dead ones are dropped.
+        """
         engines: list[Any] = []
         with self.lock:
             for number, reference in list(self._engines.items()):
@@ -48,11 +55,11 @@ class UserCaches:
                     engines.append(engine)
         return engines
 
-    def of(self, owner: Owner) -> UserCache:
-        """Return what is kept of a user, from now on.
+    def cache_of(self, owner: Owner) -> UserCache:
+        """Return the cache of a user; it is made if there is none.
 
-        If there are too many users, the one of the tenant with the most users goes who was used
-        least recently.
+        If there are more than `USERS`, one cache is dropped: that of the tenant with the most users
+        which was used least recently. So a tenant with many users drives out its own.
         """
         with self.lock:
             if owner not in self.users:
@@ -63,5 +70,6 @@ class UserCaches:
                 user_counts = Counter(user.tenant for user in self.users)
                 largest_tenant = user_counts.most_common(1)[0][0]
                 oldest = next(user for user in self.users if user.tenant == largest_tenant)
+                # If this is the new user, the caller's cache lives as long as the caller needs it.
                 del self.users[oldest]
             return user_cache

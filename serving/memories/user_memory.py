@@ -102,12 +102,14 @@ class UserMemory:
         return cls(Memories(program, store, lm), Owner(user, tenant))
 
     def bind_view(self, view: MemoryView | None = None) -> Self:
-        """Make this the memory of one piece of work, e.g. a request. Return itself.
+        """Make this the memory of one piece of work, e.g. of one request, and return it.
 
-        From now on nothing is stored if the user was forgotten since the work began.
+        The first call notes how often somebody has been forgotten. If the user is forgotten while
+        the work goes on, the store refuses what the work wants to store.
 
         Args:
-            view: What the work began with, and goes on to read; the work begins now if None.
+            view: The memory that all reading methods use from now on, so that the work sees one
+                state of it. If None, they read the store at each call.
         """
         if self._forget_count is None:
             if view is None:
@@ -192,8 +194,8 @@ class UserMemory:
         added = self.store.items.replace(
             self.owner, incoming.item, incoming.digest, self._forget_count, metadata
         )
-        # The old session must not stay in what this process keeps of its users.
-        self.memories.drop_forgotten(self.store.forgetting.count())
+        # If there was an old session, it was forgotten.
+        self._drop_caches_if_forgotten()
         if remember:
             self.remember()
         return added
@@ -209,14 +211,14 @@ class UserMemory:
 
         Args:
             session: The id of the session.
-            messages: What was said; messages without a time are of now.
-            begin: Whether a session that is not there begins. False for an answer: its user may be
-                forgotten by now.
+            messages: What was said: turns, or messages of a chat. Those without a time are of now.
+            begin: Whether to begin a session that does not exist. Pass False to store an answer:
+                its session began with the question, and is gone if the user was forgotten since.
             metadata: As of `add`; added to those of the session.
 
         Raises:
-            ConflictError: The session has ended, or is not there and is not to begin; or the user
-                or the session was forgotten meanwhile.
+            ConflictError: The session has ended; or it does not exist, and `begin` is False; or the
+                user or the session was forgotten meanwhile.
             UserError: A message is malformed, or the metadata are.
             StoreError: Nothing was stored.
         """
@@ -225,6 +227,7 @@ class UserMemory:
             if isinstance(message, Turn):
                 turns.append(message)
             else:
+                # One by one: a message may stand between turns, and its order must stay.
                 turns.extend(turns_from_messages([message]))
 
         now = utc_now()
@@ -271,8 +274,8 @@ class UserMemory:
         Args:
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
-            asked: Ids of stored turns that are the question itself: they would be recalled as its
-                answer.
+            asked: Ids of stored turns that ask this question. They are not recalled: nothing is
+                more similar to a question than the question itself.
             where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on
                 such a session is recalled.
             since: Only what is of this moment or later; moments without a zone are in UTC.
@@ -280,8 +283,8 @@ class UserMemory:
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
-            The task's outputs, the recalled `context` (raw turns at its end), and the `memory` that
-            it came from.
+            The task's outputs, the recalled `context`, and the `memory` that it came from. Raw
+            turns that are not in the memory yet stand at the end of the context.
 
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
@@ -291,17 +294,17 @@ class UserMemory:
             view = self.memories.filtered_view(self.view(), where=where, since=since, until=until)
             return view, self._query(view, question, query, recent)
 
-        # Under asyncio every change of threads costs time. So one thread does both, and none is
-        # needed if the view is there already and nothing else has to be read.
+        # Under asyncio the event loop must not wait for the store. But every change to a thread
+        # costs time, so one thread reads both, and none is used if nothing has to be read.
         has_view = self._bound_view is not None and not (where or since or until)
         if has_view and not self.program.task.shows_history:
             view, task_query = read_store()
         else:
             view, task_query = off_loop(read_store)
+
+        pending_items = view.pending.without_turns(asked)
         with self.memories.user_context(view, asks=True):
-            return self.program.answer(
-                view.finalized, task_query, view.pending.without_turns(asked)
-            )
+            return self.program.answer(view.finalized, task_query, pending_items)
 
     async def aask(
         self,
@@ -315,7 +318,9 @@ class UserMemory:
     ) -> dspy.Prediction:
         """Answer as `ask` does, for asyncio.
 
-        The store is read, and the memory searched, in a thread; no thread waits for the answer.
+        `ask` runs bridged (see `async_bridge`): where it waits for a model, it is suspended like a
+        coroutine, and the event loop goes on. Only reading the store and searching the memory take
+        a thread.
         """
         call = functools.partial(
             self.ask,
@@ -353,15 +358,15 @@ class UserMemory:
         Args:
             query: The question.
             date: When it is asked.
-            asked: As of `ask`.
+            asked: Ids of stored turns that ask this question, and are not recalled.
             **choice: `where`, `since` and `until`, as in `ask`.
         """
+        # Under asyncio the event loop must not wait for the store.
         view = off_loop(lambda: self.memories.filtered_view(self.view(), **choice))
+        pending_items = view.pending.without_turns(asked)
+        method_query = Query(text=query, date=date, speakers=view.speakers)
         with self.memories.user_context(view, asks=True):
-            method_query = Query(text=query, date=date, speakers=view.speakers)
-            recalled = self.program.method.recall(
-                view.finalized, method_query, view.pending.without_turns(asked)
-            )
+            recalled = self.program.method.recall(view.finalized, method_query, pending_items)
             return recalled.full_context()
 
     def search(
@@ -372,8 +377,9 @@ class UserMemory:
         Args:
             query: What is looked for.
             k: The most entries of the memory, and the most pending turns.
-            fallback: Whether to return the newest few, as `ask` shows them, if no hit may answer
-                the query.
+            fallback: Whether to return the newest few instead, as `ask` shows them, if the method
+                decides that no hit can answer the query: e.g. if there is none, or all of them
+                repeat the query.
             **choice: `where`, `since` and `until`, as in `ask`.
 
         Raises:
@@ -382,22 +388,48 @@ class UserMemory:
         """
         memory_filter = self.memories.filter_for(self.owner, **choice)
         view = self.view()
+        # A search takes turns like a question, although it asks no language model.
         with self.memories.user_context(view, asks=True):
+            # The whole memory is searched, and its hits are filtered: its index is there already.
             result = view.search(query, k, memory_filter)
             if not fallback:
                 return result
-            return self.memories.filtered_view(view, **choice).with_fallback(query, result)
+            # The newest of a memory cannot be filtered afterwards: all of them may be hidden.
+            filtered_view = self.memories.filtered_view(view, **choice)
+            return filtered_view.with_fallback(query, result)
 
     aadd = _for_asyncio(add)
     asearch = _for_asyncio(search)
 
     def evidence(self, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
-        """Return hits with the turns that they rest on, without forgotten and deleted ones."""
+        """Return hits with the turns that they rest on.
+
+        Turns are left out that the user deleted or reworded, or that were forgotten.
+        """
+        turns = self._visible_turns(hits)
+        evidence: list[Evidence] = []
+        for hit in hits:
+            # A turn that is missing was deleted, reworded or forgotten.
+            hit_turns = [turns[turn_id] for turn_id in hit.sources if turn_id in turns]
+            sources = [
+                Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time)
+                for turn in hit_turns
+            ]
+            fields = dict(hit)
+            fields["sources"] = sources
+            fields["score"] = round(hit.score, 4)
+            evidence.append(Evidence.model_validate(fields))
+        return tuple(evidence)
+
+    def _visible_turns(self, hits: Sequence[Hit]) -> dict[str, Turn]:
+        """Return the turns that hits rest on, by id; hidden and forgotten ones are left out."""
         view = self.view()
         turn_ids = {turn_id for hit in hits for turn_id in hit.sources}
         if view.amendments is not None:
             turn_ids -= view.amendments.hidden_turn_ids
 
+        # Pending turns are in the view. Only the others have to be read from the store, which does
+        # not have those of forgotten sessions any more.
         turns: dict[str, Turn] = {}
         for item in view.pending.items:
             for turn in item.turns:
@@ -406,17 +438,7 @@ class UserMemory:
         stored_turns = self.store.items.turns(self.owner, sorted(turn_ids - turns.keys()))
         for turn_id, stored in stored_turns.items():
             turns[turn_id] = stored.turn.at(stored.item.time)
-
-        evidence: list[Evidence] = []
-        for hit in hits:
-            hit_turns = [turns[turn_id] for turn_id in hit.sources if turn_id in turns]
-            sources = [
-                Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time)
-                for turn in hit_turns
-            ]
-            fields = {**dict(hit), "sources": sources, "score": round(hit.score, 4)}
-            evidence.append(Evidence.model_validate(fields))
-        return tuple(evidence)
+        return turns
 
     def read(self) -> Memory:
         """Return the memory that questions are answered from; an empty one for an unknown user."""
@@ -447,11 +469,12 @@ class UserMemory:
         What is under way for the user, in any process, stores nothing any more.
 
         Returns:
-            What was deleted, and whether its bytes are gone; false for an unknown user.
+            What was deleted, and whether its bytes are gone. As a boolean, the receipt is False for
+            an unknown user.
         """
         receipt = self.store.forgetting.forget_user(self.owner)
         self.memories.forget_failures(self.owner)
-        self.memories.drop_forgotten(self.store.forgetting.count())
+        self._drop_caches_if_forgotten()
         return receipt
 
     def forget_session(
@@ -466,10 +489,11 @@ class UserMemory:
             remember: False leaves the writing to a worker.
 
         Returns:
-            What was deleted, and whether its bytes are gone; false for an unknown session.
+            What was deleted, and whether its bytes are gone. As a boolean, the receipt is False for
+            an unknown session.
         """
         receipt = self.store.forgetting.forget_session(self.owner, id)
-        self.memories.drop_forgotten(self.store.forgetting.count())
+        self._drop_caches_if_forgotten()
         if receipt and remember:
             self.remember()
         return receipt
@@ -478,14 +502,17 @@ class UserMemory:
         """Write the memory anew from the raw sessions if another program wrote it.
 
         Until it is done, questions are answered from the raw turns, and from what has been rebuilt.
-        A rebuild that was killed continues with the next call of `remember`, or of this without
-        `force`.
+        If a rebuild is killed, what is left stays queued: the next call of `remember` goes on with
+        it, and so does a call of this without `force`. With `force` it begins again.
 
         Args:
             force: Whether to write it anew also if this program wrote it.
         """
+        # The stamp says what wrote the memory; None if there is none.
         stamp = self.store.memories.stamp(self.owner)
-        if force or (stamp is not None and not stamp.writes_like(self.memories.writer_fingerprint)):
+        is_foreign = stamp is not None and not stamp.writes_like(self.memories.writer_fingerprint)
+        if force or is_foreign:
+            # This queues all sessions again.
             self.store.memories.reset(self.owner)
             self.memories.drop(self.owner)
         return self.remember()
@@ -495,19 +522,27 @@ class UserMemory:
         self.store.queue.requeue_failed(self.owner)
         return write_user_queue(self.memories, self.owner, self._lease, self._stop, retry=True)
 
+    def _drop_caches_if_forgotten(self) -> None:
+        """Drop what this process keeps of its users, after something may have been forgotten."""
+        self.memories.drop_forgotten(self.store.forgetting.count())
+
     def _query(
-        self, view: MemoryView, question: str, query: Mapping[str, Any], recent: Sequence[Item]
+        self,
+        view: MemoryView,
+        question: str,
+        further_fields: Mapping[str, Any],
+        recent: Sequence[Item],
     ) -> Query:
-        """Return the query of the task for the arguments of `ask`."""
+        """Return the query that the program's task makes of the arguments of `ask`."""
         task = self.program.task
         fields: dict[str, Any] = {}
         if question:
             fields["question"] = question
-        fields.update(query)
+        fields.update(further_fields)
 
         past: tuple[Item, ...] = ()
         # Only some tasks show the end of the history, and it is long.
         if task.shows_history:
             stored_items = self.store.items.list_all(self.owner)
             past = view.visible_items(stored.item for stored in stored_items)
-        return task.query(fields, past, recent, view.speakers)
+        return task.query(fields, history=past, new_items=recent, speakers=view.speakers)

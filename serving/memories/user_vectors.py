@@ -16,7 +16,7 @@ class UserVectors:
     """The stored vectors of a user, for embedders.
 
     Vectors that are known to be stored are not written again. If the store fails here, nothing is
-    raised: the next reading or writing of the store says so.
+    raised: vectors can be computed anew, and the next reading or writing of the memory reports it.
     """
 
     store: Store
@@ -27,6 +27,7 @@ class UserVectors:
     """The lengths of the vectors that are known to be stored, by key; kept with the user."""
 
     def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the stored vectors of some keys; keys without a vector are left out."""
         stored: Mapping[bytes, bytes] = {}
         with suppress(StoreError):
             stored = self.store.vectors.get(self.owner, keys)
@@ -34,13 +35,23 @@ class UserVectors:
         return stored
 
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
-        new_vectors = {
-            key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)
-        }
+        """Store vectors that are not known to be stored.
+
+        The store takes none if anything of the user was forgotten since the work began.
+        """
+        new_vectors: dict[bytes, bytes] = {}
+        for key, vector in vectors.items():
+            # Vectors of another length come from another model under the same name, and replace the
+            # stored ones.
+            if self.seen.get(key) != len(vector):
+                new_vectors[key] = vector
         if not new_vectors:
             return
+
+        # See the class for why a failure is not raised.
         with suppress(StoreError):
-            if self.store.vectors.put(self.owner, new_vectors, self.forget_count):
+            was_stored = self.store.vectors.put(self.owner, new_vectors, self.forget_count)
+            if was_stored:
                 self._note_stored(new_vectors)
 
     def _note_stored(self, vectors: Mapping[bytes, bytes]) -> None:

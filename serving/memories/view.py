@@ -65,6 +65,14 @@ class MemoryView:
         return tuple(items)
 
     @property
+    def raw_items(self) -> PendingItems:
+        """The items whose turns are searched as they were said, since the memory lacks them.
+
+        These are the pending items, and those that could not be written into the memory.
+        """
+        return with_failed_items(self.finalized, self.pending)
+
+    @property
     def speakers(self) -> tuple[str, ...]:
         """Who said something, in order of first appearance."""
         speakers = list(self.document.speakers) if self.document else []
@@ -73,57 +81,66 @@ class MemoryView:
         return tuple(dict.fromkeys(speakers))
 
     def with_open_session(self, session: Session) -> MemoryView:
-        """Return the view with an open session as it is by now, after the other open ones."""
+        """Return the view with an open session as it is by now, after the other open ones.
+
+        Open sessions are pending like stored items that are not in the memory yet.
+        """
         other_sessions = [other for other in self.snapshot.open_sessions if other.id != session.id]
         open_sessions = (*other_sessions, session)
-        pending_items = [stored.item for stored in self.snapshot.pending_items]
+        stored_items = [stored.item for stored in self.snapshot.pending_items]
 
-        visible_items = self.visible_items([*pending_items, *open_sessions])
+        pending_items = self.visible_items([*stored_items, *open_sessions])
         return replace(
             self,
             snapshot=replace(self.snapshot, open_sessions=open_sessions),
-            pending=replace(self.pending, items=visible_items),
+            pending=replace(self.pending, items=pending_items),
         )
 
     def search(self, query: str, k: int, within: MemoryFilter) -> SearchResult:
-        """Return the entries and the pending turns nearest to a query, at most `k` of each.
+        """Return the entries and the raw turns nearest to a query, at most `k` of each.
 
-        Scores of entries and of pending turns cannot be compared.
+        Scores of entries and of raw turns cannot be compared, so they are two lists.
         """
         check_number("k", k, 1, MAX_PAGE_SIZE)
-        reader, raw_reader = self.method.reader, self.method.raw
-        raw_items = with_failed_items(self.finalized, self.pending)
+        raw_items = self.raw_items
 
         def search_entries(limit: int) -> list[Hit]:
-            return reader.search(self.finalized, [query], limit)[0]
+            (hits,) = self.method.reader.search(self.finalized, [query], limit)
+            return hits
 
         def search_turns(limit: int) -> list[Hit]:
-            return raw_reader.search(raw_items, [query], limit)[0]
+            (hits,) = self.method.raw.search(raw_items, [query], limit)
+            return hits
 
         entries = _search_within(search_entries, k, within)
-        turns = _search_within(search_turns, k, within) if raw_items.items else ()
+        turns: tuple[Hit, ...] = ()
+        if raw_items.items:
+            turns = _search_within(search_turns, k, within)
         return SearchResult(entries, turns)
 
-    def with_fallback(self, query: str, found: SearchResult) -> SearchResult:
-        """Return what `search` found, or what `ask` shows if none of it may answer the query."""
-        raw_items = with_failed_items(self.finalized, self.pending)
+    def with_fallback(self, query: str, result: SearchResult) -> SearchResult:
+        """Return what `ask` would show the model after a search with this result.
+
+        That is the result itself, unless the method decides that none of its hits may answer the
+        query. Then it is the fallback: the newest entries and raw turns.
+        """
         fallback = self.method.fallback(
             self.finalized,
             Query(text=query, speakers=self.speakers),
-            raw_items,
-            (*found.entries, *found.pending),
+            self.raw_items,
+            (*result.entries, *result.pending),
         )
         if fallback is None:
-            return found
-        return SearchResult(
-            fallback.entries_instead_of(found.entries),
-            fallback.raw_turns_instead_of(found.pending),
-        )
+            return result
+        # Replies to an earlier asking of the query are no answer, but stay beside the newest.
+        entries = fallback.entries_instead_of(result.entries)
+        raw_turns = fallback.raw_turns_instead_of(result.pending)
+        return SearchResult(entries, raw_turns)
 
     def entries(self) -> dict[str, CurrentEntry]:
         """Return every entry of the memory and every turn that is not in it yet, by id."""
         entries: dict[str, CurrentEntry] = {}
-        for item in with_failed_items(self.finalized, self.pending).items:
+        for item in self.raw_items.items:
             for entry in turn_entries(item):
                 entries[entry.id] = CurrentEntry(entry, is_pending=True)
         for entry in self.method.reader.entries(self.finalized):

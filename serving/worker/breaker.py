@@ -70,27 +70,33 @@ class _ReservedCall:
     """What the call has cost; None until it is answered."""
 
     def usd_at_end(self, error: BaseException | None) -> float:
-        """Return what is counted for the call.
+        """Return the dollars that are counted for the call when it has ended.
 
         Args:
-            error: Why the call ended without being counted; None if it ended well.
+            error: What the call raised; None if it returned.
         """
         if self.usd is not None:
             return self.usd
         if error is None:
-            # The endpoint answered that it does not serve the request, which costs nothing.
+            # It returned, but nothing was answered: the endpoint has said that it does not serve
+            # such requests, which costs nothing.
             return 0.0
 
-        # What the endpoint charges for a call that is given up is not known. If it counted as
-        # nothing, a tenant that always leaves early could spend without a limit.
-        was_refused = isinstance(error, LMError | EndpointError)
-        if was_refused and not isinstance(error, AbandonedCallError):
+        is_abandoned = isinstance(error, AbandonedCallError)
+        if isinstance(error, LMError | EndpointError) and not is_abandoned:
+            # The endpoint refused the call or failed, and charges nothing.
             return 0.0
+        # Somebody gave up the call before the answer came. What the endpoint charges for it is not
+        # known. If it counted as nothing, a tenant that always leaves early could spend without a
+        # limit.
         return self.reserved_usd
 
 
 _reserved_call: ContextVar[_ReservedCall | None] = ContextVar("reserved_call", default=None)
-"""The call that is in progress. `MeteredLM` counts it by `record_success`, which takes no call."""
+"""The innermost call in progress for which dollars are reserved.
+
+`record_success` sets its cost: `MeteredLM` calls that method without saying which call it means.
+"""
 
 
 class Breaker(BudgetGuard):
@@ -116,7 +122,10 @@ class Breaker(BudgetGuard):
         self.pause = pause
         self.model = model
         self.several: Callable[[], bool] = lambda: False
-        """Returns whether there are several tenants at the moment; a service replaces it."""
+        """Returns whether there are several tenants at the moment; a service replaces it.
+
+        It decides who a caller is, see the class.
+        """
         self.budgets: TenantBudgets | None = None
         """What tenants may spend; None if they may spend anything. A service sets it."""
         self._clock = clock
@@ -124,9 +133,15 @@ class Breaker(BudgetGuard):
 
         self._keys = NameKeys()
         self._failures_by_caller: dict[bytes, int] = {}
-        """Failures in a row, by the key of a caller; who failed longest ago comes first."""
+        """Failures since a call of the same caller was answered; who failed longest ago is first.
+
+        They decide whether one caller is refused.
+        """
         self._failures_since_answer = Counter[bytes]()
-        """Failures since any call was answered, by the key of a caller."""
+        """Failures since any call was answered, by the key of a caller.
+
+        They tell whether the failures in a row are those of one caller alone.
+        """
         self._refused_until: dict[bytes, float] = {}
         """Until when callers are refused alone, by their keys."""
 
@@ -149,7 +164,10 @@ class Breaker(BudgetGuard):
 
     @contextmanager
     def reserve(self, expected: Usage) -> Generator[None]:
-        """Reserve for the block what a call may cost the tenant at most.
+        """Set aside what a call may cost at most, from the budget of its tenant, during the block.
+
+        When the block ends, what the call has cost is counted in its place. A block without a
+        tenant, or whose tenant has no budget, just runs.
 
         Raises:
             TenantBudgetError: The budget of the tenant does not suffice.
@@ -160,6 +178,7 @@ class Breaker(BudgetGuard):
             return
 
         error: BaseException | None = None
+        # A model may ask another one inside of its call, so the outer call is put back.
         outer_call = _reserved_call.get()
         _reserved_call.set(call)
         try:
@@ -188,18 +207,25 @@ class Breaker(BudgetGuard):
             error = raised
             raise
         finally:
-            # No token of `set` is used: a stream may be closed in another context than this one.
+            # `reset` with the token of `set` would fail here: a stream may be closed in another
+            # context than the one in which it began.
             _reserved_call.set(outer_call)
             await run_bridged(partial(self._end_call, call, error))
 
     def _begin_call(self, expected: Usage) -> _ReservedCall | None:
-        """Reserve what a call may cost; return None if nothing needs to be reserved."""
+        """Reserve what a call may cost.
+
+        Return the reservation, which `_end_call` replaces by what the call has cost. Return None if
+        the call is for no tenant, or no budget limits the tenant.
+        """
         owner = CALLER.get()
-        if self.budgets is None or owner is None or not self.has_limits:
+        budgets = self.budgets
+        if owner is None or budgets is None or not budgets.has_budgets:
             return None
-        # The call holds a slot at the endpoint, so it must not wait for a thread of `off_loop`.
-        reserve = partial(self.budgets.reserve, owner.tenant, expected.cost)
-        reservation = disk_off_loop(reserve)
+
+        # A call holds a slot at the endpoint by now. All threads of `off_loop` may be taken by
+        # calls that wait for such a slot; those of `disk_off_loop` wait for a disk only.
+        reservation = disk_off_loop(partial(budgets.reserve, owner.tenant, expected.cost))
         if reservation is None:
             return None
         return _ReservedCall(reservation, expected.cost)
@@ -215,46 +241,62 @@ class Breaker(BudgetGuard):
         Raises:
             EndpointError: The breaker is open, for the caller or for all.
         """
-        is_refused_alone = self._clock() < self._refused_until.get(self._caller(), 0.0)
-        if self.open or is_refused_alone:
+        caller_refused_until = self._refused_until.get(self._caller(), 0.0)
+        if self.open or self._clock() < caller_refused_until:
             raise EndpointError(f"{self.model} does not answer; it is tried again in a few seconds")
+        # Counts the call, and refuses it if a limit is reached.
         super().admit()
 
     def record_failure(self, error: Exception) -> None:
-        """Count a call that failed; one whose request the model refuses does not count."""
+        """Count a failed call, and refuse further calls for `pause` seconds if many have failed.
+
+        - `DEAD_AFTER` failures in a row, of more than one caller, mean that the model is down: the
+          breaker opens for all.
+        - `DEAD_AFTER` failures of one caller, while others' calls do not fail, mean that this
+          caller's requests are to blame: the caller alone is refused.
+
+        Errors that say nothing of the model do not count: a request that it refuses as invalid, and
+        a call whose answer nobody waits for any more.
+        """
         if not isinstance(error, LMError):
             return
         if isinstance(error, LMInvalidRequestError | AbandonedCallError):
             return
 
         caller = self._caller()
-        until = self._clock() + self.pause
+        refused_until = self._clock() + self.pause
         with self._lock:
             self._failures_in_a_row += 1
             self._failures_since_answer[caller] += 1
             # Taken out and added again, a caller stands behind those who failed before.
-            self._failures_by_caller[caller] = self._failures_by_caller.pop(caller, 0) + 1
+            caller_failures = self._failures_by_caller.pop(caller, 0) + 1
+            self._failures_by_caller[caller] = caller_failures
 
-            if self._failures_in_a_row >= DEAD_AFTER and not self._fails_for_one_alone(caller):
-                self._open_until = until
-            elif self._failures_by_caller[caller] >= DEAD_AFTER:
-                self._refused_until[caller] = until
+            is_model_down = self._failures_in_a_row >= DEAD_AFTER
+            if is_model_down and not self._fails_for_one_alone(caller):
+                self._open_until = refused_until
+            elif caller_failures >= DEAD_AFTER:
+                self._refused_until[caller] = refused_until
 
             while len(self._failures_by_caller) > MAX_CALLERS:
-                self._drop(next(iter(self._failures_by_caller)))
+                failed_longest_ago = next(iter(self._failures_by_caller))
+                self._drop(failed_longest_ago)
 
     def record_success(self, tokens: int, cost: float | None, calls: int = 1) -> None:
-        """Count a call that was answered."""
+        """Count a call that was answered, with its cost: the model works for the caller."""
         super().record_success(tokens, cost, calls)
         call = _reserved_call.get()
         if call is not None:
             # Without a price the call counts as what was reserved.
             call.usd = call.reserved_usd if cost is None else cost
 
+        caller = self._caller()
         with self._lock:
+            # An answer to anybody ends the failures in a row of all. It does not show that calls of
+            # other callers are answered as well.
             self._failures_since_answer.clear()
-            self._failures_by_caller.pop(self._caller(), None)
-            self._refused_until.pop(self._caller(), None)
+            self._failures_by_caller.pop(caller, None)
+            self._refused_until.pop(caller, None)
 
     def forget_user(self, owner: Owner) -> None:
         """Drop the failures of a user, who is forgotten."""
@@ -278,11 +320,16 @@ class Breaker(BudgetGuard):
         self._failures_in_a_row = max(0, self._failures_in_a_row - failures)
 
     def _caller(self) -> bytes:
-        """Return the key of the caller of the running call: a tenant, or a user of a single one."""
+        """Return the key of the caller of the running call.
+
+        With several tenants the caller is the tenant. With one tenant, it is the user: to
+        refuse the tenant would be to refuse everybody.
+        """
         owner = CALLER.get()
         if owner is None:
             return _NOBODY
-        if self.several():
+        has_several_tenants = self.several()
+        if has_several_tenants:
             return self._keys.key_of("tenant", owner.tenant)
         return self._keys.key_of("user", owner.user)
 

@@ -14,7 +14,7 @@ from dspy.utils.exceptions import LMError
 
 from ...errors import DamagedRowError, MempilerError
 from ...memory.store.records import IdleSession
-from ..http.errors import failure, log
+from ..failure_log import failure, log
 from ..memories.memories import Memories
 from ..memories.queue_writer import WriteCounts
 from ..settings import AT_ONCE, LEASE
@@ -48,7 +48,7 @@ class Worker:
     ) -> None:
         self._memories = memories
         self._store = memories.store
-        self._gap = session_gap * 60
+        self._gap_seconds = session_gap * 60
         self._damaged_sessions: set[IdleSession] = set()
         """Idle sessions that could not be ended, because a row of them is damaged."""
         self._stopping = threading.Event()
@@ -63,7 +63,7 @@ class Worker:
             tenant_share=share,
             pauses=True,
         )
-        sweep_interval = max(interval, min(15.0, self._gap / 20))
+        sweep_interval = max(interval, min(15.0, self._gap_seconds / 20))
         self.threads = [
             self._make_thread("sweep", self.sweep, sweep_interval),
             self._make_thread("watch", self.watch, max(interval, WATCH)),
@@ -101,6 +101,7 @@ class Worker:
             if was_started:
                 thread.join(max(0.0, deadline - time.monotonic()))
         while self.writers.running and time.monotonic() < deadline:
+            # Waits for a writer, and takes it out of `running`. Nobody logs its result any more.
             self.writers.take_ended(deadline - time.monotonic())
         is_any_alive = any(thread.is_alive() for thread in self.threads)
         return not self.writers.running and not is_any_alive
@@ -113,7 +114,8 @@ class Worker:
     def sweep(self) -> int:
         """End idle sessions, and return how many. A damaged session stays open, and is logged."""
         ended = 0
-        idle_sessions = self._store.open_sessions.idle(self._gap)
+        idle_sessions = self._store.open_sessions.idle(self._gap_seconds)
+        # Those that are not idle any more were repaired or forgotten.
         self._damaged_sessions.intersection_update(idle_sessions)
         for session in idle_sessions:
             if self._stopping.is_set():
@@ -123,6 +125,7 @@ class Worker:
             except DamagedRowError as error:
                 self._log_damage(session, error)
                 continue
+            # None if another process has ended it, or somebody went on with it.
             if added is not None:
                 ended += 1
 
@@ -145,12 +148,16 @@ class Worker:
             self._store.forgetting.erase()
 
     def _write(self) -> None:
-        """Begin to write users, unless the language model is down, and log who was written."""
+        """Start writers for users with queued items, and log what ended writers have done.
+
+        None is started while the language model or the embedder is down.
+        """
         memories = self._memories
         breakers = breakers_of(memories.lm, memories.program.method.embedder)
         if not any(breaker.open for breaker in breakers):
-            self.writers.claim()
+            self.writers.start_claimed()
 
+        # Mostly of writers that were started earlier: nothing is waited for.
         counts = WriteCounts()
         errors: list[BaseException] = []
         for future in self.writers.take_ended(timeout=0):
@@ -193,25 +200,26 @@ class Worker:
 
         Args:
             work: The work. If it fails, that is logged, and the pauses become longer.
-            interval: Seconds between two times.
-            news: If it is set, the work is done at once.
+            interval: Seconds between the end of the work and its next beginning.
+            news: If it is set, the pause ends at once. `begin_stop` sets it too.
         """
         pause = interval
         while not self._stopping.is_set():
+            has_failed = True
             try:
                 work()
-                pause = interval
+                has_failed = False
             except (MempilerError, LMError) as error:
-                pause = min(LONGEST_PAUSE, pause * 2)
                 log.warning(
                     "background work failed, it will be tried again",
-                    extra={**failure(error), "pause": pause},
+                    extra={**failure(error), "pause": min(LONGEST_PAUSE, pause * 2)},
                 )
             except Exception:
-                pause = min(LONGEST_PAUSE, pause * 2)
                 log.error("background work failed for an unforeseen reason", exc_info=True)
-            # News must not wake a writer whose language model is down.
-            if news is None or pause > interval:
+
+            pause = min(LONGEST_PAUSE, pause * 2) if has_failed else interval
+            if news is None or has_failed:
+                # News must not wake a writer whose language model is down.
                 self._stopping.wait(pause)
             elif news.wait(pause):
                 news.clear()

@@ -25,8 +25,8 @@ from ..memories.queue_writer import WriteCounts, write_claimed
 from ..settings import AT_ONCE, LEASE
 from .breaker import CALLER
 
-CLAIMED = 8
-"""The most users that are claimed at once, so that other processes get some, too."""
+MAX_CLAIMS_AT_ONCE = 8
+"""The most users that one query claims, so that other processes get some, too."""
 POLL_INTERVAL = 1.0
 """Seconds between two looks for further users, while some are written."""
 LONGEST_PAUSE = 30.0
@@ -53,11 +53,16 @@ def write_all_queued(
         LMError: The endpoint failed for a user; what is not written yet, of any user, stays queued.
     """
     counts = WriteCounts()
+    # Set at the end, also by a failure: the other writers then stop before their next item.
     is_over = threading.Event()
     writers = Writers(memories, lease, lambda: is_over.is_set() or stop())
     try:
-        while writers.claim() or writers.running:
+        while True:
+            has_started = writers.start_claimed()
+            if not has_started and not writers.running:
+                break
             for future in writers.take_ended(POLL_INTERVAL):
+                # Raises what the writer of this user raised.
                 counts += future.result()
     finally:
         is_over.set()
@@ -96,15 +101,18 @@ class Writers:
         self._limit = limit
         self._notify = notify
         self._tenant_share = tenant_share
-        self._pauses = pauses
+        self._pauses_failed_users = pauses
         self.failures = memories.failures
         """How often users could not be written, since they last were."""
         self.running: set[Future[WriteCounts]] = set()
         """A future for each user who is being written, or whom `take_ended` has not returned."""
 
-    def claim(self) -> bool:
-        """Claim users while there is room and begin to write them; return whether there was one."""
-        has_claimed = False
+    def start_claimed(self) -> bool:
+        """Claim users who have queued items, as many as there is room for, and start their writers.
+
+        Return whether any user was claimed.
+        """
+        has_started = False
         limit_per_tenant = max(1, int(self._limit * self._tenant_share()))
         while not self._stop():
             room = self._limit - len(self.running)
@@ -114,23 +122,26 @@ class Writers:
                 uuid.uuid4().hex,
                 self._lease,
                 self._memories.writer_fingerprint,
-                limit=min(room, CLAIMED),
+                limit=min(room, MAX_CLAIMS_AT_ONCE),
                 limit_per_tenant=limit_per_tenant,
             )
             if not claims:
                 break
-            has_claimed = True
+            has_started = True
             for claim in claims:
                 self._start(claim)
-        return has_claimed
+        return has_started
 
     def take_ended(self, timeout: float | None = None) -> list[Future[WriteCounts]]:
-        """Return the users who have been written since the last call.
+        """Take the writers that have ended out of `running`, and return their futures.
+
+        A future has what was written for one user, or the error of its writer.
 
         Args:
-            timeout: The most seconds to wait for one; None for no limit.
+            timeout: The most seconds to wait for the first one; None for no limit.
         """
-        ended, self.running = wait(self.running, timeout, FIRST_COMPLETED)
+        ended, still_running = wait(self.running, timeout, FIRST_COMPLETED)
+        self.running = still_running
         return list(ended)
 
     def _start(self, claim: Claim) -> None:
@@ -141,7 +152,10 @@ class Writers:
         threading.Thread(target=run, name="mempiler-writer", daemon=True).start()
 
     def _write(self, claim: Claim, future: Future[WriteCounts]) -> None:
-        """Write a claimed user, and put what was written, or the error, into the future."""
+        """Write a claimed user, and put what was written, or the error, into the future.
+
+        At the end the owner of this object is notified, so that it can take the future.
+        """
         CALLER.set(claim.owner)
         CURRENT_TENANT.set(claim.owner.tenant)
         try:
@@ -149,8 +163,11 @@ class Writers:
             self.failures.reset(claim.owner)
             future.set_result(counts)
         except BaseException as error:
-            if self._pauses:
+            # Everything is caught, even an exit: nobody would see it in this thread, and a future
+            # without a result would count as running for ever.
+            if self._pauses_failed_users:
                 pause = self._pause_after(claim.owner, error)
+                # If the store fails too, the user is just tried again earlier.
                 with suppress(StoreError):
                     self._memories.store.queue.pause(claim.owner, pause)
             future.set_exception(error)

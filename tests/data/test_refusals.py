@@ -26,7 +26,7 @@ SESSION = {"id": "D1", "turns": [TURN]}
 REFUSED: list[tuple[str, Change, str]] = [
     ("implexconv", put("conversation", value=["nobody"]), "item 0: holds no session with words"),
     ("jsonl", put("question"), "line 1, field 'question': is missing"),
-    ("jsonl", put("history", value={"items": [SESSION]}), "line 1, field 'history': give either"),
+    ("jsonl", put("history", value={"items": [SESSION]}), "line 1, field 'history': give one of"),
     ("jsonl", put("messages", value=["hi"]), "line 1, field 'messages': message 1 of session 1 has no role"),
     ("jsonl", lambda row: (row.pop("messages"), row.update(history={"items": [{}]})), "field 'history': items.0"),
     ("jsonl", lambda row: (row.pop("messages"), row.update(history={"items": [SESSION] * 2})), "uses a turn id twice"),

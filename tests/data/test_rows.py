@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler.data.csv_rows import csv_rows
+from mempiler.data.dataset import raise_on_fatal
+from mempiler.data.field_types import Text
 from mempiler.data.json_list import stream_list
+from mempiler.data.rows import Row
 from mempiler.errors import DataError
 
 VALUES = st.recursive(
@@ -95,3 +99,34 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     error, kilobytes = done.stdout.splitlines()
     assert message in error
     assert int(kilobytes) < 1_500_000
+
+
+class Answered(Row):
+    """A row of two columns."""
+
+    question: Text
+    answer: Text
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ("question,answer\nWho?,Ada\n", 1),
+        (",question,answer\n0,Who?,Ada\n1,Where?,Lisbon\n", 2),
+        ("question,answer,answer\nWho?,Ada,Bob\n", "has 2 columns 'answer'; remove all but one"),
+        ("question,answer\nWho?\n", "line 2 has 1 cells, the header 2"),
+        ("question,answer\nWho?,Ada,Bob\n", "line 2 has 3 cells, the header 2"),
+    ],
+)
+def test_csv_rows_have_the_columns_of_the_header(tmp_path, content: str, rows: int | str) -> None:
+    path = tmp_path / "questions.csv"
+    path.write_text(content)
+
+    def read() -> list[Answered]:
+        return [row for _, _, row in csv_rows(path, Answered, raise_on_fatal(path))]
+
+    if isinstance(rows, int):
+        assert len(read()) == rows
+    else:
+        with pytest.raises(DataError, match=re.escape(rows)):
+            read()

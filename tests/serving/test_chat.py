@@ -144,7 +144,7 @@ def test_session_ends_after_the_gap(
 def test_idle_session_is_ended_by_the_worker(client: Any, store: Store) -> None:
     client.chat("one")
     assert client.service.worker.sweep() == 0
-    client.service.worker._gap = 0
+    client.service.worker._gap_seconds = 0
     assert client.service.worker.sweep() == 1
     assert list(client.sessions().values()) == [("queued", 2)]
 
@@ -160,7 +160,7 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
     with store._database.write_transaction() as transaction:
         transaction.connection.execute(damage)
     worker = client.service.worker
-    worker._gap = 0
+    worker._gap_seconds = 0
 
     assert [worker.sweep(), worker.sweep()] == [1, 0]
     bobs_items = store.items.list_all(Owner("bob", "acme"))

@@ -264,7 +264,7 @@ def test_a_client_is_told_of_an_answer_that_was_cut_before_its_first_word(
 
 
 REFUSED: list[tuple[str, Any, str | None, int, str]] = [
-    ("/embeddings", {"input": ["x"]}, "another", 400, "the key is another"),
+    ("/embeddings", {"input": ["x"]}, "another", 400, "the API key is not the one of this endpoint"),
     ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
     ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
     ("/chat/completions", {**CHAT, "stream": True}, None, 400, "stream"),
