@@ -104,7 +104,7 @@ class TenantLimiter:
     # Requests.
 
     async def count_request(self, tenant: str) -> None:
-        """Count a request of a tenant whose requests are limited, and refuse it if it is above.
+        """Count a request of a tenant whose requests are limited; refuse one too many.
 
         Requests of one tenant are counted one after the other. So a tenant that sends many of them
         holds one thread, and other tenants do not wait for it.

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, build
+from mempiler.engines.call_context import Deadline
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
-from mempiler.engines.call_context import Deadline
 from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.serving.http import health, store_call
