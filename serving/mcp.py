@@ -59,8 +59,8 @@ def memory_tools(run_tool: RunTool, remember: bool = True) -> MCPServer:
         remember: Whether a tool writes the memory before it returns; otherwise a worker does.
     """
     server = MCPServer(
-        "mempiler",
-        "Mempiler",
+        name="mempiler",
+        title="Mempiler",
         instructions=INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
@@ -68,7 +68,9 @@ def memory_tools(run_tool: RunTool, remember: bool = True) -> MCPServer:
         subscriptions=False,
     )
     tools = MemoryTools(run_tool, remember)
+    # Hints by which a client may decide whether to ask its user before it calls a tool.
     reads = ToolAnnotations(read_only_hint=True)
+    # Deleting an entry is not destructive, since `undo_memory` brings it back.
     writes = ToolAnnotations(destructive_hint=False)
 
     server.add_tool(tools.search_memory, annotations=reads, structured_output=False)
@@ -78,6 +80,7 @@ def memory_tools(run_tool: RunTool, remember: bool = True) -> MCPServer:
     server.add_tool(tools.delete_memory, annotations=writes, structured_output=False)
     server.add_tool(tools.undo_memory, annotations=writes, structured_output=False)
     server.add_tool(tools.history_memory, annotations=reads, structured_output=False)
+    # Without a hint a tool counts as destructive, and this one is.
     server.add_tool(tools.forget_memory, structured_output=False)
     return server
 

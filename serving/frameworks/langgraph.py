@@ -45,7 +45,7 @@ def recall(memory_of: Callable[[str], Memory], k: int = 5) -> Callable[[Any, Any
 
     def recall_for_last_message(state: Any, config: RunnableConfig) -> dict[str, str]:
         messages = state["messages"]
-        position = _last_user_message(messages)
+        position = _position_of_last_user_message(messages)
         if position is None:
             return {"memory": ""}
 
@@ -62,7 +62,7 @@ def with_memory(state: Any) -> list[Any]:
     The messages of the state, which a checkpoint keeps, do not change.
     """
     messages = list(state["messages"])
-    position = _last_user_message(messages)
+    position = _position_of_last_user_message(messages)
     if position is None or not state.get("memory"):
         return messages
 
@@ -73,10 +73,10 @@ def with_memory(state: Any) -> list[Any]:
 
 
 def remember(memory_of: Callable[[str], Memory]) -> Callable[[Any, Any], dict[str, Any]]:
-    """Return a node that stores what was said since the user's last message, with that message.
+    """Return a node that stores the user's last message and the answers to it, as one session.
 
-    The id of that message is the id of the session. So a node that runs again, after a checkpoint,
-    stores nothing twice.
+    The session has the id of the message. So a node that runs again, after a checkpoint, stores
+    nothing twice.
 
     Args:
         memory_of: Returns the memory of a user, who is `user_id` in the run's `configurable`.
@@ -84,7 +84,7 @@ def remember(memory_of: Callable[[str], Memory]) -> Callable[[Any, Any], dict[st
 
     def remember_last_exchange(state: Any, config: RunnableConfig) -> dict[str, Any]:
         messages = state["messages"]
-        position = _last_user_message(messages)
+        position = _position_of_last_user_message(messages)
         if position is None:
             return {}
 
@@ -99,7 +99,7 @@ def remember(memory_of: Callable[[str], Memory]) -> Callable[[Any, Any], dict[st
     return remember_last_exchange
 
 
-def _last_user_message(messages: Sequence[Any]) -> int | None:
+def _position_of_last_user_message(messages: Sequence[Any]) -> int | None:
     """Return the position of the user's last message; None if there is none."""
     for position in reversed(range(len(messages))):
         if messages[position].type == "human":

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +27,9 @@ from ..prompt_text import search_hits
 
 with require_package("langgraph", "langgraph"):
     from langgraph.store import base, memory  # pyright: ignore[reportMissingImports]
+
+UserMemory = Any
+"""A memory of this process; the files of frameworks do not import its class, see `__init__.py`."""
 
 _MAX_HITS = 1000
 """The most entries that one search of a memory returns."""
@@ -41,7 +44,7 @@ class MempilerStore(base.BaseStore):
 
     supports_ttl = False
 
-    def __init__(self, memory_of: Callable[[str], Any]) -> None:
+    def __init__(self, memory_of: Callable[[str], UserMemory]) -> None:
         self._memory_of = memory_of
 
     def batch(self, ops: Iterable[Any]) -> list[Any]:
@@ -52,22 +55,29 @@ class MempilerStore(base.BaseStore):
         """Do operations one after another in a thread, and return their results."""
         return await asyncio.to_thread(self.batch, list(ops))
 
-    def _do(self, op: Any) -> Any:
-        """Do one operation, and return its result."""
+    def _do(self, op: base.Op) -> Any:
+        """Do one operation of LangGraph, and return its result, whose type is that of the kind."""
         base.validate_op_namespace(op)
         if isinstance(op, base.ListNamespacesOp):
             return self._list_namespaces(op)
         if isinstance(op, base.SearchOp):
             return self._search(op)
         if isinstance(op, base.GetOp):
-            user_memory = self._memory_of(".".join(op.namespace))
+            user_memory = self._memory_of_namespace(op.namespace)
             return _items(user_memory, op.namespace).get(op.key)
         self._put(op)
         return None
 
-    def _put(self, op: Any) -> None:
-        """Store the value of a key, or forget it if the value is None."""
-        user_memory = self._memory_of(".".join(op.namespace))
+    def _memory_of_namespace(self, namespace: tuple[str, ...]) -> UserMemory:
+        """Return the memory that holds a namespace: its user's name are the labels, with dots."""
+        return self._memory_of(".".join(namespace))
+
+    def _put(self, op: base.PutOp) -> None:
+        """Store the value of a key, or forget it if the value is None.
+
+        A value is stored as the JSON text of a message, so that a question or a search finds it.
+        """
+        user_memory = self._memory_of_namespace(op.namespace)
         if op.value is None:
             user_memory.forget_session(op.key)
             return
@@ -77,38 +87,46 @@ class MempilerStore(base.BaseStore):
             text = json.dumps(dict(op.value), ensure_ascii=False)
             user_memory.replace([{"role": "user", "content": text}], id=op.key)
 
-    def _list_namespaces(self, op: Any) -> Any:
+    def _list_namespaces(self, op: base.ListNamespacesOp) -> Any:
+        """Return the namespaces that an operation asks for, as LangGraph's own store does."""
         in_memory = memory.InMemoryStore()
         for namespace in self._namespaces():
             in_memory.put(namespace, "", {})
         return in_memory.batch([op])[0]
 
-    def _search(self, op: Any) -> list[Any]:
-        """Return the items that pass the filter.
+    def _search(self, op: base.SearchOp) -> list[base.SearchItem]:
+        """Return the items below a prefix that pass the filter, from the offset to the limit.
 
-        Those that bear on the query come first; without a query, the newest.
+        With a query, those that fit it best come first, whatever their namespace. Without one, the
+        namespaces come in alphabetical order, and in each of them the newest items first.
         """
         prefix = op.namespace_prefix
-        results: list[Any] = []
+        results: list[base.SearchItem] = []
         for namespace in sorted(self._namespaces()):
             if namespace[: len(prefix)] == prefix:
                 results.extend(self._search_namespace(namespace, op))
 
-        results.sort(key=_descending_score)
+        if op.query:
+            results.sort(key=_score, reverse=True)
         return results[op.offset : op.offset + op.limit]
 
-    def _search_namespace(self, namespace: tuple[str, ...], op: Any) -> list[Any]:
+    def _search_namespace(
+        self, namespace: tuple[str, ...], op: base.SearchOp
+    ) -> list[base.SearchItem]:
         """Return the items of one namespace that pass the filter, best or newest first."""
-        user_memory = self._memory_of(".".join(namespace))
+        user_memory = self._memory_of_namespace(namespace)
         items = _items(user_memory, namespace)
+        scores: dict[str, float | None] = {}
         if op.query:
-            scores: Mapping[str, float | None] = _scores_by_key(user_memory, op)
+            scores.update(_scores_by_key(user_memory, op))
         else:
-            scores = dict.fromkeys(reversed(items))
+            # Items are in the order in which they were stored, so the last is the newest.
+            for key in reversed(items):
+                scores[key] = None
 
-        results: list[Any] = []
+        results: list[base.SearchItem] = []
         for key, score in scores.items():
-            # A session that has not ended is found, but it is no item yet.
+            # A query also finds sessions that have not ended, which are no items yet.
             item = items.get(key)
             if item is not None and _passes_filter(item, op):
                 results.append(base.SearchItem(**item.dict(), score=score))
@@ -122,11 +140,15 @@ class MempilerStore(base.BaseStore):
         return {tuple(status.user.split(".")) for status in users if status.sessions}
 
 
-def _items(user_memory: Any, namespace: tuple[str, ...]) -> dict[str, Any]:
-    """Return the items of a namespace by key, in the order in which they were stored."""
-    items: dict[str, Any] = {}
+def _items(user_memory: UserMemory, namespace: tuple[str, ...]) -> dict[str, base.Item]:
+    """Return LangGraph's items of a namespace by key, in the order in which they were stored.
+
+    Each stored session of the memory is one.
+    """
+    items: dict[str, base.Item] = {}
     for session in user_memory.items():
         text = "\n".join(turn.text for turn in session.turns)
+        # Stored times are in UTC, without a zone.
         time = (session.time or datetime.min).replace(tzinfo=UTC)
         items[session.id] = base.Item(
             value=_value(text),
@@ -150,19 +172,22 @@ def _value(text: str) -> dict[str, Any]:
     return {"text": text}
 
 
-def _scores_by_key(user_memory: Any, op: Any) -> dict[str, float]:
+def _scores_by_key(user_memory: UserMemory, op: base.SearchOp) -> dict[str, float]:
     """Return how well the sessions fit a query: each has the score of its best entry."""
     # More hits than asked for: several may rest on one session, and a filter may drop some.
     hit_count = max(1, min(_MAX_HITS, 4 * (op.offset + op.limit)))
     scores: dict[str, float] = {}
-    for hit in search_hits(user_memory, op.query, hit_count):
+    # Entries come best first, and before turns that are not in the memory yet. So the first score
+    # of a session is that of its best entry.
+    for hit in search_hits(user_memory, op.query or "", hit_count):
         for turn_id in hit.sources:
+            # The id of a turn is that of its session, a colon and a number.
             session_id, _, _ = turn_id.rpartition(":")
             scores.setdefault(session_id, hit.score)
     return scores
 
 
-def _passes_filter(item: Any, op: Any) -> bool:
+def _passes_filter(item: base.Item, op: base.SearchOp) -> bool:
     """Return whether LangGraph's own store would find the item by the operation's filter."""
     in_memory = memory.InMemoryStore()
     in_memory.put(item.namespace, item.key, item.value)
@@ -172,5 +197,5 @@ def _passes_filter(item: Any, op: Any) -> bool:
         return False  # the filter compares values of different kinds, which have no order
 
 
-def _descending_score(item: Any) -> float:
-    return -(item.score or 0)
+def _score(item: base.SearchItem) -> float:
+    return item.score or 0.0

@@ -70,23 +70,27 @@ class MempilerSession:
 def recall_filter(
     memory: Memory, k: int = 5
 ) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
-    """Return the `call_model_input_filter` of a run.
+    """Return the `call_model_input_filter` of a run, which changes what the model is sent.
 
-    It puts what is remembered into the user's last message. No session keeps that.
+    It puts what is remembered into the user's last message. Only the model sees this: the sessions
+    of the SDK keep the message as the user wrote it.
 
     Args:
         memory: The memory of the user.
-        k: The most entries of the memory, and the most turns that are not in it yet.
+        k: The most entries of the memory that are put there. As many turns that are not in the
+            memory yet may come in addition.
     """
 
     async def with_recalled_entries(data: CallModelData[Any]) -> ModelInputData:
+        """Return the input of a model call, with what the memory holds about its last question."""
         items = list(data.model_data.input)
         position = _last_user_item(items)
         if position is not None:
             item = items[position]
             hits = await asyncio.to_thread(hits_with_fallback, memory, _text(item), k)
             if hits:
-                content = prepend_text(lines(hits), item["content"], "input_text")
+                # "input_text" is the SDK's type of a part of content that holds text.
+                content = prepend_text(lines(hits), item["content"], kind="input_text")
                 items[position] = {**item, "content": content}
         return ModelInputData(input=items, instructions=data.model_data.instructions)
 

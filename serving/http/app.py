@@ -6,15 +6,16 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from types import FrameType
-from typing import Any
+from typing import cast
 
 import anyio.to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..failure_log import failure, log
@@ -28,6 +29,8 @@ from .service import Service
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that stop a service."""
+
+SignalHandler = Callable[[int, FrameType | None], object]
 
 
 def make_app(service: Service) -> FastAPI:
@@ -124,25 +127,29 @@ def _begin_stop_on_signals(service: Service) -> None:
         return
 
     for signal_number in STOP_SIGNALS:
-        _call_on_signal(signal_number, service)
+        _begin_stop_on_signal(signal_number, service)
 
 
-def _call_on_signal(signal_number: signal.Signals, service: Service) -> None:
-    """Begin the stop of a service at a signal, before what handles the signal now."""
-    earlier_handler: Any = signal.getsignal(signal_number)
+def _begin_stop_on_signal(signal_number: signal.Signals, service: Service) -> None:
+    """Handle a signal by beginning the stop of a service, then as it was handled so far."""
+    # uvicorn has set a function for each signal by now (`Server.handle_exit`).
+    uvicorn_handler = cast(SignalHandler, signal.getsignal(signal_number))
 
     def handle(number: int, frame: FrameType | None) -> None:
         service.begin_stop()
-        earlier_handler(number, frame)
+        uvicorn_handler(number, frame)
 
     signal.signal(signal_number, handle)
 
 
 async def _respond_to_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer a request whose route raised an error, and log a failure of this service."""
     refusal = refusal_of(error)
     is_our_fault = refusal.status_code >= 500
-    # A refusal that a route raised itself is no news.
-    if is_our_fault and refusal is not error:
+    # An HTTPException of status 500 or more is raised on purpose, e.g. when the service is full.
+    # The log line of the request has its status.
+    is_on_purpose = isinstance(error, HTTPException)
+    if is_our_fault and not is_on_purpose:
         request_id = request.scope["state"].get("request")
         log.error("a request failed", extra={**failure(error), "request": request_id})
     return response_of(refusal)

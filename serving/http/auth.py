@@ -107,12 +107,15 @@ class AuthMiddleware:
         await self._refuse(refusal, scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive, held: ExitStack) -> bytes:
-        """Find the tenant of a request, take its place, and return its whole body.
+        """Find the tenant of a request, count the request, and return its whole body.
+
+        A request for users' data holds a place of its tenant from here on, and counts against the
+        tenant's limit. Health checks and metrics do neither, so they work in a busy service.
 
         Args:
             scope: The request; its state gets the tenant.
             receive: Receives the body.
-            held: Gets the place, and gives it back in the end.
+            held: Gets the place (`Pool.place`), and gives it back when the request is served.
 
         Raises:
             HTTPException: The request is refused.
@@ -183,7 +186,10 @@ class AuthMiddleware:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _discard_body(self, receive: Receive) -> None:
-        """Receive the rest of a body until it or its client is gone, or it is longer than valid."""
+        """Receive the rest of a body, so that its client can finish sending, and throw it away.
+
+        It ends when the body does, when the client has left, or when more than a valid body came.
+        """
         discarded = 0
         while discarded <= self._max_body:
             message = await receive()
@@ -234,7 +240,10 @@ def tenant_of(scope: Scope, tokens: Tokens | None) -> str | None:
     tenant = tokens.tenant(token) if token else None
     if tenant is None:
         raise UNKNOWN_TOKEN()
-    if (tenant == OPERATOR) != (path == METRICS):
+    # The operator's tokens open the metrics and nothing else; no other tokens open them.
+    is_operator = tenant == OPERATOR
+    wants_metrics = path == METRICS
+    if is_operator != wants_metrics:
         raise OTHER_PATH()
     return tenant
 

@@ -10,6 +10,7 @@ was whole is stored first, then sent in parts.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from starlette.exceptions import HTTPException
 from ...async_bridge import in_thread
 from ...engines.call_context import Deadline
 from ...engines.endpoint.relay import Upstream
+from ...records import Context
 from .completion import Completion
 from .conversation import Conversation
 from .event_stream import EventStream
@@ -75,41 +77,76 @@ async def complete(
     _check_request(body, context)
     upstream = _upstream_for(body, service)
 
-    memory = context.memory(body.user)
     session_gap = timedelta(minutes=service.settings.session_gap)
+    # Clients made by Stainless, such as OpenAI's, say how often they have sent the request before.
     is_repetition = x_stainless_retry_count.strip("0").isdigit()
+    memory = context.memory(body.user)
     conversation = Conversation(memory, body, session_gap, is_repetition)
 
     stream = EventStream() if body.stream else None
     # The language model gets all fields, the program few.
     ignored_fields = [] if upstream is not None else body.ignored_fields
     completion = Completion(body, service.name, ignored_fields, stream)
-
-    async def respond(deadline: Deadline) -> Response | None:
-        # What the user says is stored before any model is asked.
-        stored_answer = await in_thread(conversation.store_new_turns)
-        if stored_answer is not None:
-            extension = ResponseExtension(session=conversation.session_id, evidence=())
-            return await in_thread(partial(completion.finish, stored_answer, extension))
-        if upstream is not None:
-            return await Relay(conversation, upstream, deadline).answer(stream)
-
-        prediction = await conversation.ask(completion.answer_stream)
-        answer = str(prediction.answer)
-        # The client has some words already. If they are of another answer, none is stored.
-        completion.check_words_sent(answer)
-
-        def store_and_finish() -> Response | None:
-            extension = conversation.store_answer(answer, prediction.context, deadline)
-            return completion.finish(answer, extension)
-
-        return await in_thread(store_and_finish)
+    exchange = _Exchange(conversation, completion, upstream, stream)
 
     # The work gets a slot of the tenant, and ends when the client leaves or the time is over.
-    work = context.run_model_work(respond, memory)
+    work = context.run_model_work(exchange.answer, memory)
     if stream is None:
         return await work
     return await stream.response(work)
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """What a user says in one request, and the answer to it."""
+
+    conversation: Conversation
+    completion: Completion
+    """What the answer of the program is sent as."""
+    upstream: Upstream | None
+    """The language model, if it answers the request; None if the program does."""
+    stream: EventStream | None
+    """Where the events of the answer go; None if the client wants it in one piece."""
+
+    async def answer(self, deadline: Deadline) -> Response | None:
+        """Store what the user says, find the answer, and store it.
+
+        Returns:
+            The response; None if all of it was sent to the stream.
+        """
+        # What the user says is stored before any model is asked.
+        stored_answer = await in_thread(self._store_question)
+        if stored_answer is not None:
+            return await in_thread(partial(self._repeat_answer, stored_answer))
+
+        if self.upstream is not None:
+            relay = Relay(self.conversation, self.upstream, deadline)
+            return await relay.answer(self.stream)
+
+        prediction = await self.conversation.ask(self.completion.answer_stream)
+        answer = str(prediction.answer)
+        # The client may have read words already. If they are not those of the answer, this is an
+        # error, and nothing is stored.
+        self.completion.check_words_sent(answer)
+        return await in_thread(partial(self._store_answer, answer, prediction.context, deadline))
+
+    def _store_question(self) -> str | None:
+        """Store what the user says. If it was answered before, only return the stored answer."""
+        self.conversation.enter_session()
+        stored_answer = self.conversation.stored_answer()
+        if stored_answer is None:
+            self.conversation.store_new_turns()
+        return stored_answer
+
+    def _repeat_answer(self, stored_answer: str) -> Response | None:
+        """Return the response with an answer that is stored already, or send it to the stream."""
+        extension = ResponseExtension(session=self.conversation.session_id, evidence=())
+        return self.completion.finish(stored_answer, extension)
+
+    def _store_answer(self, answer: str, context: Context, deadline: Deadline) -> Response | None:
+        """Store an answer of the program; return the response, or send it to the stream."""
+        extension = self.conversation.store_answer(answer, context, deadline)
+        return self.completion.finish(answer, extension)
 
 
 def _check_request(body: ChatRequest, context: RequestContext) -> None:
@@ -131,21 +168,26 @@ def _check_request(body: ChatRequest, context: RequestContext) -> None:
 
 
 def _upstream_for(body: ChatRequest, service: Service) -> Upstream | None:
-    """Return the language model if it answers the request itself; None if the program answers.
+    """Return the language model if it is to answer the request; None if the program is.
+
+    The language model answers where the client names it (`NAME-chat`), and where the request has a
+    field that no program supports. Without a language model to relay to, the program answers both
+    names.
 
     Raises:
-        HTTPException: Neither can answer it (400).
+        HTTPException: Neither can answer the request (400).
     """
-    unsupported_field = body.unsupported_field
-    wants_language_model = unsupported_field is not None or body.model == service.chat_name
-    if service.upstream is not None and wants_language_model:
-        return service.upstream
+    unsupported_field = body.field_unsupported_by_programs
+    if service.upstream is not None:
+        is_language_model_named = body.model == service.chat_name
+        if is_language_model_named or unsupported_field is not None:
+            return service.upstream
 
     if unsupported_field is not None:
         raise HTTPException(
             400,
-            f"{unsupported_field}: takes a language model at an address "
-            "that speaks OpenAI's chat; there is none",
+            f"{unsupported_field}: only a language model can do this, and this service has none"
+            " whose address speaks OpenAI's chat",
         )
     last_message = body.messages[-1]
     if last_message.role != "user" or not last_message.text.strip():

@@ -58,16 +58,17 @@ class Completion:
             AnswerChangedError: It begins otherwise.
         """
         if self.answer_stream is not None:
+            # Called for its error alone; `finish` sends the remainder.
             self.answer_stream.remainder(answer)
 
     def finish(self, answer: str, extension: ResponseExtension) -> Response | None:
         """Return the completion; or send the rest of the stream, and return None.
 
-        To estimate the tokens of a long conversation takes a while, so it is called in a thread.
+        Call it in a thread: it estimates the tokens, which takes a while for a long conversation.
 
         Args:
             answer: The whole answer.
-            extension: The field `mempiler`, without what is ignored of the request.
+            extension: The field `mempiler`; the names of ignored fields are added here.
         """
         full_extension = extension.model_copy(update={"ignored": self._ignored_fields})
         extension_json = full_extension.model_dump(mode="json")

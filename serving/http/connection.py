@@ -75,7 +75,7 @@ class BoundedConnection(h11.Connection):
         super().receive_data(data)
 
     def next_event(self) -> Any:
-        """Parse the next part of a request.
+        """Parse the next part of a request, and return it as an event of h11.
 
         Raises:
             h11.RemoteProtocolError: It is malformed or out of bounds.
@@ -88,23 +88,39 @@ class BoundedConnection(h11.Connection):
         if isinstance(event, h11.Request):
             self._check_framing(event)
             self._check_upgrade(event)
-            self._head_ended_at = self._received - len(self.trailing_data[0])
-            self._chunks = 0
-            self._payload = 0
+            self._begin_body()
         elif isinstance(event, h11.Data):
             self._check_body(event)
         elif isinstance(event, h11.EndOfMessage) and event.headers:
+            # Headers behind the body (trailers). Some proxies merge them with those of the head,
+            # and so read another request than h11.
             raise self._refuse(AMBIGUOUS())
         return event
 
+    @property
+    def _unparsed(self) -> bytes:
+        """What came over the connection and was not parsed yet."""
+        data, _ = self.trailing_data
+        return data
+
     def _check_number_of_headers(self) -> None:
-        """Count the lines of a head before h11 takes them apart."""
-        buffered = self.trailing_data[0]
-        end = _END_OF_HEAD.search(buffered)
-        lines = buffered.count(b"\n", 0, end.start() if end else len(buffered))
-        # The line that has the method is no header, and the last header's end is not counted.
-        if lines > MAX_HEADERS:
+        """Refuse a head with too many headers, before h11 takes them apart.
+
+        A head that has not come completely is counted as far as it has.
+        """
+        head = self._unparsed
+        end = _END_OF_HEAD.search(head)
+        length = len(head) if end is None else end.start() + 1
+        # A newline ends each header, and also the line of the method, which is no header.
+        header_count = head.count(b"\n", 0, length) - 1
+        if header_count > MAX_HEADERS:
             raise self._refuse(TOO_MANY_HEADERS())
+
+    def _begin_body(self) -> None:
+        """Count from here on: the head of a request has just been parsed."""
+        self._head_ended_at = self._received - len(self._unparsed)
+        self._chunks = 0
+        self._payload = 0
 
     def _check_framing(self, request: h11.Request) -> None:
         """Refuse a body with two lengths, and a body in chunks, which HTTP/1.0 does not have."""
@@ -129,8 +145,9 @@ class BoundedConnection(h11.Connection):
     def send(self, event: Any) -> Any:
         """Return the bytes of the next part of an answer.
 
-        The answer to a request that asks for another protocol ends the connection: a proxy that
-        believes in the switch would pass on all that follows without a look.
+        The answer to a request that asks for another protocol ends the connection. A proxy may take
+        such a connection for switched, and pass on all that follows unchecked. So a client could
+        smuggle further requests past it.
         """
         if self._asks_to_switch and isinstance(event, h11.Response):
             event = h11.Response(
@@ -143,8 +160,12 @@ class BoundedConnection(h11.Connection):
     def _check_body(self, part: h11.Data) -> None:
         """Refuse a body that is too long, or in too many chunks for its length."""
         self._payload += len(part.data)
-        self._chunks += part.chunk_start
-        if self._received - self._head_ended_at > self._max_body:
+        if part.chunk_start:
+            self._chunks += 1
+
+        # As received: the frames of chunks cost as much time as the payload between them.
+        received_of_body = self._received - self._head_ended_at
+        if received_of_body > self._max_body:
             raise self._refuse(TOO_LARGE())
         max_chunks = FREE_CHUNKS + self._payload // BYTES_PER_CHUNK
         if self._chunks > max_chunks:
@@ -175,20 +196,30 @@ class BoundedProtocol(H11Protocol):
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be parsed, and end the connection; uvicorn calls this method."""
+        """Refuse what cannot be parsed; uvicorn calls this method.
+
+        Args:
+            msg: uvicorn's message, which is not sent: the refusal has one of its own.
+        """
         self._is_refused = True
         refusal = cast(BoundedConnection, self.conn).refusal or MALFORMED()
         is_in_body = self.cycle is not None and not self.cycle.response_complete
-        if is_in_body:
-            # The application waits for the rest of this body. It answers, so that the log has a
-            # line of the request.
-            self.cycle.scope.setdefault("state", {})["refusal"] = refusal
-            self.cycle.message_event.set()
-        else:
-            self._answer(refusal)
+        if not is_in_body:
+            self._send_refusal(refusal)
+            return
 
-    def _answer(self, refusal: HTTPException) -> None:
-        """Answer before there is a request for the application, and end the connection soon."""
+        # The application has the request already, and `AuthMiddleware` waits for the rest of its
+        # body. The event wakes it up. It reads the refusal, and answers with it like with any of
+        # its own, so that the request is logged.
+        self.cycle.scope.setdefault("state", {})["refusal"] = refusal
+        self.cycle.message_event.set()
+
+    def _send_refusal(self, refusal: HTTPException) -> None:
+        """Answer a request that the application does not know of, and close after `LINGER` seconds.
+
+        What still comes until then is thrown away. If the connection was closed at once, many
+        clients would not read the answer.
+        """
         response = response_of(refusal)
         events = (
             h11.Response(status_code=response.status_code, headers=response.raw_headers),

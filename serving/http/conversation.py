@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
@@ -26,7 +25,6 @@ from ...programs.answer_stream import AnswerStream
 from ...programs.streaming import send_answer_to
 from ...records import Context, Session, Turn, format_time
 from ..memories.user_memory import UserMemory
-from ..memories.view import MemoryView
 from .schemas import ChatRequest, RequestExtension, ResponseExtension
 
 ASSISTANT = "assistant"
@@ -35,8 +33,9 @@ ASSISTANT = "assistant"
 class Conversation:
     """The conversation of one chat request, in the session that it belongs to.
 
-    `store_new_turns` comes first, then either `ask` or `recall`, then `store_answer`. What tools
-    say is left out. If the user is forgotten meanwhile, nothing is stored, but there is an answer.
+    The methods are called in this order: `enter_session`, `stored_answer` and `store_new_turns`,
+    then either `ask` or `recall`, then `store_answer`. What tools say is left out. If the user is
+    forgotten meanwhile, nothing is stored, but there is an answer.
 
     Args:
         memory: The memory of the user.
@@ -55,7 +54,7 @@ class Conversation:
         self.memory = memory
         self.body = body
         self.session_id = ""
-        """The session of the conversation, once `store_new_turns` was called."""
+        """The session of the conversation; "" before `enter_session`."""
         self._session_gap = session_gap
         self._is_repetition = is_repetition
         self._extension = body.mempiler or RequestExtension()
@@ -66,46 +65,89 @@ class Conversation:
         self._session_turns: tuple[Turn, ...] = ()
         """The turns that the session had before this request."""
         self._stored_turns: tuple[Turn, ...] = ()
-        """The new turns as they are stored."""
+        """The new turns as they are stored, with ids and times; () before `store_new_turns`."""
 
-    def store_new_turns(self) -> str | None:
-        """Store the new turns in their session; of a repeated request, return the stored answer.
+    # The three steps before a model is asked. They take long for a thousand messages, so they are
+    # called in a thread.
 
-        From then on, the memory is seen as it was when this began, with the new turns. This takes
-        long for a thousand messages, so it is called in a thread.
+    def enter_session(self) -> None:
+        """Find the session that the request continues, or choose the name of a new one.
+
+        All other open sessions of the user end. From now on the memory is read as it is at this
+        moment.
+        """
+        split_turns = _split_at_last_answer(self.body)
+        self._earlier_turns = split_turns.earlier
+        self._new_turns = split_turns.new
+
+        view = self.memory.view()
+        self.memory.bind_view(view)
+        open_sessions = view.snapshot.open_sessions
+        session_name = self.body.metadata.session if self.body.metadata else None
+        session = self._session_to_continue(open_sessions, session_name or "")
+        self._end_other_sessions(open_sessions, session)
+
+        if session is not None:
+            self.session_id = session.id
+            self._session_turns = session.turns
+        else:
+            self.session_id = session_name or f"chat-{_random_suffix()}"
+
+    def stored_answer(self) -> str | None:
+        """Return the answer that is stored if the client repeats a request that was answered.
+
+        None if the request is no repetition, or was not answered. A user may well say the same
+        words twice, so only a request that the client marks counts as a repetition.
+        """
+        if not self._is_repetition or not self._session_turns:
+            return None
+        last_turn = self._session_turns[-1]
+        if last_turn.speaker != ASSISTANT:
+            return None
+
+        # A request that ends with results of tools has no new turns, since these results are no
+        # turns. It is recognised by the turn before them.
+        question = self._new_turns or self._earlier_turns[-1:]
+        if not _ends_with(self._session_turns[:-1], question):
+            return None
+        return last_turn.content
+
+    def store_new_turns(self) -> None:
+        """Store the new turns in the session, unless an earlier try of the request did.
+
+        From now on the memory is read with the new turns.
 
         Raises:
             MempilerError: See `UserMemory.say`; nothing was stored.
         """
-        self._earlier_turns, self._new_turns = _split_at_last_answer(self.body)
+        if not self._new_turns:
+            return
+        if _ends_with(self._session_turns, self._new_turns):
+            # The session ends with a question that has no answer: the earlier try has failed, or
+            # is still being answered. What it stored is seen already.
+            self._stored_turns = self._session_turns[-len(self._new_turns) :]
+            return
 
-        view = self.memory.view()
-        self.memory.bind_view(view)
-        session_name = self.body.metadata.session if self.body.metadata else None
-        session = self._session_to_continue(view.snapshot.open_sessions, session_name or "")
-        self._end_other_sessions(view.snapshot.open_sessions, session)
+        stored = self._store_turns(self._new_turns)
+        if stored.session_id != self.session_id:
+            # The session ended meanwhile, and a new one continues it, which has no earlier turns.
+            self.session_id = stored.session_id
+            self._session_turns = ()
+        self._stored_turns = stored.turns
 
-        if session is None:
-            self.session_id = session_name or f"chat-{_random_suffix()}"
-        else:
-            self.session_id = session.id
-            self._session_turns = session.turns
-            if self._is_repetition:
-                stored_answer = self._stored_answer()
-                if stored_answer is not None:
-                    return stored_answer
+        # The memory is not read again, which takes longer, and would show what other requests have
+        # stored since this one began.
+        turns = (*self._session_turns, *self._stored_turns)
+        session = Session(id=self.session_id, time=turns[0].time, turns=turns)
+        view_with_new_turns = self.memory.view().with_open_session(session)
+        self.memory.bind_view(view_with_new_turns)
 
-            if self._are_new_turns_stored():
-                # Their answer failed, or is not there yet.
-                self._stored_turns = self._session_turns[-len(self._new_turns) :]
-                return None
-
-        if self._new_turns:
-            self._store_in_session(view)
-        return None
+    # The answer
 
     async def ask(self, answer_stream: AnswerStream | None) -> dspy.Prediction:
         """Answer the question by the program; errors are those of `UserMemory.ask`.
+
+        The request must end with a text of the user, and its new turns must be stored.
 
         Args:
             answer_stream: Takes the words of the answer as they come; None if nobody reads them.
@@ -120,29 +162,28 @@ class Conversation:
             return await self.memory.aask(
                 question.content,
                 recent,
+                # Otherwise the stored question would be recalled as its own answer.
                 asked=[question.id],
                 date=format_time(utc_now()),
                 **self._extension.as_kwargs,
             )
 
     async def recall(self) -> Context:
-        """Return what a language model is shown beside the request, and does not see in it."""
+        """Return what the memory holds about the user's last message, for a language model.
+
+        What the request itself shows the model is left out.
+        """
         user_texts = [message.text for message in self.body.messages if message.role == "user"]
         questions = [text for text in user_texts if text.strip()]
         if not questions:
             return Context()
 
-        shown_texts = {(message.role, message.text) for message in self.body.messages}
-        turn_ids = {turn.id for turn in self._stored_turns}
-        for turn in self._session_turns:
-            if (turn.speaker, turn.text) in shown_texts:
-                turn_ids.add(turn.id)
-
         recall = partial(
             self.memory.recall,
             questions[-1],
             format_time(utc_now()),
-            asked=turn_ids,
+            # Turns with these ids are not recalled.
+            asked=self._ids_of_turns_in_request(),
             **self._extension.as_kwargs,
         )
         return await run_bridged(recall)
@@ -188,82 +229,87 @@ class Conversation:
             if session is not continued:
                 self.memory.end(session.id, remember=False)
 
-    def _stored_answer(self) -> str | None:
-        """Return the answer to this request, if it is the last turn of the session."""
-        *turns_before, last_turn = self._session_turns
-        if last_turn.speaker != ASSISTANT:
-            return None
+    # Storing
 
-        # A request that ends with results of tools has no new turns. It goes on from its last turn.
-        question = self._new_turns or self._earlier_turns[-1:]
-        if not question or not _say_the_same(turns_before[-len(question) :], question):
-            return None
-        return last_turn.content
+    def _store_turns(self, turns: Sequence[Turn]) -> _StoredTurns:
+        """Store turns in the session or, if that has ended, in a new one that continues it.
 
-    def _are_new_turns_stored(self) -> bool:
-        """Return whether the session ends with the new turns, from an earlier try."""
-        if not self._new_turns:
-            return False
-        return _say_the_same(self._session_turns[-len(self._new_turns) :], self._new_turns)
-
-    def _store_in_session(self, view: MemoryView) -> None:
-        """Store the new turns, and let the memory be seen as in the view, with them."""
-        stored = self._say(self._new_turns)
-        if stored.session_id != self.session_id:
-            # The session ended meanwhile, and another one continues it.
-            self.session_id = stored.session_id
-            self._session_turns = ()
-        self._stored_turns = stored.turns
-
-        turns = (*self._session_turns, *self._stored_turns)
-        session = Session(id=self.session_id, time=turns[0].time, turns=turns)
-        self.memory.bind_view(view.with_open_session(session))
-
-    def _say(self, turns: Sequence[Turn]) -> _StoredTurns:
-        """Store turns in the session, or in one that continues it (`NAME~...`) if it has ended.
-
-        If the user was forgotten, nothing is stored, and the turns are returned as if they were.
+        If the user was forgotten meanwhile, nothing is stored. The turns are returned with ids all
+        the same, because the request is answered nevertheless.
         """
+        stored_turns = self._try_to_store(self.session_id, turns)
+        if stored_turns is not None:
+            return _StoredTurns(self.session_id, stored_turns)
+
+        # A session `NAME` is continued by `NAME~...`, and that one by another `NAME~...`.
         name = self.session_id.partition("~")[0]
         continuation_id = f"{name}~{_random_suffix()}"
-        for session_id in (self.session_id, continuation_id):
-            with suppress(ConflictError):
-                stored = self.memory.say(session_id, turns, metadata=self._extension.metadata)
-                return _StoredTurns(session_id, stored)
+        stored_turns = self._try_to_store(continuation_id, turns)
+        if stored_turns is None:
+            # No session of this new name can have ended, so it was the user who was forgotten.
+            stored_turns = _with_ids(turns, continuation_id)
+        return _StoredTurns(continuation_id, stored_turns)
 
-        # The continuation cannot have ended, since its name is new: the user was forgotten.
-        numbered_turns: list[Turn] = []
-        for number, turn in enumerate(turns, start=1):
-            turn_id = f"{continuation_id}:{number}"
-            numbered_turns.append(turn.model_copy(update={"id": turn_id}))
-        return _StoredTurns(continuation_id, tuple(numbered_turns))
+    def _try_to_store(self, session_id: str, turns: Sequence[Turn]) -> tuple[Turn, ...] | None:
+        """Store turns in a session, which begins if it is not there, and return them as stored.
+
+        None if nothing was stored, because the session has ended or the user was forgotten.
+        """
+        try:
+            return self.memory.say(session_id, turns, metadata=self._extension.metadata)
+        except ConflictError:
+            return None
 
     def _store_answer_turns(self, turns: Sequence[Turn]) -> None:
-        # A session that has turns is there, unless it ended or was forgotten. Then the answer must
-        # not begin it anew.
-        may_begin = not (self._stored_turns or self._session_turns)
+        """Store an answer behind its question.
+
+        If the session has ended meanwhile, the answer begins one that continues it. If the session
+        was forgotten, nothing is stored.
+        """
+        # A session with turns is in the store. If it is missing there now, it was forgotten, and
+        # the answer must not begin it anew. Only if the user said nothing that is stored, such as
+        # an image alone, does the answer begin the session.
+        has_turns = bool(self._stored_turns or self._session_turns)
         try:
             self.memory.say(
-                self.session_id, turns, begin=may_begin, metadata=self._extension.metadata
+                self.session_id, turns, begin=not has_turns, metadata=self._extension.metadata
             )
         except ConflictError:
-            has_ended = any(item.id == self.session_id for item in self.memory.items())
-            if has_ended:
-                self._say(turns)
+            if self._has_session_ended():
+                self._store_turns(turns)
 
-    # What the program is shown
+    def _has_session_ended(self) -> bool:
+        """Return whether the session has ended; False if it is open or was forgotten."""
+        # A session becomes an item when it ends. Of a forgotten one there is nothing.
+        return any(item.id == self.session_id for item in self.memory.items())
+
+    # What is shown to models
+
+    def _ids_of_turns_in_request(self) -> set[str]:
+        """Return the ids of the session's turns that are messages of the request.
+
+        Clients drop the oldest messages of long chats, so the session has turns that are not.
+        """
+        texts_in_request = {(message.role, message.text) for message in self.body.messages}
+        turn_ids = {turn.id for turn in self._stored_turns}
+        for turn in self._session_turns:
+            if (turn.speaker, turn.text) in texts_in_request:
+                turn_ids.add(turn.id)
+        return turn_ids
 
     def _shown_turns(self) -> tuple[Turn, ...]:
         """Return the conversation before the question, as the program is shown it."""
-        # Turns that are stored keep their ids, so that they are not recalled as well.
-        known_turns = {(turn.speaker, turn.text): turn for turn in self._session_turns}
         earlier_turns: list[Turn] = []
+        session_turns = {(turn.speaker, turn.text): turn for turn in self._session_turns}
         for number, turn in enumerate(self._earlier_turns, start=1):
-            known_turn = known_turns.get((turn.speaker, turn.text))
-            if known_turn is None:
+            # What is shown is not recalled as well. It is recognised by its id, so a message that
+            # is stored as a turn of the session is shown under the id of that turn.
+            session_turn = session_turns.get((turn.speaker, turn.text))
+            if session_turn is not None:
+                earlier_turns.append(session_turn)
+            else:
                 turn_id = f"{self.session_id}:before-{number}"
-                known_turn = turn.model_copy(update={"id": turn_id})
-            earlier_turns.append(known_turn)
+                earlier_turns.append(turn.model_copy(update={"id": turn_id}))
 
         return (*self._instructions(), *earlier_turns, *self._stored_turns[:-1])
 
@@ -323,9 +369,21 @@ def _has_name(session: Session, name: str) -> bool:
     return not name or session.id == name or session.id.startswith(f"{name}~")
 
 
-def _say_the_same(stored_turns: Sequence[Turn], turns: Sequence[Turn]) -> bool:
-    stored_texts = [(turn.speaker, turn.text) for turn in stored_turns]
-    return stored_texts == [(turn.speaker, turn.text) for turn in turns]
+def _ends_with(session_turns: Sequence[Turn], turns: Sequence[Turn]) -> bool:
+    """Return whether the last turns of a session say the same as `turns`; False for no turns."""
+    if not turns:
+        return False
+    last_turns = session_turns[-len(turns) :]
+    last_texts = [(turn.speaker, turn.text) for turn in last_turns]
+    return last_texts == [(turn.speaker, turn.text) for turn in turns]
+
+
+def _with_ids(turns: Sequence[Turn], session_id: str) -> tuple[Turn, ...]:
+    """Return turns with the ids that they would have as the first turns of a session."""
+    numbered_turns: list[Turn] = []
+    for number, turn in enumerate(turns, start=1):
+        numbered_turns.append(turn.model_copy(update={"id": f"{session_id}:{number}"}))
+    return tuple(numbered_turns)
 
 
 def _random_suffix() -> str:

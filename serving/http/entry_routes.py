@@ -58,9 +58,9 @@ async def update_entry(
 async def delete_entry(
     user: UserName, entry: EntryId, context: CurrentContext, by: By = ""
 ) -> ChangedEntry:
-    """Take an entry out, with what else holds the same, until that is undone.
+    """Hide an entry, and other entries that say the same, until the deletion is undone.
 
-    Forgetting a session erases it.
+    To erase what somebody said for good, forget the session.
     """
 
     def delete(memory: UserMemory) -> ChangedEntry:
@@ -98,10 +98,16 @@ def _changed_entry(memory: UserMemory, entry: str, change: EntryChange | None) -
 
 
 def _history_page(memory: UserMemory, entry: str, page: HistoryQuery) -> EntryHistory:
+    """Return a page of the changes of an entry.
+
+    Raises:
+        HTTPException: There is no such entry (404).
+    """
     changes = memory.entries.history(entry, page.after, page.limit)
     if not changes:
-        # The page may lie behind the last change of an entry that has others before.
-        require_found(memory.entries.history(entry, limit=1), "entry")
+        # No such entry, or `page.after` is its last change. Every entry has at least one change.
+        first_changes = memory.entries.history(entry, limit=1)
+        require_found(first_changes, "entry")
 
     next_page = changes[-1].number if len(changes) == page.limit else None
     return EntryHistory(entry=entry, changes=changes, next=next_page)

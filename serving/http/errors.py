@@ -62,8 +62,8 @@ def response_of(error: HTTPException) -> JSONResponse:
     return JSONResponse(body_of(error), error.status_code, error.headers)
 
 
-# Refusals. Each is made anew where it is raised: an exception that is raised twice keeps the frames
-# of both.
+# Refusals. Each of these names makes a new exception when it is called, e.g. `raise TOO_LARGE()`.
+# A single exception that is raised twice would keep the frames of both.
 
 _SOON = {"Retry-After": "2"}
 _CLOSE = {"Connection": "close"}
@@ -197,13 +197,21 @@ def refusal_of(error: BaseException) -> HTTPException:
     if isinstance(error, TenantBudgetError):
         return HTTPException(429, str(error), _retry_after(error.retry_after))
     if isinstance(error, RequestValidationError):
-        if error.errors()[0]["loc"] == ("body",):
-            return NO_JSON()
-        # What was sent need not be text that a response can hold; the message of a UserError is.
-        error = UserError(validation_message(error, skipped_parts=1))
+        return _refusal_of_invalid_request(error)
 
     for refusal in _REFUSALS:
         if isinstance(error, refusal.error_class):
             headers = {"Retry-After": "5"} if refusal.status == 503 else None
             return HTTPException(refusal.status, refusal.message or str(error), headers)
     return BUG()
+
+
+def _refusal_of_invalid_request(error: RequestValidationError) -> HTTPException:
+    """Return the refusal of a request that does not have the form of its route."""
+    is_whole_body_wrong = error.errors()[0]["loc"] == ("body",)
+    if is_whole_body_wrong:
+        return NO_JSON()
+    message = validation_message(error, skipped_parts=1)
+    # The message quotes what was sent, which may hold what no response can. The message of a
+    # UserError holds only what every response can.
+    return HTTPException(400, str(UserError(message)))

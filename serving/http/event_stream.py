@@ -40,8 +40,9 @@ class EventStream:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._headers: asyncio.Future[Mapping[str, str]] = self._loop.create_future()
-        # None marks the end of the stream.
+        """Is done once the work has called `begin`; holds the further headers."""
         self._events: asyncio.Queue[str | bytes | None] = asyncio.Queue()
+        """What is sent; None, at the end of the work, ends the stream."""
 
     def begin(self, headers: Mapping[str, str] | None = None) -> None:
         """Begin the response, with further headers.
@@ -55,14 +56,17 @@ class EventStream:
         self._loop.call_soon_threadsafe(self._events.put_nowait, text)
 
     async def response(self, work: Coroutine[Any, Any, Response | None]) -> Response | None:
-        """Start work, and return the response that sends its events, once the work has begun it.
+        """Start work, wait until it calls `begin`, and return the response that sends its events.
 
-        If the work ends before, return what it returns, or raise its error. A client that leaves
-        the stream cancels the work.
+        If the work ends without calling `begin`, return what it returns, or raise its error. A
+        client that leaves the stream cancels the work.
         """
         task = asyncio.create_task(work)
+        # The mark at the end comes from the task itself, so it also comes if the work fails.
         task.add_done_callback(lambda _: self._events.put_nowait(None))
+
         try:
+            # `begin` completes `_headers`.
             await asyncio.wait({task, self._headers}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             task.cancel()
@@ -77,13 +81,20 @@ class EventStream:
         )
 
     async def _sent_events(self, task: asyncio.Task[Any]) -> AsyncIterator[str | bytes]:
-        """Yield the events; if the work fails, the last one is its error, which clients raise."""
+        """Yield the events that the work sends.
+
+        If the work fails, the last event is its error, which OpenAI's clients raise.
+
+        Args:
+            task: Does the work.
+        """
         try:
             part = await self._events.get()
             while part is not None:
                 yield part
                 part = await self._events.get()
 
+            # None came, so the task is done.
             error = task.exception()
             if error is not None:
                 log.error("a stream broke off", extra=failure(error))

@@ -20,6 +20,8 @@ SMALL = 16_384
 """Most bytes of a body that is validated at once: that takes no time, whatever is in it."""
 MAX_FIELDS = 1000
 """Most fields of one object of a large body."""
+PARTS_PER_VALUE = 3
+"""Most parts that one value has, see `_PART`: its key, itself, and the comma behind it."""
 
 _PART = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 """A string, closed or not, or a sign between values. It never reads anything twice."""
@@ -38,10 +40,16 @@ class JsonCheck:
         """Lets one body of each tenant be parsed at a time."""
 
     async def check(self, tenant: str, body: bytes) -> None:
-        """Look into the body of a request of a tenant.
+        """Refuse a large body that is not JSON or holds too many values.
+
+        A small body is not parsed here: the route refuses it if it is no JSON.
+
+        Args:
+            tenant: Whose request it is. The bodies of one tenant are parsed one after the other.
+            body: The whole body.
 
         Raises:
-            HTTPException: It is not JSON (400), or holds too many values (413).
+            HTTPException: It is large, and not JSON (400), or holds too many values (413).
         """
         if len(body) <= SMALL:
             return
@@ -56,24 +64,22 @@ def check_json(body: bytes, max_values: int) -> None:
         HTTPException: It is not JSON in UTF-8 (400), or holds too many values, or an object with
             too many fields (413).
     """
-    # A parser would make hundreds of thousands of objects before anybody could count them, and no
-    # other thread could run meanwhile.
-    if _has_too_many_parts(body, 3 * max_values):
+    # First a cheap bound: a parser would make hundreds of thousands of objects before anybody could
+    # count them, and no other thread could run meanwhile.
+    if _has_too_many_parts(body, PARTS_PER_VALUE * max_values):
         raise TOO_MANY_VALUES()
     try:
         # `json.loads` would take bytes in UTF-16 and UTF-32, too, whose parts were counted wrong.
         value = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise NO_JSON() from None
+    # Then the exact count: a value may have only one part, so three times too many pass the first.
     if not _is_bounded(value, max_values):
         raise TOO_MANY_VALUES()
 
 
 def _has_too_many_parts(body: bytes, limit: int) -> bool:
-    """Return whether a body has so many strings, commas and beginnings of containers.
-
-    A value has three of them at most: a key, itself, and a comma.
-    """
+    """Return whether a body has `limit` parts or more: strings, commas, container beginnings."""
     return any(number >= limit for number, _ in enumerate(_PART.finditer(body), 1))
 
 

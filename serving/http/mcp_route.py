@@ -45,19 +45,23 @@ class McpEndpoint(NamedTuple):
 
 
 def mcp_endpoint(service: Service) -> McpEndpoint:
-    """Return the tools of a service and the route that serves them."""
+    """Return an MCP server with the tools of a service, and the route that serves them."""
 
     async def run_tool(request: Request, tool: Callable[[UserMemory], Awaitable[T]]) -> T:
+        """Run a tool with the memory of the user whom the request names."""
         context = await RequestContext.of(request)
         memory = context.memory(_user_of(request))
 
-        async def work(_: Deadline) -> T:
+        async def bind_and_run(_: Deadline) -> T:
+            # `run_model_work` binds the memory only if the request waits. The first binding holds.
             await in_thread(memory.bind_view)
             return await tool(memory)
 
         try:
-            return await context.run_model_work(work, memory)
+            return await context.run_model_work(bind_and_run, memory)
         finally:
+            # The tool may have stored a session, also if it failed afterwards. The worker writes
+            # what it finds, which may be nothing.
             service.worker.wake()
 
     server = memory_tools(run_tool, remember=False)

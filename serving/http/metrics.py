@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -166,41 +167,57 @@ class Metrics:
         try:
             store_counts = await self._store_counts.result()
         except (TimeoutError, StoreError):
+            # That the store does not answer is reported itself, as `mempiler_store_up 0`.
             store_counts = None
 
+        # With a shared folder prometheus-client writes the values of every process, this one
+        # included, into files. Without one they are in the registry of this process alone.
         folder = os.environ.get(SHARED_FOLDER)
-        shared_files: list[str] = []
         if folder:
-            shared_files = [str(path) for path in Path(folder).glob("*.db") if _is_readable(path)]
+            _delete_gauges_of_dead_processes(Path(folder))
+            shared_files = _files_with_values(Path(folder))
+            values_of_process = b""
+        else:
+            shared_files = []
+            values_of_process = generate_latest(self._registry)
+
         shared = CollectorRegistry()
         shared.register(_SharedValues(shared_files, store_counts))
-
-        # With a shared folder the values of this process are in its files, like all the others.
-        values_of_process = b"" if folder else generate_latest(self._registry)
         return values_of_process + generate_latest(shared)
 
 
-def _is_readable(path: Path) -> bool:
-    """Return whether a file of a process can be read; it is empty at first.
+def _delete_gauges_of_dead_processes(folder: Path) -> None:
+    """Delete the files with gauges of processes that are gone.
 
-    The gauges of a process that is gone are deleted.
+    Counters of such a process still count, but its gauges would show requests in progress for ever.
     """
-    try:
-        if path.stem.startswith("gauge_live"):
-            process = int(path.stem.rpartition("_")[2])
+    for path in folder.glob("gauge_live*.db"):
+        process = int(path.stem.rpartition("_")[2])
+        try:
             os.kill(process, 0)  # signal 0 does nothing if the process is there
-        return path.stat().st_size > 0
-    except (ProcessLookupError, PermissionError, FileNotFoundError):
-        # PermissionError: another user's process has the number by now.
-        path.unlink(missing_ok=True)
-        return False
+        except (ProcessLookupError, PermissionError):
+            # PermissionError: another user's process has the number by now.
+            # The file may be missing, since all processes of the service delete such files.
+            path.unlink(missing_ok=True)
+
+
+def _files_with_values(folder: Path) -> list[str]:
+    """Return the files of the processes, without those that are empty, as each is at first."""
+    files: list[str] = []
+    for path in folder.glob("*.db"):
+        # Another process may have deleted it since the folder was listed.
+        with suppress(FileNotFoundError):
+            if path.stat().st_size > 0:
+                files.append(str(path))
+    return files
 
 
 class _SharedValues(Collector):
     """What the processes of a service have counted, and what the store holds.
 
     Args:
-        files: The files of the processes.
+        files: The files into which prometheus-client writes the values of processes; none where the
+            processes share no folder.
         store_counts: Users, and items by state; None if the store does not answer.
     """
 
@@ -209,11 +226,11 @@ class _SharedValues(Collector):
         self._store_counts = store_counts
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the values."""
-        # Metrics of their own would be written into the files of this process, as if it had counted
-        # them.
+        """Yield the sums over the processes, and the counts of the store."""
         yield from MultiProcessCollector.merge(self._files)
 
+        # The counts of the store are no `Gauge` objects. prometheus-client would write those into
+        # the files of this process, as if it had counted them.
         is_up = self._store_counts is not None
         yield GaugeMetricFamily("mempiler_store_up", "Whether the store answered.", is_up)
         if self._store_counts is None:

@@ -117,8 +117,10 @@ class Pool:
             work: Takes the deadline of the request, and is awaited in this event loop.
             tenant: The tenant whose slot the work takes.
             receive: Tells when the client leaves.
-            before_wait: Called in a thread before the request waits for a slot. It is not called if
-                a slot is free.
+            before_wait: Called in a thread before the request waits for a slot, so that it sees the
+                store as it is when the request comes. It is called twice if the request waits
+                twice, for a slot of its tenant and for one of all, and not at all if it never
+                waits: then the work begins at once.
 
         Raises:
             HTTPException: No place is free (503), the tenant holds its share of places (429), the
@@ -143,6 +145,7 @@ class Pool:
             # Also reached if this coroutine is cancelled, as at the end of a stream.
             client_left.cancel()
             if not task.done():
+                # This ends every wait for a model in work that has begun.
                 deadline.cancel()
                 self._abandon(task, has_begun.is_set())
 
@@ -155,10 +158,12 @@ class Pool:
     ) -> T:
         """Make a call in a thread and return its result; arguments and errors are those of `run`.
 
-        The call needs none of the threads of `in_thread`, so it does not wait for work on models.
+        The thread is none of those of `in_thread`: the call does not wait until work on models
+        leaves one free.
         """
 
         async def work(_: Deadline) -> T:
+            # No limit is needed here, since only work that has a slot makes its call.
             return await anyio.to_thread.run_sync(call, limiter=self._unlimited)
 
         return await self.run(work, tenant, receive, before_wait)
@@ -171,30 +176,44 @@ class Pool:
         has_begun: asyncio.Event,
         before_wait: Callable[[], object] | None,
     ) -> T:
-        """Do the work of a request with a place and a slot; this is a task of its own."""
-        with self.place(tenant), set_context(CURRENT_TENANT, tenant):
-            tenant_slots = self._tenant_slots.of(tenant)
-            must_wait = min(tenant_slots.available_tokens, self._slots.available_tokens) < 1
-            if must_wait and before_wait is not None:
-                await anyio.to_thread.run_sync(before_wait)
+        """Wait for a slot and do the work of a request; hold a place all the time.
 
+        `run` makes a task of this, which gives slot and place back when the work has really ended.
+        That may be long after `run` has answered that the time is over.
+
+        Args:
+            work: See `run`, as for the other arguments that are not explained here.
+            tenant: The tenant of the request.
+            deadline: The deadline of the request.
+            has_begun: Is set when the work begins.
+            before_wait: See `run`.
+        """
+        with self.place(tenant), set_context(CURRENT_TENANT, tenant):
             # The tenant's slot comes first: who waits for it must not hold one of all tenants.
-            async with tenant_slots, self._slots:
-                has_begun.set()
-                with (
-                    call_context(deadline=deadline),
-                    limit_threads(self._tenant_threads.of(tenant)),
-                ):
-                    return await work(deadline)
+            tenant_slots = self._tenant_slots.of(tenant)
+            await _call_if_full(tenant_slots, before_wait)
+            async with tenant_slots:
+                await _call_if_full(self._slots, before_wait)
+                async with self._slots:
+                    has_begun.set()
+                    with (
+                        call_context(deadline=deadline),
+                        limit_threads(self._tenant_threads.of(tenant)),
+                    ):
+                        return await work(deadline)
 
     def _abandon(self, task: asyncio.Task[Any], has_begun: bool) -> None:
-        """Let a task end whose result nobody takes."""
+        """Let a task end by itself, since nobody waits for its result any more.
+
+        A task that still waits for its slot is cancelled, but not work that has begun. If that
+        waits for a thread, it would end at once when it is cancelled, and give its slot back while
+        the thread goes on. So the slot would be used twice.
+        """
         if not has_begun:
             task.cancel()
 
-        # Work that has begun is not cancelled. A coroutine that waits for a thread would end at
-        # once, and give its slot back while the thread goes on. The cancelled deadline ends it.
-        # The event loop itself keeps no task alive.
+        # The event loop has weak references to tasks only. Without this one the task could be
+        # collected before it ends.
         self._abandoned_tasks.add(task)
         task.add_done_callback(self._discard)
 
@@ -223,6 +242,15 @@ class _TenantLimiters:
         limiter = self._limiters.setdefault(tenant, CapacityLimiter(1))
         limiter.total_tokens = max(1, int(self._slots * self._share()))
         return limiter
+
+
+async def _call_if_full(limiter: CapacityLimiter, before_wait: Callable[[], object] | None) -> None:
+    """Call `before_wait` in a thread if whoever enters the limiter next has to wait.
+
+    Between this and the entry nothing may be awaited: others could enter meanwhile.
+    """
+    if before_wait is not None and limiter.available_tokens < 1:
+        await anyio.to_thread.run_sync(before_wait)
 
 
 async def _wait_until_client_leaves(receive: Receive) -> None:

@@ -48,25 +48,25 @@ class Relay:
         self._conversation = conversation
         self._upstream = upstream
         self._deadline = deadline
-        self._context = Context()
 
     async def answer(self, stream: EventStream | None) -> Response | None:
         """Recall, ask the model, and store its answer.
+
+        What the model refuses is returned as it is, also if the client wants a stream. So is the
+        answer of an endpoint that does not stream although it was asked to.
 
         Args:
             stream: Where the events of a streamed answer go; None if the client wants no stream.
 
         Returns:
-            The response; None if the answer was streamed. A refusal is never streamed.
+            The response; None if all of the answer was sent to the stream.
 
         Raises:
             LMError: The model cannot be reached, breaks off, or its answer cannot be read.
         """
-        self._context = await self._conversation.recall()
+        context = await self._conversation.recall()
         # With images, a request may be large.
-        request = await in_thread(
-            partial(request_with_context, self._conversation.body, self._context)
-        )
+        request = await in_thread(partial(request_with_context, self._conversation.body, context))
 
         async with self._upstream.stream(request) as reply:
             headers = _headers_for_client(reply.headers)
@@ -75,20 +75,29 @@ class Relay:
 
             if stream is not None and is_answer and content_type.startswith("text/event-stream"):
                 stream.begin(headers)
-                await self._hand_back_events(reply.lines, request, stream)
+                await self._hand_back_events(reply.lines, request, context, stream)
                 return None
 
             content = b"".join([line async for line in reply.lines])
             if is_answer:
-                content = await in_thread(partial(self._finish_completion, content, request))
+                content = await in_thread(
+                    partial(self._finish_completion, content, request, context)
+                )
                 content_type = "application/json"
             return Response(content, reply.status, {**headers, "content-type": content_type})
 
-    def _finish_completion(self, content: bytes, request: Mapping[str, Any]) -> bytes:
-        """Store the text of a completion, and return the completion with the field `mempiler`.
+    def _finish_completion(
+        self, content: bytes, request: Mapping[str, Any], context: Context
+    ) -> bytes:
+        """Store the answer in a completion, and return the completion for the client.
+
+        Args:
+            content: The completion as the model's endpoint sent it.
+            request: What the endpoint was asked.
+            context: What was recalled for it.
 
         Raises:
-            LMTransportError: It is no completion.
+            LMTransportError: The content is no completion.
         """
         try:
             completion = json.loads(content)
@@ -97,14 +106,24 @@ class Relay:
             message = "the endpoint's answer is no completion"
             raise LMTransportError(message, model=self._upstream.model) from error
 
-        self._store(answer, completion)
+        completion["mempiler"] = self._store_answer(answer, context)
         self._upstream.count(completion.get("usage"), request, answer)
         return json.dumps(completion).encode()
 
     async def _hand_back_events(
-        self, lines: AsyncIterable[bytes], request: Mapping[str, Any], stream: EventStream
+        self,
+        lines: AsyncIterable[bytes],
+        request: Mapping[str, Any],
+        context: Context,
+        stream: EventStream,
     ) -> None:
         """Send the lines of a streamed answer; store the answer before the event that ends it.
+
+        Args:
+            lines: The answer as it comes from the model's endpoint.
+            request: What the endpoint was asked.
+            context: What was recalled for it.
+            stream: Where the lines go.
 
         Raises:
             LMTransportError: The stream breaks off.
@@ -112,31 +131,35 @@ class Relay:
         answer = ""
         usage: object = None
         is_stored = False
-        has_ended = False
+        is_done = False
 
         async for line in lines:
             chunk = _chunk_of(line)
             choice = _first_choice(chunk)
             answer += _storable_text(choice.get("delta"))
             usage = chunk.get("usage") or usage
-            has_ended = has_ended or line.strip() == b"data: [DONE]"
+            if line.strip() == b"data: [DONE]":
+                is_done = True
 
-            if choice.get("finish_reason") and not is_stored:
-                is_stored = True
-                await in_thread(partial(self._store, answer, chunk))
-                line_with_extension = b"data: " + json.dumps(chunk).encode() + b"\n"
-                stream.send(line_with_extension)
-            else:
+            ends_answer = bool(choice.get("finish_reason"))
+            if not ends_answer or is_stored:
                 stream.send(line)
+                continue
 
-        if not has_ended and not is_stored:
+            # Once a client has read this event, it may rely on it that the answer is stored.
+            chunk["mempiler"] = await in_thread(partial(self._store_answer, answer, context))
+            is_stored = True
+            stream.send(b"data: " + json.dumps(chunk).encode() + b"\n")
+
+        # A whole stream has at least one of two marks: a reason why the answer ends, or [DONE].
+        if not is_stored and not is_done:
             raise LMTransportError("the endpoint's stream broke off", model=self._upstream.model)
         await in_thread(partial(self._upstream.count, usage, request, answer))
 
-    def _store(self, answer: str, completion: dict[str, Any]) -> None:
-        """Store an answer, and add the field `mempiler` to its completion or last chunk."""
-        extension = self._conversation.store_answer(answer, self._context, self._deadline)
-        completion["mempiler"] = extension.model_dump(mode="json")
+    def _store_answer(self, answer: str, context: Context) -> dict[str, Any]:
+        """Store an answer, and return the field `mempiler` of its completion or last chunk."""
+        extension = self._conversation.store_answer(answer, context, self._deadline)
+        return extension.model_dump(mode="json")
 
 
 def request_with_context(body: ChatRequest, context: Context) -> dict[str, Any]:
@@ -187,20 +210,24 @@ def _chunk_of(line: bytes) -> dict[str, Any]:
 
 
 def _first_choice(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a chunk has of the first of several answers; {} if it has nothing."""
+    """Return the part of the first answer (index 0) that a chunk has; {} if it has none.
+
+    A client may ask for several answers, whose parts come in any order. Only the first is stored.
+    """
     choices = chunk.get("choices")
     if not isinstance(choices, list):
         return {}
     for choice in choices:
-        if isinstance(choice, dict) and not choice.get("index"):
+        # An endpoint may leave out the index of an only answer.
+        if isinstance(choice, dict) and choice.get("index") in (None, 0):
             return choice
     return {}
 
 
 def _storable_text(message: object) -> str:
-    """Return the text of a message or of a part of one, without what cannot be stored.
+    """Return the text of a message or of a part of one, "" if it has none.
 
-    "" if there is no text.
+    NUL characters and halves of surrogate pairs are left out, since no store takes them.
     """
     text = message.get("content") if isinstance(message, dict) else None
     if not isinstance(text, str):

@@ -57,9 +57,10 @@ class RequestContext:
     def memory(self, user: str) -> UserMemory:
         """Return the memory of a user of the tenant, who need not be known.
 
-        From now on models are asked for this user.
+        The rest of the request then counts as work for this user.
         """
         owner = Owner(user, self.tenant)
+        # The guards of models (`Breaker`) read it, to count failures and costs for the right one.
         CALLER.set(owner)
         return UserMemory(self.service.memories, owner)
 
@@ -96,10 +97,11 @@ class RequestContext:
         must be done in a thread by the work itself (`async_bridge.in_thread`).
 
         Args:
-            work: Takes the deadline of the request, which passes when the client leaves.
-            memory: A memory that the work stores something in. If the request has to wait for its
-                slot, the view is bound before, so that nothing is stored of a user who was
-                forgotten meanwhile. Otherwise the work itself must bind it.
+            work: Takes the deadline of the request, which passes at once when the client leaves.
+            memory: The memory in which the work stores something; None if it stores nothing. If the
+                request has to wait for its slot, `bind_view` is called before it waits, so that
+                nothing is stored of a user who is forgotten while it waits. The work must call
+                `bind_view` in any case, since most requests do not wait.
 
         Raises:
             HTTPException: As `Pool.run`.
@@ -108,7 +110,7 @@ class RequestContext:
         return await self.service.model_pool.run(work, self.tenant, self.receive, before_wait)
 
     async def run_store_call(self, call: Callable[[], T]) -> T:
-        """Make a call that needs the store alone, in a thread of the smaller pool.
+        """Make a call that needs no model but only the store, in a thread of `store_pool`.
 
         Raises:
             HTTPException: As `Pool.run`.
@@ -116,9 +118,10 @@ class RequestContext:
         return await self.service.store_pool.run_call(call, self.tenant, self.receive)
 
     async def run_user_write(self, user: str, call: Callable[[UserMemory], T]) -> T:
-        """Make a call that stores something of a user, in a thread of the smaller pool.
+        """Make a call that stores something of a user, in a thread of `store_pool`.
 
-        Nothing is stored if the user was forgotten since the request came.
+        Nothing is stored if the user is forgotten after the request came. So the memory is bound to
+        its state before the request waits for a slot or, if it need not wait, before the call.
 
         Args:
             user: The user, who need not be known.
@@ -129,11 +132,14 @@ class RequestContext:
             ConflictError: The user was forgotten meanwhile.
         """
         memory = self.memory(user)
+
+        def bind_and_call() -> T:
+            # Changes nothing if the memory was bound before a wait: the first binding holds.
+            memory.bind_view()
+            return call(memory)
+
         return await self.service.store_pool.run_call(
-            lambda: call(memory.bind_view()),
-            self.tenant,
-            self.receive,
-            before_wait=memory.bind_view,
+            bind_and_call, self.tenant, self.receive, before_wait=memory.bind_view
         )
 
 

@@ -44,5 +44,6 @@ def bind_known_user(memory: UserMemory) -> UserMemory:
         HTTPException: Nothing is stored of the user (404).
     """
     view = memory.view()
+    # The version is "" for a user of whom nothing is stored.
     require_found(view.snapshot.version, "user")
     return memory.bind_view(view)

@@ -242,8 +242,11 @@ class ChatMessage(OpenAIModel):
         return self.content or ""
 
     @property
-    def unsupported_field(self) -> str | None:
-        """The first field that only a language model can answer; None if there is none."""
+    def field_unsupported_by_programs(self) -> str | None:
+        """The first field that a program cannot take into account, only a language model; or None.
+
+        A program reads and writes texts: it knows no tools, images or sounds.
+        """
         if self.role in ("tool", "function"):
             return "role"
         if isinstance(self.content, list) and any(part.type != "text" for part in self.content):
@@ -275,7 +278,7 @@ class StreamOptions(OpenAIModel):
     include_usage: StrictBool = False
 
 
-UNSUPPORTED_FIELDS = (
+FIELDS_BEYOND_TEXT = (
     "tools",
     "tool_choice",
     "functions",
@@ -288,7 +291,7 @@ UNSUPPORTED_FIELDS = (
     "prediction",
     "web_search_options",
 )
-"""Fields that ask for more than a text."""
+"""Fields that may ask for more than a text, which no program can give."""
 
 TEXT_ONLY_VALUES: tuple[Any, ...] = (
     None,
@@ -300,7 +303,8 @@ TEXT_ONLY_VALUES: tuple[Any, ...] = (
     ["text"],
     {"type": "text"},
 )
-"""Values of `UNSUPPORTED_FIELDS` that ask for nothing more than a text."""
+"""Values of `FIELDS_BEYOND_TEXT` that ask for nothing more than a text; None is that of a field
+that is left out."""
 
 DEFAULT_VALUES: Mapping[str, Any] = {
     "temperature": 1,
@@ -333,36 +337,41 @@ class ChatRequest(OpenAIModel):
     n: Annotated[int, Field(ge=1, le=128)] | None = None
 
     @property
-    def unsupported_field(self) -> str | None:
-        """The path of the first field that only a language model can answer, and no program.
+    def field_unsupported_by_programs(self) -> str | None:
+        """The path of the first field that no program can take into account, e.g. `tools`.
 
-        None if there is no such field.
+        Only a language model can answer a request with such a field. None if there is none.
         """
+        # A program gives one answer.
         if self.n is not None and self.n != 1:
             return "n"
 
         extra = self.model_extra or {}
-        for name in UNSUPPORTED_FIELDS:
-            if extra.get(name) not in TEXT_ONLY_VALUES:
+        for name in FIELDS_BEYOND_TEXT:
+            asks_for_text_only = extra.get(name) in TEXT_ONLY_VALUES
+            if not asks_for_text_only:
                 return name
 
         for number, message in enumerate(self.messages):
-            name = message.unsupported_field
+            name = message.field_unsupported_by_programs
             if name is not None:
                 return f"messages.{number}.{name}"
         return None
 
     @property
     def ignored_fields(self) -> list[str]:
-        """The fields that ask for something and that the program's answer does not depend on.
+        """The paths of fields that ask for something, which a program's answer leaves out.
 
-        For example sampling settings such as `temperature`, and fields that nothing here knows.
+        For example sampling settings such as `temperature`, and fields that nothing here knows. The
+        client is told of them.
         """
         paths: list[str] = []
         for name, value in (self.model_extra or {}).items():
-            is_unsupported = name in UNSUPPORTED_FIELDS  # and refused, if it asks for something
+            # A program answers only if these ask for nothing, see `field_unsupported_by_programs`.
+            if name in FIELDS_BEYOND_TEXT:
+                continue
             is_default = value is None or DEFAULT_VALUES.get(name) == value
-            if not is_unsupported and not is_default:
+            if not is_default:
                 paths.append(name)
 
         if self.metadata is not None:

@@ -41,6 +41,9 @@ class Service:
         tokens: Who may send requests; if None, everybody may, as the tenant `default`.
         settings: Limits of the process.
         spans: OpenTelemetry's provider, which says where spans go; if None, there are no spans.
+
+    Raises:
+        UserError: A tenant has a budget, and the price of a model is not known.
     """
 
     def __init__(
@@ -73,12 +76,47 @@ class Service:
         self.chat_name = f"{name}-chat"
         """The `model` under which clients of the chat ask the language model with a memory."""
 
-        self._make_pools()
-        self._limit_shared_work()
-        self.breakers = self._connect_breakers()
+        self.model_pool = Pool(
+            slots=self.settings.threads,
+            queue=self.settings.queue,
+            timeout=self.settings.timeout,
+            share=self.tenant_share,
+        )
+        """Requests that may ask the language model."""
+        self.store_pool = Pool(
+            slots=self.settings.store_threads,
+            queue=self.settings.store_queue,
+            timeout=self.settings.timeout,
+            share=self.tenant_share,
+        )
+        """Requests that need the store alone."""
+        # Nothing runs in this pool: a request takes a place in it, and runs in one of the others.
+        self.request_pool = Pool(
+            slots=self.model_pool.places + self.store_pool.places,
+            queue=0,
+            timeout=self.settings.timeout,
+            share=self.tenant_share,
+        )
+        """All requests, from the first byte of the body to the last byte of the answer, so also
+        streams that their clients do not read."""
+
+        self._let_tenants_take_turns()
+
+        self._guard_embedder()
+        self.breakers = breakers_of(self.lm, self.program.method.embedder)
         """Those of the language model, and of the embedder if it is behind an endpoint."""
-        self.tenant_limiter = self._limit_tenants()
+        self._tell_breakers_of_tenants()
+
+        self.tenant_limiter = TenantLimiter(
+            self.store.tenant_usage,
+            self.tokens,
+            defaults=TenantLimits(
+                self.settings.tenant_max_usd_per_day, self.settings.tenant_requests_per_minute
+            ),
+        )
         """Counts what tenants use, and refuses what is above their limits."""
+        self.tenant_limiter.guard_models(self.lm, self.program.method.embedder)
+
         self.worker = Worker(
             self.memories,
             self.settings.session_gap,
@@ -87,61 +125,35 @@ class Service:
             share=self.tenant_share,
         )
 
-    def _make_pools(self) -> None:
-        settings = self.settings
-        self.model_pool = Pool(
-            settings.threads, settings.queue, settings.timeout, self.tenant_share
-        )
-        """Requests that may ask the language model."""
-        self.store_pool = Pool(
-            settings.store_threads, settings.store_queue, settings.timeout, self.tenant_share
-        )
-        """Requests that need the store alone."""
-        self.request_pool = Pool(
-            self.model_pool.places, self.store_pool.places, settings.timeout, self.tenant_share
-        )
-        """All requests, from the first byte of the body to the last byte of the answer, so also
-        streams that their clients do not read."""
-
-    def _limit_shared_work(self) -> None:
-        """Let tenants take turns at work that takes a core."""
-        embedding = self._endpoint_embedding
+    def _let_tenants_take_turns(self) -> None:
+        """Limit how much embedding and text work goes on at a time, with fair turns of tenants."""
         # An embedder of this process needs a core for every call; an endpoint does not.
-        embedding_slots = IN_FLIGHT if embedding is not None else os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+        embedding_slots = IN_FLIGHT if self._endpoint_embedding is not None else cores
         self.memories.lane = FairSemaphore(embedding_slots, self.tenant_share)
 
-        # One thread at a time does long work on texts: all threads share one interpreter, so a
-        # second one would only take time from other requests. Who waits for its turn waits beyond
-        # its deadline, because an index that is half made is of no use.
+        # Long work on texts, such as an index of a large memory, is done by one thread at a time:
+        # all threads share one interpreter, so a second one would only take time from other
+        # requests. A thread waits for this lock as long as it takes, also when its request is over:
+        # it needs the whole index, and so do the user's next requests.
         self.memories.text_lock = TenantLock()
 
-    def _connect_breakers(self) -> list[Breaker]:
-        """Return the breakers of the models, which from now on tell tenants apart."""
+    def _guard_embedder(self) -> None:
+        """Put a breaker before an embedder at an endpoint, and limit how long it is waited for."""
         embedding = self._endpoint_embedding
-        if embedding is not None:
-            embedding.open(Meter(), Breaker(model="the embedding model"))
-            # A request must not end before the breaker hears of an embedder that hangs.
-            seconds = EMBEDDING_SHARE * self.settings.timeout
-            embedding.waits = embedding.waits.at_most(seconds)
+        if embedding is None:
+            return
+        embedding.open(Meter(), Breaker(model="the embedding model"))
+        # A call that the end of its request ends is no failure. A call to an embedder that hangs
+        # must fail before that, or the breaker would never learn of it.
+        seconds = EMBEDDING_SHARE * self.settings.timeout
+        embedding.waits = embedding.waits.at_most(seconds)
 
-        breakers = breakers_of(self.lm, self.program.method.embedder)
-        for breaker in breakers:
+    def _tell_breakers_of_tenants(self) -> None:
+        """Let the breakers count the failures of tenants apart, and share slots among tenants."""
+        for breaker in self.breakers:
             breaker.several = self.has_several_tenants
             breaker.tenant_share = self.tenant_share
-        return breakers
-
-    def _limit_tenants(self) -> TenantLimiter:
-        """Return the limits of tenants, which the guards of the models keep from now on.
-
-        Raises:
-            UserError: A tenant has a budget, and the price of a model is not known.
-        """
-        defaults = TenantLimits(
-            self.settings.tenant_max_usd_per_day, self.settings.tenant_requests_per_minute
-        )
-        limiter = TenantLimiter(self.store.tenant_usage, self.tokens, defaults)
-        limiter.guard_models(self.lm, self.program.method.embedder)
-        return limiter
 
     @property
     def _endpoint_embedding(self) -> EndpointEmbedding | None:

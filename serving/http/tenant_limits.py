@@ -4,10 +4,17 @@
     limiter.guard_models(lm, embedder)
     await limiter.count_request("acme")     # raises an HTTPException (429) if it is one too many
 
-Both are counted in the store, so they hold for all processes of a service together. A request costs
-one statement, and only if its tenant has a limit. Dollars are reserved before each model call and
-settled after it, whoever makes the call: questions, chats, and the writing of sessions in the
-background, which stays queued until the next day.
+The rules:
+
+- A tenant may send so many requests in each minute of UTC. All others of this minute are refused.
+- The model calls of a tenant may cost so many dollars in each day of UTC. What a call may cost at
+  most is reserved before it. If what is left does not suffice for that, the call is not made. After
+  the call, what it has cost replaces the reservation.
+- Dollars are counted for every call, whoever makes it: questions, chats, and the writing of
+  sessions in the background. A session that cannot be paid for stays queued until the next day.
+- A limit in the token file takes the place of the default, from the moment when the file changes.
+- Both are counted in the store, so they hold for all processes of a service together. A tenant
+  without a limit is not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ import math
 import threading
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -46,6 +53,15 @@ _PRICES_PAUSE = 1.0
 _log = logging.getLogger("mempiler.serving")
 
 
+class _ReachedLimit(NamedTuple):
+    """A limit of requests that a tenant has reached."""
+
+    limit: int
+    """Requests in a minute."""
+    end_of_minute: float
+    """When the tenant may send requests again, by `time.time`."""
+
+
 class TenantLimiter:
     """Counts what tenants use, and refuses what is above their limits.
 
@@ -63,11 +79,13 @@ class TenantLimiter:
         """What was refused: "requests" in a minute, and model calls because of "usd"."""
         self._refusals_lock = threading.Lock()
 
-        # Requests of one tenant are counted one after the other, so a tenant that sends many holds
-        # one thread, and the others need not wait behind them.
         self._turns: dict[str, CapacityLimiter] = {}
-        self._refused_until: dict[str, tuple[int, float]] = {}
-        """By tenant the limit that was reached, and the time until which it stays reached."""
+        """By tenant, lets one request at a time be counted."""
+        # Counting needs no limit of threads of its own: the turns let each tenant have one thread.
+        # anyio's default limiter would let a request wait for the threads of other tenants.
+        self._unlimited = CapacityLimiter(math.inf)
+        self._reached_limits: dict[str, _ReachedLimit] = {}
+        """By tenant, the last limit of requests that it reached."""
 
         self._lm: MeteredLM | None = None
         self._embedder_name: str | None = None
@@ -87,7 +105,10 @@ class TenantLimiter:
     # Requests.
 
     async def count_request(self, tenant: str) -> None:
-        """Count a request of a tenant, if its requests are limited.
+        """Count a request of a tenant whose requests are limited; refuse one too many.
+
+        Requests of one tenant are counted one after the other. So a tenant that sends many of them
+        holds one thread, and other tenants do not wait for it.
 
         Raises:
             HTTPException: The tenant has sent too many requests in this minute (429).
@@ -96,28 +117,39 @@ class TenantLimiter:
         limit = self.limits_of(tenant).requests_per_minute
         if limit is None:
             return
-        self._refuse_known_excess(tenant, limit)
+        self._refuse_if_limit_is_reached(tenant, limit)
 
         turn = self._turns.setdefault(tenant, CapacityLimiter(1))
         async with turn:
             # Another request may have reached the limit while this one waited for its turn.
-            self._refuse_known_excess(tenant, limit)
-            # Writes to an SQLite file take turns by this tenant.
+            self._refuse_if_limit_is_reached(tenant, limit)
+            # To count is to write. The lock for writes to an SQLite file (`TenantLock`) reads from
+            # this variable whose write it is, and lets tenants in by turns.
             with set_context(CURRENT_TENANT, tenant):
                 count = await anyio.to_thread.run_sync(
-                    self._usage.count_request, tenant, limiter=CapacityLimiter(1)
+                    self._usage.count_request, tenant, limiter=self._unlimited
                 )
+
         if count.requests > limit:
             self._count_refusal("requests")
-            self._refused_until[tenant] = (limit, time.time() + count.seconds_left)
+            end_of_minute = time.time() + count.seconds_left
+            self._reached_limits[tenant] = _ReachedLimit(limit, end_of_minute)
             raise too_many_requests(limit, count.seconds_left)
 
-    def _refuse_known_excess(self, tenant: str, limit: int) -> None:
-        """Refuse a request without asking the store, if the limit was reached in this minute."""
-        reached_limit, until = self._refused_until.get(tenant, (-1, -math.inf))
-        seconds_left = until - time.time()
+    def _refuse_if_limit_is_reached(self, tenant: str, limit: int) -> None:
+        """Refuse a request without asking the store, if the limit was reached in this minute.
+
+        Raises:
+            HTTPException: It was reached (429).
+        """
+        reached = self._reached_limits.get(tenant)
+        # The token file may have a higher limit by now.
+        if reached is None or reached.limit != limit:
+            return
+
+        seconds_left = reached.end_of_minute - time.time()
         # If the clock was set back, the minute may seem to last for hours.
-        if reached_limit == limit and 0 < seconds_left <= 60:
+        if 0 < seconds_left <= 60:
             self._count_refusal("requests")
             raise too_many_requests(limit, seconds_left)
 
@@ -138,16 +170,15 @@ class TenantLimiter:
             embedder: The embedder of the program. It costs nothing unless it is at an endpoint.
 
         Raises:
-            UserError: A tenant has a budget, which cannot be kept.
+            UserError: A tenant has a budget, but it cannot be kept: the price of a model is not
+                known, or the language model has no guard.
         """
         self._lm = lm
-        lm_seconds = getattr(getattr(lm, "engine", None), "seconds", _LONGEST_CALL)
-        longest_call = lm_seconds
-        account: EndpointEmbedding | None = getattr(embedder, "account", None)
-        if account is not None:
+        if _endpoint_embedding_of(embedder) is not None:
             self._embedder_name = embedder.name
-            longest_call = max(longest_call, account.waits.deadline)
-        self._reservation_lifetime = longest_call + _SETTLING_TIME
+        # A reservation that expired during its call would be free for other calls, and then the
+        # budget might not suffice for all of them.
+        self._reservation_lifetime = _longest_call(lm, embedder) + _SETTLING_TIME
 
         if self.has_budgets:
             self._load_prices()
@@ -158,14 +189,21 @@ class TenantLimiter:
         """Reserve what a model call of a tenant may cost; None for a tenant without a budget.
 
         Raises:
-            TenantBudgetError: The budget does not suffice for the call.
+            TenantBudgetError: The budget does not suffice for the call, or `usd` was estimated
+                before the prices were known.
             BudgetError: The budget cannot be kept, since the price of a model is not known.
         """
         limit = self.limits_of(tenant).usd_per_day
         if limit is None:
             return None
+
         if not self._has_prices:
-            self._load_prices_late()
+            # The token file got its first budget after the start.
+            was_price_known = getattr(self._lm, "prices", None) is not None
+            self._load_missing_prices()
+            if not was_price_known:
+                # Without a price the estimate is 0. The next try of the call has a true one.
+                raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
 
         outcome = self._usage.reserve(tenant, usd, limit, self._reservation_lifetime)
         if isinstance(outcome, SpendingRefusal):
@@ -183,21 +221,17 @@ class TenantLimiter:
         except StoreError as error:
             _log.error("the cost of a call of a tenant could not be counted", extra=failure(error))
 
-    def _load_prices_late(self) -> None:
-        """Find the prices after all, for a budget that the token file got since the start.
+    def _load_missing_prices(self) -> None:
+        """Find the prices of the models while the service runs.
 
         Raises:
-            TenantBudgetError: What the call may cost was guessed without a price.
-            BudgetError: The price of a model is not known.
+            BudgetError: The price of a model is not known; the log says which.
         """
-        had_price = getattr(self._lm, "prices", None) is not None
         try:
             self._load_prices()
         except UserError as error:
             _log.error("a tenant's budget cannot be kept", extra={"cause": str(error)})
             raise BudgetError("the budget of this tenant cannot be kept") from error
-        if not had_price:
-            raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
 
     def _load_prices(self) -> None:
         """Find the prices of the models, which budgets need.
@@ -227,15 +261,34 @@ def _unknown_price(model_name: str) -> UserError:
     )
 
 
+def _endpoint_embedding_of(embedder: Any) -> EndpointEmbedding | None:
+    """Return the connection of an embedder; None if it is computed in this process."""
+    return getattr(embedder, "account", None)
+
+
+def _longest_call(lm: Any, embedder: Any) -> float:
+    """Return how many seconds a call of one of the models may take, with its retries."""
+    engine = getattr(lm, "engine", None)
+    longest_call: float = getattr(engine, "seconds", _LONGEST_CALL)
+    endpoint_embedding = _endpoint_embedding_of(embedder)
+    if endpoint_embedding is not None:
+        longest_call = max(longest_call, endpoint_embedding.waits.deadline)
+    return longest_call
+
+
 def _budget_error(refusal: SpendingRefusal, limit: float) -> TenantBudgetError:
-    """Return the error for a call that a budget does not suffice for."""
-    rest = f"what is left of this tenant's {limit:g} US dollars of this day (UTC)"
+    """Return the error for a call for which too little is left of a tenant's budget.
+
+    Args:
+        refusal: Why nothing was reserved for the call.
+        limit: The budget, in US dollars a day.
+    """
+    budget_left = f"what is left of this tenant's {limit:g} US dollars of this day (UTC)"
     advice = "what was said is stored, and the request can be repeated"
     if refusal.is_spent:
-        return TenantBudgetError(
-            f"{rest} does not suffice; {advice} tomorrow", refusal.seconds_left
-        )
-    return TenantBudgetError(
-        f"{rest} is reserved for calls in progress; {advice}",
-        min(_IN_USE_PAUSE, refusal.seconds_left),
-    )
+        message = f"{budget_left} does not suffice; {advice} tomorrow"
+        return TenantBudgetError(message, retry_after=refusal.seconds_left)
+
+    # Calls in progress have reserved the rest. They mostly cost less, so some may be free soon.
+    message = f"{budget_left} is reserved for calls in progress; {advice}"
+    return TenantBudgetError(message, retry_after=min(_IN_USE_PAUSE, refusal.seconds_left))

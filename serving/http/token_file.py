@@ -78,7 +78,11 @@ class _Content:
 
 @dataclass(frozen=True)
 class _FileVersion:
-    """What tells versions of a file apart without reading it."""
+    """What tells versions of a file apart without reading it.
+
+    Clocks of file systems are coarse. Two changes within one tick may give the same version, so a
+    version that was young when it was taken (`is_settled`) does not show that nothing has changed.
+    """
 
     device: int
     inode: int
@@ -88,7 +92,8 @@ class _FileVersion:
     changed: int
     """When anything of it was changed; only the system sets it."""
     is_settled: bool = field(compare=False)
-    """Whether another change would have another time: not within the same tick of the clock."""
+    """Whether the last change was longer ago than a tick, when this version was taken. Then a later
+    change has another time, and so another version."""
 
 
 class Tokens:
@@ -110,6 +115,7 @@ class Tokens:
         self._tenants: dict[str, str] = {}
         self._limits: dict[str, TenantLimits] = {}
         self._read_version = self._current_version()
+        """The version that was read last; None if there was no file."""
         self._read()
 
     def tenant(self, token: str) -> str | None:
@@ -147,25 +153,38 @@ class Tokens:
         return bool(self._tenants)
 
     def _refresh(self) -> None:
-        """Read the file again if it changed, or may have changed, since it was read."""
+        """Read the file again if it has changed, or may have changed, since it was read."""
         with self._lock:
             version = self._current_version()
-            last = self._read_version
-            if version == last and (last is None or last.is_settled):
+            if not self._may_have_changed(version):
                 return
 
             try:
                 self._read()
             except UserError as error:
-                was_valid = bool(self._text_digest)
-                if version != last or was_valid:
+                # An unsettled version is read again and again. Its error is logged once.
+                is_same_version = version == self._read_version
+                is_known_to_be_wrong = is_same_version and not self._text_digest
+                if not is_known_to_be_wrong:
                     log.error(
                         "token file is wrong, all requests are refused",
                         extra={"cause": str(error)},
                     )
-                self._text_digest = ""
-                self._set_tenants({})
+                self._withdraw_all_tokens()
             self._read_version = version
+
+    def _may_have_changed(self, version: _FileVersion | None) -> bool:
+        """Return whether a file of this version may differ from the file that was read last."""
+        if version != self._read_version:
+            return True
+        # An unsettled version may hide a change.
+        return self._read_version is not None and not self._read_version.is_settled
+
+    def _withdraw_all_tokens(self) -> None:
+        """Refuse all requests until the file is valid again; the limits of tenants stay."""
+        self._set_tenants({})
+        # Otherwise a file that is repaired by its old text would be taken for unchanged.
+        self._text_digest = ""
 
     def _read(self) -> None:
         """Read the file, and keep what it says, unless its text is the same as before.
@@ -211,7 +230,7 @@ def _read_text(path: Path) -> str:
         UserError: It cannot be read, or is too long.
     """
     try:
-        return read_bounded(path, _MAX_LENGTH, "it has a line for each token")
+        return read_bounded(path, _MAX_LENGTH, fix="it has a line for each token")
     except DataError as error:
         raise UserError(f"token file {error}") from error
 
@@ -243,18 +262,22 @@ def _parse(text: str, path: Path) -> _Content:
         if match is None:
             raise UserError(f"{place}: expected {_LINE_FORM}")
 
+        # A token belongs to one tenant. A tenant may have several tokens, each in a line.
         tenant = valid_name("tenant", match["tenant"])
         digest = match["digest"] or _digest(match["token"])
-        if tenants.setdefault(digest, tenant) != tenant:
+        tenant_above = tenants.setdefault(digest, tenant)
+        if tenant_above != tenant:
             raise UserError(
                 f"{place}: this token is bound to another tenant above; give each its own"
             )
 
+        # All lines of a tenant must have the same limits.
         tenant_limits = _parse_limits(match["limits"].split(), place)
         if tenant == OPERATOR and tenant_limits != TenantLimits():
             raise UserError(f"{place}: the tenant {OPERATOR} only reads metrics; it has no limits")
         first_line = first_lines.setdefault(tenant, number)
-        if limits.setdefault(tenant, tenant_limits) != tenant_limits:
+        limits_above = limits.setdefault(tenant, tenant_limits)
+        if limits_above != tenant_limits:
             raise UserError(
                 f"{place}: other limits than in line {first_line}, which is of tenant {tenant!r},"
                 " too; give the same in all lines of a tenant"

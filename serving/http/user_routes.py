@@ -122,10 +122,11 @@ async def read_memory(user: UserName, context: CurrentContext) -> Response:
 async def ask(user: UserName, body: Question, context: CurrentContext) -> Response:
     """Answer from the memory, and from turns that are not in it yet.
 
-    The answer comes with what was recalled, and with the turns that this rests on.
+    The answer comes with what was recalled for it, and with the turns that this evidence rests on.
     """
     context.check_text_lengths([body.question, *(body.options or ())])
     memory = context.memory(user)
+    # The fields of the program's task. The filter (`body.as_kwargs`) says what may be recalled.
     query: dict[str, Any] = {"date": body.date or format_time(utc_now())}
     if body.options:
         query["options"] = body.options
@@ -156,12 +157,19 @@ async def search(user: UserName, body: Search, context: CurrentContext) -> Respo
 
 
 def _memory_state(memory: UserMemory) -> MemoryState:
+    """Return what questions are answered from, and how many sessions are not in it yet.
+
+    Raises:
+        HTTPException: Nothing is stored of the user (404).
+    """
     view = bind_known_user(memory).view()
+    queued_sessions = len(view.snapshot.pending_items)
+    open_sessions = len(view.snapshot.open_sessions)
     return MemoryState(
         user=memory.owner.user,
         method=memory.program.name,
         memory=redacted_memory(view),
-        waiting=len(view.snapshot.pending_items) + len(view.snapshot.open_sessions),
+        waiting=queued_sessions + open_sessions,
     )
 
 

@@ -1,5 +1,6 @@
 """Nobody keeps others out: hung models, hung stores, idle sockets, greedy tenants, pages of other origins."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -12,12 +13,14 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, build
+from mempiler.engines.call_context import Deadline
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.serving.http import health, store_call
+from mempiler.serving.http.pool import Pool
 from mempiler.serving.worker.breaker import Breaker
 from sqlalchemy import event
 
@@ -299,3 +302,25 @@ def test_a_store_that_cannot_be_written_or_a_broken_token_file_is_not_ready_and_
     assert any("readonly database" in str(vars(record).get("cause")) for record in caplog.records)
     (line,) = [vars(record) for record in caplog.records if "token file is wrong" in record.message]
     assert ("expected TENANT TOKEN" in line["cause"], "nonsense" in line["cause"]) == (True, False)
+
+
+def test_of_two_requests_at_one_moment_the_one_that_waits_is_prepared_before() -> None:
+    """Only a memory that is bound before the wait stores nothing of a user who is forgotten meanwhile."""
+    prepared, seen_by_work = list[str](), list[list[str]]()
+
+    async def client_stays() -> None:
+        await asyncio.Event().wait()
+
+    async def work(_: Deadline) -> None:
+        seen_by_work.append(list(prepared))
+        await asyncio.sleep(0.01)
+
+    async def send_both() -> None:
+        pool = Pool(slots=1, queue=8, timeout=10.0)
+        await asyncio.gather(
+            pool.run(work, "acme", client_stays, lambda: prepared.append("acme")),
+            pool.run(work, "globex", client_stays, lambda: prepared.append("globex")),
+        )
+
+    asyncio.run(send_both())
+    assert seen_by_work == [[], ["globex"]]

@@ -191,7 +191,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": [IMAGE_PART]}]}, "messages.0.content"),
     ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content: Input should be"),
     ({"n": 2}, "n: "),
-    ({"tools": [{"type": "function"}]}, "tools: takes a language model at an address"),
+    ({"tools": [{"type": "function"}]}, "tools: only a language model can do this"),
     ({"metadata": {"session": "../etc"}}, "metadata.session: "),
     ({"mempiler": {"metadata": {"a b": 1}}}, "mempiler.metadata.a b.[key]: the name 'a b'"),
     ({"mempiler": {"session": "a"}}, "mempiler.session: Extra"),

@@ -7,6 +7,7 @@ import socket
 import time
 from typing import Any
 
+import h11
 import pytest
 from mempiler.serving.http import connection
 
@@ -132,6 +133,17 @@ def test_a_request_has_at_most_a_hundred_headers(filled: Any, number: int, statu
     headers = "".join(f"X-{n}: x\r\n" for n in range(number - 2))
     sent = f"GET /health HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n"
     assert statuses(filled, sent.encode()) == [status]
+
+
+def test_a_head_of_a_hundred_headers_may_come_in_pieces() -> None:
+    """The first piece ends before the empty line that ends the head."""
+    server = connection.BoundedConnection(max_body=1000)
+    headers = "".join(f"X-{n}: x\r\n" for n in range(connection.MAX_HEADERS - 1))
+    server.receive_data(f"GET / HTTP/1.1\r\nHost: x\r\n{headers}".encode())
+    assert server.next_event() is h11.NEED_DATA
+    server.receive_data(b"\r\n")
+    assert len(server.next_event().headers) == connection.MAX_HEADERS
+
 
 
 def in_chunks_of(size: int, body: bytes) -> bytes:

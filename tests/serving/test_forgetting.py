@@ -139,6 +139,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.remember()
     body = ChatRequest.model_validate({"user": "ada", "messages": [{"role": "user", "content": said}]})
     talk = Conversation(memory, body, timedelta(minutes=30))
+    talk.enter_session()
     talk.store_new_turns()
     found = asyncio.run(talk.ask(None))
     talk.store_answer(str(found.answer), found.context, Deadline(60))
