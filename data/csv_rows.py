@@ -37,10 +37,10 @@ def csv_rows(
             reader.fieldnames = _column_names(path, reader, model)
             for cells in reader:
                 _check_cell_count(path, reader.line_num, cells, reader.fieldnames)
-                place = Location(on_finding, f"line {reader.line_num}")
-                row = place.validate(model, cells)
+                location = Location(on_finding, f"line {reader.line_num}")
+                row = location.validate(model, cells)
                 if row is not None:
-                    yield reader.line_num, place, row
+                    yield reader.line_num, location, row
     except csv.Error as error:
         raise DataError(f"{path}: cannot be read as a CSV: {error}") from error
 

@@ -71,11 +71,11 @@ class JsonlBenchmark(Benchmark):
         histories: dict[tuple[str, str], History] = {}
         examples: list[dspy.Example] = []
         lines_by_id: dict[str, int] = {}
-        for line, place, row in json_rows(path, _QuestionRow, on_finding):
+        for line, location, row in json_rows(path, _QuestionRow, on_finding):
             for column in row.model_extra or ():
-                place.field(column).warn("unknown column", "is not read")
+                location.field(column).warn("unknown column", "is not read")
 
-            history = _read_history(row, place)
+            history = _read_history(row, location)
             if history is None:
                 continue
             # Rows with equal pasts share one object.
@@ -85,11 +85,11 @@ class JsonlBenchmark(Benchmark):
             if example_id in lines_by_id:
                 first_line = lines_by_id[example_id]
                 problem = f"{example_id!r} is already the id of line {first_line}"
-                place.field("id").reject("duplicate id", problem)
+                location.field("id").reject("duplicate id", problem)
                 continue
             lines_by_id[example_id] = line
 
-            evidence = _read_evidence(row, history, place)
+            evidence = _read_evidence(row, history, location)
             example = dspy.Example(
                 id=example_id,
                 history=history,
@@ -103,21 +103,21 @@ class JsonlBenchmark(Benchmark):
         return Dataset(tuple(histories.values()), tuple(examples))
 
 
-def _read_history(row: _QuestionRow, place: Location) -> History | None:
+def _read_history(row: _QuestionRow, location: Location) -> History | None:
     """Return the past that a row is about; report a row without a readable one, and return None."""
     has_history = row.history is not None
     has_messages = row.messages is not None
     if not has_history and not has_messages:
         misnamed = describe_misnamed_fields(_QuestionRow, row.model_dump(exclude_unset=True))
         if misnamed:
-            place.reject("missing field", misnamed)
+            location.reject("missing field", misnamed)
             return None
     if has_history == has_messages:
         problem = "give either 'history' or 'messages', and one of them"
-        place.field("history").reject("wrong value", problem)
+        location.field("history").reject("wrong value", problem)
         return None
 
-    column = place.field("history" if has_history else "messages")
+    column = location.field("history" if has_history else "messages")
     try:
         history = History.parse(row.history if has_history else row.messages, id="")
     except DataError as error:
@@ -134,7 +134,7 @@ def _read_history(row: _QuestionRow, place: Location) -> History | None:
     return History(id=row.user or history.id or history.digest[:12], items=history.items)
 
 
-def _read_evidence(row: _QuestionRow, history: History, place: Location) -> tuple[str, ...]:
+def _read_evidence(row: _QuestionRow, history: History, location: Location) -> tuple[str, ...]:
     """Return the ids of the turns that hold the answer; report ids that no turn has."""
     evidence: list[str] = []
     for turn_id in dict.fromkeys(row.evidence):
@@ -142,5 +142,5 @@ def _read_evidence(row: _QuestionRow, history: History, place: Location) -> tupl
             evidence.append(turn_id)
         else:
             problem = f"{turn_id!r} is no turn of the history; dropped"
-            place.field("evidence").warn("dangling evidence", problem)
+            location.field("evidence").warn("dangling evidence", problem)
     return tuple(evidence)

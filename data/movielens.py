@@ -308,7 +308,7 @@ def _read_profiles(content: bytes, on_finding: FindingListener) -> dict[str, str
         user, gender, age, occupation, _ = row.cells
         if age not in AGES or _occupation(occupation) is None:
             problem = f"age {age!r} or occupation {occupation!r} is no code of the README"
-            row.place.warn("unknown code", problem)
+            row.location.warn("unknown code", problem)
         profiles[user] = _describe_user(gender, age, occupation)
     return profiles
 
@@ -326,12 +326,12 @@ def _read_ratings(
                 f"rating {stars!r} is not 1 to 5, or time {time!r} is no number of seconds "
                 "before the year 2100"
             )
-            row.place.reject("malformed rating", problem)
+            row.location.reject("malformed rating", problem)
             continue
         if movie not in movies and movie not in unknown_movies:
             unknown_movies.add(movie)
             problem = f"movie {movie} is not in movies.dat; it goes by its number"
-            row.place.warn("unknown movie", problem)
+            row.location.warn("unknown movie", problem)
         # A million ratings share their texts.
         rating = _Rating(int(time), sys.intern(movie), sys.intern(stars))
         ratings.setdefault(user, []).append(rating)
@@ -341,7 +341,7 @@ def _read_ratings(
 class _TableRow(NamedTuple):
     """A row of a table."""
 
-    place: Location
+    location: Location
     cells: Sequence[str]
 
 
@@ -358,17 +358,17 @@ def _read_rows(
     """
     lines = io.TextIOWrapper(io.BytesIO(content), "latin-1")
     for number, line in enumerate(lines, 1):
-        place = Location(on_finding, f"{name} line {number}")
+        location = Location(on_finding, f"{name} line {number}")
         cells = line.rstrip("\r\n").split("::")
         if num_columns == 3 and len(cells) > num_columns:
             # Outer columns never hold "::", so the rest belongs to a movie's title.
             cells = [cells[0], "::".join(cells[1:-1]), cells[-1]]
 
         if len(cells) == num_columns:
-            yield _TableRow(place, cells)
+            yield _TableRow(location, cells)
         elif line.strip():
             problem = f"has {len(cells)} columns between '::', expected {num_columns}"
-            place.reject("malformed row", problem)
+            location.reject("malformed row", problem)
 
 
 def _is_number(text: str) -> bool:

@@ -247,20 +247,22 @@ class PersonaMem(Benchmark):
 
         histories: dict[tuple[str, int], History] = {}
         examples: dict[str, dspy.Example] = {}
-        for line, place, row in rows:
+        for line, location, row in rows:
             answer = f"({row.correct_answer})"
             if _option_of(answer, row.all_options) is None:
                 problem = f"no option begins with {answer}"
-                place.field("correct_answer").reject("answer without option", problem)
+                location.field("correct_answer").reject("answer without option", problem)
                 continue
 
-            history = _read_history(row, contexts, histories, place)
+            history = _read_history(row, contexts, histories, location)
             if history is None:
                 continue
 
             example_id = row.question_id or f"{history.id[:12]}:{line}"
             if example_id in examples:
-                place.field("question_id").reject("duplicate id", f"{example_id!r} is used twice")
+                location.field("question_id").reject(
+                    "duplicate id", f"{example_id!r} is used twice"
+                )
                 continue
 
             example = dspy.Example(
@@ -269,7 +271,7 @@ class PersonaMem(Benchmark):
                 question=row.user_question_or_message,
                 options=list(row.all_options),
                 answer=answer,
-                category=_read_skill(row, place),
+                category=_read_skill(row, location),
                 topic=row.topic,
                 user=row.persona_id or history.id,
                 evidence_ids=(),
@@ -322,10 +324,10 @@ def _read_contexts(
         for number, line in enumerate(read_lines(file, path), 1):
             if not _may_be_wanted(line, wanted_ids):
                 continue
-            place = Location(on_finding, f"{path.name}, line {number}")
-            messages_by_id = json_object(line, place) or {}
+            location = Location(on_finding, f"{path.name}, line {number}")
+            messages_by_id = json_object(line, location) or {}
             for context_id, messages in messages_by_id.items():
-                context = place.validate(Messages, {"messages": messages})
+                context = location.validate(Messages, {"messages": messages})
                 if context is not None:
                     contexts[context_id] = ContextSessions(context.messages)
             if wanted_ids <= contexts.keys():
@@ -345,7 +347,7 @@ def _read_history(
     row: _QuestionRow,
     contexts: Mapping[str, ContextSessions],
     histories: dict[tuple[str, int], History],
-    place: Location,
+    location: Location,
 ) -> History | None:
     """Return the history of a question; report a question without one, and return None.
 
@@ -354,12 +356,12 @@ def _read_history(
         contexts: The contexts by their ids.
         histories: The histories of earlier questions, by context and number of messages; the
             history of this one is added.
-        place: The place of the question.
+        location: The place of the question.
     """
     context_id = row.shared_context_id
     if context_id not in contexts:
         problem = f"{context_id[:80]!r} is not in the file of contexts"
-        place.field("shared_context_id").reject("missing context", problem)
+        location.field("shared_context_id").reject("missing context", problem)
         return None
 
     context = contexts[context_id]
@@ -367,7 +369,7 @@ def _read_history(
     end = row.end_index_in_shared_context
     if end > num_messages:
         problem = f"{end} is more than the context's {num_messages} messages; all are taken"
-        place.field("end_index_in_shared_context").warn("end past the context", problem)
+        location.field("end_index_in_shared_context").warn("end past the context", problem)
         end = num_messages
 
     history = histories.get((context_id, end))
@@ -376,16 +378,16 @@ def _read_history(
         histories[context_id, end] = history
     if not history.items:
         problem = "holds no message with text before the question"
-        place.field("shared_context_id").reject("empty context", problem)
+        location.field("shared_context_id").reject("empty context", problem)
         return None
     return history
 
 
-def _read_skill(row: _QuestionRow, place: Location) -> str:
+def _read_skill(row: _QuestionRow, location: Location) -> str:
     """Return the skill that a question tests, by its name in `SKILLS`; report an unknown one."""
     skill = re.sub(r"\W+", "_", row.question_type.strip().lower())
     skill = _OTHER_SKILL_NAMES.get(skill, skill)
     if skill not in SKILLS:
         problem = f"{skill!r} is none of the paper's; kept as it is"
-        place.field("question_type").warn("unknown skill", problem)
+        location.field("question_type").warn("unknown skill", problem)
     return skill or "all"
