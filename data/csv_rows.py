@@ -23,7 +23,7 @@ RowT = TypeVar("RowT", bound=BaseModel)
 def csv_rows(
     path: Path, model: type[RowT], on_finding: FindingListener
 ) -> Iterator[tuple[int, Location, RowT]]:
-    """Yield the rows of a CSV file that fit a model, with the line each ends on and its place.
+    """Yield the rows of a CSV file that fit a model, with the line each ends on and its location.
 
     An empty cell is "". A row that does not fit is reported and left out.
 

@@ -42,7 +42,7 @@ class NumberedLine(NamedTuple):
 def json_rows(
     path: Path, model: type[RowT], on_finding: FindingListener
 ) -> Iterator[tuple[int, Location, RowT]]:
-    """Yield the rows of a file of JSON lines that fit a model, with their line numbers and places.
+    """Yield the rows of a file of JSON lines that fit a model, with line number and location.
 
     The file is read line by line. A line that does not fit is reported and left out.
 

@@ -385,6 +385,7 @@ class MemBench(Benchmark):
             for example in _read_file(file, location, capacity):
                 if example.id in examples:
                     problem = f"{example.id!r} is in another file too; name one of them"
+                    # Reporting does not raise: reading goes on, to report all problems of the data.
                     location.at(example.category).reject("duplicate id", problem)
                 examples[example.id] = example
 

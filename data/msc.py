@@ -91,7 +91,12 @@ class Msc(Benchmark):
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
-        """Read a file of JSON lines."""
+        """Read a file of JSON lines.
+
+        Of `self_instruct` in a row, `B` is the question and `A` the gold answer.
+        """
+        # A conversation may have several questions, each in a row that repeats it. By its digest it
+        # is kept once, but two conversations with one id are both kept.
         histories: dict[tuple[str, str], History] = {}
         examples: dict[str, dspy.Example] = {}
         for line, location, row in json_rows(path, _MscRow, on_finding):
@@ -158,7 +163,7 @@ def _read_history(row: _MscRow, line: int, location: Location) -> History:
 
 
 def _read_turns(session: int, messages: tuple[_Message, ...]) -> tuple[Turn, ...]:
-    """Return the turns with words; speakers without a name are told apart by their places."""
+    """Return the turns with words; speakers without a name are told apart by their positions."""
     turns: list[Turn] = []
     for number, message in enumerate(messages, 1):
         if not message.text:

@@ -182,8 +182,12 @@ class ContextSessions:
         return tuple(sessions)
 
     def _session(self, message_range: _MessageRange) -> Session:
-        """Return the session of a range of messages, the same object each time."""
+        """Return the session of a range of messages.
+
+        The histories of many questions have the same sessions, so each is made once and shared.
+        """
         number, start, stop = message_range
+        # The start of a session follows from its number.
         session = self._sessions.get((number, stop))
         if session is not None:
             return session
@@ -289,12 +293,17 @@ class PersonaMem(Benchmark):
 def _find_questions(path: Path, length: str | None) -> Path:
     """Return the file of questions that a path and a length mean.
 
+    A file is taken as it is, unless a length is named: then the file of that length is taken from
+    the folder that the file lies in.
+
     Raises:
         DataError: The folder holds no such file, or several.
     """
-    if length is None and not path.is_dir():
+    is_folder = path.is_dir()
+    if not is_folder and length is None:
         return path
-    folder = path if path.is_dir() else path.parent
+
+    folder = path if is_folder else path.parent
     files = sorted(folder.glob(f"questions_{length or '*'}.csv"))
     if not files:
         raise DataError(f"{folder}: holds no questions_{length or '{32k,128k,1M}'}.csv")
@@ -356,7 +365,7 @@ def _read_history(
         contexts: The contexts by their ids.
         histories: The histories of earlier questions, by context and number of messages; the
             history of this one is added.
-        location: The place of the question.
+        location: Where the question stands.
     """
     context_id = row.shared_context_id
     if context_id not in contexts:

@@ -174,12 +174,17 @@ def as_choice(example: dspy.Example) -> dspy.Example:
 
 def _make_example(row: _RequestRow, line: int, history: History) -> dspy.Example:
     """Return the request of a row, with the preference that a response should know."""
-    snippet = [message.content for message in row.related_conversation_snippet if message.content]
+    snippet_texts = [
+        message.content for message in row.related_conversation_snippet if message.content
+    ]
     evidence = tuple(
         turn.id
         for turn, _ in history.turns.values()
-        if turn.speaker != "system" and turn.text in snippet
+        if turn.speaker != "system" and turn.text in snippet_texts
     )
+    # A judge reads what the response should take into account. A row that does not name the
+    # preference shows it in the snippet.
+    reference = row.preference or "\n".join(snippet_texts) or row.correct_answer
     user = row.persona_id or history.id
     example = dspy.Example(
         id=f"{user}:{line}",
@@ -187,7 +192,7 @@ def _make_example(row: _RequestRow, line: int, history: History) -> dspy.Example
         question=row.user_query,
         answer=row.correct_answer,
         wrong=list(row.incorrect_answers),
-        reference=row.preference or "\n".join(snippet) or row.correct_answer,
+        reference=reference,
         category=row.pref_type or "all",
         user=user,
         evidence_ids=evidence,
@@ -199,7 +204,7 @@ def _make_example(row: _RequestRow, line: int, history: History) -> dspy.Example
 def _read_linked_history(path: Path, link: str, location: Location) -> History | None:
     """Return the chat history that a link of a CSV leads to; report one that cannot be read.
 
-    A link that leads out of the folders that are searched is refused.
+    A link is refused if it leads to a file elsewhere, e.g. by "../".
 
     Args:
         path: The CSV.
@@ -214,7 +219,8 @@ def _read_linked_history(path: Path, link: str, location: Location) -> History |
         return None
 
     file = base / link
-    # In a cache of the hub all files are links, to the folder where the CSV itself is.
+    # The hub's cache has symbolic links in place of files: all real files lie in one folder. So a
+    # history may also lie in the folder where the real CSV is.
     allowed_folders = (base, path.resolve().parent)
     if not any(file.resolve().is_relative_to(folder) for folder in allowed_folders):
         problem = f"{shown_link} leads to a file outside; copy it there"

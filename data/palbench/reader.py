@@ -200,9 +200,10 @@ class _PalSetReader:
         topics = query_sample.sample.topics
         time = query_sample.sample.dialogue_timestamp
         day = f"{time:%Y-%m-%d}" if time else ""
-        for position, key in enumerate(sorted(topics, key=natural_sort_key)):
-            topics[key].report_missing_parts(location.at(query_sample.name).at(key))
-            topic_key = TopicKey(user, day, key, position)
+        for position, topic_name in enumerate(sorted(topics, key=natural_sort_key)):
+            topics[topic_name].report_missing_parts(location.at(query_sample.name).at(topic_name))
+            # Side files name what belongs to a topic by user, day, and name or position.
+            topic_key = TopicKey(user, day, topic_name, position)
             query_topic = _make_query_topic(query_sample, topic_key, side_files)
             if query_topic.id in self.topics:
                 problem = f"{query_topic.id} was there before; this one is passed over"
@@ -218,6 +219,8 @@ def _make_query_topic(
     topic = query_sample.sample.topics[key.topic]
     history = query_sample.history
     topic_id = f"{query_sample.name}_{key.topic}"
+    # The names of samples usually begin with the user, e.g. "0000_sample26". Others could be the
+    # same for two users.
     if not query_sample.name.startswith(history.id):
         topic_id = f"{history.id}_{topic_id}"
 
@@ -258,7 +261,7 @@ def _read_logs(sample: _Sample, number: int, location: Location) -> Logs | None:
 
     Args:
         sample: The sample.
-        number: Its place among all samples of the user, from 1.
+        number: The position of the sample among all samples of the user, from 1.
         location: Where an entry after the dialogue is reported.
     """
     end = sample.dialogue_timestamp
@@ -283,7 +286,7 @@ def _read_dialogue(sample: _Sample, number: int) -> Session | None:
 
     Args:
         sample: The sample.
-        number: Its place among all samples of the user, from 1.
+        number: The position of the sample among all samples of the user, from 1.
     """
     turns: list[Turn] = []
     for exchange in sample.dialogue:

@@ -43,7 +43,7 @@ class TopicKey:
     topic: str
     """E.g. "topic-1"."""
     position: int
-    """Its place in the dialogue, from 0."""
+    """The position of the topic in the dialogue, from 0."""
 
 
 class SideFiles:
@@ -135,7 +135,7 @@ def _find_side_file(data_file: Path, name: str) -> Path | None:
 
 
 def _requirement_id(situation: Mapping[str, Any], position: int) -> str:
-    """Return the id of the requirement behind the topic at a place of a dialogue; "" if unknown."""
+    """Return the id of the requirement behind a topic of a dialogue; "" if unknown."""
     ids = situation.get("requirement_ids")
     if not isinstance(ids, list) or position >= len(ids):
         return ""
