@@ -108,18 +108,24 @@ class RecentRecords:
         self._batches = batches(user, actions, start)
 
     def until(self, count: int) -> History:
-        """Return the first `count` records as a history.
+        """Return the first `count` records, in batches, as a history.
 
-        Optimizers print its short form, and copying it is free.
+        Whole batches are shared between the histories of all questions; only the last one may be
+        a part of a batch. A `History` is returned, and not a list, because an example with many
+        records is copied and printed often: a history is frozen, so copies share it, and it prints
+        only its id and size.
         """
-        num_whole, num_more = divmod(count, BATCH)
-        items = list(self._batches[:num_whole])
-        if num_more:
-            items.append(self._beginning_of_batch(num_whole, num_more))
+        num_whole_batches, num_more_records = divmod(count, BATCH)
+        items = list(self._batches[:num_whole_batches])
+        if num_more_records:
+            items.append(self._beginning_of_batch(num_whole_batches, num_more_records))
         return History(id=f"{self._user}:recent", items=tuple(items))
 
     def _beginning_of_batch(self, number: int, count: int) -> Behavior:
-        """Return the first records of a batch. They are not copied: a user has many questions."""
+        """Return the first `count` records of a batch.
+
+        The record objects are shared with the batch, since they are needed for many questions.
+        """
         batch = self._batches[number]
         return Behavior(
             id=_batch_id(self._user, self._start + number * BATCH, count),

@@ -24,7 +24,7 @@ RowT = TypeVar("RowT", bound=BaseModel)
 def csv_rows(
     path: Path, model: type[RowT], on_finding: FindingListener
 ) -> Iterator[tuple[int, Location, RowT]]:
-    """Yield the rows of a CSV file that fit a model: the line a row ends on, its place, the row.
+    """Yield the rows of a CSV file that fit a model: the line a row ends on, its location, the row.
 
     An empty cell is "". A row that does not fit is reported and left out.
 
@@ -41,10 +41,10 @@ def csv_rows(
             reader.fieldnames = column_names
             for cells in reader:
                 _check_cell_count(path, reader.line_num, cells, column_names)
-                place = Location(on_finding, f"line {reader.line_num}")
-                row = place.validate(model, cells)
+                location = Location(on_finding, f"line {reader.line_num}")
+                row = location.validate(model, cells)
                 if row is not None:
-                    yield reader.line_num, place, row
+                    yield reader.line_num, location, row
     except csv.Error as error:
         raise DataError(f"{path}: cannot be read as a CSV: {error}") from error
 

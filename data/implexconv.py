@@ -140,8 +140,8 @@ def bleu(answer: str, gold: str) -> tuple[float, float, float]:
 def rouge_l(answer: str, gold: str) -> float:
     """Return ROUGE-L's F of an answer, 0 to 1.
 
-    Different words are counted. The shared ones are those in a longest common subsequence of some
-    sentence of the answer and some sentence of the gold answer.
+    Each distinct word counts once. Every sentence of the answer is compared with every sentence of
+    the gold answer, and the words of their longest common subsequences are the shared words.
     """
     answer_sentences = _sentences(answer)
     gold_sentences = _sentences(gold)
@@ -217,7 +217,11 @@ class _QuestionRow(Row):
 
     @property
     def reasoning(self) -> str:
-        """Why the answer is as it is; "" where the row does not say."""
+        """The reason for the gold answer; "" where the row gives none.
+
+        Only questions whose answer opposes what the user said before have one. Its field has
+        several spellings, e.g. `opposed_reasoning`.
+        """
         texts: list[str] = []
         for key, value in (self.model_extra or {}).items():
             is_reasoning = "opposed" in key.lower() and "reason" in key.lower()
@@ -269,13 +273,13 @@ class ImplexConv(Benchmark):
         histories: list[History] = []
         examples: list[dspy.Example] = []
         for number, value in enumerate(values):
-            place = Location(on_finding, f"item {number}")
-            row = place.validate(_ConversationRow, value)
+            location = Location(on_finding, f"item {number}")
+            row = location.validate(_ConversationRow, value)
             if row is None:
                 continue
-            sessions = _read_sessions(row, place)
+            sessions = _read_sessions(row, location)
             if not sessions:
-                place.reject("no sessions", "holds no session with words")
+                location.reject("no sessions", "holds no session with words")
                 continue
 
             history = History(id=f"item-{number}", items=tuple(sessions))
@@ -304,7 +308,7 @@ def turns_of(text: str) -> list[SpokenTurn]:
     return turns
 
 
-def _read_sessions(row: _ConversationRow, place: Location) -> list[Session]:
+def _read_sessions(row: _ConversationRow, location: Location) -> list[Session]:
     """Return the sessions in which something is said; report the others."""
     sessions: list[Session] = []
     for number, text in enumerate(row.conversation, 1):
@@ -315,7 +319,7 @@ def _read_sessions(row: _ConversationRow, place: Location) -> list[Session]:
             sessions.append(Session(id=f"D{number}", turns=tuple(turns)))
         else:
             problem = "names no speaker such as 'Speaker1:'; passed over"
-            place.at(f"session {number}").warn("empty session", problem)
+            location.at(f"session {number}").warn("empty session", problem)
     return sessions
 
 
@@ -336,20 +340,20 @@ def _read_questions(
 
     examples: list[dspy.Example] = []
     for number, value in enumerate(values):
-        place = Location(on_finding, f"{history.id}:{number}")
-        row = place.validate(_QuestionRow, value)
+        location = Location(on_finding, f"{history.id}:{number}")
+        row = location.validate(_QuestionRow, value)
         if row is None:
             continue
         if file_category == "opposed" and not row.reasoning:
             problem = "has no 'opposed reasoning'; the file's name says that it is opposed"
-            place.warn("no reasoning", problem)
+            location.warn("no reasoning", problem)
 
-        evidence = _read_evidence(row, plain_texts, place)
+        evidence = _read_evidence(row, plain_texts, location)
         reference = row.answer
         if row.reasoning:
             reference = f"{row.answer} (The reason: {row.reasoning})"
         example = dspy.Example(
-            id=place.where,
+            id=location.where,
             history=history,
             question=row.question,
             answer=row.answer,
@@ -363,40 +367,52 @@ def _read_questions(
     return examples
 
 
-def _read_evidence(row: _QuestionRow, plain_texts: PlainTexts, place: Location) -> tuple[str, ...]:
+def _read_evidence(
+    row: _QuestionRow, plain_texts: PlainTexts, location: Location
+) -> tuple[str, ...]:
     """Return the ids of the turns that the gold sessions of a question quote, each once."""
     if not row.gold_sessions:
-        place.warn("empty evidence", "has no 'retrieved_conv'; the question has no recall")
+        location.warn("empty evidence", "has no 'retrieved_conv'; the question has no recall")
     evidence: list[str] = []
     for text in row.gold_sessions:
         turn_ids = _find_quoted_turns(_plain_text(str(text)), plain_texts)
         if not turn_ids:
-            place.warn("dangling evidence", f"{reprlib.repr(text)} is in no session; dropped")
+            location.warn("dangling evidence", f"{reprlib.repr(text)} is in no session; dropped")
         evidence.extend(turn_ids)
     return tuple(dict.fromkeys(evidence))
 
 
 def _find_quoted_turns(gold_text: str, plain_texts: PlainTexts) -> list[str]:
-    """Return the turns that a gold text quotes, of the session of which it quotes most words.
+    """Return the ids of the turns that a gold text quotes.
 
-    A few short words are not enough.
+    The gold text is that of one session. It may share turns such as "yes" with other sessions, so
+    only the session of which it quotes the most words counts.
+
+    Returns:
+        The ids; none if no session has at least `_MIN_QUOTED_WORDS` words in common with the text.
     """
-    quoted_turns: list[str] = []
-    num_words = _MIN_QUOTED_WORDS - 1
+    best_turns: list[str] = []
+    most_words = 0
     for turns in plain_texts.values():
         quotes = _quotes_of_session(gold_text, turns)
-        num_session_words = sum(len(quote.split()) for quote in quotes.values())
-        if num_session_words > num_words:
-            quoted_turns = list(quotes)
-            num_words = num_session_words
-    return quoted_turns
+        num_words = sum(len(quote.split()) for quote in quotes.values())
+        if num_words >= _MIN_QUOTED_WORDS and num_words > most_words:
+            best_turns = list(quotes)
+            most_words = num_words
+    return best_turns
 
 
 def _quotes_of_session(gold_text: str, turns: Mapping[str, str]) -> dict[str, str]:
-    """Return what a gold text and the turns of a session share, by the id of the turn.
+    """Return the texts that a gold text shares with the turns of a session, by the turn's id.
 
-    These are whole turns in the gold text, or else the whole gold text in a turn.
+    Usually the gold text contains whole turns. Where it contains none, a turn may contain the whole
+    gold text.
+
+    Args:
+        gold_text: The text, as `_plain_text` returns it.
+        turns: The texts of the session's turns by their ids, likewise.
     """
+    # The blanks around both texts keep a match from beginning or ending inside a word.
     whole_turns: dict[str, str] = {}
     for turn_id, turn_text in turns.items():
         if turn_text and f" {turn_text} " in f" {gold_text} ":

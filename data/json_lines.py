@@ -42,7 +42,7 @@ class NumberedLine(NamedTuple):
 def json_rows(
     path: Path, model: type[RowT], on_finding: FindingListener
 ) -> Iterator[tuple[int, Location, RowT]]:
-    """Yield the rows of a file of JSON lines that fit a model, with their line numbers and places.
+    """Yield the rows of a file of JSON lines that fit a model, with line number and location.
 
     The file is read line by line. A line that does not fit is reported and left out.
 
@@ -51,29 +51,29 @@ def json_rows(
     """
     with open_text_file(path) as file:
         for line in _lines_with_text(path, file):
-            place = Location(on_finding, f"line {line.number}")
-            value = json_object(line.text, place)
+            location = Location(on_finding, f"line {line.number}")
+            value = json_object(line.text, location)
             if value is None:
                 continue
-            row = place.validate(model, value)
+            row = location.validate(model, value)
             if row is not None:
-                yield line.number, place, row
+                yield line.number, location, row
 
 
-def json_object(line: str, place: Location) -> dict[str, Any] | None:
+def json_object(line: str, location: Location) -> dict[str, Any] | None:
     """Return the object of a line of JSON; report a line that holds none, and return None."""
     try:
         value = decode_json(line)
     except json.JSONDecodeError as error:
         problem = f"not valid JSON ({error.msg}); is the line cut short?"
-        place.at(f"column {error.colno}").reject("broken line", problem)
+        location.at(f"column {error.colno}").reject("broken line", problem)
         return None
     except ValueError as error:
-        place.reject("broken line", str(error))
+        location.reject("broken line", str(error))
         return None
 
     if not isinstance(value, dict):
-        place.reject("wrong value", f"is {reprlib.repr(value)}, expected an object")
+        location.reject("wrong value", f"is {reprlib.repr(value)}, expected an object")
         return None
     return cast("dict[str, Any]", value)
 

@@ -71,11 +71,11 @@ class JsonlBenchmark(Benchmark):
         histories: dict[tuple[str, str], History] = {}
         examples: list[dspy.Example] = []
         lines_by_id: dict[str, int] = {}
-        for line, place, row in json_rows(path, _QuestionRow, on_finding):
+        for line, location, row in json_rows(path, _QuestionRow, on_finding):
             for column in row.model_extra or ():
-                place.field(column).warn("unknown column", "is not read")
+                location.field(column).warn("unknown column", "is not read")
 
-            history = _read_history(row, place)
+            history = _read_history(row, location)
             if history is None:
                 continue
             # Rows with equal histories of one user share one object.
@@ -85,12 +85,12 @@ class JsonlBenchmark(Benchmark):
             if example_id in lines_by_id:
                 first_line = lines_by_id[example_id]
                 problem = f"{example_id!r} is already the id of line {first_line}"
-                place.field("id").reject("duplicate id", problem)
+                location.field("id").reject("duplicate id", problem)
                 continue
             lines_by_id[example_id] = line
 
             # A label for scorers, and an input by which recall is measured.
-            evidence = _read_evidence(row, history, place)
+            evidence = _read_evidence(row, history, location)
             example = dspy.Example(
                 id=example_id,
                 history=history,
@@ -104,7 +104,7 @@ class JsonlBenchmark(Benchmark):
         return Dataset(tuple(histories.values()), tuple(examples))
 
 
-def _read_history(row: _QuestionRow, place: Location) -> History | None:
+def _read_history(row: _QuestionRow, location: Location) -> History | None:
     """Return the history that a row is about; report what is wrong with it, and return None.
 
     A row has its history in one of two fields, `history` or `messages`.
@@ -115,16 +115,16 @@ def _read_history(row: _QuestionRow, place: Location) -> History | None:
         # The row may have it under another name.
         misnamed = describe_misnamed_fields(_QuestionRow, row.model_dump(exclude_unset=True))
         if misnamed:
-            place.reject("missing field", misnamed)
+            location.reject("missing field", misnamed)
             return None
 
     has_one_of_them = has_history != has_messages
     if not has_one_of_them:
         problem = "give one of 'history' and 'messages', not none or both"
-        place.field("history").reject("wrong value", problem)
+        location.field("history").reject("wrong value", problem)
         return None
 
-    column = place.field("history" if has_history else "messages")
+    column = location.field("history" if has_history else "messages")
     try:
         history = History.parse(row.history if has_history else row.messages, id="")
     except DataError as error:
@@ -142,7 +142,7 @@ def _read_history(row: _QuestionRow, place: Location) -> History | None:
     return History(id=row.user or history.id or history.digest[:12], items=history.items)
 
 
-def _read_evidence(row: _QuestionRow, history: History, place: Location) -> tuple[str, ...]:
+def _read_evidence(row: _QuestionRow, history: History, location: Location) -> tuple[str, ...]:
     """Return the ids of the turns that hold the answer; report ids that no turn has."""
     evidence: list[str] = []
     for turn_id in dict.fromkeys(row.evidence):
@@ -150,5 +150,5 @@ def _read_evidence(row: _QuestionRow, history: History, place: Location) -> tupl
             evidence.append(turn_id)
         else:
             problem = f"{turn_id!r} is no turn of the history; dropped"
-            place.field("evidence").warn("dangling evidence", problem)
+            location.field("evidence").warn("dangling evidence", problem)
     return tuple(evidence)

@@ -47,7 +47,7 @@ _SIDES_BY_LABEL: Mapping[str, Side] = {
     "t5n1": "second",
     "tie": "tie",
 }
-"""What `JudgePreference` chooses among: the neutral labels of the two places, and a tie."""
+"""What `JudgePreference` chooses among: the labels of the first and second response, and a tie."""
 
 
 @dataclass(frozen=True)
@@ -260,8 +260,8 @@ class StrictAcknowledgementJudge(AcknowledgementJudge):
 class PreferenceJudge(PromptJudge):
     """Compares responses by `signatures.judges.JudgePreference`.
 
-    The labels of the responses are neutral and belong to the place, so that a liking for either
-    cancels out.
+    The labels of the first and the second response are neutral and stay the same when the responses
+    change places, so that a liking for either label cancels out.
     """
 
     signature: ClassVar[type[dspy.Signature]] = JudgePreference
@@ -336,10 +336,11 @@ def _references(example: dspy.Example) -> str:
 def evidence_parts(
     evidence: Sequence[Collection[str]], sources: Collection[str]
 ) -> dict[str, float]:
-    """Return the share of the references of which a turn of evidence was recalled.
+    """Return for how many references of a question a turn of their evidence was recalled.
 
-    A session that was recalled need not have shown the line that mattered, so evidence by sessions
-    is an upper bound.
+    A reference is something that a good response rests on. Where the data names only the session
+    of a reference, all its turns are evidence, and the share is an upper bound: the turn that was
+    recalled may not be the one that mattered.
 
     Args:
         evidence: For each reference the ids of the turns that hold it, or of all turns of its
@@ -361,9 +362,10 @@ def evidence_parts(
 
 
 def ask_all(ask: Callable[[ItemT], ReplyT], items: Sequence[ItemT], threads: int) -> list[ReplyT]:
-    """Ask about many items at once and return the replies in their order; not to be nested.
+    """Ask about many items at once and return the replies in the order of the items.
 
-    Each call runs in a copy of the caller's context. After a failure no further call begins, and
+    `ask` must not call this function: every call has its own pool, so threads would multiply. Each
+    call runs in a copy of the caller's context. After a failure no further call begins, and
     the calls in flight end.
 
     Raises:
@@ -378,5 +380,6 @@ def ask_all(ask: Callable[[ItemT], ReplyT], items: Sequence[ItemT], threads: int
     finally:
         pool.shutdown(cancel_futures=True)
 
-    # Calls begin in order, so a cancelled one stands behind every failure and is never reached.
+    # The first failure in this order is raised. No cancelled call comes before it: calls begin in
+    # order, and only those that had not begun at a failure were cancelled.
     return [future.result() for future in futures]

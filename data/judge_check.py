@@ -132,13 +132,16 @@ class _JudgedAnswer(NamedTuple):
 
 
 def _judge(judge: AnyJudge, answer: LabelledAnswer) -> _JudgedAnswer:
-    """Judge one answer; only a failure that concerns this prompt alone is not raised."""
+    """Judge one answer; a failure that concerns only this prompt counts as an unreadable verdict.
+
+    Any other failure is raised.
+    """
     try:
         verdict: Verdict = judge(answer.question, answer.gold_answer, answer.answer)
     except Exception as error:
         if not concerns_prompt(error):
             raise
-        return _JudgedAnswer(answer.kind, None)
+        return _JudgedAnswer(answer.kind, is_accepted=None)
     return _JudgedAnswer(answer.kind, verdict.correct)
 
 

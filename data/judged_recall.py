@@ -50,7 +50,9 @@ class JudgedRecall(Scorer):
         return self.judge_class.parts_of(verdicts)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Have the judge look for each reference in the hits of the prediction's context."""
         context: Context = prediction.get("context") or Context()
+        # What was shown because nothing was found is no hit.
         hits = context.without_fallback().hits
         shown = "\n".join(hit.line() for hit in hits)
         verdicts = self.judge()(example.question, self.references(example), shown)

@@ -100,7 +100,7 @@ def language_of(text: str) -> Language:
         script = "HIRAGANA"
     if script in _BY_SCRIPT:
         return _BY_SCRIPT[script]
-    return _by_common_words(script, text) or Language(f"{script.capitalize()} script")
+    return _language_by_words(text, script) or Language(f"{script.capitalize()} script")
 
 
 def count_languages(texts: Iterable[str]) -> dict[Language, int]:
@@ -114,19 +114,27 @@ def _script_of(letter: str) -> str:
     return unicodedata.name(letter, "UNKNOWN").split()[0]
 
 
-def _by_common_words(script: str, text: str) -> Language | None:
-    """Return the language of a script with most common words in the text; None if none leads."""
-    words = Counter(_WORD.findall(normalize_text(text)))
+def _language_by_words(text: str, script: str) -> Language | None:
+    """Return the language of a text, judging by words such as "the" and "und".
+
+    It is the language whose common words make up most of the text. Only languages that are written
+    in `script` are compared.
+
+    Returns:
+        The language; None if the text has no common word of any language, or as many of two.
+    """
+    word_counts = Counter(_WORD.findall(normalize_text(text)))
     num_hits: dict[str, int] = {}
     for name, common_words in _common_words(script).items():
-        num_hits[name] = sum(count for word, count in words.items() if word in common_words)
+        num_hits[name] = sum(count for word, count in word_counts.items() if word in common_words)
 
     most_hits = max(num_hits.values(), default=0)
-    leaders = [name for name, count in num_hits.items() if count == most_hits]
-    if most_hits == 0 or len(leaders) > 1:
+    best_names = [name for name, hits in num_hits.items() if hits == most_hits]
+    if most_hits == 0 or len(best_names) > 1:
         return None
-    leader = leaders[0]
-    return Language(leader, _LANGUAGES[script][leader]["unfair"])
+
+    name = best_names[0]
+    return Language(name, unfair_reason=_LANGUAGES[script][name]["unfair"])
 
 
 @functools.cache

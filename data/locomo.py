@@ -220,8 +220,11 @@ class Locomo(Benchmark):
         Args:
             path: The file.
             on_finding: Receives what is wrong in it.
-            evidenced: Whether to leave out questions without evidence that can be read, as
-                Memory-R2 does (4 of 1,089).
+            evidenced: Whether to leave out questions whose evidence names no turn, as Memory-R2
+                does. Of its 1,089 questions these are 4.
+
+        Raises:
+            DataError: The file holds no list of conversations.
         """
         values = read_json(path)
         if not isinstance(values, list) or not values:
@@ -233,14 +236,15 @@ class Locomo(Benchmark):
         histories: dict[str, History] = {}
         examples: list[dspy.Example] = []
         for number, value in enumerate(values, 1):
-            place = Location(on_finding, f"conversation {number}")
-            row = place.validate(_Conversation, value)
+            location = Location(on_finding, f"conversation {number}")
+            row = location.validate(_Conversation, value)
             if row is None:
                 continue
             if row.sample_id in histories:
-                place.reject("duplicate id", f"sample_id {row.sample_id!r} is used twice")
+                location.reject("duplicate id", f"sample_id {row.sample_id!r} is used twice")
                 continue
 
+            # From here on, what is reported is located by the id that questions have, too.
             history = _read_history(row, Location(on_finding, row.sample_id))
             histories[row.sample_id] = history
             examples.extend(_read_questions(row, history, on_finding, evidenced))
@@ -304,25 +308,25 @@ def parse_date(text: str) -> datetime | None:
         return None
 
 
-def _read_history(row: _Conversation, place: Location) -> History:
+def _read_history(row: _Conversation, location: Location) -> History:
     """Return the sessions of a conversation in the order of their numbers; report what is odd."""
-    session_keys = _session_keys(row.conversation, place)
+    session_keys = _session_keys(row.conversation, location)
 
     sessions: list[Session] = []
     known_turn_ids: set[str] = set()
     for number, key in sorted(session_keys.items()):
-        turns = _read_turns(row.conversation[key], place.field(key), known_turn_ids)
+        turns = _read_turns(row.conversation[key], location.field(key), known_turn_ids)
         date_key = f"{key}_date_time"
-        time = _read_time(row.conversation.get(date_key), place.field(date_key))
+        time = _read_time(row.conversation.get(date_key), location.field(date_key))
         if turns:
             sessions.append(Session(id=f"D{number}", time=time, turns=tuple(turns)))
 
     if not sessions:
-        place.reject("no sessions", "holds no turns in any session_N list")
+        location.reject("no sessions", "holds no turns in any session_N list")
     return History(id=row.sample_id, items=tuple(sessions))
 
 
-def _session_keys(conversation: Mapping[str, Any], place: Location) -> dict[int, str]:
+def _session_keys(conversation: Mapping[str, Any], location: Location) -> dict[int, str]:
     """Return the keys of the sessions by their numbers; report dates without a session."""
     session_keys: dict[int, str] = {}
     for key in conversation:
@@ -334,44 +338,44 @@ def _session_keys(conversation: Mapping[str, Any], place: Location) -> dict[int,
         match = _DATE_KEY.fullmatch(key)
         if match and int(match[1]) not in session_keys:
             problem = "has no session of its number; passed over"
-            place.field(key).warn("date without session", problem)
+            location.field(key).warn("date without session", problem)
     return session_keys
 
 
-def _read_time(text: Any, place: Location) -> datetime | None:
+def _read_time(text: Any, location: Location) -> datetime | None:
     """Return the moment of a session; None, with a report, where there is none."""
     if text is None:
-        place.warn("session without date", "is missing; the session stays undated")
+        location.warn("session without date", "is missing; the session stays undated")
         return None
     time = parse_date(str(text))
     if time is None:
         problem = f"{reprlib.repr(text)} is not like '1:56 pm on 8 May, 2023'"
-        place.reject("malformed date", problem)
+        location.reject("malformed date", problem)
     return time
 
 
-def _read_turns(values: Any, place: Location, known_turn_ids: set[str]) -> list[Turn]:
+def _read_turns(values: Any, location: Location, known_turn_ids: set[str]) -> list[Turn]:
     """Return the turns of a session; report what is no turn.
 
     Args:
         values: The turns of the file.
-        place: The session.
+        location: The session.
         known_turn_ids: Ids of the turns of the conversation so far; those of the session are added.
     """
     if not isinstance(values, list):
-        place.reject("wrong value", f"is {reprlib.repr(values)}, expected a list of turns")
+        location.reject("wrong value", f"is {reprlib.repr(values)}, expected a list of turns")
         return []
     if not values:
-        place.warn("empty session", "has no turns; passed over")
+        location.warn("empty session", "has no turns; passed over")
 
     turns: list[Turn] = []
     for number, value in enumerate(values, 1):
-        turn_place = place.at(f"turn {number}")
-        message = turn_place.validate(_Message, value)
+        turn_location = location.at(f"turn {number}")
+        message = turn_location.validate(_Message, value)
         if message is None:
             continue
         if message.dia_id in known_turn_ids:
-            turn_place.reject("duplicate turn", f"dia_id {message.dia_id!r} is used twice")
+            turn_location.reject("duplicate turn", f"dia_id {message.dia_id!r} is used twice")
             continue
 
         known_turn_ids.add(message.dia_id)
@@ -394,31 +398,32 @@ def _read_questions(
         conversation: The row of the file.
         history: Its sessions.
         on_finding: Receives what is wrong.
-        evidenced: Whether to leave out questions without evidence that can be read.
+        evidenced: Whether to leave out questions whose evidence names no turn.
     """
     examples: list[dspy.Example] = []
     ids_by_question: dict[str, str] = {}
     for number, value in enumerate(conversation.qa):
         example_id = f"{history.id}:{number}"
-        place = Location(on_finding, example_id)
-        row = place.validate(_Question, value)
+        location = Location(on_finding, example_id)
+        row = location.validate(_Question, value)
         if row is None:
             continue
         if row.answer is None and row.category != ADVERSARIAL:
-            place.field("answer").reject("missing field", "is missing; add it or delete the row")
+            location.field("answer").reject("missing field", "is missing; add it or delete the row")
             continue
         if row.answer is not None and row.category == ADVERSARIAL:
             problem = f"has the gold answer {row.answer!r}, unlike others of category 5"
-            place.warn("adversarial answer", problem)
+            location.warn("adversarial answer", problem)
 
         if row.question in ids_by_question:
-            first_id = ids_by_question[row.question]
-            place.warn("duplicate question", f"asks the same as {first_id}; both are kept")
+            earlier_id = ids_by_question[row.question]
+            location.warn("duplicate question", f"asks the same as {earlier_id}; both are kept")
         else:
             ids_by_question[row.question] = example_id
 
         evidence_texts = _evidence_texts(row)
-        evidence = _read_evidence(evidence_texts, history, place)
+        evidence = _read_evidence(evidence_texts, history, location)
+        # Memory-R2 does not look whether a turn that is named exists, so `evidence` may be empty.
         if evidenced and not evidence_ids(evidence_texts):
             continue
         examples.append(_make_example(example_id, history, row, evidence))
@@ -450,14 +455,14 @@ def _evidence_texts(row: _Question) -> list[str]:
     return [str(text) for text in row.evidence]
 
 
-def _read_evidence(texts: list[str], history: History, place: Location) -> tuple[str, ...]:
+def _read_evidence(texts: list[str], history: History, location: Location) -> tuple[str, ...]:
     """Return the turns that evidence names; report what is malformed or names no turn."""
     if not texts:
-        place.warn("empty evidence", "names no turn; the question has no recall")
+        location.warn("empty evidence", "names no turn; the question has no recall")
     for text in texts:
         if not _PLAIN_EVIDENCE.fullmatch(text):
             meaning = ", ".join(evidence_ids([text])) or "nothing"
-            place.warn("malformed evidence", f"{reprlib.repr(text)} is read as {meaning}")
+            location.warn("malformed evidence", f"{reprlib.repr(text)} is read as {meaning}")
 
     evidence: list[str] = []
     for turn_id in evidence_ids(texts):
@@ -465,5 +470,5 @@ def _read_evidence(texts: list[str], history: History, place: Location) -> tuple
             evidence.append(turn_id)
         else:
             problem = f"{turn_id} is no turn of {history.id}; dropped"
-            place.warn("dangling evidence", problem)
+            location.warn("dangling evidence", problem)
     return tuple(evidence)

@@ -243,8 +243,9 @@ class LongMemEvalF1(Scorer):
     ) -> dict[str, float]:
         """Return recall_any, recall_all and NDCG of the evidence sessions at 5 and 10.
 
-        Where every hit is a turn of its own, a session may fill several places; otherwise each
-        session counts once. A question that cannot be answered has no such metrics.
+        The released code has a rule for rankings of turns and another for rankings of sessions.
+        Hits of anything else, such as facts, are turned into a ranking of sessions. A question that
+        cannot be answered has no such metrics.
         """
         if example.abstention or not example.answer_sessions:
             return {}
@@ -252,25 +253,30 @@ class LongMemEvalF1(Scorer):
         session_by_turn = {
             turn_id: session.id for turn_id, (_, session) in example.history.turns.items()
         }
+        # The sessions of each hit, best hit first.
         ranked_sessions: list[str] = []
         for sources in ranked:
             sessions_of_hit = [session_by_turn[turn] for turn in sources if turn in session_by_turn]
             ranked_sessions.extend(dict.fromkeys(sessions_of_hit))
 
-        rank_turns = _are_single_turns(ranked)
-        if rank_turns:
-            candidates = list(session_by_turn.values())
-        else:
-            ranked_sessions = list(dict.fromkeys(ranked_sessions))
-            candidates = [session.id for session in example.history]
-
         metrics: dict[str, float] = {}
-        for k in RETRIEVAL_AT:
-            metrics.update(
-                retrieval_metrics(
-                    ranked_sessions, example.answer_sessions, candidates, k, rank_turns
+        if _is_ranking_of_turns(ranked):
+            # A session is ranked as often as a turn of it was hit.
+            sessions_of_turns = list(session_by_turn.values())
+            for k in RETRIEVAL_AT:
+                metrics.update(
+                    turn_retrieval_metrics(
+                        ranked_sessions, example.answer_sessions, sessions_of_turns, k
+                    )
                 )
-            )
+        else:
+            # A session is ranked once, where it was hit first.
+            unique_sessions = list(dict.fromkeys(ranked_sessions))
+            all_sessions = [session.id for session in example.history]
+            for k in RETRIEVAL_AT:
+                metrics.update(
+                    retrieval_metrics(unique_sessions, example.answer_sessions, all_sessions, k)
+                )
         return metrics
 
 
@@ -297,75 +303,111 @@ class LongMemEvalJudgeScorer(LongMemEvalF1):
         return Score(value, _feedback(example, answer, value), parts)
 
 
-def _are_single_turns(ranked: Sequence[Sequence[str]]) -> bool:
-    """Return whether every hit is a turn of its own.
+def _is_ranking_of_turns(ranked: Sequence[Sequence[str]]) -> bool:
+    """Return whether every hit rests on one turn, and no two hits on the same turn.
 
-    Facts rest on single turns too, but several on one: ranked as turns they would score above the
-    best order.
+    The second condition excludes rankings of facts, since two facts may come from one turn. Ranked
+    as turns, such a turn would count twice, and NDCG could exceed 1.
+
+    Args:
+        ranked: The ids of the turns that each hit rests on, best hit first.
     """
-    source_ids: list[str] = []
+    turn_ids: list[str] = []
     for sources in ranked:
-        source_ids.extend(sources)
-    return len(source_ids) == len(ranked) == len(set(source_ids))
+        turn_ids.extend(sources)
+    has_one_turn_per_hit = len(turn_ids) == len(ranked)
+    has_repeated_turns = len(set(turn_ids)) < len(turn_ids)
+    return has_one_turn_per_hit and not has_repeated_turns
 
 
 def dcg(relevances: Sequence[float], k: int) -> float:
-    """Return the discounted cumulative gain of the first k places.
+    """Return the discounted cumulative gain of the first k ranks.
 
-    As released, the second place is not discounted: log2(2) is 1.
+    As released, the second rank is not discounted: log2(2) is 1.
     """
     gains: list[float] = []
-    for place, relevance in enumerate(relevances[:k], 1):
-        discount = log2(place) if place > 1 else 1.0
+    for rank, relevance in enumerate(relevances[:k], 1):
+        discount = log2(rank) if rank > 1 else 1.0
         gains.append(relevance / discount)
     return sum(gains)
 
 
 def retrieval_metrics(
-    ranked: Sequence[str],
-    gold: Collection[str],
-    sessions: Sequence[str],
-    k: int,
-    turns: bool = False,
+    ranked_sessions: Sequence[str], gold: Collection[str], all_sessions: Sequence[str], k: int
 ) -> dict[str, float]:
-    """Return whether one, or all, of the evidence sessions are among the first k, and their NDCG.
-
-    Where hits are single turns, k grows until the first hits are of k sessions. Several turns of a
-    session then fill several places of NDCG, in the ranking as in the best order. Both are as
-    released.
+    """Measure whether the evidence sessions are among the first k of a ranking of sessions.
 
     Args:
-        ranked: The session of each hit, best first.
+        ranked_sessions: Ids of the sessions that were found, best first.
         gold: Ids of the evidence sessions.
-        sessions: Ids of all sessions that could have been found. Where turns are ranked, the
-            session of every turn.
-        k: How many sessions count.
-        turns: Whether turns are ranked, so that a session may be there several times.
+        all_sessions: Ids of the sessions that could have been found.
+        k: How many ranks count.
+
+    Returns:
+        `recall_any@K` and `recall_all@K`, 1 if one, or all, of the evidence sessions are there, and
+        `ndcg@K`.
     """
-    num_places = _places_of_sessions(ranked, len(sessions), k) if turns else k
+    return _metrics_of_first(k, k, ranked_sessions, gold, all_sessions)
+
+
+def turn_retrieval_metrics(
+    sessions_of_hits: Sequence[str], gold: Collection[str], sessions_of_turns: Sequence[str], k: int
+) -> dict[str, float]:
+    """Measure whether the evidence sessions are among the first k sessions of a ranking of turns.
+
+    As many hits count as it takes to reach k different sessions. Every turn of an evidence session
+    is relevant for NDCG. Source: `evaluate_retrieval_turn2session` of the released code.
+
+    Args:
+        sessions_of_hits: The session of each turn that was found, best first.
+        gold: Ids of the evidence sessions.
+        sessions_of_turns: The session of every turn that could have been found.
+        k: How many different sessions count.
+
+    Returns:
+        As `retrieval_metrics`.
+    """
+    num_hits = _num_hits_for_sessions(sessions_of_hits, k, len(sessions_of_turns))
+    return _metrics_of_first(num_hits, k, sessions_of_hits, gold, sessions_of_turns)
+
+
+def _metrics_of_first(
+    num_hits: int, k: int, ranked: Sequence[str], gold: Collection[str], candidates: Sequence[str]
+) -> dict[str, float]:
+    """Return recall and NDCG of the first `num_hits` of a ranking, under names that end with `k`.
+
+    `candidates` is everything that could have been ranked, in any order.
+    """
     gold_ids = set(gold)
-    found_ids = set(ranked[:num_places])
+    found_ids = set(ranked[:num_hits])
 
     relevances = [float(session_id in gold_ids) for session_id in ranked]
-    best_relevances = sorted((float(name in gold_ids) for name in sessions), reverse=True)
-    best_gain = dcg(best_relevances, num_places)
+    best_relevances = [float(session_id in gold_ids) for session_id in candidates]
+    best_relevances.sort(reverse=True)
+    best_gain = dcg(best_relevances, num_hits)
     return {
         f"recall_any@{k}": float(bool(gold_ids & found_ids)),
         f"recall_all@{k}": float(gold_ids <= found_ids),
-        f"ndcg@{k}": dcg(relevances, num_places) / best_gain if best_gain else 0.0,
+        f"ndcg@{k}": dcg(relevances, num_hits) / best_gain if best_gain else 0.0,
     }
 
 
-def _places_of_sessions(ranked: Sequence[str], num_turns: int, k: int) -> int:
-    """Return how many of the ranked turns it takes to have k different sessions.
+def _num_hits_for_sessions(sessions_of_hits: Sequence[str], k: int, num_turns: int) -> int:
+    """Return how many of the first hits it takes to have k different sessions.
 
-    All of them count where there are fewer sessions.
+    Where the hits have fewer sessions, all of them count. The released code counts up from k, and
+    then ends one beyond the number of turns.
+
+    Args:
+        sessions_of_hits: The session of each hit, best first.
+        k: How many different sessions are wanted.
+        num_turns: How many turns could have been found.
     """
     session_ids: set[str] = set()
-    for place, session_id in enumerate(ranked, 1):
+    for num_hits, session_id in enumerate(sessions_of_hits, 1):
         session_ids.add(session_id)
         if len(session_ids) == k:
-            return place
+            return num_hits
     return max(k, num_turns + 1)
 
 
@@ -506,16 +548,16 @@ class LongMemEval(Benchmark):
             if question_type in TYPES and question_type not in open_types:
                 continue
 
-            place = Location(on_finding, f"entry {number}")
-            row = place.validate(_Question, value)
+            location = Location(on_finding, f"entry {number}")
+            row = location.validate(_Question, value)
             if row is None:
                 continue
-            past = _read_past(row, place, shared_texts)
+            past = _read_past(row, location, shared_texts)
             if past is None:
                 continue
-            example = _read_question(row, past, place)
+            example = _read_question(row, past, location)
             if example.id in examples:
-                place.reject("duplicate id", f"{example.id!r} is the id of two questions")
+                location.reject("duplicate id", f"{example.id!r} is the id of two questions")
                 continue
 
             examples[example.id] = example
@@ -547,16 +589,19 @@ def parse_date(text: Any) -> datetime | None:
         return None
 
 
-def _read_past(row: _Question, place: Location, shared_texts: dict[str, str]) -> _Past | None:
-    """Return the sessions before a question; report a question without one, and return None.
+def _read_past(row: _Question, location: Location, shared_texts: dict[str, str]) -> _Past | None:
+    """Return the sessions before a question.
+
+    A question that has no session with words is reported, and None is returned.
 
     Args:
         row: The entry of the file.
-        place: Where it stands.
-        shared_texts: The texts that were read so far, each by itself.
+        location: Where the entry stands.
+        shared_texts: A copy of each text that was read so far, by the text itself. The chats of
+            different questions overlap, and an equal text is kept in memory once.
     """
-    past = _Past([], {}, set())
-    for number, chat in enumerate(_chats_in_order(row, place), 1):
+    past = _Past(sessions=[], ids_by_name={}, marked_turn_ids=set())
+    for number, chat in enumerate(_chats_in_order(row, location), 1):
         session_id = f"D{number}"
         turns: list[Turn] = []
         for position, message in enumerate(chat.messages, 1):
@@ -570,48 +615,48 @@ def _read_past(row: _Question, place: Location, shared_texts: dict[str, str]) ->
 
         if not turns:
             problem = f"session {chat.session_id} has no words; passed over"
-            place.warn("empty session", problem)
+            location.warn("empty session", problem)
             continue
         past.sessions.append(Session(id=session_id, time=chat.time, turns=tuple(turns)))
         past.ids_by_name.setdefault(chat.session_id, []).append(session_id)
 
     if not past.sessions:
-        place.reject("no sessions", "holds no session with words")
+        location.reject("no sessions", "holds no session with words")
         return None
     return past
 
 
-def _chats_in_order(row: _Question, place: Location) -> list[_Chat]:
+def _chats_in_order(row: _Question, location: Location) -> list[_Chat]:
     """Return the chats of a row by time; report those without a date.
 
-    Chats of one time stay in the order of the file. An undated one stays behind its neighbour.
+    Chats of one time stay in the order of the file. An undated chat stays behind the chat that
+    precedes it in the file.
     """
     columns = zip(row.haystack_session_ids, row.haystack_dates, row.haystack_sessions, strict=True)
-    chats: list[_Chat] = []
-    sort_times: list[datetime] = []
+    timed_chats: list[tuple[datetime, _Chat]] = []
+    # An undated chat is sorted by the last date before it in the file.
     sort_time = datetime.min
     for number, (session_id, date, messages) in enumerate(columns):
         time = parse_date(date)
         if time is None:
             problem = f"{date!r} is no date; it stays undated"
-            place.field(f"haystack_dates.{number}").warn("malformed date", problem)
+            location.field(f"haystack_dates.{number}").warn("malformed date", problem)
         else:
             sort_time = time
-        chats.append(_Chat(session_id, time, messages))
-        sort_times.append(sort_time)
+        timed_chats.append((sort_time, _Chat(session_id, time, messages)))
 
-    order = sorted(range(len(chats)), key=sort_times.__getitem__)
-    return [chats[number] for number in order]
+    timed_chats.sort(key=lambda timed_chat: timed_chat[0])
+    return [chat for _, chat in timed_chats]
 
 
-def _read_question(row: _Question, past: _Past, place: Location) -> dspy.Example:
+def _read_question(row: _Question, past: _Past, location: Location) -> dspy.Example:
     """Return the example of a row; report what is wrong with its date and its evidence."""
     asked_at = parse_date(row.question_date)
     if asked_at is None:
         problem = f"{row.question_date!r} is passed over"
-        place.field("question_date").warn("malformed date", problem)
+        location.field("question_date").warn("malformed date", problem)
 
-    answer_sessions = _read_answer_sessions(row, past, place)
+    answer_sessions = _read_answer_sessions(row, past, location)
     evidence = _evidence_turns(row, past, answer_sessions)
     return dspy.Example(
         id=row.question_id,
@@ -627,7 +672,7 @@ def _read_question(row: _Question, past: _Past, place: Location) -> dspy.Example
     ).with_inputs("history", "question", "date", "evidence_ids")
 
 
-def _read_answer_sessions(row: _Question, past: _Past, place: Location) -> tuple[str, ...]:
+def _read_answer_sessions(row: _Question, past: _Past, location: Location) -> tuple[str, ...]:
     """Return the ids of the evidence sessions; report names that no session has."""
     session_ids: list[str] = []
     for name in row.answer_session_ids:
@@ -636,7 +681,7 @@ def _read_answer_sessions(row: _Question, past: _Past, place: Location) -> tuple
     unknown_names = set(row.answer_session_ids) - past.ids_by_name.keys()
     if not row.is_unanswerable and (not session_ids or unknown_names):
         problem = "names no session, or one that is not there"
-        place.field("answer_session_ids").warn("dangling evidence", problem)
+        location.field("answer_session_ids").warn("dangling evidence", problem)
     return tuple(dict.fromkeys(session_ids))
 
 

@@ -79,12 +79,14 @@ class MemBenchAccuracy(LetterAccuracy):
         return replace(score, parts=parts)
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """Return the accuracy by agent and level, and that of pasts of so many tokens.
+        """Return the accuracy by agent and level, and by how many tokens were said before.
 
-        A failed question counts 0; the size of its past is not known.
+        A failed question counts 0 for its agent and level. It has no parts, so the size of its
+        history is not known here.
         """
         values_by_name: dict[str, list[float]] = {}
         for row in rows:
+            # Ids begin with the agent: "first:simple:roles:1".
             agent = row.id.partition(":")[0]
             names = [f"{agent} agent, {_level(row.category)} level"]
             if row.parts:
@@ -115,7 +117,7 @@ class MemBenchAccuracy(LetterAccuracy):
 
 
 def _size_name(num_tokens: float) -> str:
-    """Return the name of a size of the past: up to 1,000 tokens, 2,000, 4,000 and so on."""
+    """Return the name of a history's size: up to 1,000 tokens, 2,000, 4,000 and so on."""
     thousands = 1
     while 1000 * thousands < num_tokens:
         thousands *= 2
@@ -142,10 +144,11 @@ TextOrTitles = Annotated[Text, BeforeValidator(_join_titles)]
 
 
 class _Note(NamedTuple):
-    """A text of which the place and the time have been split off."""
+    """A text, with where and when it was said split off."""
 
     text: str
     place: str
+    """E.g. a town."""
     time: str
 
 
@@ -208,7 +211,11 @@ class _Message(Row):
         return speeches
 
     def _read_speech(self, side: int, speaker: str, text: str) -> _Speech:
-        """Return a text with its time; its place, and a time that cannot be read, stay in it."""
+        """Return what one side says, with its time.
+
+        The place is appended to the words, and so is a time that cannot be read: "Hi. (place:
+        Faro)". Both stand at the end of the text, or else in fields of the message.
+        """
         note = _split_note(text) or _Note(text, self.place, self.time)
         time = _parse_time(note.time)
 
@@ -305,29 +312,32 @@ class _Trajectory(Row):
             steps.extend(messages)
         return steps
 
-    def target_steps(self, per_session: bool) -> list[int]:
-        """Return the numbers of the target steps that are there, counted over all sessions.
+    def target_steps(self, restarts_per_session: bool) -> list[int]:
+        """Return the target steps as indexes in `steps`, without those that do not exist.
+
+        A target of the file is a step, or a pair of a step and its session. The files disagree
+        about the step of a pair.
 
         Args:
-            per_session: Whether the file counts steps in the session that it names with them.
+            restarts_per_session: Whether the steps of pairs are counted from 0 in each session,
+                and not through all sessions.
         """
-        all_numbers = range(len(self.steps))
-        numbers: list[int] = []
+        indexes: list[int] = []
         for target in self.QA.target_step_id:
             if isinstance(target, int):
-                number = target
-                existing_numbers = all_numbers
+                index = target
+                possible_indexes = range(len(self.steps))
             else:
-                number, session = target
-                existing_numbers = self._step_numbers(session)
-                if per_session:
-                    number += existing_numbers.start
-            if number in existing_numbers:
-                numbers.append(number)
-        return numbers
+                index, session = target
+                possible_indexes = self._indexes_of_session(session)
+                if restarts_per_session:
+                    index += possible_indexes.start
+            if index in possible_indexes:
+                indexes.append(index)
+        return indexes
 
-    def _step_numbers(self, session: int) -> range:
-        """Return the numbers of the steps of a session, counted over all sessions."""
+    def _indexes_of_session(self, session: int) -> range:
+        """Return the indexes in `steps` of the steps of a session; none if there is no session."""
         if not 0 <= session < len(self.message_list):
             return range(0)
         start = sum(len(messages) for messages in self.message_list[:session])
@@ -371,11 +381,12 @@ class MemBench(Benchmark):
         examples: dict[str, dspy.Example] = {}
         for file in files or [path]:
             name = file.name if file == path else file.relative_to(path).as_posix()
-            place = Location(on_finding, name)
-            for example in _read_file(file, place, capacity):
+            location = Location(on_finding, name)
+            for example in _read_file(file, location, capacity):
                 if example.id in examples:
                     problem = f"{example.id!r} is in another file too; name one of them"
-                    place.at(example.category).reject("duplicate id", problem)
+                    # Reporting does not raise: reading goes on, to report all problems of the data.
+                    location.at(example.category).reject("duplicate id", problem)
                 examples[example.id] = example
 
         selection = list(examples.values())
@@ -413,13 +424,13 @@ def _keep_named(examples: Sequence[dspy.Example], field: str, names: str) -> lis
     return [example for example in examples if example[field] in wanted_names]
 
 
-def _read_file(file: Path, place: Location, capacity: int | None) -> Iterator[dspy.Example]:
+def _read_file(file: Path, location: Location, capacity: int | None) -> Iterator[dspy.Example]:
     """Yield the examples of a file, type by type; report what is wrong in it."""
     for question_type, row_lists in _read_row_lists(file).items():
-        cases = _read_cases(row_lists, place)
-        per_session = _counts_per_session(cases, place.at(question_type))
+        cases = _read_cases(row_lists, location)
+        restarts_per_session = _steps_restart_per_session(cases, location.at(question_type))
         for case in cases:
-            yield from _read_examples(case, per_session, capacity)
+            yield from _read_examples(case, restarts_per_session, capacity)
 
 
 class _RowList(NamedTuple):
@@ -436,11 +447,11 @@ class _Case:
     """A trajectory that was read."""
 
     row: _Trajectory
-    place: Location
+    location: Location
     question_type: str
     scenario: str
     number: int
-    """Its place in the list of its scenario, from 1."""
+    """Its position in the list of its scenario, from 1."""
 
     @cached_property
     def agent(self) -> str:
@@ -458,11 +469,14 @@ class _Case:
 def _read_row_lists(file: Path) -> dict[str, list[_RowList]]:
     """Return the lists of trajectories of a file by the type of their questions.
 
-    A file may hold types with scenarios, types with trajectories or, if it is named by a type,
-    scenarios with trajectories.
+    There are three forms of files; `[...]` is a list of trajectories:
+
+        {"simple": {"roles": [...]}}    types with scenarios
+        {"simple": [...]}               types
+        {"roles": [...]}                scenarios, in a file named by a type, such as simple.json
 
     Raises:
-        DataError: It is no object of these.
+        DataError: The content of the file is no object.
     """
     content = read_json(file)
     if not isinstance(content, dict):
@@ -486,63 +500,69 @@ def _read_row_lists(file: Path) -> dict[str, list[_RowList]]:
     return row_lists_by_type
 
 
-def _read_cases(row_lists: Iterable[_RowList], file_place: Location) -> list[_Case]:
+def _read_cases(row_lists: Iterable[_RowList], file_location: Location) -> list[_Case]:
     """Return the trajectories of one type of questions; report those that cannot be read."""
     cases: list[_Case] = []
     for question_type, scenario, values in row_lists:
         where = ", ".join(name for name in (question_type, scenario) if name)
-        place = file_place.at(where)
+        location = file_location.at(where)
         if not isinstance(values, list):
             problem = f"is {reprlib.repr(values)}, expected a list of trajectories"
-            place.reject("wrong value", problem)
+            location.reject("wrong value", problem)
             continue
         for number, value in enumerate(values, 1):
-            row_place = place.at(f"trajectory {number}")
-            row = row_place.validate(_Trajectory, value)
+            row_location = location.at(f"trajectory {number}")
+            row = row_location.validate(_Trajectory, value)
             if row is not None:
-                cases.append(_Case(row, row_place, question_type, scenario, number))
+                cases.append(_Case(row, row_location, question_type, scenario, number))
     return cases
 
 
-@dataclass(order=True)
-class _Votes:
-    """What speaks for a way of counting target steps; the first field decides, then the second."""
+class _ConventionFit(NamedTuple):
+    """How well a way of counting steps fits the target steps of a file.
 
-    fitting: int = 0
-    """Target steps that are marked as facts or hold the answer."""
-    existing: int = 0
-    """Target steps that are there."""
-
-
-def _counts_per_session(cases: Sequence[_Case], place: Location) -> bool:
-    """Return whether the target steps of a type are counted in their sessions.
-
-    The files do not say whether they are, or are counted over the whole trajectory. They are if
-    more steps are then marked as facts or hold the answer, or as many do and more steps are there
-    at all.
+    Of two, the greater one fits better: the first field decides, then the second.
     """
-    overall = _count_votes(cases, per_session=False)
-    inside = _count_votes(cases, per_session=True)
-    if inside <= overall:
+
+    num_fitting: int
+    """Target steps that are marked as facts or hold the answer."""
+    num_existing: int
+    """Target steps that exist."""
+
+
+def _steps_restart_per_session(cases: Sequence[_Case], location: Location) -> bool:
+    """Return whether target steps are counted from 0 in each session.
+
+    The files do not say whether they are, or are counted through all sessions. So both ways are
+    tried on all questions of a type. The way by which more target steps are marked as facts or hold
+    the answer is right. If these are equally many, it is the way by which more target steps exist.
+    If these are equally many, too, steps are taken to be counted through all sessions.
+    """
+    through_all = _measure_convention(cases, restarts_per_session=False)
+    per_session = _measure_convention(cases, restarts_per_session=True)
+    if through_all >= per_session:
         return False
 
     problem = (
-        f"target steps are counted in their sessions: {inside.fitting} of {inside.existing} hold "
-        f"what is asked, {overall.fitting} of {overall.existing} if over all sessions"
+        f"target steps are counted in their sessions: {per_session.num_fitting} of "
+        f"{per_session.num_existing} hold what is asked, {through_all.num_fitting} of "
+        f"{through_all.num_existing} if over all sessions"
     )
-    place.warn("step convention", problem)
+    location.warn("step convention", problem)
     return True
 
 
-def _count_votes(cases: Sequence[_Case], per_session: bool) -> _Votes:
-    """Count the target steps that are there, and those that fit, if they are counted in one way."""
-    votes = _Votes()
+def _measure_convention(cases: Sequence[_Case], restarts_per_session: bool) -> _ConventionFit:
+    """Count how many target steps exist and fit, if steps are counted in one of the two ways."""
+    num_fitting = 0
+    num_existing = 0
     for case in cases:
         steps = case.row.steps
-        for number in case.row.target_steps(per_session):
-            votes.existing += 1
-            votes.fitting += steps[number].may_hold(case.row.QA.answer)
-    return votes
+        for index in case.row.target_steps(restarts_per_session):
+            num_existing += 1
+            if steps[index].may_hold(case.row.QA.answer):
+                num_fitting += 1
+    return _ConventionFit(num_fitting, num_existing)
 
 
 class _Past(NamedTuple):
@@ -556,50 +576,62 @@ class _Past(NamedTuple):
 
 def _read_past(case: _Case) -> _Past:
     """Return what was said in a trajectory; report messages without words."""
-    message_lists: list[list[_Message]] = [list(part) for part in case.row.message_list]
-    if len(message_lists) == 1:
-        message_lists = [list(day) for _, day in groupby(message_lists[0], _Message.day)]
-
-    past = _Past([], [])
-    for number, messages in enumerate(message_lists, 1):
-        steps = [message.turns(number, step) for step, message in enumerate(messages)]
-        past.steps.extend(steps)
-
+    past = _Past(sessions=[], steps=[])
+    for number, messages in enumerate(_messages_by_session(case.row), 1):
         turns: list[Turn] = []
-        for step_turns in steps:
-            turns.extend(step_turns)
+        has_empty_message = False
+        for step, message in enumerate(messages):
+            turns_of_step = message.turns(number, step)
+            # A step without turns stays in the list, since targets count it.
+            past.steps.append(turns_of_step)
+            turns.extend(turns_of_step)
+            if not turns_of_step:
+                has_empty_message = True
+
         if turns:
             session = Session(id=f"D{number}", time=turns[0].time, turns=tuple(turns))
             past.sessions.append(session)
-        if not turns or not all(steps):
+        if not turns or has_empty_message:
             problem = "has no words, or a message of it has none; passed over"
-            case.place.at(f"session {number}").warn("empty message", problem)
+            case.location.at(f"session {number}").warn("empty message", problem)
     return past
 
 
-def _read_examples(case: _Case, per_session: bool, capacity: int | None) -> list[dspy.Example]:
-    """Return the examples of a trajectory: one, or with `capacity` one for every moment.
+def _messages_by_session(row: _Trajectory) -> list[list[_Message]]:
+    """Return the messages of each session.
 
-    What is wrong in it is reported.
+    A trajectory that is a single list of messages names no sessions. Each day of it is one.
+    """
+    if len(row.message_list) == 1:
+        (messages,) = row.message_list
+        return [list(messages_of_day) for _, messages_of_day in groupby(messages, _Message.day)]
+    return [list(messages) for messages in row.message_list]
+
+
+def _read_examples(
+    case: _Case, restarts_per_session: bool, capacity: int | None
+) -> list[dspy.Example]:
+    """Return the examples of a trajectory; report what is wrong in it.
 
     Args:
         case: The trajectory.
-        per_session: Whether its target steps are counted in their sessions.
-        capacity: The option of `MemBench.read`.
+        restarts_per_session: As in `_Trajectory.target_steps`.
+        capacity: None asks the question once, after the whole trajectory. A number N asks it after
+            the last target step and again after every N further steps: an example for each.
     """
     past = _read_past(case)
     if not past.sessions:
-        case.place.reject("no turns", "holds no message with words")
+        case.location.reject("no turns", "holds no message with words")
         return []
 
     question = case.row.QA
-    targets = case.row.target_steps(per_session)
+    targets = case.row.target_steps(restarts_per_session)
     if len(targets) < len(question.target_step_id):
         problem = "names a step that is not there; dropped"
-        case.place.field("QA.target_step_id").warn("dangling evidence", problem)
+        case.location.field("QA.target_step_id").warn("dangling evidence", problem)
     if question.answer != question.choices[question.ground_truth]:
-        problem = "is not the choice of ground_truth, which counts"
-        case.place.field("QA.answer").warn("other answer", problem)
+        problem = "is not the choice of ground_truth, which is taken as the right one"
+        case.location.field("QA.answer").warn("other answer", problem)
 
     if capacity is None:
         return [_make_example(case, case.id, past, targets)]
@@ -611,11 +643,12 @@ def _read_examples(case: _Case, per_session: bool, capacity: int | None) -> list
 
 
 def _capacity_steps(past: _Past, targets: Sequence[int], capacity: int) -> list[int]:
-    """Return the numbers of steps after which a question is asked with `capacity`."""
+    """Return after how many steps a question is asked, ascending; the last is after all steps."""
     num_steps = len(past.steps)
     moments = {num_steps}
     if targets:
         moments.update(range(targets[-1] + 1, num_steps, capacity))
+    # A question is not asked before anything was said with words.
     return [moment for moment in sorted(moments) if any(past.steps[:moment])]
 
 

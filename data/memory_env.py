@@ -64,6 +64,8 @@ MIXTURE: Mapping[str, float] = {
 """Probability of each kind of utterance, if the history allows it."""
 UTTERANCES = 2
 """Utterances per session, one by each speaker."""
+QUESTION = "What is {speaker}'s {key}?"
+"""The question about a fact."""
 
 
 class FactName(NamedTuple):
@@ -118,7 +120,9 @@ class Conversation:
             sessions: How many sessions it has. A longer one begins as the shorter one does.
         """
         rng = random.Random(f"memory-env {seed} {number}")
-        speakers = rng.sample(NAMES, UTTERANCES)
+        # Every speaker says one utterance per session.
+        num_speakers = UTTERANCES
+        speakers = rng.sample(NAMES, num_speakers)
         writer = _ConversationWriter(rng)
 
         items: list[Session] = []
@@ -132,10 +136,11 @@ class Conversation:
         return cls(history, tuple(writer.events))
 
     def questions(self, after: int | None = None) -> tuple[dspy.Example, ...]:
-        """Return a question for every fact that was ever stated, with the answer of that moment.
+        """Return a question about every fact that was stated so far, even if retracted later.
 
         Args:
-            after: After how many sessions, which alone are the history then; None for all.
+            after: After how many sessions the questions are asked: the history has only these, and
+                the answers are those of that moment. None means after all sessions.
         """
         history = self.history
         moment = ""
@@ -149,7 +154,7 @@ class Conversation:
             evidence = tuple(state.evidence)
             example = dspy.Example(
                 history=history,
-                question=f"What is {event.speaker}'s {event.key}?",
+                question=QUESTION.format(speaker=event.speaker, key=event.key),
                 evidence_ids=evidence,
                 answer=NOTHING if event.value is None else event.value,
                 evidence=evidence,
@@ -160,13 +165,18 @@ class Conversation:
         return tuple(examples)
 
     def _fact_states(self, after: int | None) -> list[_FactState]:
-        """Return the facts after some sessions, or after all if None, in order of statement."""
+        """Return the state of every fact after some sessions, or after all if `after` is None.
+
+        The facts are in the order in which they were stated first. A retracted fact stays: a
+        question about it has the answer "none".
+        """
         states: dict[FactName, _FactState] = {}
         for event in self.events:
             if after is not None and event.session > after:
                 continue
             evidence = [event.turn_id]
             if event.kind == "restate":
+                # The value is still the old one, so earlier turns prove it as well.
                 evidence = [*states[event.fact_name].evidence, event.turn_id]
             states[event.fact_name] = _FactState(event, evidence)
         return list(states.values())
@@ -174,8 +184,9 @@ class Conversation:
 
 def vocabulary() -> Iterator[str]:
     """Yield every word that the world's sentences, notes and questions can hold."""
-    question = "What is 's ?"
-    for text in (*NAMES, *STATEMENTS, *RETRACTIONS, *CHATTER, question, NOTHING):
+    # Without the speaker and the key: "What", "is", "'s" and "?".
+    question_words = QUESTION.format(speaker="", key=" ")
+    for text in (*NAMES, *STATEMENTS, *RETRACTIONS, *CHATTER, question_words, NOTHING):
         for word in text.split():
             is_gap = word.startswith("{")
             if not is_gap:
@@ -199,14 +210,20 @@ class _ConversationWriter:
         self.events: list[Event] = []
 
     def write_turn(self, session: int, position: int, speaker: str) -> Turn:
-        """Draw the next utterance and note what it does to the facts."""
+        """Draw what a speaker says next.
+
+        An utterance about a fact is added to `events`, and the fact's value is updated.
+        """
         turn_id = f"D{session}:{position}"
         drawn_kind = self._rng.choices(list(MIXTURE), list(MIXTURE.values()))[0]
         if drawn_kind == "chatter":
             return Turn(id=turn_id, speaker=speaker, text=self._rng.choice(CHATTER))
 
+        # The keys of the speaker's facts that have a value now. Retracted ones have none.
         known_keys = [key for key in VALUES if self._facts.get(FactName(speaker, key)) is not None]
         unknown_keys = [key for key in VALUES if key not in known_keys]
+
+        # What was drawn may be impossible, such as a change before any fact was stated.
         kind = _possible_kind(drawn_kind, known_keys, unknown_keys)
         key = self._rng.choice(unknown_keys if kind == "state" else known_keys)
         old_value = self._facts.get(FactName(speaker, key))
@@ -295,21 +312,24 @@ class MemoryEnv(Benchmark):
 
         Args:
             path: Must be None: there is no file.
-            users: How many users. Of ten, six are train, one is dev, three are test.
+            users: How many users. Of every ten, six are for training, one is for development and
+                three are for testing.
             sessions: Sessions per user. More sessions continue the same histories.
             seed: Chooses the users.
-            **options: None are known; any is refused.
+            **options: Refused. They are accepted so that the error can name them.
 
         Raises:
             DataError: A path was given.
             UnknownNameError: An option does not exist.
-            UserError: A number is none, or out of range.
+            UserError: An option is no whole number, or out of range.
         """
         cls.refuse_options(options, ("users", "sessions", "seed"))
         if path is not None:
             raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
-        numbers = {"users": users, "sessions": sessions, "seed": seed}
-        numbers = coerce_options(cls.name, cls.load, numbers)
+        # Checks the ranges, too, and reads numbers that are texts.
+        numbers = coerce_options(
+            cls.name, cls.load, {"users": users, "sessions": sessions, "seed": seed}
+        )
 
         conversations: list[Conversation] = []
         for number in range(numbers["users"]):
@@ -326,10 +346,10 @@ class MemoryEnv(Benchmark):
         dev: set[str] = set()
         test: set[str] = set()
         for number, user in enumerate(self.talks):
-            place = number % 10
-            if place < 6:
+            position_in_ten = number % 10
+            if position_in_ten < 6:
                 train.add(user)
-            elif place == 6:
+            elif position_in_ten == 6:
                 dev.add(user)
             else:
                 test.add(user)
@@ -338,9 +358,16 @@ class MemoryEnv(Benchmark):
     def questions_after(
         self, history: History, sessions: int, examples: Sequence[dspy.Example] = ()
     ) -> tuple[dspy.Example, ...]:
-        """Return the questions after the first sessions of a history.
+        """Return the questions that can be asked after the first sessions of a history.
 
-        Other than those of `Benchmark.questions_after`, they differ from moment to moment, and
-        their ids tell the moment.
+        `Benchmark.questions_after` selects from `examples`, whose answers are those after all
+        sessions. Here a fact may change later, so the questions are made anew with the answers of
+        that moment, and `examples` is not used. Their ids name the moment.
+
+        Args:
+            history: The history of one of the generated users.
+            sessions: How many sessions of it are over.
+            examples: Not used.
         """
-        return self.talks[history.id].questions(sessions)
+        conversation = self.talks[history.id]
+        return conversation.questions(sessions)

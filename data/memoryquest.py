@@ -11,8 +11,8 @@ generator (`synthesis.memoryquest`), whose data the sample is:
      "queries": [{"query_id": "q1", "query": "Plan my week", "date": "2024-06-01",
                   "references": [{"text": "Has a bad knee", "session_id": "s1", "turns": [1]}]}]}
 
-`turns` of a reference are places in its session, counted from 1; they are ours. A reference without
-them rests on all turns of its session.
+`turns` of a reference are positions in its session, counted from 1; they are ours. A reference
+without them rests on all turns of its session.
 
 The history of a query ends with the day of the query. The retrieved context is scored, not the
 response; notes of a context, such as a prospection summary, are not judged. Where two responses are
@@ -221,18 +221,18 @@ class MemoryQuest(Benchmark):
         examples: list[dspy.Example] = []
         example_ids: set[str] = set()
         for file in files:
-            place = Location(on_finding, file.stem)
-            row = place.validate(_UserRow, read_json(file))
+            location = Location(on_finding, file.stem)
+            row = location.validate(_UserRow, read_json(file))
             if row is None:
                 continue
 
-            past = _read_past(row, row.user_id or file.stem, place)
+            past = _read_past(row, row.user_id or file.stem, location)
             if not past.history.items:
-                place.reject("no turns", "no session has a turn with words")
+                location.reject("no turns", "no session has a turn with words")
                 continue
 
             histories.append(past.history)
-            examples.extend(_read_queries(row, past, example_ids, place))
+            examples.extend(_read_queries(row, past, example_ids, location))
         return Dataset(tuple(histories), tuple(examples), files)
 
 
@@ -255,9 +255,9 @@ class _NamedSession(NamedTuple):
 
 
 class _ReadSession(NamedTuple):
-    """A session of the history, and the ids of its turns by their places in the file's session.
+    """A session of the history, and the id of each turn by its position in the file's session.
 
-    Places count from 1. Turns without words have a place, but no id.
+    Positions count from 1. A turn without words has a position, but no id.
     """
 
     session: Session
@@ -289,35 +289,35 @@ class _Past:
         return self._histories_by_length.setdefault(len(items), history)
 
 
-def _read_past(row: _UserRow, user_id: str, place: Location) -> _Past:
+def _read_past(row: _UserRow, user_id: str, location: Location) -> _Past:
     """Read the sessions of a user into a history, which may be empty."""
     items: list[Session] = []
     sessions: dict[str, _ReadSession] = {}
-    for number, (name, session_row) in enumerate(_sessions_in_order(row, place), 1):
+    for number, (name, session_row) in enumerate(_sessions_in_order(row, location), 1):
         read_session = _read_session(session_row, number)
         items.append(read_session.session)
         if name in sessions:
             problem = f"session {name!r} was there before; references mean the first"
-            place.warn("repeated session", problem)
+            location.warn("repeated session", problem)
         else:
             sessions[name] = read_session
     return _Past(History(id=user_id, items=tuple(items)), sessions)
 
 
-def _sessions_in_order(row: _UserRow, place: Location) -> list[_NamedSession]:
+def _sessions_in_order(row: _UserRow, location: Location) -> list[_NamedSession]:
     """Return the sessions that have words, in the order of their dates."""
     sessions: list[_NamedSession] = []
     for number, session in enumerate(row.sessions, 1):
         if any(message.text for message in session.turns):
             sessions.append(_NamedSession(session.session_id or str(number), session))
     if len(sessions) < len(row.sessions):
-        place.warn("empty session", "a session has no turn with words; passed over")
+        location.warn("empty session", "a session has no turn with words; passed over")
 
     dates = [session.row.date for session in sessions]
     known_dates = [date for date in dates if date is not None]
     # Without a date for every session the order of the file is kept.
     if len(known_dates) == len(dates) and known_dates != sorted(known_dates):
-        place.warn("sessions out of order", "are put into the order of their dates")
+        location.warn("sessions out of order", "are put into the order of their dates")
         sessions.sort(key=lambda session: session.row.date or datetime.min)
     return sessions
 
@@ -327,15 +327,15 @@ def _read_session(row: _SessionRow, number: int) -> _ReadSession:
 
     Args:
         row: The session of the file.
-        number: Its place in the history, counted from 1.
+        number: The position of the session in the history, counted from 1.
     """
     turns: list[Turn] = []
     turn_ids: dict[int, str] = {}
-    for place_in_session, message in enumerate(row.turns, 1):
+    for position_in_session, message in enumerate(row.turns, 1):
         if not message.text:
             continue
-        turn_id = f"D{number}:{place_in_session}"
-        turn_ids[place_in_session] = turn_id
+        turn_id = f"D{number}:{position_in_session}"
+        turn_ids[position_in_session] = turn_id
         turns.append(Turn(id=turn_id, speaker=message.speaker or "user", text=message.text))
     session = Session(id=f"D{number}", time=row.date, turns=tuple(turns))
     return _ReadSession(session, turn_ids)
@@ -352,7 +352,7 @@ class _ReadQuery(NamedTuple):
 
 
 def _read_queries(
-    row: _UserRow, past: _Past, example_ids: set[str], place: Location
+    row: _UserRow, past: _Past, example_ids: set[str], location: Location
 ) -> list[dspy.Example]:
     """Return the queries of a user that can be scored.
 
@@ -360,19 +360,19 @@ def _read_queries(
         row: The user's file.
         past: The user's sessions.
         example_ids: Ids that are taken; those of the queries are added.
-        place: The user's file, for findings.
+        location: The user's file, for findings.
     """
     profile = _profile(row)
     queries: list[_ReadQuery] = []
     for number, query_row in enumerate(row.queries, 1):
-        query_place = place.at(f"query {number}")
+        query_location = location.at(f"query {number}")
         end = _end_of(query_row)
         history = past.history_until(end)
 
-        references = _read_references(query_row, past, history, query_place)
+        references = _read_references(query_row, past, history, query_location)
         if not references:
             problem = "cannot be scored without a reference; passed over"
-            query_place.warn("no references", problem)
+            query_location.warn("no references", problem)
             continue
 
         name = f"{past.history.id}:{query_row.query_id or number}"
@@ -381,7 +381,7 @@ def _read_queries(
             example_id = f"{example_id}:{number}"
         if example_id != name:
             problem = f"{name!r} was there before; this one is {example_id!r}"
-            query_place.warn("repeated query", problem)
+            query_location.warn("repeated query", problem)
         example_ids.add(example_id)
 
         example = _example(example_id, query_row, history, references, profile)
@@ -452,7 +452,7 @@ def _add_facts(queries: Sequence[_ReadQuery]) -> None:
 
 
 def _read_references(
-    row: _QueryRow, past: _Past, history: History, place: Location
+    row: _QueryRow, past: _Past, history: History, location: Location
 ) -> tuple[Reference, ...]:
     """Return the references of a query.
 
@@ -460,35 +460,35 @@ def _read_references(
         row: The query.
         past: All sessions of the user.
         history: The part of them before the query.
-        place: The query, for findings.
+        location: The query, for findings.
     """
     references: list[Reference] = []
     for reference_row in row.references:
-        turns = _read_turns(reference_row, past, history, place)
+        turns = _read_turns(reference_row, past, history, location)
         reference = Reference(text=reference_row.text, date=reference_row.date, turns=turns)
         references.append(reference)
     return tuple(references)
 
 
 def _read_turns(
-    row: _ReferenceRow, past: _Past, history: History, place: Location
+    row: _ReferenceRow, past: _Past, history: History, location: Location
 ) -> tuple[str, ...]:
     """Return the ids of the turns of a reference; report those that the history does not have."""
     read_session = past.sessions.get(row.session_id)
     if read_session is None or read_session.session not in history.items:
         if row.session_id:
             problem = f"session {row.session_id!r} is none, or after the query; no evidence"
-            place.warn("dangling evidence", problem)
+            location.warn("dangling evidence", problem)
         return ()
 
-    places_in_session = sorted(set(row.turns))
+    positions_in_session = sorted(set(row.turns))
     turn_ids: list[str] = []
-    for place_in_session in places_in_session:
-        if place_in_session in read_session.turn_ids:
-            turn_ids.append(read_session.turn_ids[place_in_session])
-    if len(turn_ids) < len(places_in_session):
+    for position_in_session in positions_in_session:
+        if position_in_session in read_session.turn_ids:
+            turn_ids.append(read_session.turn_ids[position_in_session])
+    if len(turn_ids) < len(positions_in_session):
         problem = f"turns {reprlib.repr(row.turns)} are not all in {row.session_id!r}"
-        place.warn("dangling evidence", problem)
+        location.warn("dangling evidence", problem)
     return tuple(turn_ids) or tuple(read_session.turn_ids.values())
 
 

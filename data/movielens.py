@@ -220,10 +220,12 @@ class _Contents:
 
 
 def _read_contents(path: Path) -> _Contents:
-    """Read the three files of a zip or a folder, in it or in its folder ml-1m.
+    """Read the three tables, from a zip or a folder.
+
+    The tables lie at the top of it, or in its folder ml-1m.
 
     Raises:
-        DataError: A file is missing or cannot be read.
+        DataError: A table is missing or cannot be read.
     """
     if not path.exists():
         raise DataError(
@@ -233,6 +235,7 @@ def _read_contents(path: Path) -> _Contents:
         root = zipfile.Path(path) if path.is_file() else path
         files = _find_tables(root)
         tables = {name: _read_table(file) for name, file in files.items()}
+    # Most of these come from zip files that are damaged, encrypted or packed in an unknown way.
     except (
         zipfile.BadZipFile,
         OSError,
@@ -249,8 +252,8 @@ def _read_contents(path: Path) -> _Contents:
         if name not in tables:
             raise DataError(f"{path}: holds no {name}; expected {_EXPECTED}")
     if path.is_file():
-        return _Contents(tables, (path,))
-    return _Contents(tables, tuple(Path(str(files[name])) for name in _FILES))
+        return _Contents(tables, files=(path,))
+    return _Contents(tables, files=tuple(Path(str(files[name])) for name in _FILES))
 
 
 def _find_tables(root: Path | zipfile.Path) -> dict[str, Path | zipfile.Path]:
@@ -293,22 +296,25 @@ def _read_tables(contents: _Contents, on_finding: FindingListener) -> _Tables:
 
 
 def _read_movies(content: bytes, on_finding: FindingListener) -> dict[str, str]:
-    """Return each movie in words, by its number."""
+    """Return a description of each movie, by the movie's number."""
     movies: dict[str, str] = {}
-    for row in _read_rows(_MOVIES_FILE, content, 3, on_finding):
+    for row in _read_rows(_MOVIES_FILE, content, num_columns=3, on_finding=on_finding):
         movie, title, genres = row.cells
         movies[movie] = _describe_movie(title, genres)
     return movies
 
 
 def _read_profiles(content: bytes, on_finding: FindingListener) -> dict[str, str]:
-    """Return each user in words, by the number; report codes that the README has not."""
+    """Return a description of each user, by the user's number.
+
+    Codes of an age or an occupation that the README does not list are reported.
+    """
     profiles: dict[str, str] = {}
-    for row in _read_rows(_USERS_FILE, content, 5, on_finding):
+    for row in _read_rows(_USERS_FILE, content, num_columns=5, on_finding=on_finding):
         user, gender, age, occupation, _ = row.cells
         if age not in AGES or _occupation(occupation) is None:
             problem = f"age {age!r} or occupation {occupation!r} is no code of the README"
-            row.place.warn("unknown code", problem)
+            row.location.warn("unknown code", problem)
         profiles[user] = _describe_user(gender, age, occupation)
     return profiles
 
@@ -319,19 +325,19 @@ def _read_ratings(
     """Return the ratings of each user in the file's order; report those that are broken or odd."""
     ratings: dict[str, list[_Rating]] = {}
     unknown_movies: set[str] = set()
-    for row in _read_rows(_RATINGS_FILE, content, 4, on_finding):
+    for row in _read_rows(_RATINGS_FILE, content, num_columns=4, on_finding=on_finding):
         user, movie, stars, time = row.cells
         if stars not in RATINGS or not _is_number(time) or int(time) > _LATEST_TIME:
             problem = (
                 f"rating {stars!r} is not 1 to 5, or time {time!r} is no number of seconds "
                 "before the year 2100"
             )
-            row.place.reject("malformed rating", problem)
+            row.location.reject("malformed rating", problem)
             continue
         if movie not in movies and movie not in unknown_movies:
             unknown_movies.add(movie)
             problem = f"movie {movie} is not in movies.dat; it goes by its number"
-            row.place.warn("unknown movie", problem)
+            row.location.warn("unknown movie", problem)
         # A million ratings share their texts.
         rating = _Rating(int(time), sys.intern(movie), sys.intern(stars))
         ratings.setdefault(user, []).append(rating)
@@ -341,7 +347,7 @@ def _read_ratings(
 class _TableRow(NamedTuple):
     """A row of a table."""
 
-    place: Location
+    location: Location
     cells: Sequence[str]
 
 
@@ -358,17 +364,17 @@ def _read_rows(
     """
     lines = io.TextIOWrapper(io.BytesIO(content), "latin-1")
     for number, line in enumerate(lines, 1):
-        place = Location(on_finding, f"{name} line {number}")
+        location = Location(on_finding, f"{name} line {number}")
         cells = line.rstrip("\r\n").split("::")
         if num_columns == 3 and len(cells) > num_columns:
             # Outer columns never hold "::", so the rest belongs to a movie's title.
             cells = [cells[0], "::".join(cells[1:-1]), cells[-1]]
 
         if len(cells) == num_columns:
-            yield _TableRow(place, cells)
+            yield _TableRow(location, cells)
         elif line.strip():
             problem = f"has {len(cells)} columns between '::', expected {num_columns}"
-            place.reject("malformed row", problem)
+            location.reject("malformed row", problem)
 
 
 def _is_number(text: str) -> bool:

@@ -91,13 +91,18 @@ class Msc(Benchmark):
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
-        """Read a file of JSON lines."""
+        """Read a file of JSON lines.
+
+        Of `self_instruct` in a row, `B` is the question and `A` the gold answer.
+        """
+        # A conversation may have several questions, each in a row that repeats it. By its digest it
+        # is kept once, but two conversations with one id are both kept.
         histories: dict[tuple[str, str], History] = {}
         examples: dict[str, dspy.Example] = {}
-        for line, place, row in json_rows(path, _MscRow, on_finding):
-            history = _read_history(row, line, place)
+        for line, location, row in json_rows(path, _MscRow, on_finding):
+            history = _read_history(row, line, location)
             if not history.items:
-                place.reject("no turns", "no session has a turn with words")
+                location.reject("no turns", "no session has a turn with words")
                 continue
             histories.setdefault((history.id, history.digest), history)
 
@@ -105,7 +110,7 @@ class Msc(Benchmark):
             if example_id in examples:
                 example_id = f"{history.id}:{line}"
                 problem = f"{history.id!r} was there before; the question is {example_id!r}"
-                place.warn("repeated conversation", problem)
+                location.warn("repeated conversation", problem)
 
             example = dspy.Example(
                 id=example_id,
@@ -137,9 +142,9 @@ def time_back(text: str) -> timedelta | None:
     return total if total <= _MAX_SPAN else None
 
 
-def _read_history(row: _MscRow, line: int, place: Location) -> History:
+def _read_history(row: _MscRow, line: int, location: Location) -> History:
     """Return the dialogues of a row, the current one last; report sessions without a time."""
-    times = _read_times(row, place)
+    times = _read_times(row, location)
     sessions: list[Session] = []
     for number, earlier in enumerate(row.previous_dialogs, 1):
         turns = _read_turns(number, earlier.dialog)
@@ -158,7 +163,7 @@ def _read_history(row: _MscRow, line: int, place: Location) -> History:
 
 
 def _read_turns(session: int, messages: tuple[_Message, ...]) -> tuple[Turn, ...]:
-    """Return the turns with words; speakers without a name are told apart by their places."""
+    """Return the turns with words; speakers without a name are told apart by their positions."""
     turns: list[Turn] = []
     for number, message in enumerate(messages, 1):
         if not message.text:
@@ -173,7 +178,7 @@ def _read_turns(session: int, messages: tuple[_Message, ...]) -> tuple[Turn, ...
     return tuple(turns)
 
 
-def _read_times(row: _MscRow, place: Location) -> list[datetime | None]:
+def _read_times(row: _MscRow, location: Location) -> list[datetime | None]:
     """Return when the earlier dialogues were; all None when their order and distances disagree."""
     spans: list[timedelta | None] = []
     for number, earlier in enumerate(row.previous_dialogs):
@@ -181,11 +186,11 @@ def _read_times(row: _MscRow, place: Location) -> list[datetime | None]:
         spans.append(span)
         if span is None:
             problem = "names no span; it stays undated"
-            place.field(f"previous_dialogs.{number}.time_back").warn("no time_back", problem)
+            location.field(f"previous_dialogs.{number}.time_back").warn("no time_back", problem)
 
     known_spans = [span for span in spans if span is not None]
     if any(later >= earlier for earlier, later in pairwise(known_spans)):
         problem = "do not shrink from session to session; all but the current dialogue stay undated"
-        place.warn("times out of order", problem)
+        location.warn("times out of order", problem)
         return [None] * len(spans)
     return [None if span is None else CURRENT - span for span in spans]

@@ -182,8 +182,12 @@ class ContextSessions:
         return tuple(sessions)
 
     def _session(self, message_range: _MessageRange) -> Session:
-        """Return the session of a range of messages, the same object each time."""
+        """Return the session of a range of messages.
+
+        The histories of many questions have the same sessions, so each is made once and shared.
+        """
         number, start, stop = message_range
+        # The start of a session follows from its number.
         session = self._sessions.get((number, stop))
         if session is not None:
             return session
@@ -247,20 +251,22 @@ class PersonaMem(Benchmark):
 
         histories: dict[tuple[str, int], History] = {}
         examples: dict[str, dspy.Example] = {}
-        for line, place, row in rows:
+        for line, location, row in rows:
             answer = f"({row.correct_answer})"
             if _option_of(answer, row.all_options) is None:
                 problem = f"no option begins with {answer}"
-                place.field("correct_answer").reject("answer without option", problem)
+                location.field("correct_answer").reject("answer without option", problem)
                 continue
 
-            history = _read_history(row, contexts, histories, place)
+            history = _read_history(row, contexts, histories, location)
             if history is None:
                 continue
 
             example_id = row.question_id or f"{history.id[:12]}:{line}"
             if example_id in examples:
-                place.field("question_id").reject("duplicate id", f"{example_id!r} is used twice")
+                location.field("question_id").reject(
+                    "duplicate id", f"{example_id!r} is used twice"
+                )
                 continue
 
             example = dspy.Example(
@@ -269,7 +275,7 @@ class PersonaMem(Benchmark):
                 question=row.user_question_or_message,
                 options=list(row.all_options),
                 answer=answer,
-                category=_read_skill(row, place),
+                category=_read_skill(row, location),
                 topic=row.topic,
                 user=row.persona_id or history.id,
                 evidence_ids=(),
@@ -287,12 +293,17 @@ class PersonaMem(Benchmark):
 def _find_questions(path: Path, length: str | None) -> Path:
     """Return the file of questions that a path and a length mean.
 
+    A file is taken as it is, unless a length is named: then the file of that length is taken from
+    the folder that the file lies in.
+
     Raises:
         DataError: The folder holds no such file, or several.
     """
-    if length is None and not path.is_dir():
+    is_folder = path.is_dir()
+    if not is_folder and length is None:
         return path
-    folder = path if path.is_dir() else path.parent
+
+    folder = path if is_folder else path.parent
     files = sorted(folder.glob(f"questions_{length or '*'}.csv"))
     if not files:
         raise DataError(f"{folder}: holds no questions_{length or '{32k,128k,1M}'}.csv")
@@ -322,10 +333,10 @@ def _read_contexts(
         for number, line in enumerate(read_lines(file, path), 1):
             if not _may_be_wanted(line, wanted_ids):
                 continue
-            place = Location(on_finding, f"{path.name}, line {number}")
-            messages_by_id = json_object(line, place) or {}
+            location = Location(on_finding, f"{path.name}, line {number}")
+            messages_by_id = json_object(line, location) or {}
             for context_id, messages in messages_by_id.items():
-                context = place.validate(Messages, {"messages": messages})
+                context = location.validate(Messages, {"messages": messages})
                 if context is not None:
                     contexts[context_id] = ContextSessions(context.messages)
             if wanted_ids <= contexts.keys():
@@ -345,7 +356,7 @@ def _read_history(
     row: _QuestionRow,
     contexts: Mapping[str, ContextSessions],
     histories: dict[tuple[str, int], History],
-    place: Location,
+    location: Location,
 ) -> History | None:
     """Return the history of a question; report a question without one, and return None.
 
@@ -354,12 +365,12 @@ def _read_history(
         contexts: The contexts by their ids.
         histories: The histories of earlier questions, by context and number of messages; the
             history of this one is added.
-        place: The place of the question.
+        location: Where the question stands.
     """
     context_id = row.shared_context_id
     if context_id not in contexts:
         problem = f"{context_id[:80]!r} is not in the file of contexts"
-        place.field("shared_context_id").reject("missing context", problem)
+        location.field("shared_context_id").reject("missing context", problem)
         return None
 
     context = contexts[context_id]
@@ -367,7 +378,7 @@ def _read_history(
     end = row.end_index_in_shared_context
     if end > num_messages:
         problem = f"{end} is more than the context's {num_messages} messages; all are taken"
-        place.field("end_index_in_shared_context").warn("end past the context", problem)
+        location.field("end_index_in_shared_context").warn("end past the context", problem)
         end = num_messages
 
     history = histories.get((context_id, end))
@@ -376,16 +387,16 @@ def _read_history(
         histories[context_id, end] = history
     if not history.items:
         problem = "holds no message with text before the question"
-        place.field("shared_context_id").reject("empty context", problem)
+        location.field("shared_context_id").reject("empty context", problem)
         return None
     return history
 
 
-def _read_skill(row: _QuestionRow, place: Location) -> str:
+def _read_skill(row: _QuestionRow, location: Location) -> str:
     """Return the skill that a question tests, by its name in `SKILLS`; report an unknown one."""
     skill = re.sub(r"\W+", "_", row.question_type.strip().lower())
     skill = _OTHER_SKILL_NAMES.get(skill, skill)
     if skill not in SKILLS:
         problem = f"{skill!r} is none of the paper's; kept as it is"
-        place.field("question_type").warn("unknown skill", problem)
+        location.field("question_type").warn("unknown skill", problem)
     return skill or "all"

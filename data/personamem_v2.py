@@ -139,15 +139,15 @@ class PersonaMemV2(Benchmark):
         """
         histories_by_link: dict[str, History | None] = {}
         examples: list[dspy.Example] = []
-        for line, place, row in csv_rows(path, _RequestRow, on_finding):
+        for line, location, row in csv_rows(path, _RequestRow, on_finding):
             if row.is_left_out:
-                place.warn("left out", "ask_to_forget and sensitive information are not asked")
+                location.warn("left out", "ask_to_forget and sensitive information are not asked")
                 continue
 
             link = row.chat_history_32k_link if length == "32k" else row.chat_history_128k_link
             if link not in histories_by_link:
-                link_place = place.field(f"chat_history_{length}_link")
-                histories_by_link[link] = _read_linked_history(path, link, link_place)
+                link_location = location.field(f"chat_history_{length}_link")
+                histories_by_link[link] = _read_linked_history(path, link, link_location)
             history = histories_by_link[link]
             if history is not None:
                 examples.append(_make_example(row, line, history))
@@ -174,12 +174,17 @@ def as_choice(example: dspy.Example) -> dspy.Example:
 
 def _make_example(row: _RequestRow, line: int, history: History) -> dspy.Example:
     """Return the request of a row, with the preference that a response should know."""
-    snippet = [message.content for message in row.related_conversation_snippet if message.content]
+    snippet_texts = [
+        message.content for message in row.related_conversation_snippet if message.content
+    ]
     evidence = tuple(
         turn.id
         for turn, _ in history.turns.values()
-        if turn.speaker != "system" and turn.text in snippet
+        if turn.speaker != "system" and turn.text in snippet_texts
     )
+    # A judge reads what the response should take into account. A row that does not name the
+    # preference shows it in the snippet.
+    reference = row.preference or "\n".join(snippet_texts) or row.correct_answer
     user = row.persona_id or history.id
     example = dspy.Example(
         id=f"{user}:{line}",
@@ -187,7 +192,7 @@ def _make_example(row: _RequestRow, line: int, history: History) -> dspy.Example
         question=row.user_query,
         answer=row.correct_answer,
         wrong=list(row.incorrect_answers),
-        reference=row.preference or "\n".join(snippet) or row.correct_answer,
+        reference=reference,
         category=row.pref_type or "all",
         user=user,
         evidence_ids=evidence,
@@ -196,43 +201,44 @@ def _make_example(row: _RequestRow, line: int, history: History) -> dspy.Example
     return example.with_inputs("history", "question", "evidence_ids")
 
 
-def _read_linked_history(path: Path, link: str, place: Location) -> History | None:
+def _read_linked_history(path: Path, link: str, location: Location) -> History | None:
     """Return the chat history that a link of a CSV leads to; report one that cannot be read.
 
-    A link that leads out of the folders that are searched is refused.
+    A link is refused if it leads to a file elsewhere, e.g. by "../".
 
     Args:
         path: The CSV.
         link: A path below the CSV's folder or one of those above it.
-        place: Where the link stands.
+        location: Where the link stands.
     """
     shown_link = reprlib.repr(link)
     base = _find_base_folder(path, link)
     if base is None:
         problem = f"{shown_link} is no file below the CSV's folder or those above it"
-        place.reject("missing history", problem)
+        location.reject("missing history", problem)
         return None
 
     file = base / link
-    # In a cache of the hub all files are links, to the folder where the CSV itself is.
+    # The hub's cache has symbolic links in place of files: all real files lie in one folder. So a
+    # history may also lie in the folder where the real CSV is.
     allowed_folders = (base, path.resolve().parent)
     if not any(file.resolve().is_relative_to(folder) for folder in allowed_folders):
         problem = f"{shown_link} leads to a file outside; copy it there"
-        place.reject("link out of the data", problem)
+        location.reject("link out of the data", problem)
         return None
 
     try:
         value = read_json(file)
     except DataError as error:
-        place.reject("unreadable history", str(error))
+        location.reject("unreadable history", str(error))
         return None
     messages = value.get("chat_history") if isinstance(value, dict) else value
-    chat = place.at(file.name).validate(Messages, {"messages": messages})
+    chat = location.at(file.name).validate(Messages, {"messages": messages})
     if chat is None:
         return None
     sessions = ContextSessions(chat.messages).until(len(chat.messages))
     if not sessions:
-        place.reject("empty history", f"{shown_link} holds no message with words")
+        location.reject("empty history", f"{shown_link} holds no message with words")
         return None
     return History(id=Path(link).stem, items=sessions)
 

@@ -39,7 +39,7 @@ class Question:
 
     example: dspy.Example
     position: int
-    """Its place in the file."""
+    """The position of the question in the file."""
     group: str
     """Its conversation or user."""
     in_headline: bool

@@ -211,17 +211,22 @@ def explain(
 def _verdict(
     answer: str,
     gold: str,
-    value: float,
+    score: float,
     split: Callable[[str], list[str]],
     stem: Callable[[str], str],
 ) -> str:
-    """Say which words an answer that is not right lacks, or else has too many."""
+    """Say what is wrong with an answer whose score is below 1.
+
+    An answer that is partly right lacks words of the gold answer; these are listed. If it lacks
+    none, it says too much, and the words to leave out are listed: "Partly right (0.67): the gold
+    answer is 'red'; say only that, without: dark."
+    """
     if not answer.strip():
         return f"No answer was given; the gold answer is {gold!r}."
-    if not value:
+    if not score:
         return f"Wrong: the gold answer is {gold!r}."
 
-    beginning = f"Partly right ({value:.2f}): the gold answer is {gold!r};"
+    beginning = f"Partly right ({score:.2f}): the gold answer is {gold!r};"
     answer_words = split(answer)
     gold_words = split(gold)
     missing_words = _words_beyond(gold_words, answer_words, stem)

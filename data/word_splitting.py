@@ -66,13 +66,13 @@ def words_by_script(text: str) -> list[str]:
     if text.isascii():
         return squad_words(text)
 
-    # Signs are removed before letters are folded, since folding makes three full stops of "…". They
-    # are removed once more after it, since it makes a sign and a letter of "℃".
-    without_signs = _without_foreign_punctuation(text)
-    folded = normalize_text(without_signs).casefold()
+    # Punctuation is removed twice. Before folding, which would turn "…" into three full stops; and
+    # after folding, which turns "℃" into a degree sign and a letter.
+    without_punctuation = _without_foreign_signs(text)
+    folded = normalize_text(without_punctuation).casefold()
 
     pieces: list[str] = []
-    for word in _without_foreign_punctuation(folded).split():
+    for word in _without_foreign_signs(folded).split():
         if word.isascii():
             pieces.extend(squad_words(word))
         else:
@@ -80,20 +80,25 @@ def words_by_script(text: str) -> list[str]:
     return pieces
 
 
-def _without_foreign_punctuation(text: str) -> str:
-    """Replace foreign signs by spaces, put spaces around emoji, and write digits as 0 to 9."""
+def _without_foreign_signs(text: str) -> str:
+    """Return a text with letters, marks on letters, ASCII, emoji and the digits 0 to 9 only.
+
+    Other digits become those of the same value. Emoji are words, so spaces are put around them.
+    Other characters that are not ASCII become spaces if they are signs, and are removed if they are
+    invisible.
+    """
     characters: list[str] = []
     for character in _VARIATION_SELECTORS.sub("", text):
         category = unicodedata.category(character)
         if character.isascii():
             characters.append(character)
-        elif character in _JOINING_MARKS or category == "Cf":
+        elif character in _JOINING_MARKS or category == "Cf":  # Invisible.
             continue
-        elif category == "Nd":
+        elif category == "Nd":  # A decimal digit.
             characters.append(str(unicodedata.decimal(character)))
-        elif category == "So":
+        elif category == "So":  # Mostly emoji.
             characters.append(f" {character} ")
-        elif category[0] in "PS":
+        elif category[0] in "PS":  # Punctuation, or any other symbol.
             characters.append(" ")
         else:
             characters.append(character)
@@ -101,10 +106,15 @@ def _without_foreign_punctuation(text: str) -> str:
 
 
 def _split_word(word: str) -> list[str]:
-    """Cut what stands between two spaces where the script changes, and each part by its script."""
+    """Split a text without spaces into words.
+
+    It is cut where the script changes. Of the parts, Chinese is split into the words of jieba's
+    dictionary, scripts such as Thai into single characters, and others are a word each.
+    """
     pieces: list[str] = []
     for run in _RUN.finditer(word):
         if run["han"]:
+            # Without HMM jieba does not guess words that its dictionary lacks.
             pieces.extend(chinese_cutter().cut(run["han"], HMM=False))
         elif run["single"]:
             pieces.extend(_characters(run["single"]))

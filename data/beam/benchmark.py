@@ -63,7 +63,8 @@ class Beam(Benchmark):
                 chat = read_chat(source)
                 if source.id in histories:
                     problem = f"{source.id!r} is the id of two chats"
-                    source.place.reject("duplicate id", problem)
+                    # Reporting does not raise: reading goes on, to report all problems of the data.
+                    source.location.reject("duplicate id", problem)
                 histories[source.id] = chat.history
                 examples.extend(read_questions(source, chat))
         return Dataset(tuple(histories.values()), tuple(examples), tuple(files))

@@ -29,6 +29,7 @@ Size = Literal["100K", "500K", "1M", "10M"]
 TRUNCATED_CHAT = "chat_trunecated.json"
 CHAT = "chat.json"
 QUESTIONS = Path("probing_questions", "probing_questions.json")
+"""The file of a chat's questions, relative to the folder of the chat."""
 
 
 class _HubRow(Row):
@@ -67,23 +68,32 @@ def find_chats(path: Path, size: Size | None) -> list[ChatFolder | HubTable]:
 
 
 def _find_folders(path: Path) -> list[ChatFolder]:
-    """Return the folders of chats, those with questions, in the order of their numbers."""
-    chat_names = (TRUNCATED_CHAT, CHAT)
-    root = path
+    """Return the folders with a chat and its questions, in the order of their numbers.
+
+    Args:
+        path: A folder that is searched at any depth, or the file of one chat. A file of a chat is
+            read even if another one in its folder would be preferred.
+    """
     if path.is_file() and (path.parent / QUESTIONS).is_file():
-        # The file of a chat that was named counts, whichever it is.
-        chat_names = (path.name,)
         root = path.parent
+        chat_names = (path.name,)
+    else:
+        root = path
+        chat_names = (TRUNCATED_CHAT, CHAT)
     if not root.is_dir():
         return []
 
-    folders = [file.parent.parent.resolve() for file in root.rglob(str(QUESTIONS))]
+    folders: list[Path] = []
+    for questions_file in root.rglob(str(QUESTIONS)):
+        # The questions are one folder below the chat.
+        chat_folder = questions_file.parent.parent
+        folders.append(chat_folder.resolve())
     folders.sort(key=lambda folder: natural_sort_key(str(folder)))
     return [ChatFolder(folder, _find_chat_files(folder, chat_names)) for folder in folders]
 
 
 def _find_chat_files(folder: Path, chat_names: Sequence[str]) -> tuple[Path, ...]:
-    """Return the first file of a chat that is there, or else the files of its plans."""
+    """Return the first of the named files that is there, or else the files of the chat's plans."""
     for name in chat_names:
         if (folder / name).is_file():
             return (folder / name,)
@@ -117,24 +127,28 @@ class ChatFolder:
         return [*self.chat_files, self.folder / QUESTIONS]
 
     def open_chats(self, on_finding: FindingListener) -> Iterator[ChatSource]:
-        """Yield the chat with its questions; report which files it is read from."""
+        """Yield the one chat of the folder with its questions; report which files it is read from.
+
+        This is an iterator because `HubTable` has many chats.
+        """
         chat_id = f"{self.size}/{self.folder.name}"
-        place = Location(on_finding, chat_id)
-        in_plans = not any(file.parent == self.folder for file in self.chat_files)
-        if in_plans:
+        location = Location(on_finding, chat_id)
+        # The file of a whole chat lies in the folder itself, those of plans lie below it.
+        has_whole_chat = any(file.parent == self.folder for file in self.chat_files)
+        if not has_whole_chat:
             problem = f"has no chat.json; the chats of {len(self.chat_files)} plans are joined"
-            place.warn("joined plans", problem)
+            location.warn("joined plans", problem)
             entries = _join_plans(self.chat_files)
         else:
             (chat_file,) = self.chat_files
             if chat_file.name == TRUNCATED_CHAT:
                 problem = f"{TRUNCATED_CHAT} is read, as the official code does"
-                place.warn("truncated chat", problem)
+                location.warn("truncated chat", problem)
             entries = stream_list(chat_file)
 
         content = read_json(self.folder / QUESTIONS)
-        questions = place.at(QUESTIONS.name).validate(Questions, content)
-        yield ChatSource(chat_id, place, entries, questions)
+        questions = location.at(QUESTIONS.name).validate(Questions, content)
+        yield ChatSource(chat_id, location, entries, questions)
 
 
 def _join_plans(files: Sequence[Path]) -> Iterator[Mapping[str, list[Any]]]:
@@ -163,8 +177,8 @@ class HubTable:
         """Yield the chats with their questions; report rows that cannot be read."""
         for row in self._rows(on_finding):
             chat_id = f"{self.size}/{row.conversation_id}"
-            place = Location(on_finding, chat_id)
-            yield ChatSource(chat_id, place, row.chat, row.probing_questions)
+            location = Location(on_finding, chat_id)
+            yield ChatSource(chat_id, location, row.chat, row.probing_questions)
 
     def _rows(self, on_finding: FindingListener) -> Iterator[_HubRow]:
         if self.path.suffix == ".jsonl":

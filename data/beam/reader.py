@@ -1,8 +1,8 @@
 """Reads BEAM's chats into sessions, and its probing questions into examples.
 
 A session is one turn of the file (a main question and what follows it), with the date of its batch.
-The order is the file's own, since plans of 10M overlap in time. The generator's note of place
-(" ->-> 3,12") is left out.
+The order is the file's own, since plans of 10M overlap in time. The generator ends messages
+with a note of their position in the plan (" ->-> 3,12"), which is left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ABSTENTION = "abstention"
 EVENT_ORDERING = "event_ordering"
 
 _NOTE_AT_END = re.compile(r"\s*->->([^\n]*)\s*\Z")
-_PLACE_IN_PLAN = re.compile(r"\s*\d+\s*,\s*(N/A|\d+(,\s*\d+)*)?\)?\s*")
+_POSITION_IN_PLAN = re.compile(r"\s*\d+\s*,\s*(N/A|\d+(,\s*\d+)*)?\)?\s*")
 _LEAKED_INSTRUCTION = "Please respond only in English"
 _PLAN_NAME = re.compile(r"plan-\d{1,3}", re.ASCII)
 _DATE = re.compile(r"(?P<month>[a-z]+)-(?P<day>\d{1,2})-(?P<year>\d{4})", re.ASCII)
@@ -100,7 +100,7 @@ class ChatSource:
     """A chat before it is read."""
 
     id: str
-    place: Location
+    location: Location
     entries: Iterable[Any]
     """Batches, or objects of plans with batches. They can be read once."""
     questions: Questions | None
@@ -141,13 +141,16 @@ def flattened(value: Any) -> Iterator[Any]:
 
 
 def read_chat(source: ChatSource) -> Chat:
-    """Read a chat entry by entry; report what is odd in it."""
+    """Read a chat entry by entry; report what is odd in it.
+
+    A chat without turns is reported too and returned with an empty history.
+    """
     reader = _ChatReader()
     for number, entry in enumerate(source.entries, 1):
-        reader.read_entry(entry, source.place.at(f"entry {number}"))
+        reader.read_entry(entry, source.location.at(f"entry {number}"))
 
     if not reader.sessions:
-        source.place.reject("no turns", "holds no turn with words")
+        source.location.reject("no turns", "holds no turn with words")
     history = History(id=source.id, items=tuple(reader.sessions))
     return Chat(history, reader.turn_ids)
 
@@ -162,74 +165,86 @@ class _ChatReader:
         self._time: datetime | None = None
         """The date of the last batch that has one."""
 
-    def read_entry(self, entry: Any, place: Location) -> None:
-        """Add a batch, or the batches of some plans."""
+    def read_entry(self, entry: Any, location: Location) -> None:
+        """Add the sessions of an entry of the file.
+
+        An entry is a batch, or, in chats of 10M tokens, an object with the batches of some plans:
+        `{"plan-1": [BATCH, ...], "plan-2": null}`.
+        """
         if not _is_plans(entry):
-            batch = place.validate(_Batch, entry)
+            batch = location.validate(_Batch, entry)
             if batch is not None:
-                self._add_batch(batch, place)
+                self._add_batch(batch, location)
             return
 
         for plan, batches in entry.items():
-            # The hub's entries name all plans; those that are null are in another entry.
+            # On the hub every entry names all plans, but has the batches of some only. Those of a
+            # plan that is null here stand in another entry.
             if batches is None:
                 continue
             if not isinstance(batches, list):
-                place.field(plan).reject("wrong value", "is no list of batches")
+                location.field(plan).reject("wrong value", "is no list of batches")
                 continue
-            self._add_plan(plan, batches, place)
+            self._add_plan(plan, batches, location)
 
-    def _add_plan(self, plan: str, batches: list[Any], place: Location) -> None:
+    def _add_plan(self, plan: str, batches: list[Any], location: Location) -> None:
         """Add the batches of a plan."""
-        first_id: int | None = None
+        id_offset: int | None = None
         for number, value in enumerate(batches):
-            batch_place = place.field(f"{plan}.{number}")
-            batch = batch_place.validate(_Batch, value)
+            batch_location = location.field(f"{plan}.{number}")
+            batch = batch_location.validate(_Batch, value)
             if batch is None:
                 continue
-            if first_id is None:
-                first_id = self._first_id_of_plan(batch)
-            self._add_batch(batch, batch_place, first_id)
+            # The first batch that can be read shows how the plan numbers its messages.
+            if id_offset is None:
+                id_offset = self._id_offset(batch)
+            self._add_batch(batch, batch_location, id_offset)
 
-    def _first_id_of_plan(self, first_batch: _Batch) -> int:
-        """Return what is added to the ids of a plan's messages.
+    def _id_offset(self, first_batch: _Batch) -> int:
+        """Return what to add to the message ids of a plan, so that they match the evidence.
 
-        Evidence counts through all plans, but some files count the messages of each plan from 0.
+        Evidence numbers the messages of all plans in one sequence. Some files do so too. Others
+        number the messages of each plan from 0, so the messages of earlier plans must be added.
+
+        Args:
+            first_batch: The first batch of the plan.
         """
-        num_messages = len(self.turn_ids)
-        for messages in first_batch.turns:
-            for message in messages:
-                counts_from_zero = message.id < num_messages
-                return num_messages if counts_from_zero else 0
-        return num_messages
+        num_earlier_messages = len(self.turn_ids)
+        messages = [message for turn in first_batch.turns for message in turn]
+        if not messages:
+            return num_earlier_messages
 
-    def _add_batch(self, batch: _Batch, place: Location, first_id: int = 0) -> None:
+        # In one sequence this id would be that of an earlier message.
+        starts_anew = messages[0].id < num_earlier_messages
+        return num_earlier_messages if starts_anew else 0
+
+    def _add_batch(self, batch: _Batch, location: Location, id_offset: int = 0) -> None:
         """Add the turns of a batch as sessions.
 
         Args:
             batch: The batch.
-            place: Where it stands.
-            first_id: What is added to the ids of its messages.
+            location: Where it stands.
+            id_offset: What is added to the ids of its messages, see `_id_offset`.
         """
-        self._read_time(batch, place)
+        self._read_time(batch, location)
         for messages in batch.turns:
             session_id = f"D{len(self.sessions) + 1}"
             turns: list[Turn] = []
             for number, message in enumerate(messages, 1):
-                message_place = place.at(f"message {message.id}")
-                turn = _read_turn(f"{session_id}:{number}", message, message_place)
+                message_location = location.at(f"message {message.id}")
+                turn = _read_turn(f"{session_id}:{number}", message, message_location)
                 turns.append(turn)
 
-                message_id = message.id + first_id
+                message_id = message.id + id_offset
                 if message_id in self.turn_ids:
-                    problem = "was there before; evidence means the first"
-                    message_place.warn("repeated message id", problem)
+                    problem = "was there before; evidence with this id means the first message"
+                    message_location.warn("repeated message id", problem)
                 else:
                     self.turn_ids[message_id] = turn.id
             if turns:
                 self.sessions.append(Session(id=session_id, time=self._time, turns=tuple(turns)))
 
-    def _read_time(self, batch: _Batch, place: Location) -> None:
+    def _read_time(self, batch: _Batch, location: Location) -> None:
         """Take over the date of a batch; report one that is missing, malformed or out of order."""
         text = _date_text(batch)
         time = parse_date(text)
@@ -237,14 +252,14 @@ class _ChatReader:
             remedy = "the batch keeps the date of the one before it"
             if text:
                 problem = f"{text!r} is not like 'March-15-2024'; {remedy}"
-                place.warn("malformed date", problem)
+                location.warn("malformed date", problem)
             else:
-                place.warn("batch without date", remedy)
+                location.warn("batch without date", remedy)
             return
 
         if self._time is not None and time < self._time:
             problem = f"{text} comes after a later date; the order stays"
-            place.warn("dates out of order", problem)
+            location.warn("dates out of order", problem)
         self._time = time
 
 
@@ -264,22 +279,26 @@ def _date_text(batch: _Batch) -> str:
     return batch.time_anchor
 
 
-def _read_turn(turn_id: str, message: _Message, place: Location) -> Turn:
-    """Return a message without the generator's note at its end; report what is odd in it."""
+def _read_turn(turn_id: str, message: _Message, location: Location) -> Turn:
+    """Return a message as a turn; report what is odd in it.
+
+    The program that generated the data ended a user's message with a note of its position in the
+    plan: "I moved to Faro. ->-> 3,12". The note is left out.
+    """
     text = message.content
     note = _NOTE_AT_END.search(text)
     if note:
         text = text[: note.start()]
         if message.role == "assistant":
-            place.warn("arrow of an assistant", "a note of the generator ends it; left out")
-        elif not _PLACE_IN_PLAN.fullmatch(note[1]):
-            place.warn("odd arrow", f"{note[1][:80]!r} is no place in the plan; left out")
+            location.warn("arrow of an assistant", "a note of the generator ends it; left out")
+        elif not _POSITION_IN_PLAN.fullmatch(note[1]):
+            location.warn("odd arrow", f"{note[1][:80]!r} is no place in the plan; left out")
 
     if "->->" in text:
         problem = "a note of the generator is inside the message; it stays"
-        place.warn("arrow inside", problem)
+        location.warn("arrow inside", problem)
     if _LEAKED_INSTRUCTION in text:
-        place.warn("leaked instruction", f"holds {_LEAKED_INSTRUCTION!r}; it stays")
+        location.warn("leaked instruction", f"holds {_LEAKED_INSTRUCTION!r}; it stays")
     return Turn(id=turn_id, speaker=message.role, text=text)
 
 
@@ -292,21 +311,23 @@ def read_questions(source: ChatSource, chat: Chat) -> list[dspy.Example]:
     for ability in ABILITIES:
         rows = source.questions.root.get(ability, ())
         if not rows:
-            source.place.warn("missing ability", f"has no question of {ability}")
+            source.location.warn("missing ability", f"has no question of {ability}")
         for number, row in enumerate(rows):
             example_id = f"{source.id}:{ability}:{number}"
             evidence: tuple[str, ...] = ()
-            # What an unanswerable question names does not hold the answer.
+            # No message holds the answer of an unanswerable question, even if it names some.
             if ability != ABSTENTION:
-                place = Location(source.place.on_finding, example_id)
-                evidence = _read_evidence(row, chat, place)
+                location = Location(source.location.on_finding, example_id)
+                evidence = _read_evidence(row, chat, location)
 
+            # Some abilities have no gold answer, only a rubric, which is what is scored anyway.
+            gold_answer = row.answer or "\n".join(row.rubric)
             example = dspy.Example(
                 id=example_id,
                 history=chat.history,
                 question=row.question,
                 evidence_ids=evidence,
-                answer=row.answer or "\n".join(row.rubric),
+                answer=gold_answer,
                 category=ability,
                 evidence=evidence,
                 rubric=row.rubric,
@@ -315,47 +336,57 @@ def read_questions(source: ChatSource, chat: Chat) -> list[dspy.Example]:
     return examples
 
 
-def _read_evidence(row: _Question, chat: Chat, place: Location) -> tuple[str, ...]:
+def _read_evidence(row: _Question, chat: Chat, location: Location) -> tuple[str, ...]:
     """Return the turns that a question names as its evidence; report what is odd in them."""
-    _check_rubric_length(row, place)
+    _check_rubric_length(row, location)
 
-    message_ids = _read_message_ids(row.source_chat_ids, place)
+    message_ids = _read_message_ids(row.source_chat_ids, location)
     turn_ids = [chat.turn_ids[name] for name in message_ids if name in chat.turn_ids]
     if len(turn_ids) < len(message_ids):
-        place.warn("dangling evidence", "names a message that is not there; passed over")
+        location.warn("dangling evidence", "names a message that is not there; passed over")
     if not turn_ids:
-        place.warn("empty evidence", "names no message; the question has no recall")
+        location.warn("empty evidence", "names no message; the question has no recall")
     return tuple(dict.fromkeys(turn_ids))
 
 
-def _check_rubric_length(row: _Question, place: Location) -> None:
-    """Report a rubric with another number of items than the question says."""
-    counts = [row.total_mentions]
+def _check_rubric_length(row: _Question, location: Location) -> None:
+    """Report a rubric that has more or fewer items than the question says.
+
+    Questions about the order of events say how many events there are (`total_mentions`), and list
+    them (`ordering_tested`). The rubric should have one item for each event.
+    """
+    expected_lengths: list[int] = []
+    # The fields are not validated, since a wrong one is no reason to refuse the question.
+    if isinstance(row.total_mentions, int):
+        expected_lengths.append(row.total_mentions)
     if isinstance(row.ordering_tested, list):
-        counts.append(len(row.ordering_tested))
-    for count in counts:
-        if isinstance(count, int) and count != len(row.rubric):
-            problem = "is another one than the question's; the rubric counts"
-            place.warn("length of the rubric", problem)
-            return
+        expected_lengths.append(len(row.ordering_tested))
+
+    if any(length != len(row.rubric) for length in expected_lengths):
+        problem = "differs from the number of events in the question; the rubric is scored as it is"
+        location.warn("length of the rubric", problem)
 
 
-def _read_message_ids(value: Any, place: Location) -> list[int]:
-    """Return the ids of messages in lists and objects of many forms; report odd forms."""
+def _read_message_ids(value: Any, location: Location) -> list[int]:
+    """Return the ids of messages that a question names as evidence; report odd forms.
+
+    The ids stand in a list, e.g. `[4, 10]`, or in an object whose parts are the two statements that
+    a question is about, e.g. `{"original_info": [4], "updated_info": [10]}`.
+    """
     if isinstance(value, list) and any(isinstance(part, list) for part in value):
-        place.warn("nested evidence", "holds lists among its ids; they are put together")
+        location.warn("nested evidence", "holds lists among its ids; they are put together")
     if isinstance(value, dict) and any(value.values()) and not all(value.values()):
-        place.warn("half of the evidence", "one of its two statements names no message")
+        location.warn("half of the evidence", "one of its two statements names no message")
 
     named_ids = list(flattened(value))
     unique_ids = list(dict.fromkeys(named_ids))
     if len(unique_ids) < len(named_ids):
-        place.warn("repeated evidence", "names a message twice; it counts once")
+        location.warn("repeated evidence", "names a message twice; it counts once")
 
     message_ids: list[int] = []
     for message_id in unique_ids:
         if isinstance(message_id, int) and not isinstance(message_id, bool):
             message_ids.append(message_id)
     if len(message_ids) < len(unique_ids):
-        place.warn("malformed evidence", "holds what is no id; passed over")
+        location.warn("malformed evidence", "holds what is no id; passed over")
     return message_ids

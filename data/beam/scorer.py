@@ -116,15 +116,22 @@ def align(
 
 
 def order_scores(events: Sequence[str], aligned: Sequence[str]) -> dict[str, float]:
-    """Return how well aligned lines tell some events in their order.
+    """Return whether an answer tells all events of a rubric, and in their order.
 
-    Source: `event_ordering_score`.
+    An event that is told several times counts once, but an extra line counts each time, as in the
+    released code. Source: `event_ordering_score`.
+
+    Args:
+        events: The events in their order.
+        aligned: The lines of the answer as `align` returns them: the text of an event where a line
+            tells of one, else the line itself.
 
     Returns:
-        `precision`, `recall`, `f1`, `tau_norm` (see `_kendall_tau`) and `final_score`, which is tau
-        times F1.
+        `precision`, `recall` and `f1` of the events told; `tau_norm`, which measures the order (see
+        `_kendall_tau`) and is NaN where it is undefined; and `final_score`, which is tau times F1.
     """
     num_found = len(set(events) & set(aligned))
+    # Lines that tell of no event.
     num_extra = sum(line not in events for line in aligned)
     num_missing = sum(event not in aligned for event in events)
 
@@ -142,42 +149,48 @@ def order_scores(events: Sequence[str], aligned: Sequence[str]) -> dict[str, flo
 
 
 def _kendall_tau(events: Sequence[str], aligned: Sequence[str]) -> float:
-    """Return Kendall's tau-b of the order of some events and that of lines, scaled to 0 to 1.
+    """Return Kendall's tau-b between the order of events and of lines, scaled to 0 to 1.
 
-    All events and lines have a place on both sides; what a side lacks comes after everything. Tau
-    is NaN where a side has one place only.
+    Tau compares two rankings of the same texts. So every event and every line is ranked in both
+    orders; a text that an order lacks is ranked after everything else. Tau is NaN where an order
+    has the same rank for all texts.
     """
     # The import takes a second, and most questions do not need it.
     from scipy.stats import kendalltau
 
-    union = list(dict.fromkeys([*events, *aligned]))
-    event_ranks = _ranks(events, union)
-    line_ranks = _ranks(aligned, union)
+    all_texts = list(dict.fromkeys([*events, *aligned]))
+    event_ranks = _ranks(events, all_texts)
+    line_ranks = _ranks(aligned, all_texts)
     if len(set(event_ranks)) < 2 or len(set(line_ranks)) < 2:
         return nan
     correlation: Any = kendalltau(event_ranks, line_ranks)
     return (float(correlation.statistic) + 1) / 2
 
 
-def _ranks(side: Sequence[str], union: Sequence[str]) -> list[int]:
-    """Return the place on one side of everything in `union`; of a repeated line the last counts."""
-    places = {text: place for place, text in enumerate(side, 1)}
-    behind_everything = len(union) + 1
-    return [places.get(text, behind_everything) for text in union]
+def _ranks(ordered_texts: Sequence[str], all_texts: Sequence[str]) -> list[int]:
+    """Return the rank of each of `all_texts` in an order, from 1.
+
+    A text that the order lacks is ranked last. Of a repeated text the last position counts.
+    """
+    rank_by_text = {text: rank for rank, text in enumerate(ordered_texts, 1)}
+    last_rank = len(all_texts) + 1
+    return [rank_by_text.get(text, last_rank) for text in all_texts]
 
 
 def official_table(rows: Sequence[ScoredAnswer], part: str) -> dict[str, float]:
-    """Return the official figure of each ability.
+    """Return the figure of each ability, as the released code computes it.
 
-    It is the mean over chats of the mean over a chat's questions of the ability. An ability with an
-    undefined score has none. A failed question counts 0. Source: `report_llms_accuracies`.
+    Each chat's questions of an ability are averaged first, then the chats. A failed question counts
+    0. If one score of an ability is undefined, the ability is left out. Source:
+    `report_llms_accuracies`.
 
     Args:
         rows: The answers.
-        part: The part of their scores that counts; where it is missing, the score is undefined.
+        part: The part of a score to average; where a score lacks it, the score is undefined.
     """
     values_by_ability: dict[str, dict[str, list[float]]] = {}
     for row in rows:
+        # The id of a question is "CHAT:ABILITY:NUMBER".
         chat = row.id.partition(f":{row.category}:")[0]
         value = row.parts.get(part, 0.0 if row.failure else nan)
         values_by_chat = values_by_ability.setdefault(row.category, {})
@@ -189,6 +202,7 @@ def official_table(rows: Sequence[ScoredAnswer], part: str) -> dict[str, float]:
         if not values_by_chat:
             continue
         figure = _mean([_mean(values) for values in values_by_chat.values()])
+        # One NaN among the scores makes the mean NaN.
         if not isnan(figure):
             figures[ability] = figure
     return figures
@@ -226,11 +240,12 @@ class EvidenceRecall(Scorer):
 
 
 class _RuleScores(NamedTuple):
-    """The score of an answer by each of the two rules."""
+    """The score of an answer by each of the two rules, see the top of this file."""
 
     fixed: float
+    """By our rule, which repairs the official one."""
     official: float
-    """NaN where it is undefined."""
+    """By the rule of the released code; NaN where it is undefined."""
 
 
 class _OrderScores(NamedTuple):
@@ -238,11 +253,11 @@ class _OrderScores(NamedTuple):
 
     scores: _RuleScores
     f1: float
-    """F1 of the events that are told."""
+    """F1 of the events that are told, whatever their order."""
 
 
 class FixedRubricScorer(EvidenceRecall):
-    """The rule `fixed`; the judge sees the question."""
+    """Our rule `fixed`, which repairs the official one; the judge sees the question."""
 
     title = "rubric, fixed"
     judge_roles: ClassVar[JudgeRoles] = {"judge": RubricJudge, "events": SameEventJudge}
@@ -256,11 +271,16 @@ class FixedRubricScorer(EvidenceRecall):
         return True
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Have a judge grade each item of the rubric, and score the answer by both rules.
+
+        Of event ordering the order of the events is scored instead of the items.
+        """
         answer = answer_of(prediction)
         judge = self.judge()
         grades: list[Grade] = [judge(example.question, item, answer) for item in example.rubric]
         item_scores = _RuleScores(
             fixed=_mean([grade.score for grade in grades]),
+            # The released code cuts grades with int(), so an item that is half met counts 0.
             official=_mean([int(grade.score) for grade in grades]),
         )
 
@@ -274,19 +294,26 @@ class FixedRubricScorer(EvidenceRecall):
         return Score(parts.get(self.headline, 0.0), _feedback(example, grades), parts)
 
     def _score_order(self, example: dspy.Example, answer: str) -> _OrderScores:
-        """Ask which line of an answer tells of which event, and score their order."""
+        """Ask which line of an answer tells of which event, and score the order by both rules."""
         events: Sequence[str] = example.rubric
         aligned = align(events, answer.split("\n"), self.judge("events"))
-        lines_with_words = [line for line in aligned if line.strip()]
 
+        # The released code ranks blank lines too, and counts the order alone: an answer that tells
+        # two of ten events in order scores well.
+        official_score = order_scores(events, aligned)["tau_norm"]
+
+        # Our rule leaves blank lines out, and multiplies the order by F1 of the events told.
+        lines_with_words = [line for line in aligned if line.strip()]
         order = order_scores(events, lines_with_words)
-        fixed = order["final_score"]
-        official = order_scores(events, aligned)["tau_norm"]
-        scores = _RuleScores(0.0 if isnan(fixed) else fixed, official)
-        return _OrderScores(scores, order["f1"])
+        fixed_score = order["final_score"]
+        if isnan(fixed_score):
+            fixed_score = 0.0
+
+        scores = _RuleScores(fixed=fixed_score, official=official_score)
+        return _OrderScores(scores=scores, f1=order["f1"])
 
     def _parts(self, scores: _RuleScores) -> dict[str, float]:
-        """Return the parts of a score by the names of the rules, without an undefined one."""
+        """Return the scores of both rules by their names, without an undefined score."""
         fixed_name, official_name = self.names
         parts = {fixed_name: scores.fixed}
         if not isnan(scores.official):

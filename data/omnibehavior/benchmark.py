@@ -199,15 +199,15 @@ class OmniBehavior(Benchmark):
         examples: list[dspy.Example] = []
         known_ids: set[str] = set()
         for user in all_users:
-            place = Location(on_finding, f"user {user.id}")
+            location = Location(on_finding, f"user {user.id}")
             if user.id in known_ids:
-                place.reject("duplicate user", "is in the data twice")
+                location.reject("duplicate user", "is in the data twice")
                 continue
             known_ids.add(user.id)
 
             user_examples = _make_examples(user, history_tokens)
             if not user_examples:
-                place.warn("nothing asked", "has no record in the test period that can be asked")
+                location.warn("nothing asked", "has no record in the test period that can be asked")
                 continue
             histories.append(user_examples[0].history)
             examples.extend(user_examples)
@@ -218,21 +218,25 @@ class OmniBehavior(Benchmark):
 
 def _make_examples(user: UserRecords, history_tokens: int | None) -> list[dspy.Example]:
     """Return the questions about a user, which all have one history; none if nothing is asked."""
-    if not user.asked_places:
+    if not user.asked_indexes:
         return []
     rows = [*user.history, *user.test]
     actions = [_make_action(user.id, number, row) for number, row in enumerate(rows, 1)]
-    # The history ends before the first record that is asked.
-    end_of_history = len(user.history) + user.asked_places[0]
-    past_actions = _newest_actions(actions[:end_of_history], history_tokens)
+    # All indexes below are indexes in `rows`, where the test period follows the history period.
+    asked_indexes = [len(user.history) + test_index for test_index in user.asked_indexes]
+
+    # One history serves all questions, so it ends before the first record that is asked. What came
+    # after it is shown to each question as its recent records.
+    first_asked = asked_indexes[0]
+    past_actions = _newest_actions(actions[:first_asked], history_tokens)
     history = records(user.id, user.profile, past_actions)
-    recent = RecentRecords(user.id, actions[end_of_history:], end_of_history)
+    recent = RecentRecords(user.id, actions[first_asked:], first_asked)
 
     examples: list[dspy.Example] = []
-    for asked_place in user.asked_places:
-        place = len(user.history) + asked_place
-        recent_history = recent.until(place - end_of_history)
-        examples.extend(_ask_fields(rows[place], actions[place], history, recent_history))
+    for index in asked_indexes:
+        num_recent = index - first_asked
+        recent_history = recent.until(num_recent)
+        examples.extend(_ask_fields(rows[index], actions[index], history, recent_history))
     return examples
 
 

@@ -50,40 +50,44 @@ class Periods:
         )
 
     def draw(self, user: str, rows: Sequence[RawRecord]) -> list[int]:
-        """Return the places in `rows` of the records that are asked, ascending.
+        """Return the indexes in `rows` of the records that are asked, ascending.
 
         Args:
             user: The user's id. The draw does not depend on the other users of the file.
-            rows: The records of the test period.
+            rows: The records of the test period, in time order.
         """
-        places = [place for place, row in enumerate(rows) if is_informative(row)]
-        if len(places) <= self.test_actions:
-            return places
+        askable_indexes = [index for index, row in enumerate(rows) if is_informative(row)]
+        if len(askable_indexes) <= self.test_actions:
+            return askable_indexes
 
-        rng = random.Random(self.seed + self._offset(user))
-        buckets = self._buckets(places)
-        quota, num_larger_quotas = divmod(self.test_actions, len(buckets))
-        drawn: list[int] = []
+        # Each user has a random generator, so that other users do not change the draw.
+        rng = random.Random(self.seed + self._seed_offset(user))
+        buckets = self._time_buckets(askable_indexes)
+        # Where the quota is no whole number, the first buckets have one record more.
+        quota, remainder = divmod(self.test_actions, len(buckets))
+        drawn_indexes: list[int] = []
         for number, bucket in enumerate(buckets):
-            bucket_quota = quota + 1 if number < num_larger_quotas else quota
+            bucket_quota = quota + 1 if number < remainder else quota
             if len(bucket) <= bucket_quota:
-                drawn.extend(bucket)
+                drawn_indexes.extend(bucket)
             else:
-                drawn.extend(_draw_scenes_in_turn(bucket, rows, bucket_quota, rng))
-        return sorted(drawn)
+                drawn_indexes.extend(_draw_scenes_in_turn(bucket, rows, bucket_quota, rng))
+        return sorted(drawn_indexes)
 
-    def _offset(self, user: str) -> int:
+    def _seed_offset(self, user: str) -> int:
         """Return what is added to the seed for a user."""
         if self.offsets is not None and user in self.offsets:
             return self.offsets[user]
         return seed_offset(user)
 
-    def _buckets(self, places: Sequence[int]) -> list[Sequence[int]]:
-        """Cut places in time order into buckets of one size; the last takes the remainder too."""
-        num_buckets = max(1, min(MAX_BUCKETS, len(places) // 2, self.test_actions))
-        size = len(places) // num_buckets
-        buckets = [places[number * size : (number + 1) * size] for number in range(num_buckets - 1)]
-        buckets.append(places[(num_buckets - 1) * size :])
+    def _time_buckets(self, indexes: Sequence[int]) -> list[Sequence[int]]:
+        """Cut indexes in time order into buckets of one size; the last takes the remainder too."""
+        num_buckets = max(1, min(MAX_BUCKETS, len(indexes) // 2, self.test_actions))
+        size = len(indexes) // num_buckets
+        buckets: list[Sequence[int]] = []
+        for number in range(num_buckets - 1):
+            buckets.append(indexes[number * size : (number + 1) * size])
+        buckets.append(indexes[(num_buckets - 1) * size :])
         return buckets
 
 
@@ -108,50 +112,62 @@ def _rows_within(period: tuple[str, str], rows: Sequence[RawRecord]) -> list[Raw
 
 @dataclass(frozen=True)
 class _ScenePool:
-    """The places of one scene's records in a bucket that are not drawn yet."""
+    """The indexes of one scene's records in a bucket that are not drawn yet."""
 
     high_value: list[int]
     low_value: list[int]
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether all records are drawn."""
+        return not self.high_value and not self.low_value
+
     def draw(self, rng: random.Random) -> int:
-        """Remove and return one place; a coin chooses the value if there are both."""
+        """Remove and return one index.
+
+        A coin decides between a record of high and of low value, if there are both.
+        """
         takes_high_value = bool(self.high_value)
         if self.high_value and self.low_value:
             takes_high_value = rng.random() < 0.5
-        places = self.high_value if takes_high_value else self.low_value
-        return places.pop(rng.randrange(len(places)))
+        indexes = self.high_value if takes_high_value else self.low_value
+        return indexes.pop(rng.randrange(len(indexes)))
 
 
 def _draw_scenes_in_turn(
     bucket: Sequence[int], rows: Sequence[RawRecord], quota: int, rng: random.Random
 ) -> list[int]:
-    """Draw places of a bucket, one of each scene in turn.
+    """Draw records of a bucket, one of each scene in turn, and return their indexes in `rows`.
+
+    A scene is left out as soon as all its records are drawn.
 
     Args:
-        bucket: The places; more than `quota`.
+        bucket: Indexes in `rows`; more than `quota`.
         rows: The records of the test period.
-        quota: How many places are drawn.
-        rng: Draws them.
+        quota: How many records are drawn.
+        rng: The random generator.
     """
     pools: dict[str, _ScenePool] = {}
-    for place in bucket:
-        scene_name = str(rows[place].get("type")).strip().lower()
+    for index in bucket:
+        scene_name = str(rows[index].get("type")).strip().lower()
         pool = pools.setdefault(scene_name, _ScenePool([], []))
-        if is_high_value(rows[place]):
-            pool.high_value.append(place)
+        # Kept apart, since a coin decides from which of the two a draw is.
+        if is_high_value(rows[index]):
+            pool.high_value.append(index)
         else:
-            pool.low_value.append(place)
+            pool.low_value.append(index)
 
     scene_names = list(pools)
     rng.shuffle(scene_names)
-    drawn: list[int] = []
+    drawn_indexes: list[int] = []
     turn = 0
-    while len(drawn) < quota:
+    while len(drawn_indexes) < quota:
         pool = pools[scene_names[turn]]
-        if pool.high_value or pool.low_value:
-            drawn.append(pool.draw(rng))
-            turn = (turn + 1) % len(scene_names)
-        else:
+        if pool.is_empty:
+            # The next scene moves up to this turn; after the last one comes the first.
             scene_names.pop(turn)
             turn %= len(scene_names)
-    return drawn
+            continue
+        drawn_indexes.append(pool.draw(rng))
+        turn = (turn + 1) % len(scene_names)
+    return drawn_indexes

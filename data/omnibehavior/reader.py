@@ -54,7 +54,7 @@ class _RawUser(Row):
 
 
 class _TestAction(Row):
-    """The place of an asked record in `test_time_all_actions`."""
+    """The index of an asked record in `test_time_all_actions`."""
 
     test_time_index: Annotated[int, Field(ge=0)]
 
@@ -80,8 +80,8 @@ class UserRecords:
     """Records of the history period."""
     test: Sequence[RawRecord]
     """Records of the test period."""
-    asked_places: Sequence[int]
-    """Places in `test` of the records that are asked, ascending."""
+    asked_indexes: Sequence[int]
+    """Indexes in `test` of the records that are asked, ascending."""
 
 
 def find_files(path: Path) -> tuple[Path, ...]:
@@ -139,14 +139,14 @@ def read_users(
         prepared_users = content.get("users")
         if isinstance(prepared_users, list):
             for number, value in enumerate(prepared_users, 1):
-                place = Location(on_finding, f"{file.name}, user {number}")
-                user = _read_prepared_user(value, place)
+                location = Location(on_finding, f"{file.name}, user {number}")
+                user = _read_prepared_user(value, location)
                 if user is not None:
                     yield user
         else:
             for user_id, value in content.items():
-                place = Location(on_finding, f"user {user_id}")
-                user = _read_raw_user(user_id, value, periods, place)
+                location = Location(on_finding, f"user {user_id}")
+                user = _read_raw_user(user_id, value, periods, location)
                 if user is not None:
                     yield user
 
@@ -158,7 +158,7 @@ def draw_users(users: Sequence[UserRecords], count: int, periods: Periods) -> li
     """
     candidates: set[str] = set()
     for user in users:
-        if user.history and len(user.asked_places) >= periods.test_actions:
+        if user.history and len(user.asked_indexes) >= periods.test_actions:
             candidates.add(user.id)
 
     drawn_ids = candidates
@@ -168,80 +168,82 @@ def draw_users(users: Sequence[UserRecords], count: int, periods: Periods) -> li
 
 
 def _read_raw_user(
-    user_id: str, value: Any, periods: Periods, place: Location
+    user_id: str, value: Any, periods: Periods, location: Location
 ) -> UserRecords | None:
     """Return a user of a raw file; report a row that does not fit, and return None."""
-    row = place.validate(_RawUser, value)
+    row = location.validate(_RawUser, value)
     if row is None:
         return None
-    seen_records = _read_seen_records(row.action_history, place)
+    seen_records = _read_seen_records(row.action_history, location)
     history, test = periods.cut([seen.record for seen in seen_records])
     return UserRecords(
         id=user_id,
         profile=_profile_text(row.user_profile),
         history=history,
         test=test,
-        asked_places=periods.draw(user_id, test),
+        asked_indexes=periods.draw(user_id, test),
     )
 
 
-def _read_prepared_user(value: Any, place: Location) -> UserRecords | None:
+def _read_prepared_user(value: Any, location: Location) -> UserRecords | None:
     """Return a user of a prepared file; report a row that does not fit, and return None."""
-    row = place.validate(_PreparedUser, value)
+    row = location.validate(_PreparedUser, value)
     if row is None:
         return None
-    test = _read_seen_records(row.test_time_all_actions, place)
-    asked_places = _read_asked_places(row, test, place)
-    history = _read_seen_records(row.base_history, place)
+    test = _read_seen_records(row.test_time_all_actions, location)
+    asked_indexes = _read_asked_indexes(row, test, location)
+    history = _read_seen_records(row.base_history, location)
     return UserRecords(
         id=row.user_id,
         profile=_profile_text(row.user_profile),
         history=[seen.record for seen in history],
         test=[seen.record for seen in test],
-        asked_places=asked_places,
+        asked_indexes=asked_indexes,
     )
 
 
 class _SeenRecord(NamedTuple):
     """A record that the user saw."""
 
-    list_index: int
-    """Its place among all records of the list, the unseen ones included."""
+    file_index: int
+    """The index in the list of the file, which has the unseen records too."""
     record: RawRecord
 
 
-def _read_seen_records(values: Sequence[Any], place: Location) -> list[_SeenRecord]:
+def _read_seen_records(values: Sequence[Any], location: Location) -> list[_SeenRecord]:
     """Return the records of a list that the user saw; report those that are broken or odd."""
     unknown_types: set[str] = set()
     seen_records: list[_SeenRecord] = []
     for index, value in enumerate(values):
-        record_place = place.at(f"record {index + 1}")
-        row = record_place.validate(_Record, value)
+        record_location = location.at(f"record {index + 1}")
+        row = record_location.validate(_Record, value)
         if row is None:
             continue
         if scene_of(row.type) is None and row.type not in unknown_types:
             unknown_types.add(row.type)
             problem = f"type {row.type!r} is none of the six; kept as history, never asked"
-            record_place.warn("unknown scene", problem)
+            record_location.warn("unknown scene", problem)
         if was_seen(value):
             seen_records.append(_SeenRecord(index, value))
     return seen_records
 
 
-def _read_asked_places(
-    row: _PreparedUser, test: Sequence[_SeenRecord], place: Location
+def _read_asked_indexes(
+    row: _PreparedUser, test: Sequence[_SeenRecord], location: Location
 ) -> list[int]:
-    """Return the places among the seen test records of those that are asked, ascending.
+    """Return the indexes in `test` of the records that are asked, ascending.
 
-    Indexes beyond the list are reported. Records that the user did not see are not asked.
+    The file names a record by its index among all records. `test` has only those that the user
+    saw, so the indexes differ, and a record that the user did not see is not asked. An index beyond
+    the list is reported.
     """
     num_records = len(row.test_time_all_actions)
-    asked_indexes = {action.test_time_index for action in row.test_actions}
-    for index in sorted(asked_indexes):
-        if index >= num_records:
-            problem = f"test_time_index {index} is no place among {num_records} actions"
-            place.reject("dangling test action", problem)
-    return [number for number, seen in enumerate(test) if seen.list_index in asked_indexes]
+    file_indexes = {action.test_time_index for action in row.test_actions}
+    for file_index in sorted(file_indexes):
+        if file_index >= num_records:
+            problem = f"test_time_index {file_index} is no place among {num_records} actions"
+            location.reject("dangling test action", problem)
+    return [index for index, seen in enumerate(test) if seen.file_index in file_indexes]
 
 
 def _profile_text(profile: Any) -> str:

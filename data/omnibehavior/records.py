@@ -199,22 +199,31 @@ def questions_of(record: RawRecord) -> tuple[str, ...]:
 def gold(record: RawRecord) -> dict[str, FieldValue]:
     """Return the true value of every field of a record, in the order in which they are asked."""
     record_reactions = reactions(record)
-    values = _open_value(record, record_reactions)
+    values = _open_field_value(record, record_reactions)
     for field in fields_of(record):
         values[field] = _is_yes(field, record, record_reactions)
     return values
 
 
-def _open_value(record: RawRecord, record_reactions: Sequence[Reaction]) -> dict[str, FieldValue]:
-    """Return the value of a record's field that is no yes-or-no question, if there is one."""
+def _open_field_value(
+    record: RawRecord, record_reactions: Sequence[Reaction]
+) -> dict[str, FieldValue]:
+    """Return the field of a record that is no yes-or-no question, with its value.
+
+    A scene has at most one such field, and a record may lack it. So the dictionary has one entry,
+    e.g. `{"video_watch_seconds": 12.5}`, or none.
+    """
     scene = scene_of(record.get("type"))
     if scene in ("video", "live", "ad"):
         watch = _first_of_type("watch", record_reactions)
         seconds = None if watch is None else watch_seconds(scene, watch)
-        # An advertisement may come without a watch. In the other scenes the watch took 0 seconds.
-        if scene == "ad" and seconds is None:
-            return {}
-        return {f"{scene}_watch_seconds": seconds or 0.0}
+        if seconds is None:
+            # An advertisement may come without a watch, and is then not asked about. A video or a
+            # live stream without one was watched for 0 seconds.
+            if scene == "ad":
+                return {}
+            seconds = 0.0
+        return {f"{scene}_watch_seconds": seconds}
 
     if scene == "search":
         for reaction in record_reactions:
@@ -286,7 +295,8 @@ def watch_seconds(scene: str | None, watch: Reaction) -> float | None:
 def last_user_message(record_reactions: Sequence[Reaction]) -> str | None:
     """Return the last message to customer service that a user wrote; None if there is none.
 
-    Ratings and handovers, and messages of one or two characters, do not count.
+    Ratings and handovers, and messages of one or two characters, do not count. Of several
+    dialogues it is the first one with a message that counts.
     """
     for reaction in record_reactions:
         messages = reaction.get("content")
@@ -309,7 +319,11 @@ def _is_own_message(text: str) -> bool:
 
 
 def was_seen(record: RawRecord) -> bool:
-    """Return whether the user saw anything of what a record is about."""
+    """Return whether the user saw what a record is about.
+
+    It was not seen if it was never shown, or if any of the watches took 0 seconds. Source:
+    `should_filter_action` of the released code.
+    """
     scene = scene_of(record.get("type"))
     context = context_of(record)
     if scene == "ad" and _is_zero(context.get("show_cnt")):
@@ -320,6 +334,7 @@ def was_seen(record: RawRecord) -> bool:
     for reaction in reactions(record):
         if reaction["type"] != "watch":
             continue
+        # The released code reads texts such as "0s" in the first field, but not in the second.
         if number(reaction.get("play_duration")) == 0 or _is_zero(reaction.get("watch_seconds")):
             return False
     return True

@@ -114,14 +114,16 @@ def reaction(record: RawRecord) -> str:
     """
     chinese = is_chinese(record.get("type"))
     scene = scene_of(record.get("type"))
-    completed = bool(gold(record).get("video_completed"))
+    was_completed = bool(gold(record).get("video_completed"))
 
     parts: list[str] = []
+    is_first_watch = True
     for entry in reactions(record):
         if entry["type"] == "watch":
-            parts.extend(_watch_texts(scene, entry, completed, chinese))
-            # The label goes by the first watch alone.
-            completed = False
+            # The label says whether the first watch went to the end, and nothing about later ones.
+            shows_completed = was_completed and is_first_watch
+            parts.extend(_watch_texts(scene, entry, shows_completed, chinese))
+            is_first_watch = False
         elif took_place(entry) and (scene, entry["type"]) not in _UNMENTIONED_REACTIONS:
             parts.append(_reaction_text(entry, chinese))
 

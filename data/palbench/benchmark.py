@@ -57,17 +57,26 @@ _OPINIONS = {
 }
 
 _LONG_RUN = re.compile(rf"[\u4e00-\u9fd5]{{{MAX_RUN_LENGTH}}}")
-"""A run of Chinese characters that is cut first: jieba takes the square of its length in time."""
+"""As many Chinese characters in a row as jieba may get at once."""
 
 
 def words(text: str) -> list[str]:
-    """Return the text as jieba cuts it by default; blanks and punctuation marks are words, too."""
-    all_words: list[str] = []
+    """Return the words of a text, split by jieba; blanks and punctuation marks are words, too.
+
+    jieba's time can grow with the square of the number of Chinese characters in a row. So the text
+    is cut after every `MAX_RUN_LENGTH` of them, and the pieces are split one by one. No text of
+    usual length is cut.
+    """
+    pieces: list[str] = []
     start = 0
-    for run in _LONG_RUN.finditer(text):
-        all_words.extend(chinese_cutter().cut(text[start : run.end()]))
-        start = run.end()
-    all_words.extend(chinese_cutter().cut(text[start:]))
+    for long_run in _LONG_RUN.finditer(text):
+        pieces.append(text[start : long_run.end()])
+        start = long_run.end()
+    pieces.append(text[start:])
+
+    all_words: list[str] = []
+    for piece in pieces:
+        all_words.extend(chinese_cutter().cut(piece))
     return all_words
 
 
@@ -97,20 +106,20 @@ def scaled(points: Sequence[float]) -> float:
 
 
 def mean_percentages(rows: Sequence[ScoredAnswer], columns: Mapping[str, str]) -> dict[str, float]:
-    """Return the means of parts over all rows, 0 to 100, by their columns in tables.
+    """Return the means of some parts of scores over all answers, in percent.
 
-    A failed question counts 0. A part that no row has is left out.
+    A failed question has no parts and counts 0. A part that no score has gets no column.
 
     Args:
-        rows: The answers.
-        columns: The column of each part.
+        rows: The answers with their scores. Parts are 0 to 1.
+        columns: The parts to average, and the name of the table's column for each.
     """
-    means: dict[str, float] = {}
+    percentages: dict[str, float] = {}
     for part, column in columns.items():
         if any(part in row.parts for row in rows):
-            # A part is 0 to 1, and the most points are 2.
-            means[column] = scaled([2 * row.parts.get(part, 0.0) for row in rows])
-    return means
+            values = [row.parts.get(part, 0.0) for row in rows]
+            percentages[column] = 100 * sum(values) / len(values)
+    return percentages
 
 
 def selection_points(chosen: Sequence[str], feedback: Mapping[str, str]) -> int | None:
@@ -269,8 +278,12 @@ class PalBench(Benchmark):
 
     sample = "palset"
     categories: ClassVar[Mapping[str, str]] = {"zh": "Chinese", "en": "English"}
-    by_logs: ClassVar[bool] = True
-    """Whether the log entries that the needs rest on hold the answer."""
+    logs_hold_answer: ClassVar[bool] = True
+    """Whether the answer follows from the log entries that the needs rest on.
+
+    These entries are then the evidence. An answer that depends on the user's preferences has no
+    known evidence.
+    """
 
     @classmethod
     def load(cls, path: str | Path | None = None, **options: Any) -> Self:
@@ -288,14 +301,14 @@ class PalBench(Benchmark):
         language: Literal["zh", "en", "all"] | None = None,
         show_logs: bool = False,
     ) -> Dataset:
-        """Read all users, and the topics that this part can ask about.
+        """Read all users, and the topics that this task can ask about.
 
         Args:
             path: `input.json`, `input_en.json`, or the folder of the released data.
             on_finding: Receives what is reported.
             language: Which data of a folder; the Chinese, which is the original, if None.
-            show_logs: Whether the logs of the current session are shown as they are, beside what is
-                recalled, as the paper does with its baselines ("with log").
+            show_logs: Whether the prompt shows all logs of the current session, too, and not only
+                what the memory recalls. The paper calls its baselines that do so "with log".
         """
         files = tuple(files_of(path, language))
         palset = read_palset(files, on_finding)
@@ -308,21 +321,22 @@ class PalBench(Benchmark):
 
     @classmethod
     def _make_example(
-        cls, asked: QueryTopic, question: PalQuestion, show_logs: bool
+        cls, query_topic: QueryTopic, question: PalQuestion, show_logs: bool
     ) -> dspy.Example:
         """Return the question about a topic with its history and labels."""
         inputs: dict[str, Any] = {
-            "history": asked.history,
+            "history": query_topic.history,
             **question.inputs,
-            "evidence_ids": asked.evidence if cls.by_logs else (),
+            "evidence_ids": query_topic.evidence if cls.logs_hold_answer else (),
         }
-        if show_logs and asked.logs:
-            inputs["recent"] = (asked.logs,)
+        if show_logs and query_topic.logs:
+            inputs["recent"] = (query_topic.logs,)
         labels = {
             "answer": question.answer,
-            "category": asked.language,
-            "asked": asked,
-            "id": asked.id,
+            "category": query_topic.language,
+            # Scorers read the needs, the candidates and the persona here.
+            "asked": query_topic,
+            "id": query_topic.id,
         }
         return dspy.Example(**inputs, **labels).with_inputs(*inputs)
 
@@ -361,7 +375,7 @@ class PalGenerate(PalBench):
         "bleu3": partial(GenerationBleu, "bleu3"),
         "bleu4": partial(GenerationBleu, "bleu4"),
     }
-    by_logs = False
+    logs_hold_answer = False
 
     @classmethod
     def question_about(cls, topic: Topic) -> PalQuestion | None:
@@ -376,7 +390,7 @@ class PalSelect(PalBench):
     name = "palbench.select"
     task = "solution-selection"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"s_score": SelectionPoints}
-    by_logs = False
+    logs_hold_answer = False
 
     @classmethod
     def question_about(cls, topic: Topic) -> PalQuestion | None:

@@ -45,6 +45,10 @@ PER_ORDER = 3
 
 _MAX_TRIES = 3
 """How often a judgement is asked for while its replies cannot be read."""
+_ROLLOUTS_PER_TRY = 1000
+"""More than there are judgements of one pair in one order."""
+_PART_NAMES = {"requirement": "requ", "preference": "pref"}
+"""How names of parts of a score call the dimensions."""
 _TEMPERATURE = 1.0
 _SILENCE = "..."
 """Stands for an utterance without words."""
@@ -165,8 +169,10 @@ class NeedUnderstandingJudge(PromptJudge):
     """Scores two dialogues by `signatures.judges.JudgeNeedUnderstanding`."""
 
     signature = JudgeNeedUnderstanding
-    measure: ClassVar[str] = "needs"
-    """The field of a persona that the dialogues are measured by."""
+
+    def wishes(self, persona: Persona) -> str:
+        """Return what the dialogues are measured by."""
+        return persona.needs
 
     def __call__(self, persona: Persona, first: str, second: str, rollout: int) -> DialogueScores:
         """Score two dialogues, raising what `ask` does after the third reply that cannot be read.
@@ -184,13 +190,14 @@ class NeedUnderstandingJudge(PromptJudge):
         self, persona: Persona, first: str, second: str, rollout: int, attempt: int
     ) -> DialogueScores:
         """Score two dialogues by one call."""
-        # No number is used twice, so that no try is answered from the cache of another one.
-        rollout_id = rollout + attempt * 1000
+        # Calls are cached by their prompt and rollout. Another number for each judgement, and for
+        # each try of it, keeps a call from being answered with the reply of another one.
+        rollout_id = rollout + attempt * _ROLLOUTS_PER_TRY
         reply = self.ask(
             config={"rollout_id": rollout_id, "temperature": _TEMPERATURE},
             profile=persona.profile,
             situation=persona.situation,
-            wishes=getattr(persona, self.measure),
+            wishes=self.wishes(persona),
             dialogue_1=first,
             dialogue_2=second,
         )
@@ -201,7 +208,9 @@ class PreferenceUnderstandingJudge(NeedUnderstandingJudge):
     """Scores two dialogues by `signatures.judges.JudgePreferenceUnderstanding`."""
 
     signature = JudgePreferenceUnderstanding
-    measure = "preferences"
+
+    def wishes(self, persona: Persona) -> str:
+        return persona.preferences
 
 
 class _Judgement(NamedTuple):
@@ -259,10 +268,11 @@ class PairwiseScorer(Scorer):
     """The judges of the two dimensions."""
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Compare the dialogues of a prediction.
+        """Compare the two dialogues of a prediction, `answer` and `rival`, in both dimensions.
 
         Raises:
-            UserError: No judge is bound, or the prediction is no dialogue beside another one.
+            UserError: No judge is bound, or the prediction has no `rival`, as is the case where a
+                program is called without a simulated user.
         """
         judges = {dimension: self.judge(dimension) for dimension in self.judge_roles}
         if prediction.get("rival") is None:
@@ -275,9 +285,11 @@ class PairwiseScorer(Scorer):
             pair = compare(judge, example.asked.persona, prediction.answer, prediction.rival)
             values.append(VALUES[pair.outcome])
             parts[dimension] = VALUES[pair.outcome]
+            # Equal dialogues tie without a judge, so they have no scores.
             if pair.is_judged:
-                parts[f"{dimension[:4]}_own"] = pair.own
-                parts[f"{dimension[:4]}_rival"] = pair.other
+                part_name = _PART_NAMES[dimension]
+                parts[f"{part_name}_own"] = pair.own
+                parts[f"{part_name}_rival"] = pair.other
             feedback.append(
                 f"{dimension} understanding: {pair.outcome} "
                 f"({pair.own:.2f} against {pair.other:.2f})"
@@ -368,31 +380,40 @@ class PalDialogue(PalBench):
         plans: str | None = None,
         **options: Any,
     ) -> Self:
-        """As `Benchmark.load`.
+        """Load the data as `Benchmark.load` does, and set how the dialogues are held.
 
         Args:
             path: A file or folder.
             against: The method to compare with.
-            against_logs: Whether it sees the logs of the current session.
-            seed: Draws which dialogues have turns of discussion, for topics without a plan.
-            plans: The released `dialogue_template.json`. It need not be named if it lies below the
-                folder of the data.
+            against_logs: Whether that method sees the logs of the current session.
+            seed: Draws a plan for each topic that has no released plan. Drawn plans differ in
+                whether the two solutions are discussed for a turn.
+            plans: The file of released plans, `dialogue_template.json`. It need not be named if it
+                lies below the folder of the data.
             **options: Those of `Benchmark.load`.
 
         Raises:
             DataError: As `Benchmark.load`, or the plans cannot be read.
+            UserError: An option is of another kind.
         """
-        own_options = {"against_logs": against_logs, "seed": seed, "plans": plans}
-        coerce_options(cls.name, cls.load, own_options)
+        settings = coerce_options(
+            cls.name, cls.load, {"against_logs": against_logs, "seed": seed, "plans": plans}
+        )
         benchmark = super().load(path, **options)
 
         plans_file: Path | None = None
-        if plans is not None:
-            plans_file = Path(plans)
+        if settings["plans"] is not None:
+            plans_file = Path(settings["plans"])
         elif path is not None:
             plans_file = find_plans(Path(path))
         plans_by_topic = {} if plans_file is None else read_plans(plans_file)
-        benchmark.interaction = PalConversation(against, against_logs, seed, plans_by_topic)
+
+        benchmark.interaction = PalConversation(
+            against=against,
+            against_logs=settings["against_logs"],
+            seed=settings["seed"],
+            plans=plans_by_topic,
+        )
         return benchmark
 
     @classmethod

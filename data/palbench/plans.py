@@ -129,6 +129,9 @@ def drawn_plan(topic_id: str, seed: int = 0) -> Plan:
 def action_plan(num_needs: int, num_solutions: int, rng: random.Random) -> list[PlannedExchange]:
     """Return what both sides say turn by turn, and what it is about.
 
+    In an exchange the user speaks first. What the user says about a guess or a solution is
+    therefore in the exchange after the one in which the assistant made it.
+
     Args:
         num_needs: How many needs the assistant guesses.
         num_solutions: How many solutions it proposes after that.

@@ -146,16 +146,16 @@ class _PalSetReader:
         content = read_json(file)
         side_files = SideFiles(file)
         if not isinstance(content, dict):
-            place = Location(self._on_finding, file.name)
-            place.reject("wrong value", "expected an object with user ids")
+            location = Location(self._on_finding, file.name)
+            location.reject("wrong value", "expected an object with user ids")
             return
 
         for user, value in content.items():
-            place = Location(self._on_finding, user)
-            row = place.validate(_UserRow, value)
+            location = Location(self._on_finding, user)
+            row = location.validate(_UserRow, value)
             if row is not None:
                 history_id = self._unique_history_id(user, file)
-                self._read_user(row, user, history_id, side_files, place)
+                self._read_user(row, user, history_id, side_files, location)
 
     def _unique_history_id(self, user: str, file: Path) -> str:
         """Return the id of a user, with a suffix if an earlier file has the same user."""
@@ -165,27 +165,27 @@ class _PalSetReader:
         return f"{user}-{suffix}"
 
     def _read_user(
-        self, row: _UserRow, user: str, history_id: str, side_files: SideFiles, place: Location
+        self, row: _UserRow, user: str, history_id: str, side_files: SideFiles, location: Location
     ) -> None:
         """Read the samples of a user in their order."""
         items: list[AnyItem] = []
         previous_time: datetime | None = None
         for number, sample in enumerate((*row.history, *row.query), 1):
             name = sample.sample_id or f"sample {number}"
-            sample_place = place.at(name)
-            _report_time(sample.dialogue_timestamp, previous_time, sample_place)
-            logs = _read_logs(sample, number, sample_place)
+            sample_location = location.at(name)
+            _report_time(sample.dialogue_timestamp, previous_time, sample_location)
+            logs = _read_logs(sample, number, sample_location)
             if logs is not None:
                 items.append(logs)
 
             is_query = number > len(row.history)
             if is_query and not sample.topics:
-                sample_place.warn("no topics", "nothing is asked about this sample")
+                sample_location.warn("no topics", "nothing is asked about this sample")
             elif is_query:
                 # Topics are asked after the logs of their sample, and before its dialogue.
                 history = History(id=history_id, items=tuple(items))
                 query_sample = _QuerySample(name, sample, history, logs)
-                self._read_topics(query_sample, user, side_files, place)
+                self._read_topics(query_sample, user, side_files, location)
 
             dialogue = _read_dialogue(sample, number)
             if dialogue is not None:
@@ -194,19 +194,20 @@ class _PalSetReader:
         self.histories[history_id] = History(id=history_id, items=tuple(items))
 
     def _read_topics(
-        self, query_sample: _QuerySample, user: str, side_files: SideFiles, place: Location
+        self, query_sample: _QuerySample, user: str, side_files: SideFiles, location: Location
     ) -> None:
         """Read the topics of a sample in the order of their names; report one that is repeated."""
         topics = query_sample.sample.topics
         time = query_sample.sample.dialogue_timestamp
         day = f"{time:%Y-%m-%d}" if time else ""
-        for position, key in enumerate(sorted(topics, key=natural_sort_key)):
-            topics[key].report_missing_parts(place.at(query_sample.name).at(key))
-            topic_key = TopicKey(user, day, key, position)
+        for position, topic_name in enumerate(sorted(topics, key=natural_sort_key)):
+            topics[topic_name].report_missing_parts(location.at(query_sample.name).at(topic_name))
+            # Side files name what belongs to a topic by user, day, and name or position.
+            topic_key = TopicKey(user, day, topic_name, position)
             query_topic = _make_query_topic(query_sample, topic_key, side_files)
             if query_topic.id in self.topics:
                 problem = f"{query_topic.id} was there before; this one is passed over"
-                place.warn("repeated topic", problem)
+                location.warn("repeated topic", problem)
             else:
                 self.topics[query_topic.id] = query_topic
 
@@ -218,6 +219,8 @@ def _make_query_topic(
     topic = query_sample.sample.topics[key.topic]
     history = query_sample.history
     topic_id = f"{query_sample.name}_{key.topic}"
+    # The names of samples usually begin with the user, e.g. "0000_sample26". Others could be the
+    # same for two users.
     if not query_sample.name.startswith(history.id):
         topic_id = f"{history.id}_{topic_id}"
 
@@ -243,23 +246,23 @@ def _evidence_ids(evidences: Sequence[str], logs: Logs | None) -> tuple[str, ...
     return tuple(dict.fromkeys(evidence_ids))
 
 
-def _report_time(time: datetime | None, previous_time: datetime | None, place: Location) -> None:
+def _report_time(time: datetime | None, previous_time: datetime | None, location: Location) -> None:
     """Report a sample without a date, or not later than the sample before it."""
     if time is None:
         problem = "dialogue_timestamp is no date such as 2024-01-12 20:30:00"
-        place.warn("unreadable date", problem)
+        location.warn("unreadable date", problem)
     elif previous_time is not None and time <= previous_time:
         problem = "is not later than the sample before it; kept in its place"
-        place.warn("samples out of order", problem)
+        location.warn("samples out of order", problem)
 
 
-def _read_logs(sample: _Sample, number: int, place: Location) -> Logs | None:
+def _read_logs(sample: _Sample, number: int, location: Location) -> Logs | None:
     """Return the log entries before a sample's dialogue; None if there are none.
 
     Args:
         sample: The sample.
-        number: Its place among all samples of the user, from 1.
-        place: Where an entry after the dialogue is reported.
+        number: The position of the sample among all samples of the user, from 1.
+        location: Where an entry after the dialogue is reported.
     """
     end = sample.dialogue_timestamp
     turns: list[Turn] = []
@@ -268,7 +271,7 @@ def _read_logs(sample: _Sample, number: int, place: Location) -> Logs | None:
         # An entry of the very minute in which the dialogue begins is not after it.
         if time and end and time.replace(second=0) > end:
             problem = f"{time} is after the dialogue; passed over"
-            place.at(f"log {entry_number}").warn("log after its dialogue", problem)
+            location.at(f"log {entry_number}").warn("log after its dialogue", problem)
         elif entry.content:
             turn_id = f"L{number}:{len(turns) + 1}"
             turns.append(Turn(id=turn_id, speaker="log", text=entry.content, time=time))
@@ -283,7 +286,7 @@ def _read_dialogue(sample: _Sample, number: int) -> Session | None:
 
     Args:
         sample: The sample.
-        number: Its place among all samples of the user, from 1.
+        number: The position of the sample among all samples of the user, from 1.
     """
     turns: list[Turn] = []
     for exchange in sample.dialogue:

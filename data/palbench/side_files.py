@@ -43,7 +43,7 @@ class TopicKey:
     topic: str
     """E.g. "topic-1"."""
     position: int
-    """Its place in the dialogue, from 0."""
+    """The position of the topic in the dialogue, from 0."""
 
 
 class SideFiles:
@@ -92,22 +92,29 @@ class SideFiles:
     def _preferences(
         self, key: TopicKey, topic: Topic, situation: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return what a user prefers in general, and which solutions to a topic."""
+        """Return what a user generally prefers, and which solutions to a topic they like or not."""
         requirement_id = _requirement_id(situation, key.position)
         # An id begins with its aspect, e.g. "work-1".
         aspect = requirement_id.partition("-")[0]
+        # In the file preference.json the field with the preference is called "preference", too.
+        general_preference = self._object(
+            "preference", key.user, aspect, requirement_id, "preference"
+        )
         solutions = self._object("solution_preference", key.user, key.day, key.topic)
         return {
             "requirement": topic.requirement,
-            "general_preference": self._object(
-                "preference", key.user, aspect, requirement_id, "preference"
-            ),
+            "general_preference": general_preference,
             "likes": solutions.get("pos_list") or list(topic.positives),
             "dislikes": solutions.get("neg_list") or list(topic.negatives),
         }
 
     def _object(self, name: str, *keys: str) -> Mapping[str, Any]:
-        """Return the object at the end of some keys of a file; an empty one if there is none."""
+        """Return an object inside a side file; an empty one if there is none.
+
+        Args:
+            name: The name of the file, without its suffix.
+            *keys: The keys that lead to the object, from the outermost.
+        """
         value: Any = self._contents.get(name)
         for key in keys:
             if not isinstance(value, dict):
@@ -128,7 +135,7 @@ def _find_side_file(data_file: Path, name: str) -> Path | None:
 
 
 def _requirement_id(situation: Mapping[str, Any], position: int) -> str:
-    """Return the id of the requirement behind the topic at a place of a dialogue; "" if unknown."""
+    """Return the id of the requirement behind a topic of a dialogue; "" if unknown."""
     ids = situation.get("requirement_ids")
     if not isinstance(ids, list) or position >= len(ids):
         return ""

@@ -61,17 +61,19 @@ class Topic(Row):
             for number, candidate in enumerate(self.candidates, 1)
         ]
 
-    def report_missing_parts(self, place: Location) -> None:
+    def report_missing_parts(self, location: Location) -> None:
         """Report a number of needs or candidates that is not the usual one."""
         if len(self.needs) != NUM_NEEDS:
-            place.warn("number of needs", f"has {len(self.needs)} implicit needs, not {NUM_NEEDS}")
+            location.warn(
+                "number of needs", f"has {len(self.needs)} implicit needs, not {NUM_NEEDS}"
+            )
 
         num_candidates = len(self.candidates)
         num_liked = sum(candidate.feedback == "pos" for candidate in self.candidates)
         num_disliked = sum(candidate.feedback == "neg" for candidate in self.candidates)
         counts = (num_candidates, num_liked, num_disliked)
         if counts != (NUM_CANDIDATES, NUM_LIKED, NUM_DISLIKED):
-            place.warn(
+            location.warn(
                 "number of candidates",
                 f"has {num_candidates} candidates, {num_liked} liked, {num_disliked} disliked; "
                 f"expected {NUM_CANDIDATES}, {NUM_LIKED} and {NUM_DISLIKED}",

@@ -37,9 +37,10 @@ class System:
         )
 
     def add(self, session: dict[str, Any]) -> None:
-        """Give a session to the manager.
+        """Give a session to the manager, and note which turns each memory rests on.
 
-        What is new in a memory is taken to rest on all turns of the session.
+        LangMem does not say where a memory comes from. So a memory that the manager has added or
+        changed is taken to rest on all turns of this session, besides those it rested on before.
         """
         values_before = {item.key: item.value for item in self._items()}
         lines = [turn["line"] for turn in session["turns"]]
@@ -48,8 +49,10 @@ class System:
         session_turns = [turn["id"] for turn in session["turns"]]
         for item in self._items():
             value_before = values_before.get(item.key, {})
-            if item.key in values_before and item.value == value_before:
+            is_unchanged = item.key in values_before and item.value == value_before
+            if is_unchanged:
                 continue
+            # The manager may have replaced the whole value, so earlier turns come from the old one.
             turns = value_before.get("turns", []) + session_turns
             value = {**item.value, "turns": turns, "time": session["time"]}
             self.store.put(NAMESPACE, item.key, value)

@@ -53,7 +53,7 @@ class System:
         self.memory.add(messages, user_id=USER, metadata=metadata)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Return what its search finds with its defaults."""
+        """Return the `k` best memories of the user, found with Mem0's default settings."""
         result = self.memory.search(query, top_k=k, filters={"user_id": USER})
         entries: list[dict[str, Any]] = []
         for hit in result["results"]:

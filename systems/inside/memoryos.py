@@ -57,10 +57,15 @@ class System:
             self.memory.add_memory(exchange.question, exchange.answer, timestamp=time)
 
     def _exchanges(self, session: dict[str, Any]) -> list[Exchange]:
-        """Pair what the user says with what is answered."""
+        """Pair what the user says with what is answered.
+
+        MemoryOS knows a user and an assistant. Whoever speaks first of all is taken as the user,
+        in all sessions.
+        """
         exchanges: list[Exchange] = []
         for turn in session["turns"]:
-            self.user = self.user or turn["speaker"]
+            if not self.user:
+                self.user = turn["speaker"]
             is_user = turn["speaker"] == self.user
             # A session that begins with an answer has a first exchange without a question.
             if is_user or not exchanges:
@@ -76,9 +81,11 @@ class System:
         return exchanges
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Return pages of its middle-term memory, what is known of both sides, and recent pages.
+        """Return the first `k` of what MemoryOS recalls.
 
-        Recent pages, newest first, are those that have not left its short-term memory.
+        First come the pages of its middle-term memory, then what it knows of user and assistant,
+        then the pages of its short-term memory, newest first. Only pages name the turns they rest
+        on.
         """
         context = self.memory.retriever.retrieve_context(query, user_id="user")
         knowledge = [
@@ -89,6 +96,7 @@ class System:
 
         entries = [self._page_entry(page) for page in context["retrieved_pages"]]
         for fact in knowledge:
+            # MemoryOS does not say which turns a fact comes from.
             entries.append({"text": f"({fact['timestamp']}) {fact['knowledge']}"})
         entries.extend(self._page_entry(page) for page in recent_pages)
         return entries[:k]

@@ -34,6 +34,7 @@ class System:
 
     def _configure_dspy(self, settings: dict[str, Any]) -> None:
         """Make the model of the run DSPy's model, for as long as the process lives."""
+        # The system has imported it. Other systems may run where DSPy is not installed.
         dspy = sys.modules["dspy"]
         model = dspy.LM(
             f"openai/{settings['lm']}",
@@ -41,6 +42,7 @@ class System:
             api_key=settings["key"],
             cache=False,
         )
+        # The context is never left, so that the model stays set in every later call.
         self.dspy_context = dspy.context(lm=model)
         self.dspy_context.__enter__()
 

@@ -48,20 +48,28 @@ MAX_MEMORY_BYTES = 8 << 30
 MAX_FILE_BYTES = 2 << 30
 """Bytes of the largest file that it may write."""
 MAX_ERROR_CHARS = 1000
+MODULE_NAME = "system_inside"
+"""The name under which the file with the class `System` is imported."""
 
 Call = dict[str, Any]
 """A call: the name of the method under "call", and its arguments."""
 
 
 def main() -> None:
-    """Answer calls until nobody holds the other end of the socket."""
+    """Answer calls, one after the other.
+
+    The loop has no end: `receive_calls` kills the process when the caller is gone.
+    """
     file = sys.argv[1]
     socket_number = int(sys.argv[2])
-    # A child of the package that held the socket would hide the end of this worker.
+    # The caller sees from the closed socket that this worker has ended. So no process that the
+    # package starts may keep the socket open.
     os.set_inheritable(socket_number, False)
     connection: Connection[Any, Any] = Connection(socket_number)
     limit_resources()
 
+    # Calls are received in a thread of their own, which notices that the caller is gone even while
+    # the package is busy.
     calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
     threading.Thread(target=receive_calls, args=(connection, calls), daemon=True).start()
     worker = Worker(file)
@@ -76,7 +84,10 @@ def main() -> None:
 
 
 def receive_calls(connection: Connection[Any, Any], calls: queue.SimpleQueue[Call]) -> None:
-    """Pass calls on; end the whole process group when nobody is left to call."""
+    """Put each call into the queue; kill this process and its children when the caller is gone.
+
+    The caller is gone when nobody holds the other end of the connection.
+    """
     with suppress(EOFError, OSError):
         while True:
             calls.put(json.loads(connection.recv_bytes()))
@@ -111,20 +122,31 @@ class Worker:
         uuid.uuid4 = self._make_uuid
 
     def _make_uuid(self) -> uuid.UUID:
-        """Return a random id that depends on the call, and on the ids drawn in it before."""
+        """Return an id that looks random, but is the same whenever a call is repeated.
+
+        It follows from the arguments of the call and the number of ids drawn in it before.
+        """
         return uuid.UUID(int=self._uuid_rng.getrandbits(128), version=4)
 
     def perform(self, call: Call) -> Any:
-        """Perform a call and return its result; raise what the system raises."""
+        """Perform a call and return its result; raise what the system raises.
+
+        The first call must be "open", which makes the system. Every other call is passed to the
+        system's method of its name.
+        """
         arguments = {name: value for name, value in call.items() if name != "call"}
         method_name = call["call"]
         if method_name == "open":
-            self._system = load_system_class(self._file)(**arguments)
+            system_class = load_system_class(self._file)
+            self._system = system_class(**arguments)
             return None
 
-        self._uuid_rng.seed(json.dumps(arguments))
+        # A system need not have this method.
         if method_name == "close" and not hasattr(self._system, "close"):
             return None
+
+        # A call that is repeated in a later run draws the same ids, see `_make_uuid`.
+        self._uuid_rng.seed(json.dumps(arguments))
         result = getattr(self._system, method_name)(**arguments)
         if inspect.isawaitable(result):
             return self._runner.run(wait_for(result))
@@ -137,13 +159,15 @@ async def wait_for(awaitable: Awaitable[Any]) -> Any:
 
 
 def load_system_class(path: str) -> Any:
-    """Return the class `System` of a file.
+    """Import a file and return its class `System`.
 
-    The file is called as the package that it imports, so its module has another name.
+    The file is often named like the package that it wraps: mem0.py imports mem0. As a module it
+    must have another name, or it would import itself.
     """
-    spec: Any = importlib.util.spec_from_file_location("system_inside", path)
+    spec: Any = importlib.util.spec_from_file_location(MODULE_NAME, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["system_inside"] = module
+    # As with an import statement, so that classes of the file can be looked up by their module.
+    sys.modules[MODULE_NAME] = module
     spec.loader.exec_module(module)
     return module.System
 

@@ -12,7 +12,14 @@ from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.implexconv import AnswerJudgeScorer, WordsAndSessions, rouge_l
 from mempiler.data.locomo import LocomoF1
-from mempiler.data.longmemeval import TYPES, LongMemEval, LongMemEvalJudge, dcg, retrieval_metrics
+from mempiler.data.longmemeval import (
+    TYPES,
+    LongMemEval,
+    LongMemEvalJudge,
+    dcg,
+    retrieval_metrics,
+    turn_retrieval_metrics,
+)
 from mempiler.data.personamem import LetterAccuracy
 from mempiler.data.personamem_v2 import FinalLetterAccuracy
 from mempiler.data.text_metrics import evidence_recall, exact_match, words
@@ -49,7 +56,7 @@ def test_turns_as_sessions(case: dict[str, Any], agrees: Agrees) -> None:
     ranked, gold, turns = (
         [id.partition("_")[0] for id in given[name]] for name in ("ranked_turns", "gold_turns", "turns")
     )
-    found = retrieval_metrics(ranked, gold, turns, given["k"], turns=True)
+    found = turn_retrieval_metrics(ranked, gold, turns, given["k"])
     agrees({name.partition("@")[0]: value for name, value in found.items()})
 
 

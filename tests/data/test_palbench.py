@@ -16,6 +16,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.palbench.benchmark import NeedsJudge, words
 from mempiler.data.palbench.dialogue import (
     NeedUnderstandingJudge,
+    PalDialogue,
     PreferenceUnderstandingJudge,
     SimulatedUser,
     compare,
@@ -233,6 +234,11 @@ def test_the_rival_sees_current_logs_on_demand(logs: bool) -> None:
     found, _ = _set_up(assistant("rival"), against_logs=logs)
     found.answer(assistant("own"), found.examples[0])
     assert seen == {"own": {0}, "rival": {int(logs)}}
+
+
+@pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True)])
+def test_an_option_that_is_a_text_means_what_it_says(text: Any, value: bool) -> None:
+    assert PalDialogue.load(against_logs=text).interaction.against_logs is value
 
 
 def test_wins_ties_and_defeats_are_counted() -> None:

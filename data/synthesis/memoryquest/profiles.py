@@ -118,8 +118,8 @@ def read_profiles(folder: str | Path) -> list[Profile]:
 
     profiles: dict[str, Profile] = {}
     for path in files:
-        place = Location(raise_on_fatal(path), "profile")
-        profile = place.validate(Profile, read_json(path))
+        location = Location(raise_on_fatal(path), "profile")
+        profile = location.validate(Profile, read_json(path))
         if profile is None:
             continue
         if profile.user_id in profiles:
