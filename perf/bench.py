@@ -130,9 +130,10 @@ def is_selected(row: Row, part: str, only: str | None) -> bool:
 
 def measure_part(part: str, only: str | None, mem0_python: str) -> PartReport:
     """Measure the selected rows of a part, and print each as soon as it is there."""
-    logging.getLogger("dspy").setLevel(logging.ERROR)
     load = os.getloadavg()[0]
     rows = [row for row in rows_of(part, mem0_python) if is_selected(row, part, only)]
+    # After the rows: DSPy sets its level when it is imported.
+    logging.getLogger("dspy").setLevel(logging.ERROR)
     if rows:
         print(f"\n{part} (load {load:.1f})")
         print(TERMINAL_LINE.format(*COLUMNS), flush=True)

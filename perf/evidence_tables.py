@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from mempiler.runs.statistics import Difference, compare_paired_scores
 
@@ -48,7 +48,7 @@ class QuestionColumns(TypedDict):
 Cell = TypedDict(
     "Cell",
     {
-        # What is run; a cell that was not run yet has only these.
+        # What is run.
         "on": str,
         "seed": int,
         "lm": str,
@@ -58,7 +58,7 @@ Cell = TypedDict(
         "run by": str,
         "seconds": int,
         "went on": bool,
-        "failed": str,
+        "failed": NotRequired[str],
         # What was compiled.
         "method": str,
         "with": str,
@@ -86,11 +86,11 @@ Cell = TypedDict(
         "unwritten": float | None,
         "ended by": str | None,
     },
-    total=False,
 )
 """One compile.
 
-Beside these keys it has one for each stage and phase, e.g. "not shown, before"; see `evidence.py`.
+A cell that was not run yet has only the first five keys. Others also have a key for each stage and
+phase, e.g. "not shown, before"; see `evidence.py`.
 """
 
 

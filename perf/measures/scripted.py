@@ -1,6 +1,7 @@
 """A language model that answers by a script after a fixed delay.
 
-What surrounds its calls is timed."""
+What surrounds its calls is timed.
+"""
 
 from __future__ import annotations
 

@@ -75,17 +75,19 @@ def _measure_start(*arguments: str) -> StartCosts:
 
 
 def _cpu_seconds(home: str, *arguments: str) -> float:
-    """Run Python with these arguments, and return the CPU seconds of its process."""
+    """Run Python with these arguments, and return the CPU seconds of its process.
+
+    Raises:
+        RuntimeError: It failed; the message is what it printed.
+    """
     environment = {**os.environ, "MEMPILER_HOME": home}
     environment.pop("MLFLOW_TRACKING_URI", None)
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        cwd=home,
-        stdout=subprocess.DEVNULL,
-        check=True,
+    process = subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=home, capture_output=True, text=True
     )
+    if process.returncode != 0:
+        raise RuntimeError(process.stderr)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
