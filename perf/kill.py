@@ -10,9 +10,9 @@ Usage:
     $ python perf/kill.py --store postgres --kills 50 --clocks-jump    # starts a server of its own
     $ python perf/kill.py --store sqlite --soak 30                     # a hostile tenant instead
 
-Sample output:
-    {"store": "sqlite", "jumping clocks": false, "kills": 50, "idle": 0, "seconds": 11.3,
-     "ended": true, "sessions": 200, "remembered": 200, "lost": 0, "twice": 0, "wrong": 0}
+Sample output (of `--kills 10 --sessions 60 --users 6`):
+    {"store": "sqlite", "jumping clocks": false, "kills": 10, "idle": 0, "seconds": 4.0,
+     "ended": true, "sessions": 60, "remembered": 60, "lost": 0, "twice": 0, "wrong": 0}
 
 Fields:
     kills         kills that hit a running worker
