@@ -143,6 +143,8 @@ def _server(latency: float) -> Iterator[str]:
         target=_serve, args=(sending_end, latency), daemon=True
     )
     process.start()
+    # With this end open here, a server that fails to start would be waited for forever.
+    sending_end.close()
     try:
         port = receiving_end.recv()
         yield f"http://127.0.0.1:{port}/v1"
