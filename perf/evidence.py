@@ -1,19 +1,43 @@
-"""Runs the compiles of docs/data/evidence.json with a small language model, and records their figures.
+"""Run compiles with a small language model: the figures of docs/evidence.md.
 
-    cell: a command, and its split ── mempiler compile ──> its figures ──> tables over all cells ──> docs/evidence.md
+Every record of "cells" in docs/data/evidence.json is one `mempiler compile`: a method, a benchmark
+with a split, an optimizer and a model. This script runs the cells that have no figures yet, each in
+a process of its own with a results folder of its own below `--out`, writes their figures into the
+file, and computes the tables over all cells anew. The site draws the pages from the file.
 
-Every cell is one `mempiler compile` in a process of its own, with a results folder of its own below OUT; one that was
-killed goes on with `--resume`. A cell without figures is run, one that has them is not; a further one is a further
-entry of "cells" with `on`, `seed`, `lm`, `command` and a `variant`, which says what is set otherwise than in the cells
-that it is compared with, or is empty. The file is in the repository, so that runs on several machines
-add up. The site draws the tables of the page from it.
+    a cell's command ── mempiler compile ──> its figures ──> tables over all cells ──> the pages
 
-The genuine LoCoMo is not in the repository; a cell keeps its digest. Nothing else may use the cores meanwhile: the
-engine then is many times slower, though not different.
+A cell that was killed goes on with `--resume` the next time. To add a cell, add a record with "on",
+"seed", "lm", "command" and "variant"; "variant" says what is set otherwise than in the cells that
+it is compared with, and may be empty. The file is in the repository, so runs of several machines
+add up. The genuine LoCoMo is not: give it with `--locomo`; a cell keeps its digest.
 
 Usage:
     $ python perf/evidence.py --locomo locomo2.json --only turn-rag
     $ python perf/evidence.py --locomo locomo2.json --only "gepa --adapter chat" --again
+
+Sample output (hours, on two cores):
+    10:12 mempiler compile turn-rag --benchmark locomo --data locomo2r.json --lm gguf:...
+          0.380 -> 0.473, 3885 s
+
+Figures of a cell, each also a column of the page:
+    before, after         score of the program before the compile and of the compiled one, over n
+                          test questions
+    difference            mean of the paired differences, with its 95 % interval
+    on dev                the same on the questions that the optimizer chose by
+    kept                  "yes" if the interval on dev is not below zero and its mean is above,
+                          "as before" if prompts and answers did not change
+    lost                  share of questions without a readable answer
+    not shown             share of questions whose prompt had nothing of the evidence
+    shown and missed      share of questions with evidence in the prompt, and a score of 0
+    score where shown     mean score of the questions with evidence in the prompt
+    unwritten             share of unreadable answers among those that write memories
+    cached                share of prompt tokens that the server had in its cache
+
+How to read it:
+    The interval of the difference tells a gain from chance; one in forty lies above zero by chance.
+    Answers are at temperature 0, so only other splits and seeds are further samples. Seconds depend
+    on the machine and on whatever else runs on it: leave its cores to the script.
 """
 
 from __future__ import annotations
@@ -28,233 +52,268 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from mempiler.runs.statistics import compare_paired_scores
+from evidence_tables import (
+    PHASES,
+    Cell,
+    Gain,
+    Phase,
+    QuestionColumns,
+    Record,
+    all_tables,
+    gain_of,
+)
 
-Cell = dict[str, Any]
 DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
 LOCOMO = "locomo2.json"
-"""What the genuine file is called in commands."""
-PHASES = ("before", "after")
-ROW = ("method", "on", "adapter", "lm", "variant")
-"""What the cells of a row have in common."""
-KEPT = ("category", "in_headline", "score", "failure", "context_tokens")
+"""The name of the genuine file in the commands."""
+GGUF = "gguf:"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What compiling does to a small language model.")
-    parser.add_argument("--locomo", required=True, help="the genuine file")
-    parser.add_argument("--data", type=Path, default=DATA, help="the cells [default: those of the documentation]")
-    parser.add_argument("--out", type=Path, default=Path("evidence"), help="folder of the runs")
-    parser.add_argument("--only", default="", help="cells whose command holds this")
-    parser.add_argument("--again", action="store_true", help="also cells that have figures")
-    parser.add_argument("--engine", default="the wheel of xllamacpp", help="what runs llama.cpp, for the page")
-    parser.add_argument("--file", help="a GGUF file that runs instead of the named weights, e.g. in another encoding")
-    chosen = parser.parse_args()
-    found = json.loads(chosen.data.read_text(encoding="utf-8"))
-    for cell in found["cells"]:
-        if chosen.only in cell["command"] and ("before" not in cell or chosen.again):
-            run(cell, chosen)
-            keep(found, chosen.data)
+@dataclass(frozen=True)
+class QuestionRow:
+    """What is kept of a row of a run: no text, since the genuine texts are not ours."""
+
+    category: str
+    in_headline: bool
+    """Whether the question counts for the score."""
+    score: float
+    failure: str | None
+    context_tokens: int | None
+    shown: float | None
+    """The share of the evidence that was in the prompt; None if that is not known."""
+    answer_words: int
+    gold_words: int
+
+    @classmethod
+    def from_record(cls, record: Record) -> QuestionRow:
+        return cls(
+            category=record["category"],
+            in_headline=record["in_headline"],
+            score=record["score"],
+            failure=record["failure"],
+            context_tokens=record["context_tokens"],
+            shown=record["recall"].get("shown"),
+            answer_words=len(record["answer"].split()),
+            gold_words=len(record["gold"].split()),
+        )
 
 
-def keep(found: dict[str, Any], path: Path) -> None:
-    """Writes cells, and the tables over all that have figures; a line each."""
-    done = [cell for cell in found["cells"] if "before" in cell]
-    found |= {"overview": overview(done), "together": together(done), "adapters": adapters(done)}
-    genuine = sorted((cell for cell in done if cell["on"] == "locomo"), key=lambda cell: cell["difference"]["mean"])
-    found |= {"worst": [row for cell in genuine[:1] for row in questions(cell)]}
-    found |= {"best": [row for cell in genuine[-1:] for row in questions(cell)]}
-    between = ",\n"
-    parts = (f'"{name}": [\n{between.join(map(json.dumps, rows))}\n]' for name, rows in found.items())
-    path.write_text(f"{{{between.join(parts)}}}\n", encoding="utf-8")
+@dataclass(frozen=True)
+class CompiledRun:
+    """What a compile printed, and what it left in its folder."""
+
+    outcome: Record
+    """What it printed."""
+    parameters: Record
+    """With what it was run."""
+    rows: dict[Phase, list[QuestionRow]]
 
 
-def run(cell: Cell, chosen: argparse.Namespace) -> None:
-    """Runs or resumes a cell; a failed one has its last line instead of figures."""
-    model = f"gguf:{chosen.file or cell['lm']}"
-    words = [model if word.startswith("gguf:") else word for word in shlex.split(cell["command"])]
-    shown = [re.sub(r"^gguf:.*/", "gguf:", word) for word in words]
-    words = [chosen.locomo if word == LOCOMO else word for word in words]
-    home = (chosen.out / hashlib.sha256(cell["command"].encode()).hexdigest()[:16] / "home").resolve()
+def update_tables(document: dict[str, list[Any]]) -> None:
+    """Compute the tables over all cells that have figures, and put them into the document."""
+    measured = [cell for cell in document["cells"] if "before" in cell]
+    document.update(all_tables(measured))
+
+
+def write_document(document: dict[str, list[Any]], path: Path) -> None:
+    """Write the document as JSON, with a line for each record."""
+    parts: list[str] = []
+    for name, records in document.items():
+        lines = ",\n".join(json.dumps(record) for record in records)
+        parts.append(f'"{name}": [\n{lines}\n]')
+    text = ",\n".join(parts)
+    path.write_text(f"{{{text}}}\n", encoding="utf-8")
+
+
+def run_cell(cell: Cell, options: argparse.Namespace) -> None:
+    """Run or resume a cell, and put its figures into it, or the last line of its error."""
+    model = f"{GGUF}{options.file or cell['lm']}"
+    words = shlex.split(cell["command"])
+    command = [model if word.startswith(GGUF) else word for word in words]
+    # The file is published: folders of this machine stay out of it.
+    shown_command = [re.sub(r"^gguf:.*/", GGUF, word) for word in command]
+    arguments = [options.locomo if word == LOCOMO else word for word in command]
+
+    cell_digest = hashlib.sha256(cell["command"].encode()).hexdigest()[:16]
+    home = (options.out / cell_digest / "home").resolve()
+    # The last run that is there was stopped or killed, or it failed.
+    earlier_runs = sorted(path.parent.name for path in home.glob("*/run.json"))
+    if earlier_runs:
+        arguments.append(f"--resume={earlier_runs[-1]}")
+
     print(f"{time.strftime('%H:%M')} {cell['command']}", flush=True)
-    # The last run that is there was stopped, killed, or failed.
-    resumed = [f"--resume={path.parent.name}" for path in sorted(home.glob("*/run.json"))[-1:]]
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", *words, *resumed, "--json"],
+    start = time.monotonic()
+    process = subprocess.run(
+        [sys.executable, "-m", *arguments, "--json"],
         env={**os.environ, "MEMPILER_HOME": str(home)},
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        cell["failed"] = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    if process.returncode != 0:
+        error_lines = process.stderr.strip().splitlines() or ["no output"]
+        cell["failed"] = error_lines[-1]
         print(f"      failed: {cell['failed']}", flush=True)
         return
+
     cell.pop("failed", None)
-    outcome = json.loads(done.stdout)
-    folder = Path(outcome["run"])
-    about = json.loads((folder / "run.json").read_text(encoding="utf-8"))["parameters"]
-    rows = {phase: _rows(folder / f"{phase}_rows.jsonl") for phase in PHASES}
-    cell |= {"command": shlex.join(shown), "run by": chosen.engine, "seconds": round(time.monotonic() - began)}
-    cell |= figures(outcome, about, rows) | {"went on": bool(resumed)}
+    cell["command"] = shlex.join(shown_command)
+    cell["run by"] = options.engine
+    cell["seconds"] = round(time.monotonic() - start)
+    cell.update(figures(read_run(process.stdout)))
+    cell["went on"] = bool(earlier_runs)
     print(f"      {cell['before']:.3f} -> {cell['after']:.3f}, {cell['seconds']} s", flush=True)
 
 
-def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> Cell:
-    """What is kept of a run: no folder, address or text of this machine."""
-    usage, before, after = (outcome[name] for name in ("usage", "before", "after"))
-    answers = usage["call_outcomes"]
-    writing = Counter[str]()
-    for name, counts in answers.items():
-        writing.update(counts if ".writer." in name else {})
-    cached = usage.get("prompt_cache") or {}
-    found: Cell = {
+def read_run(output: str) -> CompiledRun:
+    """Read what a compile printed, and the files in its folder."""
+    outcome = json.loads(output)
+    folder = Path(outcome["run"])
+    manifest = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    rows: dict[Phase, list[QuestionRow]] = {}
+    for phase in PHASES:
+        lines = (folder / f"{phase}_rows.jsonl").read_text(encoding="utf-8").splitlines()
+        rows[phase] = [QuestionRow.from_record(json.loads(line)) for line in lines]
+    return CompiledRun(outcome, manifest["parameters"], rows)
+
+
+def figures(run: CompiledRun) -> Cell:
+    """Return the figures of a run; none of them is a folder, an address or a text."""
+    outcome = run.outcome
+    usage = outcome["usage"]
+    before = outcome["before"]
+    after = outcome["after"]
+    dev_gain = gain_of(outcome["dev_difference"])
+
+    cell: Record = {
         "method": before["program"],
         "with": outcome["optimizer"]["optimizer"],
-        "adapter": about["adapter"],
-        "embedder": about["embedder"],
+        "adapter": run.parameters["adapter"],
+        "embedder": run.parameters["embedder"],
         "n": before["n"],
         "before": before["score"],
         "after": after["score"],
-        "difference": _gain(outcome["difference"]),
-        "on dev": _gain(outcome["dev_difference"]),
+        "difference": gain_of(outcome["difference"]),
+        "on dev": dev_gain,
         "notes": outcome["optimizer"].get("notes", []),
         "calls": usage["calls"]["task"] + usage["calls"]["prompt"],
         "from cache": usage["calls"].get("cached", 0),
         "tokens in": usage["tokens"]["input"],
-        "cached": cached["reused"] / cached["told"] if cached.get("told") else None,
-        "tokens a question": [each["prompt_tokens"] and round(each["prompt_tokens"]) for each in (before, after)],
+        "cached": _cached_share(usage.get("prompt_cache")),
+        "tokens a question": [_rounded(before["prompt_tokens"]), _rounded(after["prompt_tokens"])],
         "tokens out": usage["tokens"]["output"],
-        "lost calls": sum(counts.get("lost", 0) for counts in answers.values()),
-        "unwritten": writing["lost"] / writing.total() if writing else None,
+        "lost calls": sum(counts.get("lost", 0) for counts in usage["call_outcomes"].values()),
+        "unwritten": _unwritten_share(usage["call_outcomes"]),
         "ended by": outcome["stopped"],
-        "data": about["data_sha256"],
+        "data": run.parameters["data_sha256"],
         "temperature": 0,
     }
-    for phase, each in rows.items():
-        found |= {
-            f"{name}, {phase}": value for name, value in _stages([row for row in each if row["in_headline"]]).items()
-        }
-    same = rows["before"] == rows["after"] and before["prompt_tokens"] == after["prompt_tokens"]
-    better = found["on dev"] is not None and found["on dev"]["mean"] > 0 and found["on dev"]["interval"][0] >= 0
-    found["kept"] = "as before" if same else "yes" if better else "no"
-    return found | {"questions": {phase: _columns(each) for phase, each in rows.items()}}
-
-
-def together(cells: Iterable[Cell]) -> list[Cell]:
-    """What splits with different test users say together."""
-    splits = _grouped(cells, lambda cell: (cell["with"], *(cell[name] for name in ROW)))
-    return [_pooled(found) for found in splits.values() if len(found) > 1]
-
-
-def overview(cells: Iterable[Cell]) -> list[Cell]:
-    """A row per method, benchmark and adapter; a column per optimizer: a score, and whether its interval is above 0."""
-    rows = _grouped(cells, lambda cell: tuple(cell[name] for name in ROW))
-    lines: list[Cell] = []
-    for row, found in rows.items():
-        by = {name: _pooled(each) for name, each in _grouped(found, lambda cell: cell["with"]).items()}
-        first = next(iter(by.values()))
-        line = dict(zip(ROW, row, strict=True)) | {"n": first["n"], "before": first["before"]}
-        line |= {name: "=" if each["same"] else each["after"] for name, each in by.items()}
-        above = [name for name, each in by.items() if each["difference"]["interval"][0] > 0]
-        lines.append({**line, "above zero": above})
-    return lines
-
-
-def adapters(cells: Iterable[Cell]) -> list[Cell]:
-    """The same questions under JSON schemas and under plain chat: starts first, then what was compiled."""
-    sides: dict[str, dict[tuple[Any, ...], tuple[Cell, str]]] = {"auto": {}, "chat": {}}
     for phase in PHASES:
-        for cell in cells:
-            named = cell["with"] if phase == "after" else "(before)"
-            sides[cell["adapter"]].setdefault(
-                (cell["method"], cell["on"], cell["seed"], cell["lm"], named), (cell, phase)
-            )
-    lines: list[Cell] = []
-    for (method, on, seed, lm, named), auto in sides["auto"].items():
-        if chat := sides["chat"].get((method, on, seed, lm, named)):
-            scores = [_scores(*each) for each in (auto, chat)]
-            line = {"method": method, "on": on, "seed": seed, "lm": lm, "with": named, "n": len(scores[0])}
-            gain = compare_paired_scores(scores[1], scores[0], [str(n) for n in range(len(scores[0]))]).to_dict()
-            line |= {"auto": fmean(scores[0]), "chat": fmean(scores[1]), "difference": _gain(gain)}
-            for name, (cell, phase) in (("auto", auto), ("chat", chat)):
-                line |= {f"lost, {name}": cell[f"lost, {phase}"], f"unwritten, {name}": cell["unwritten"]}
-            lines.append(line)
-    return lines
+        for name, value in _stages(run.rows[phase]).items():
+            cell[f"{name}, {phase}"] = value
+
+    same_answers = run.rows["before"] == run.rows["after"]
+    same_prompts = before["prompt_tokens"] == after["prompt_tokens"]
+    if same_answers and same_prompts:
+        cell["kept"] = "as before"
+    else:
+        cell["kept"] = "yes" if _is_better(dev_gain) else "no"
+
+    cell["questions"] = {phase: _columns(rows) for phase, rows in run.rows.items()}
+    return cell  # pyright: ignore[reportReturnType]
 
 
-def questions(cell: Cell) -> list[Cell]:
-    """The questions of a cell that count, in their order, without their texts."""
-    named = {"evidence shown": "shown", "words": "answer_words", "score": "score"}
-    before, after = (cell["questions"][phase] for phase in PHASES)
-    counted = [(n, category) for n, category in enumerate(before["category"]) if before["in_headline"][n]]
-    pairs = [{name: [before[of][n], after[of][n]] for name, of in named.items()} for n, _ in counted]
-    return [
-        {"question": n + 1, "category": category, **pair} for (n, category), pair in zip(counted, pairs, strict=True)
-    ]
+def _cached_share(prompt_cache: Record | None) -> float | None:
+    """Return the share of prompt tokens from the server's cache, if it told the number."""
+    if not prompt_cache or not prompt_cache.get("told"):
+        return None
+    return prompt_cache["reused"] / prompt_cache["told"]
 
 
-def _pooled(cells: Sequence[Cell]) -> Cell:
-    """One cell over the splits of several."""
-    first = {name: cells[0][name] for name in ("with", *ROW)}
-    before, after = ([score for cell in cells for score in _scores(cell, phase)] for phase in PHASES)
-    gain = compare_paired_scores(
-        after, before, [str(cell["seed"]) for cell in cells for _ in _scores(cell, "before")]
-    ).to_dict()
-    about = {"splits": len(cells), "n": len(before), "before": fmean(before), "after": fmean(after)}
-    difference = cells[0]["difference"] if len(cells) == 1 else _gain(gain)
-    same = all(cell["kept"] == "as before" for cell in cells)
-    return first | about | {"difference": difference, "better": gain["wins"], "worse": gain["losses"], "same": same}
+def _rounded(tokens: float | None) -> int | float | None:
+    return tokens and round(tokens)
 
 
-def _grouped(cells: Iterable[Cell], key: Callable[[Cell], Any]) -> dict[Any, list[Cell]]:
-    found: dict[Any, list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(key(cell), []).append(cell)
-    return found
+def _unwritten_share(call_outcomes: dict[str, dict[str, int]]) -> float | None:
+    """Return the share of lost answers among the calls of writers, if there were any."""
+    writing = Counter[str]()
+    for predictor, counts in call_outcomes.items():
+        if ".writer." in predictor:
+            writing.update(counts)
+    if writing.total() == 0:
+        return None
+    return writing["lost"] / writing.total()
 
 
-def _scores(cell: Cell, phase: str) -> list[float]:
-    asked = cell["questions"][phase]
-    return [score for score, counts in zip(asked["score"], asked["in_headline"], strict=True) if counts]
+def _is_better(gain: Gain | None) -> bool:
+    return gain is not None and gain["mean"] > 0 and gain["interval"][0] >= 0
 
 
-def _stages(rows: Sequence[dict[str, Any]]) -> Cell:
-    """Where questions are lost, in shares of those that count."""
-    shown = [row for row in rows if row["shown"]]
-    missed = [row for row in shown if row["failure"] is None and row["score"] == 0]
+def _stages(rows: Sequence[QuestionRow]) -> Record:
+    """Return where questions are lost, in shares of those that count."""
+    counted = [row for row in rows if row.in_headline]
+    lost = [row for row in counted if row.failure is not None]
+    not_shown = [row for row in counted if row.shown == 0]
+    shown = [row for row in counted if row.shown]
+    missed = [row for row in shown if row.failure is None and row.score == 0]
     return {
-        "lost": sum(row["failure"] is not None for row in rows) / len(rows),
-        "not shown": sum(row["shown"] == 0 for row in rows) / len(rows),
-        "shown and missed": len(missed) / len(rows),
-        "score where shown": fmean(row["score"] for row in shown) if shown else None,
+        "lost": len(lost) / len(counted),
+        "not shown": len(not_shown) / len(counted),
+        "shown and missed": len(missed) / len(counted),
+        "score where shown": fmean(row.score for row in shown) if shown else None,
         "n where shown": len(shown),
-        "words": [round(fmean(row[name] for row in rows), 1) for name in ("answer_words", "gold_words")],
+        "words": [
+            round(fmean(row.answer_words for row in counted), 1),
+            round(fmean(row.gold_words for row in counted), 1),
+        ],
     }
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    words = {"answer_words": "answer", "gold_words": "gold"}
-    return [
-        {name: row[name] for name in KEPT}
-        | {"shown": row["recall"].get("shown")}
-        | {name: len(row[of].split()) for name, of in words.items()}
-        for row in rows
-    ]
+def _columns(rows: Sequence[QuestionRow]) -> QuestionColumns:
+    """Turn rows into a list for each field."""
+    columns: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in asdict(row).items():
+            columns.setdefault(name, []).append(value)
+    return columns  # pyright: ignore[reportReturnType]
 
 
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What compiling does to a small language model.")
+    parser.add_argument("--locomo", required=True, help="the genuine file of LoCoMo")
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="the cells [default: those of the documentation]"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("evidence"), help="folder of the runs [default: evidence]"
+    )
+    parser.add_argument("--only", default="", help="cells whose command contains this text")
+    parser.add_argument("--again", action="store_true", help="also cells that have figures")
+    parser.add_argument(
+        "--engine", default="the wheel of xllamacpp", help="what runs llama.cpp, for the page"
+    )
+    parser.add_argument(
+        "--file",
+        help="a GGUF file that runs instead of the named weights, e.g. in another encoding",
+    )
+    return parser.parse_args()
 
 
-def _gain(found: dict[str, Any] | None) -> Cell | None:
-    return found and {"mean": found["mean"], "interval": found["interval"]}
+def main() -> None:
+    options = parse_arguments()
+    document = json.loads(options.data.read_text(encoding="utf-8"))
+    for cell in document["cells"]:
+        has_figures = "before" in cell
+        if options.only in cell["command"] and (options.again or not has_figures):
+            run_cell(cell, options)
+            # Written after every cell: the next one may take hours.
+            update_tables(document)
+            write_document(document, options.data)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,15 @@ def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
     assert run_mutants(tree, "--per-module", "100").returncode == 0
 
 
+def test_a_recorded_baseline_holds_counts_and_no_places(tree: Path) -> None:
+    recorded = run_mutants(tree, "--per-module", "100", "--record-baseline")
+    assert recorded.returncode == 0, recorded.stderr
+    baseline = json.loads((tree / "perf/mutants_baseline.json").read_text())
+    assert baseline["guarantees"] == {"limits": {"tested": 6, "survived": 4}}
+    assert "survivors" not in baseline
+    assert "limits.py" not in json.dumps(baseline)
+
+
 def test_tests_that_fail_without_a_mutation_end_the_run(tree: Path) -> None:
     (tree / "tests/test_limits.py").write_text(
         TEST.replace("assert allows(9)", "assert allows(10)")
@@ -150,7 +159,12 @@ def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, m
 
 
 def test_rates_are_compared_for_the_guarantees_that_were_tested(mutants) -> None:
-    counts = {"reading": {"tested": 10, "survived": 5}, "store": {"tested": 30, "survived": 3}}
-    baseline = {"guarantees": counts}
+    baseline = {"reading": mutants.Counts(10, 5), "store": mutants.Counts(30, 3)}
     assert mutants.baseline_rate(baseline, ["store"]) == 10
     assert mutants.baseline_rate(baseline, ["reading", "store"]) == 20
+    assert mutants.baseline_rate(baseline, ["new"]) == 100
+
+
+def test_the_baseline_of_this_tree_can_be_read(mutants) -> None:
+    baseline = mutants.read_baseline(mutants.BASELINE)
+    assert mutants.total(baseline.values()) == mutants.Counts(374, 109)

@@ -1,0 +1,121 @@
+"""perf/evidence.py: cells are run once and resumed, and the tables are those of the pages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "docs" / "data" / "evidence.json"
+SAMPLE = ROOT / "data" / "samples" / "locomo.json"
+
+MODEL = "gguf:qwen2.5-coder-0.5b"
+CELL = {
+    "on": "locomo",
+    "seed": 0,
+    "lm": "qwen2.5-coder-0.5b",
+    "variant": "",
+    "command": (
+        "mempiler compile turn-rag --benchmark locomo --data locomo2.json --optimizer labeled "
+        f"--lm {MODEL} --train 3 --dev 4 --test 4 --threads 2 --force"
+    ),
+}
+
+
+@pytest.fixture
+def evidence(cli: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script; it runs commands in this process, with the offline model in place of the GGUF."""
+    module = script("evidence")
+
+    def run_offline(
+        command: list[str], env: dict[str, str], **settings: Any
+    ) -> subprocess.CompletedProcess[str]:
+        # The first three words are "python -m mempiler".
+        arguments = ["offline" if word == MODEL else word for word in command[3:]]
+        with monkeypatch.context() as patch:
+            patch.setenv("MEMPILER_HOME", env["MEMPILER_HOME"])
+            status, output, errors = cli(*arguments)
+        return subprocess.CompletedProcess(command, status, output, errors)
+
+    monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=run_offline))
+    return module
+
+
+@pytest.fixture
+def run(
+    evidence: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., dict[str, Any]]:
+    """Runs the script over one cell, and returns what is in the file then."""
+    data = tmp_path / "evidence.json"
+    data.write_text(json.dumps({"cells": [CELL]}))
+
+    def run_script(*arguments: str) -> dict[str, Any]:
+        options = [f"--locomo={SAMPLE}", f"--data={data}", f"--out={tmp_path}", *arguments]
+        monkeypatch.setattr(sys, "argv", ["evidence", *options])
+        evidence.main()
+        return json.loads(data.read_text())
+
+    return run_script
+
+
+def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -> None:
+    first = run()
+    (cell,) = first["cells"]
+    assert cell["method"] == "turn-rag"
+    assert cell["with"] == "labeled"
+    assert cell["n"] == 3
+    assert cell["went on"] is False
+    assert str(tmp_path) not in json.dumps(first), "the file is published"
+    assert "--data locomo2.json" in cell["command"]
+    for phase in ("before", "after"):
+        assert len(cell["questions"][phase]["score"]) == 4
+
+    assert run() == first
+
+    (again,) = run("--again")["cells"]
+    assert again["went on"] is True
+    assert again["questions"] == cell["questions"]
+    assert len(list(tmp_path.glob("*/home/*/run.json"))) == 1
+
+
+def test_a_cell_that_fails_says_why(
+    evidence: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 2, "", "first line\nno such model\n")
+
+    monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=fail))
+    (cell,) = run()["cells"]
+    assert cell["failed"] == "no such model"
+    assert "before" not in cell
+
+
+def test_tables_over_all_cells_are_those_of_the_documentation(script: Any, tmp_path: Path) -> None:
+    evidence = script("evidence")
+    published = json.loads(DATA.read_text(encoding="utf-8"))
+    document = {name: published[name] for name in ("cells", "weights")}
+    evidence.update_tables(document)
+    evidence.write_document(document, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == DATA.read_text(encoding="utf-8")
+
+    (line,) = [
+        line
+        for line in published["overview"]
+        if line["method"] == "h2memory" and line["adapter"] == "chat"
+    ]
+    assert line["above zero"] == ["labeled", "bootstrap-random"]
+    assert line["mipro"] == "="
+    assert line["n"] == 12
+    assert line["labeled"] > line["before"]
+
+    starts = [line for line in published["adapters"] if line["with"] == "(before)"]
+    assert len(starts) == 8
+    for start in starts:
+        assert start["difference"]["mean"] == pytest.approx(start["chat"] - start["auto"])

@@ -1,0 +1,42 @@
+"""perf/kill.py: its writes take time, and it notices what is lost, doubled or out of order.
+
+tests/memory/test_store_kill.py runs the script.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from mempiler import Store
+from mempiler.memory.store.owner import Owner
+from mempiler.serving.memories.memories import Memories
+from mempiler.serving.memories.user_memory import UserMemory
+
+
+def test_writes_that_are_killed_take_time(script: Any) -> None:
+    kill = script("kill")
+    writer = kill.make_program(0.02).method.writer
+    (stored,) = kill.make_sessions(1, users=1)
+    start = time.perf_counter()
+    writer.finalize(writer.update(writer.Memory(), stored.session).memory)
+    assert time.perf_counter() - start >= 0.03
+
+
+def test_a_lost_session_is_noticed(script: Any, tmp_path: Path) -> None:
+    kill = script("kill")
+    url = str(tmp_path / "s.sqlite")
+    load = kill.make_sessions(4, users=2)
+    program = kill.make_program(0.0)
+    with Store(url) as store:
+        for user, session in load[:3]:
+            UserMemory(Memories(program, store), Owner(user)).add(session)
+
+    findings = kill.inspect_memories(url, load, acknowledged={"S0", "S1", "S2"})
+    assert findings == kill.Findings(sessions=4, remembered=3, lost=0, twice=0, wrong=0)
+    assert not findings.is_clean()
+
+    findings = kill.inspect_memories(url, load, acknowledged={"S0", "S1", "S2", "S3"})
+    assert findings.lost == 1
+    assert kill.inspect_memories(url, load[:3], acknowledged=set()).is_clean()

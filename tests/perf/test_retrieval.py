@@ -1,0 +1,124 @@
+"""perf/retrieval.py, and what searches find and take."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from mempiler.engines.embedders import TextEmbedder
+from mempiler.engines.encoder import TOKEN_WIDTH, Encoder, TextEncoding
+from mempiler.engines.rerankers import TokenMatch
+from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.search.index import Index
+from mempiler.memory.search.weights import SignalWeights
+
+DIMENSION = 384
+VOCABULARY_SIZE = 5000
+
+
+def mean_recall(retrieval: Any, benchmark: str, weights: SignalWeights) -> np.ndarray:
+    results = []
+    for history in retrieval.load_histories(benchmark):
+        results.append(retrieval.search_history(Index(weights=weights), history).recall)
+    return np.concatenate(results).mean(axis=0)
+
+
+@pytest.mark.parametrize("name", ["longmemeval", "memoryquest"])
+def test_turns_that_lend_their_scores_find_no_less(script: Any, name: str) -> None:
+    retrieval = script("retrieval")
+    words_alone = mean_recall(retrieval, name, SignalWeights(neighbour_shares={}))
+    with_neighbours = mean_recall(retrieval, name, SignalWeights())
+    assert (with_neighbours >= words_alone).all()
+    assert with_neighbours[0] > words_alone[0]
+
+
+def test_every_signal_has_a_line(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retrieval = script("retrieval")
+    monkeypatch.setattr(retrieval, "SAMPLES", ("longmemeval",))
+    monkeypatch.setattr(sys, "argv", ["retrieval"])
+    retrieval.main()
+    head, name, *lines = capsys.readouterr().out.splitlines()
+    assert "offline: recall@5/@10/@20" in head
+    assert name == "longmemeval: 22 questions, 22 histories"
+    assert [line[:14].strip() for line in lines] == ["words", "+ lent", "+ who, when"]
+
+
+class RandomEncoder(Encoder):
+    """Stands for an encoder: a query takes as many multiplications as with MiniLM.
+
+    These are ten million for each word.
+    """
+
+    layers = np.ones((DIMENSION, 27_648), np.float32)
+
+    def __init__(self) -> None: ...
+
+    def __call__(self, texts: Sequence[str]) -> list[TextEncoding]:
+        generator = np.random.default_rng(len(texts))
+        encodings: list[TextEncoding] = []
+        for text in texts:
+            words = len(text.split())
+            tokens = generator.integers(-40, 40, (words, TOKEN_WIDTH), np.int8)
+            encodings.append(TextEncoding(generator.standard_normal(DIMENSION, np.float32), tokens))
+            if len(texts) == 1:
+                np.ones((words, DIMENSION), np.float32) @ self.layers
+        return encodings
+
+    def words(self, text: str, start: int = 0) -> list[str]:
+        return text.split()
+
+
+def random_entries(size: int, generator: np.random.Generator) -> list[Entry]:
+    """Return turns of 25 words, drawn by Zipf's law, of two speakers in eleven months."""
+    weights = 1 / np.arange(1, VOCABULARY_SIZE + 1)
+    rows = generator.choice(VOCABULARY_SIZE, (size, 25), p=weights / weights.sum())
+    entries: list[Entry] = []
+    for n, row in enumerate(rows):
+        entries.append(
+            Entry(
+                id=str(n),
+                text=" ".join(f"w{word}" for word in row),
+                speaker="AB"[n % 2],
+                time=datetime(2023, 1 + n * 11 // size, 1),
+                tags={DIALOGUE: str(n // 20)},
+            )
+        )
+    return entries
+
+
+def random_query(generator: np.random.Generator) -> str:
+    words = " ".join(f"w{n}" for n in generator.choice(VOCABULARY_SIZE, 6))
+    return f"What did Ann say of {words} in May 2023?"
+
+
+@pytest.mark.slow
+def test_a_query_of_twenty_times_the_turns_costs_twice_as_much_at_most() -> None:
+    generator = np.random.default_rng(1)
+    queries = [random_query(generator) for _ in range(60)]
+    encoder: Any = RandomEncoder()
+    indexes: dict[int, Index] = {}
+    for size in (600, 12_000):
+        embedder = TextEmbedder("random", encoder, DIMENSION)
+        embedder.reranker = TokenMatch(embedder)
+        index = Index(embedder, hybrid=True)
+        index.add(random_entries(size, generator))
+        index.search(queries[:20], 10)
+        indexes[size] = index
+
+    # Both sizes are searched in turns, so that a slow while of the machine is slow for both.
+    costs: dict[int, list[float]] = {size: [] for size in indexes}
+    for query in queries[20:]:
+        for size, index in indexes.items():
+            start = time.process_time()
+            index.search([query], 10)
+            costs[size].append(time.process_time() - start)
+
+    lower_quartiles = {size: sorted(values)[len(values) // 4] for size, values in costs.items()}
+    assert lower_quartiles[12_000] <= 2 * lower_quartiles[600]
