@@ -467,6 +467,12 @@ def _problems_of_example(
     if "answer" in inputs:
         yield "the gold answer is an input, so every program sees it"
 
+    if benchmark.interaction is None and example.get("answer") is None:
+        yield "it has no label `answer`, the gold answer"
+    category = str(example.get("category") or "all")
+    if benchmark.categories and category not in benchmark.categories:
+        yield f"its category {category!r} is none of `categories`"
+
     # Evidence may also lie in the running conversation, which is not in the history yet.
     known_turns = set(example.history.turns)
     for item in inputs.get("recent") or ():

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -104,7 +105,7 @@ class Benchmark:
         conversations: Ids of all conversations of the files; those of the examples if None.
 
     Raises:
-        DataError: There is no example.
+        DataError: There is no example, or two examples have the same id.
         UnknownNameError: There is no such metric.
     """
 
@@ -142,6 +143,10 @@ class Benchmark:
         self.source = source
         if not self.examples:
             raise DataError(f"{source.path}: holds no examples")
+        # Two answers under one id would be counted as one.
+        for example_id, count in Counter(example.get("id") for example in self.examples).items():
+            if count > 1:
+                raise DataError(f"{source.path}: {count} examples have the id {example_id!r}")
 
         groups = [self.group(example) for example in self.examples]
         self.conversations = frozenset(groups if conversations is None else conversations)
@@ -202,7 +207,7 @@ class Benchmark:
 
         with sample() as samples:
             file = samples / str(cls.sample) if path is None else Path(path)
-            dataset = cls.read(file, raise_on_fatal(file), **options)
+            dataset = cls.read_file(file, raise_on_fatal(file), options)
             assert dataset is not None, "a benchmark without `read` has a `load` of its own"
 
             examples = dataset.examples
@@ -217,6 +222,26 @@ class Benchmark:
         benchmark.conversations = frozenset(history.id for history in dataset.histories)
         benchmark.questions_by_group = Counter(map(benchmark.group, dataset.examples))
         return benchmark
+
+    @classmethod
+    def read_file(
+        cls, path: Path, on_finding: FindingListener, options: Mapping[str, Any]
+    ) -> Dataset | None:
+        """Call `read`, and turn the errors of a reader that meets unexpected data into DataErrors.
+
+        Raises:
+            DataError: The file is not of the form that `read` expects. The message names the line
+                of the reader that failed.
+        """
+        try:
+            return cls.read(path, on_finding, **options)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            reader_line = f"{Path(frame.filename).name}, line {frame.lineno}"
+            raise DataError(
+                f"{path}: is not of the form that {cls.name} reads: "
+                f"{type(error).__name__} {error} ({reader_line})"
+            ) from error
 
     @classmethod
     def from_examples(

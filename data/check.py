@@ -129,13 +129,40 @@ def _read_dataset(
         on_finding: Receives what is wrong in it.
         options: Options of `read`. There are none if the benchmark has no `read`.
     """
-    dataset = checked_class.read(path, on_finding, **options)
+    dataset = checked_class.read_file(path, on_finding, options)
     if dataset is not None:
         return dataset
 
     examples = checked_class.load(path).examples
     histories = {example.history.id: example.history for example in examples}
     return Dataset(tuple(histories.values()), examples)
+
+
+def _findings_about_examples(
+    dataset: Dataset, checked_class: type[Benchmark]
+) -> Iterator[Finding]:
+    """Yield what a reader has let through and every benchmark needs: unique ids, known turns."""
+    known_ids: set[str] = set()
+    for example in dataset.examples:
+        example_id = str(example.get("id"))
+        if example_id in known_ids:
+            problem = "another question has this id; give each its own"
+            yield Finding("duplicate id", example_id, problem, fatal=True)
+        known_ids.add(example_id)
+
+        known_turns = set(example.history.turns)
+        # Evidence may also lie in the running conversation.
+        for item in example.get("recent") or ():
+            known_turns.update(turn.id for turn in item.turns)
+        for turn_id in example.get("evidence_ids") or ():
+            if turn_id not in known_turns:
+                problem = f"{turn_id!r} is no turn of the history"
+                yield Finding("unknown evidence", example_id, problem)
+
+        category = str(example.get("category") or "all")
+        if checked_class.categories and category not in checked_class.categories:
+            problem = f"{category!r} is none of the benchmark's categories"
+            yield Finding("unknown category", example_id, problem)
 
 
 def _question_texts(dataset: Dataset) -> Iterator[str]:
