@@ -126,13 +126,16 @@ def palset(
 ) -> None:
     """Write a PAL-Set: users with months of device logs, and of dialogues about what they need.
 
-    `--benchmark palbench.restate --data` takes input_en.json of the folder. About 45 calls a user
-    and month, with one review.
+    `mempiler evaluate --benchmark palbench.restate` reads the data: give it the file input_en.json
+    of the folder, or input.json if the data are Chinese, with --data. With one review it takes
+    about 45 calls a user and month; --plan prints the bounds.
     """
+    # Imported here: DSPy takes seconds to load, which other commands and --help need not wait for.
     from ..runs.synthesis import synthesize_palset
     from ..runs.synthesis_plan import plan_palset
 
     if planned:
+        # `--plan`: nothing is written.
         _print_calls(plan_palset(users, months, reviews))
         return
     with quiet_output():
@@ -172,14 +175,16 @@ def memoryquest(
 ) -> None:
     """Write MemoryQuest from PROFILES, the folder with PersonaLens's files *profile.json.
 
-    PersonaLens is CC BY-NC 4.0: what is made from its profiles is not for commercial use. At most
-    168 calls a user.
+    PersonaLens is CC BY-NC 4.0: what is made from its profiles is not for commercial use. It takes
+    at most 168 calls a user; --plan prints them by step.
     """
+    # Imported here: DSPy takes seconds to load, which other commands and --help need not wait for.
     from ..data.synthesis.memoryquest.profiles import read_profiles
     from ..runs.synthesis import synthesize_memoryquest
     from ..runs.synthesis_plan import plan_memoryquest
 
     if planned:
+        # `--plan`: nothing is written.
         num_profiles = len(read_profiles(profiles)[:users])
         _print_calls(plan_memoryquest(num_profiles))
         return

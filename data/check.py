@@ -138,9 +138,7 @@ def _read_dataset(
     return Dataset(tuple(histories.values()), examples)
 
 
-def _findings_about_examples(
-    dataset: Dataset, checked_class: type[Benchmark]
-) -> Iterator[Finding]:
+def _findings_about_examples(dataset: Dataset, checked_class: type[Benchmark]) -> Iterator[Finding]:
     """Yield what a reader has let through and every benchmark needs: unique ids, known turns."""
     known_ids: set[str] = set()
     for example in dataset.examples:

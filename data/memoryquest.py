@@ -23,7 +23,7 @@ date of the query.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, time
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -79,15 +79,23 @@ class EvidenceRecall(Scorer):
         return any(reference.turns for reference in example.references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Score the turns on which the retrieved context rests."""
-        context: Context = prediction.get("context") or Context()
-        recalled = set(context.without_fallback().sources)
-        references: tuple[Reference, ...] = example.references
+        """Return the share of the references of which the retrieved context holds a turn.
 
+        A context holds the turns that its hits were written from.
+        """
+        context: Context = prediction.get("context") or Context()
+        # Fallback hits were not found by the search, so they do not count as retrieved.
+        retrieved_ids = set(context.without_fallback().sources)
+
+        references: tuple[Reference, ...] = example.references
         turns_by_reference = [reference.turns for reference in references]
-        parts = evidence_parts(turns_by_reference, recalled)
-        is_present = [not recalled.isdisjoint(turns) for turns in turns_by_reference]
-        return Score(parts.get("evidence", 0.0), _describe_missing(references, is_present), parts)
+        is_retrieved = [not retrieved_ids.isdisjoint(turns) for turns in turns_by_reference]
+        feedback = _feedback(references, is_retrieved)
+
+        parts = evidence_parts(turns_by_reference, retrieved_ids)
+        # There are no parts if no reference has evidence; `in_headline` leaves such a query out.
+        share = parts.get("evidence", 0.0)
+        return Score(share, feedback, parts)
 
 
 class ReferenceRecall(JudgedRecall):
@@ -121,19 +129,21 @@ class ReferenceRecall(JudgedRecall):
 
     def feedback(self, example: dspy.Example, verdicts: Sequence[ReferenceVerdict]) -> str:
         """Say which references the context does not acknowledge."""
-        return _describe_missing(example.references, [verdict.present for verdict in verdicts])
+        return _feedback(example.references, [verdict.present for verdict in verdicts])
 
 
-def _describe_missing(references: Sequence[Reference], is_present: Sequence[bool]) -> str:
-    """Say which references were not retrieved.
+def _feedback(references: Sequence[Reference], is_retrieved: Sequence[bool]) -> str:
+    """Return the feedback of a score: which references were not retrieved, and what to do better.
+
+    Optimizers show it to the model that improves the prompts.
 
     Args:
         references: All references of a query.
-        is_present: For each of them, whether it was retrieved.
+        is_retrieved: For each of them, whether it was retrieved.
     """
     missing: list[str] = []
-    for reference, reference_is_present in zip(references, is_present, strict=True):
-        if not reference_is_present:
+    for reference, reference_is_retrieved in zip(references, is_retrieved, strict=True):
+        if not reference_is_retrieved:
             missing.append(reference.text[:_MAX_SHOWN_CHARACTERS])
     if not missing:
         return "Right: everything that bears on the request was retrieved."
@@ -248,9 +258,10 @@ def _find_files(path: Path) -> tuple[Path, ...]:
 
 
 class _NamedSession(NamedTuple):
-    """A session with the name by which references mean it."""
+    """A session of the file with the name that references give it."""
 
     name: str
+    """Its `session_id`, or its number in the file if it has none."""
     row: _SessionRow
 
 
@@ -269,7 +280,7 @@ class _Past:
 
     Args:
         history: The whole history.
-        sessions: Sessions by the names by which references mean them.
+        sessions: Its sessions by the names that references give them.
     """
 
     def __init__(self, history: History, sessions: Mapping[str, _ReadSession]) -> None:
@@ -278,24 +289,38 @@ class _Past:
         self._histories_by_length: dict[int, History] = {}
 
     def history_until(self, end: datetime | None) -> History:
-        """Return the part of the history up to a moment; queries with equal parts share one."""
+        """Return the history with the sessions up to a moment, or with all if it is None.
+
+        Sessions without a date are always in it.
+
+        A history computes its turns and its digest only once. So two queries with the same sessions
+        get the same object.
+        """
         items: list[AnyItem] = []
         for session in self.history.items:
             if end is None or session.time is None or session.time <= end:
                 items.append(session)
 
-        # Of two parts one is always inside the other, so parts of one length are equal.
-        history = History(id=self.history.id, items=tuple(items))
-        return self._histories_by_length.setdefault(len(items), history)
+        # A later moment only adds sessions, so as many sessions are the same sessions.
+        num_sessions = len(items)
+        if num_sessions not in self._histories_by_length:
+            history = History(id=self.history.id, items=tuple(items))
+            self._histories_by_length[num_sessions] = history
+        return self._histories_by_length[num_sessions]
 
 
 def _read_past(row: _UserRow, user_id: str, location: Location) -> _Past:
-    """Read the sessions of a user into a history, which may be empty."""
+    """Read the sessions of a user into a history, which may be empty.
+
+    Of sessions with one name all are in the history, but references mean the first.
+    """
     items: list[Session] = []
     sessions: dict[str, _ReadSession] = {}
-    for number, (name, session_row) in enumerate(_sessions_in_order(row, location), 1):
-        read_session = _read_session(session_row, number)
+    for number, named_session in enumerate(_sessions_in_order(row, location), 1):
+        read_session = _read_session(named_session.row, number)
         items.append(read_session.session)
+
+        name = named_session.name
         if name in sessions:
             problem = f"session {name!r} was there before; references mean the first"
             location.warn("repeated session", problem)
@@ -305,21 +330,28 @@ def _read_past(row: _UserRow, user_id: str, location: Location) -> _Past:
 
 
 def _sessions_in_order(row: _UserRow, location: Location) -> list[_NamedSession]:
-    """Return the sessions that have words, in the order of their dates."""
+    """Return the sessions that have words, in the order of their dates.
+
+    If a session has no date, the order of the file is kept.
+    """
     sessions: list[_NamedSession] = []
+    dates: list[datetime] = []
     for number, session in enumerate(row.sessions, 1):
-        if any(message.text for message in session.turns):
-            sessions.append(_NamedSession(session.session_id or str(number), session))
+        if not any(message.text for message in session.turns):
+            continue
+        sessions.append(_NamedSession(session.session_id or str(number), session))
+        if session.date is not None:
+            dates.append(session.date)
     if len(sessions) < len(row.sessions):
         location.warn("empty session", "a session has no turn with words; passed over")
 
-    dates = [session.row.date for session in sessions]
-    known_dates = [date for date in dates if date is not None]
-    # Without a date for every session the order of the file is kept.
-    if len(known_dates) == len(dates) and known_dates != sorted(known_dates):
-        location.warn("sessions out of order", "are put into the order of their dates")
-        sessions.sort(key=lambda session: session.row.date or datetime.min)
-    return sessions
+    all_are_dated = len(dates) == len(sessions)
+    if not all_are_dated or dates == sorted(dates):
+        return sessions
+
+    location.warn("sessions out of order", "are put into the order of their dates")
+    # All sessions have dates here; `datetime.min` is for the type checker.
+    return sorted(sessions, key=lambda session: session.row.date or datetime.min)
 
 
 def _read_session(row: _SessionRow, number: int) -> _ReadSession:
@@ -345,21 +377,22 @@ def _read_session(row: _SessionRow, number: int) -> _ReadSession:
 
 
 class _ReadQuery(NamedTuple):
-    """A query as an example, and the last moment that it knows of; None without a date."""
+    """A query as an example, and the last moment of the user's past that it knows."""
 
     example: dspy.Example
     end: datetime | None
+    """None if the query has no date: it then knows all of the past."""
 
 
 def _read_queries(
     row: _UserRow, past: _Past, example_ids: set[str], location: Location
 ) -> list[dspy.Example]:
-    """Return the queries of a user that can be scored.
+    """Return the queries of a user that can be scored, as examples.
 
     Args:
         row: The user's file.
         past: The user's sessions.
-        example_ids: Ids that are taken; those of the queries are added.
+        example_ids: The ids of all examples so far. Those of the queries are added.
         location: The user's file, for findings.
     """
     profile = _profile(row)
@@ -375,20 +408,30 @@ def _read_queries(
             query_location.warn("no references", problem)
             continue
 
-        name = f"{past.history.id}:{query_row.query_id or number}"
-        example_id = name
-        while example_id in example_ids:
-            example_id = f"{example_id}:{number}"
-        if example_id != name:
-            problem = f"{name!r} was there before; this one is {example_id!r}"
+        query_id = f"{past.history.id}:{query_row.query_id or number}"
+        example_id = _unused_id(query_id, number, example_ids)
+        if example_id != query_id:
+            problem = f"{query_id!r} was there before; this one is {example_id!r}"
             query_location.warn("repeated query", problem)
         example_ids.add(example_id)
 
         example = _example(example_id, query_row, history, references, profile)
         queries.append(_ReadQuery(example, end))
 
+    # An example also has facts of the user's other queries, so they come last.
     _add_facts(queries)
     return [query.example for query in queries]
+
+
+def _unused_id(query_id: str, number: int, example_ids: Collection[str]) -> str:
+    """Return the id of a query, made different from all others.
+
+    A file may give two queries one id, and two files may be of one user. The number of the query is
+    then added, as often as it takes.
+    """
+    while query_id in example_ids:
+        query_id = f"{query_id}:{number}"
+    return query_id
 
 
 def _profile(row: _UserRow) -> str:
@@ -414,38 +457,49 @@ def _example(
     references: tuple[Reference, ...],
     profile: str,
 ) -> dspy.Example:
-    """Return the example of a query, without the facts about the user."""
-    evidence_ids: dict[str, None] = {}
+    """Return the example of a query. `_add_facts` adds the field `facts` later."""
+    evidence_ids: list[str] = []
     for reference in references:
-        evidence_ids.update(dict.fromkeys(_evidence_of(reference, history)))
+        evidence_ids.extend(_evidence_of(reference, history))
 
     example = dspy.Example(
         id=example_id,
         history=history,
         question=row.query,
         date=format_time(row.date) if row.date else "",
-        evidence_ids=tuple(evidence_ids),
+        evidence_ids=tuple(dict.fromkeys(evidence_ids)),
         answer="\n".join(reference.line() for reference in references),
         references=references,
         category=row.domain or "all",
         profile=profile,
         reasoning=row.reasoning,
     )
+    # No prompt shows `evidence_ids`. As an input of a program they choose which of the calls that
+    # wrote its memory an optimizer sees.
     return example.with_inputs("history", "question", "date", "evidence_ids")
 
 
 def _add_facts(queries: Sequence[_ReadQuery]) -> None:
-    """Give each query the field `facts`: what all queries of the user say up to its date."""
-    references: dict[Reference, None] = {}
+    """Set the field `facts` of each example: all that is known about the user at its date.
+
+    These are the references of all queries of the user, each once, except those of a later date.
+    Where two responses to a query are compared, the judge reads them.
+    """
+    all_references: list[Reference] = []
     for query in queries:
-        references.update(dict.fromkeys(query.example.references))
+        all_references.extend(query.example.references)
 
     for query in queries:
-        lines: dict[str, None] = {}
-        for reference in references:
-            if query.end is None or reference.date is None or reference.date <= query.end:
-                lines[reference.line()] = None
-        query.example.facts = "\n".join(lines)
+        lines: list[str] = []
+        for reference in all_references:
+            is_later = (
+                query.end is not None and reference.date is not None and reference.date > query.end
+            )
+            if not is_later:
+                lines.append(reference.line())
+        # A dict keeps the first of equal lines.
+        unique_lines = dict.fromkeys(lines)
+        query.example.facts = "\n".join(unique_lines)
 
 
 # References.
@@ -473,9 +527,23 @@ def _read_references(
 def _read_turns(
     row: _ReferenceRow, past: _Past, history: History, location: Location
 ) -> tuple[str, ...]:
-    """Return the ids of the turns of a reference; report those that the history does not have."""
+    """Return the ids of the turns that a reference rests on.
+
+    These are the turns that it names in its session. If it names none, or none that is there, they
+    are all turns of the session. Turns and sessions that the history does not have are reported.
+
+    Args:
+        row: The reference. Its `turns` are places in the session, counted from 1.
+        past: All sessions of the user.
+        history: The part of them before the query.
+        location: The query, for findings.
+
+    Returns:
+        The ids; none if the reference names no session, or one that is not in the history.
+    """
     read_session = past.sessions.get(row.session_id)
     if read_session is None or read_session.session not in history.items:
+        # A reference without the name of a session is in order: it has no evidence.
         if row.session_id:
             problem = f"session {row.session_id!r} is none, or after the query; no evidence"
             location.warn("dangling evidence", problem)
@@ -489,17 +557,26 @@ def _read_turns(
     if len(turn_ids) < len(positions_in_session):
         problem = f"turns {reprlib.repr(row.turns)} are not all in {row.session_id!r}"
         location.warn("dangling evidence", problem)
-    return tuple(turn_ids) or tuple(read_session.turn_ids.values())
+
+    if not turn_ids:
+        return tuple(read_session.turn_ids.values())
+    return tuple(turn_ids)
 
 
 def _evidence_of(reference: Reference, history: History) -> tuple[str, ...]:
-    """Return the turns of a reference; of a whole session, the turn that shares most words."""
+    """Return the ids of the turns that most likely hold a reference.
+
+    If the file says in which turns it is, these are returned. A reference that only names its
+    session is somewhere in it: the turn that shares most words with it is returned.
+    """
     if len(reference.turns) < 2:
         return reference.turns
 
+    # All turns of a reference are of one session.
     turns = [history.turns[turn_id][0] for turn_id in reference.turns]
-    _, session = history.turns[reference.turns[0]]
-    if len(turns) < len(session.turns):
+    session = history.turns[reference.turns[0]][1]
+    rests_on_whole_session = len(turns) == len(session.turns)
+    if not rests_on_whole_session:
         return reference.turns
 
     words = set(stems(reference.text))

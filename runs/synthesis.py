@@ -77,7 +77,7 @@ MIN_MONTHS = 2
 EMBEDDER = "minilm"
 """Measures by default how near MemoryQuest's requests are to their references."""
 _MARK = '"made_by": "mempiler synthesize'
-"""What stands in every record."""
+"""A text that stands in every record. A folder is ours if the file `RECORD` in it has this text."""
 
 
 class SynthesisOptions(TypedDict, total=False):
@@ -121,7 +121,10 @@ class SynthesisResult:
     """The limit that stopped it, e.g. "max-calls 100"; None if it came to its end."""
 
     def outcomes(self) -> dict[str, dict[str, int]]:
-        """Return how many things were accepted and refused, by step and outcome."""
+        """Return how many things were accepted and refused.
+
+        The counts are by step and outcome: {"logs": {"accepted": 12, "retried": 3}}.
+        """
         counts: dict[str, dict[str, int]] = {}
         for step, accepted in self.report.accepted.items():
             counts.setdefault(step, {})["accepted"] = accepted
@@ -133,7 +136,10 @@ class SynthesisResult:
         return counts
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON; the refused attempts themselves are in `synthesis.json`."""
+        """Return the result as plain JSON.
+
+        Of refused attempts there are only counts; `synthesis.json` in the folder has them in full.
+        """
         return {
             "out": str(self.out),
             "files": [str(path) for path in self.files],
@@ -157,8 +163,9 @@ def synthesize_palset(
     """Write a PAL-Set (Mem-PAL): users with months of device logs, and of dialogues.
 
     Args:
-        out: The folder. One that is there must be of the same data set, which then goes on.
-        users: How many.
+        out: The folder of the data set. If a data set of the same kind and settings was begun in
+            it, that is gone on with; any other content is refused.
+        users: The number of users to write.
         months: Months of every user; None draws 7 to 12.
         language: "en" or "zh".
         attempts: How often a step is asked before it is given up.
@@ -176,10 +183,17 @@ def synthesize_palset(
     if language not in LANGUAGES:
         raise UnknownNameError("language", language, LANGUAGES)
 
+    # palbench is the benchmark that reads a PAL-Set.
     inputs = _synthesis_inputs("palbench", options)
-    settings = {"users": users, "months": months, "language": language}
-    synthesis = _Synthesis("palset", Path(out), settings, inputs, attempts)
-    with synthesis.running(options.get("progress", True)) as runner:
+    synthesis = _Synthesis(
+        kind="palset",
+        out=Path(out),
+        settings={"users": users, "months": months, "language": language},
+        inputs=inputs,
+        attempts=attempts,
+        shows_progress=options.get("progress", True),
+    )
+    with synthesis.running() as runner:
         setting = Setting(language, months, inputs.config.data.seed, runner, reviews)
         make_palset(users, synthesis.out, setting, synthesis.on_progress)
     return synthesis.result()
@@ -201,7 +215,8 @@ def synthesize_memoryquest(
 
     Args:
         profiles: The folder with PersonaLens's files `*profile.json`.
-        out: The folder. One that is there must be of the same data set, which then goes on.
+        out: The folder of the data set. If a data set of the same kind and settings was begun in
+            it, that is gone on with; any other content is refused.
         users: How many of the profiles, in the order of the numbers in their names; None for all.
         attempts: How often a step is asked before it is given up.
         embedder: Measures how near requests are to their references. The offline one compares
@@ -221,9 +236,15 @@ def synthesize_memoryquest(
     refuse_offline_embedder(measure)
     measure.check()
 
-    settings = {"embedder": embedder}
-    synthesis = _Synthesis("memoryquest", Path(out), settings, inputs, attempts)
-    with synthesis.running(options.get("progress", True)) as runner:
+    synthesis = _Synthesis(
+        kind="memoryquest",
+        out=Path(out),
+        settings={"embedder": embedder},
+        inputs=inputs,
+        attempts=attempts,
+        shows_progress=options.get("progress", True),
+    )
+    with synthesis.running() as runner:
         if measure.account is not None:
             execution = inputs.config.execution
             measure.account.waits = Waits(
@@ -235,18 +256,25 @@ def synthesize_memoryquest(
 
 
 def _synthesis_inputs(benchmark: str, options: SynthesisOptions) -> RunInputs:
-    """Return models, limits and settings, after the model was checked.
+    """Check the options of a data set, and return them as the inputs of a run.
 
     Args:
-        benchmark: The benchmark that reads the data.
-        options: As the user gave them.
+        benchmark: The name of the benchmark that reads the data. Inputs of a run have one; no
+            question of it is read here.
+        options: The options as the user gave them.
+
+    Raises:
+        UserError: An option is unknown or does not fit, or the model cannot write.
+        EndpointError: The model's endpoint does not answer.
     """
+    known_options = SynthesisOptions.__annotations__
     for name in options:
-        if name not in SynthesisOptions.__annotations__:
-            raise UnknownNameError("option", name, SynthesisOptions.__annotations__)
+        if name not in known_options:
+            raise UnknownNameError("option", name, known_options)
 
     inputs = make_inputs({**options, "benchmark": benchmark})
-    if "task" not in inputs.user_models and is_offline(inputs.config.models.task.name):
+    is_named = "task" not in inputs.user_models
+    if is_named and is_offline(inputs.config.models.task.name):
         raise UserError("the offline engine cannot write data; name a language model with --lm")
     check_models(inputs)
     return inputs
@@ -258,9 +286,10 @@ class _Synthesis:
     Args:
         kind: "palset" or "memoryquest".
         out: The folder.
-        settings: Of this kind, as far as other ones would make another data set.
+        settings: Settings of this kind of data set. With other values it would be another data set.
         inputs: Models, limits and threads.
         attempts: How often a step is asked.
+        shows_progress: Whether progress is shown on standard error.
     """
 
     def __init__(
@@ -270,10 +299,12 @@ class _Synthesis:
         settings: Mapping[str, Any],
         inputs: RunInputs,
         attempts: int,
+        shows_progress: bool,
     ) -> None:
         config = inputs.config
         self.out = out
         self.meter = Meter()
+        """Counts the calls; where progress is shown, the display has a meter, which replaces it."""
         self.guard = BudgetGuard(config.limits, max(IN_FLIGHT, config.execution.threads))
         self._kind = kind
         self._inputs = inputs
@@ -284,7 +315,7 @@ class _Synthesis:
             **settings,
         }
         self._runner = Runner(attempts, config.execution.threads)
-        self._shows_progress = True
+        self._shows_progress = shows_progress
         self._stopped: str | None = None
 
     def on_progress(self, line: str) -> None:
@@ -293,29 +324,32 @@ class _Synthesis:
             Output(stderr=True).print(line)
 
     @contextmanager
-    def running(self, shows_progress: bool) -> Iterator[Runner]:
-        """Open the folder and the model for the block, which writes the data with the runner.
+    def running(self) -> Iterator[Runner]:
+        """Hold the folder and the model open while a block writes the data.
+
+            with synthesis.running() as runner:
+                make_palset(..., runner)
 
         A limit that is reached ends the block without an error; `result` says which it was.
 
         Raises:
+            UserError: The folder holds something else, or another process writes into it.
             EndpointError: The model failed.
             RunInterrupted: The user stopped it.
         """
-        self._shows_progress = shows_progress
-        with self._opened_folder() as store, self._progress():
-            adapter = make_adapter(self._inputs.config.method.adapter or "chat")
-            kept = f"answers are kept in {self.out}"
+        with self._locked_folder() as store, self._progress():
             try:
-                with dspy.context(lm=self._model(store), adapter=adapter), endpoint_errors():
+                with self._model_context(store):
                     yield self._runner
             except BudgetError as error:
                 self._stopped = self.guard.limit_hit or str(error)
             except EndpointError as error:
-                raise EndpointError(f"{error}; {kept}, the same command goes on") from error
+                advice = f"answers are kept in {self.out}, the same command goes on"
+                raise EndpointError(f"{error}; {advice}") from error
             except KeyboardInterrupt as stop:
-                raise RunInterrupted(kept) from stop
+                raise RunInterrupted(f"answers are kept in {self.out}") from stop
             finally:
+                # However the block ended, the record says what was refused until then.
                 self._write_record()
 
     def result(self) -> SynthesisResult:
@@ -330,30 +364,45 @@ class _Synthesis:
 
     @contextmanager
     def _progress(self) -> Iterator[None]:
-        """Show what the block spends, and count it in `meter`."""
+        """Show what the block spends on standard error, unless progress is not to be shown."""
         if not self._shows_progress:
             yield
             return
-        with run_progress(self._inputs.config.limits) as (_, meter):
-            self.meter = meter
+        with run_progress(self._inputs.config.limits) as progress:
+            # The display shows what its meter counts, so the model of the block has to use it.
+            self.meter = progress.meter
+            yield
+
+    @contextmanager
+    def _model_context(self, store: RunStore) -> Iterator[None]:
+        """Let DSPy ask the model in the block, with the adapter of the configuration."""
+        adapter = make_adapter(self._inputs.config.method.adapter or "chat")
+        with dspy.context(lm=self._model(store), adapter=adapter), endpoint_errors():
             yield
 
     def _model(self, store: RunStore) -> MeteredLM:
-        """Return the language model, whose answers the folder keeps."""
+        """Return the language model that writes.
+
+        It counts in `meter`, keeps the limits of `guard`, and takes answers that `store` has from
+        there.
+        """
         config = self._inputs.config
-        user_lm = self._inputs.user_models.get("task")
         name = config.models.task.name
+        user_lm = self._inputs.user_models.get("task")
+        # A model object of the user has an address of its own.
+        api_base = config.models.task.api_base if user_lm is None else None
         model_config = ModelConfig(
-            api_base=config.models.task.api_base if user_lm is None else None,
+            api_base=api_base,
             timeout=config.execution.timeout,
             retries=config.execution.retries,
             deadline=config.execution.lm_deadline,
             slots=config.execution.threads,
+            # The configuration has the name of an object, too, by which its price is known.
             prices=needed_prices(name, config.limits.max_usd),
             settings=config.models.task.settings,
         )
         return language_model(
-            user_lm or name,
+            user_lm if user_lm is not None else name,
             model_config,
             meter=self.meter,
             guard=self.guard,
@@ -361,9 +410,16 @@ class _Synthesis:
         )
 
     @contextmanager
-    def _opened_folder(self) -> Iterator[RunStore]:
-        """Keep other processes from the folder for the block: they would pay for the same calls."""
-        self._prepare_folder()
+    def _locked_folder(self) -> Iterator[RunStore]:
+        """Lock the folder during the block, and return the store of the answers in it.
+
+        Two processes in one folder would pay for the same calls twice.
+
+        Raises:
+            UserError: The folder holds something else, or another process has locked it.
+        """
+        refuse_foreign_folder(self.out, RECORD, _MARK)
+        create_folder(self.out)
         lock = FileLock(self.out / "synthesis.lock", timeout=0)
         try:
             lock.acquire()
@@ -371,6 +427,9 @@ class _Synthesis:
             raise UserError(f"{self.out}: another process writes it; wait for its end") from error
         store: RunStore | None = None
         try:
+            # Under the lock, since another process may have begun a data set a moment ago.
+            self._refuse_other_data_set()
+            # A folder without a record would be refused as somebody else's the next time.
             self._write_record()
             store = RunStore(self.out / ANSWERS)
             yield store
@@ -379,12 +438,16 @@ class _Synthesis:
                 store.close()
             lock.release()
 
-    def _prepare_folder(self) -> None:
-        """Create the folder; refuse one that holds something else, or another data set."""
-        refuse_foreign_folder(self.out, RECORD, _MARK)
-        create_folder(self.out)
+    def _refuse_other_data_set(self) -> None:
+        """Refuse a folder in which another data set was begun.
+
+        Raises:
+            UserError: The data set in it is of another kind, or has other settings.
+            DataError: The record of the folder cannot be read.
+        """
         path = self.out / RECORD
         if not path.is_file():
+            # The folder is new.
             return
 
         record = read_json(path)
@@ -394,6 +457,8 @@ class _Synthesis:
             raise UserError(
                 f"{self.out}: was made by {record.get('made_by')}; choose another folder"
             )
+
+        # As they would be read back from a record, where a tuple has become a list.
         settings = json.loads(json.dumps(self._settings))
         for name, now in settings.items():
             before = record["settings"].get(name)
@@ -405,6 +470,7 @@ class _Synthesis:
 
     @property
     def _made_by(self) -> str:
+        """The command that writes this kind of data set, as records name it."""
         return f"mempiler synthesize {self._kind}"
 
     def _write_record(self) -> None:

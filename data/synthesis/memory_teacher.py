@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ...signatures.memory_r2 import Fact, NewFact, Operation, StoredMemory
@@ -49,18 +49,41 @@ _WRONG_OPERATIONS: Mapping[Kind, tuple[str, ...]] = {
 """The operations of which the poor teacher draws one; the first needs no related entry."""
 
 
-class _Situation(NamedTuple):
-    """What a fact means for the memory that it meets."""
+class _Note(NamedTuple):
+    """What the text of a fact or of an entry says, e.g. "Ada pet cat".
+
+    The note of a retracted fact is "Ada pet none".
+    """
+
+    topic: list[str]
+    """Speaker and subject: ["Ada", "pet"]."""
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> _Note:
+        """Read a note. Facts and entries are such notes, since the teacher has written them all."""
+        words = text.split()
+        return cls(topic=words[:2], value=words[-1])
+
+
+class _Comparison(NamedTuple):
+    """What a new fact means for the entries of the memory that are related to it."""
 
     kind: Kind
     target: StoredMemory | None
-    """The oldest entry about the same subject; a question is answered by that one."""
+    """The oldest entry about the same subject: questions are answered by that one."""
+
+
+# Step 1: extract facts.
 
 
 def teach_facts(
     dialogue: str, rng: random.Random, missed: float = 0.0, misheard: float = 0.0
 ) -> list[Fact]:
-    """Return the facts of some turns, each as speaker, subject and value.
+    """Answer the first step as a teacher: return the facts that a dialogue states.
+
+    "[D2:1] Ada: my pet is cat" gives the fact "Ada pet cat", which is a `_Note`. With `missed` or
+    `misheard` above 0 the teacher makes errors on purpose.
 
     Args:
         dialogue: Turns, one per line, as `Turn.line` writes them.
@@ -73,37 +96,58 @@ def teach_facts(
         match = _LINE.match(line)
         if match is None:
             continue
+
+        # No word of the world has two meanings: the one that is a key of VALUES is the subject.
         words = match["text"].split()
-        subject = next((word for word in words if word in VALUES), None)
-        if subject is None or rng.random() < missed:
+        subject = _first_word_in(VALUES, words)
+        if subject is None:
+            # The turn is small talk.
+            continue
+        if rng.random() < missed:
             continue
 
-        value = next((word for word in words if word in VALUES[subject]), None)
-        if value is not None and rng.random() < misheard:
+        value = _first_word_in(VALUES[subject], words)
+        if value is None:
+            # A sentence with a subject and no value retracts the fact: "I have no pet any more".
+            value = NOTHING
+        elif rng.random() < misheard:
             other_values = [other for other in VALUES[subject] if other != value]
             value = rng.choice(other_values)
 
-        note = f"{match['speaker']} {subject} {value or NOTHING}"
+        note = f"{match['speaker']} {subject} {value}"
         facts.append(Fact(speaker=match["speaker"], turn_id=match["id"], fact=note))
     return facts
+
+
+def _first_word_in(vocabulary: Collection[str], words: Sequence[str]) -> str | None:
+    """Return the first of some words that belongs to a vocabulary, or None."""
+    for word in words:
+        if word in vocabulary:
+            return word
+    return None
+
+
+# Step 2: update the memory.
 
 
 def teach_operations(
     memories: Sequence[StoredMemory],
     new_facts: Sequence[NewFact],
     rng: random.Random,
-    errors: Mapping[Kind, float] | None = None,
+    error_rates: Mapping[Kind, float] | None = None,
 ) -> list[Operation]:
-    """Return one operation for each fact, in their order.
+    """Answer the second step as a teacher: return one memory operation for each fact, in order.
+
+    Without `error_rates` every operation is right. With them the teacher does something wrong on
+    purpose, as a model does that has not learned the task.
 
     Args:
-        memories: The entries to which the facts are related.
-        new_facts: The facts, with the ids of those entries.
+        memories: The entries of the memory that the model is shown.
+        new_facts: The facts, each with the ids of the entries that are related to it.
         rng: Draws the errors.
-        errors: Share of wrong operations by what a fact means; None for none.
+        error_rates: For each kind of fact, the share of its operations that are wrong.
     """
     entries_by_id = {memory.memory_id: memory for memory in memories}
-    error_rates = errors or {}
     operations: list[Operation] = []
     for fact in new_facts:
         related: list[StoredMemory] = []
@@ -111,57 +155,84 @@ def teach_operations(
             if memory_id in entries_by_id:
                 related.append(entries_by_id[memory_id])
 
-        situation = _situation(fact, related)
-        is_wrong = rng.random() < error_rates.get(situation.kind, 0.0)
-        name = _RIGHT_OPERATIONS[situation.kind]
-        target = situation.target
-        if is_wrong:
-            name = _wrong_operation(situation.kind, rng, has_related=bool(related))
-            if situation.kind == "state" and related:
-                # Where the poor teacher takes a new fact for a changed one, it overwrites what is
-                # nearest.
-                target = related[0]
-        operations.append(_operation(name, fact, target))
+        comparison = _compare_with_memory(fact, related)
+        error_rate = error_rates.get(comparison.kind, 0.0) if error_rates else 0.0
+        if rng.random() < error_rate:
+            operations.append(_wrong_operation(fact, comparison, related, rng))
+        else:
+            name = _RIGHT_OPERATIONS[comparison.kind]
+            operations.append(_operation(name, fact, comparison.target))
     return operations
 
 
-def _wrong_operation(kind: Kind, rng: random.Random, has_related: bool) -> str:
-    """Draw a wrong operation; without a related entry only the first is possible."""
-    choices = _WRONG_OPERATIONS[kind]
-    return rng.choice(choices if has_related else choices[:1])
+def _wrong_operation(
+    fact: NewFact, comparison: _Comparison, related: Sequence[StoredMemory], rng: random.Random
+) -> Operation:
+    """Draw an operation that is wrong for a fact.
+
+    Args:
+        fact: The fact.
+        comparison: What the fact means for the memory.
+        related: The entries related to the fact, nearest first.
+        rng: Draws the operation.
+    """
+    names = _WRONG_OPERATIONS[comparison.kind]
+    if not related:
+        # Only the first is possible without an entry.
+        names = names[:1]
+    name = rng.choice(names)
+
+    target = comparison.target
+    if comparison.kind == "state" and related:
+        # The teacher takes a new fact for a change of the nearest entry and overwrites that.
+        target = related[0]
+    return _operation(name, fact, target)
 
 
 def _operation(name: str, fact: NewFact, target: StoredMemory | None) -> Operation:
-    """Return an operation in full; one that needs an entry where there is none becomes NONE."""
-    needs_entry = name in ("UPDATE", "DELETE")
-    if needs_entry and target is None:
-        name = "NONE"
-        needs_entry = False
+    """Return an operation with its fields.
 
-    memory_id = target.memory_id if target is not None and needs_entry else None
-    content = fact.fact if name in ("INSERT", "UPDATE") else ""
-    values = {"op": name, "memory_id": memory_id, "content": content, "turn_id": fact.turn_id}
+    Args:
+        name: "INSERT", "UPDATE", "DELETE" or "NONE".
+        fact: The fact that the operation deals with.
+        target: The entry to update or delete. If it is missing, nothing can be done, and the
+            operation is "NONE".
+    """
+    needs_target = name in ("UPDATE", "DELETE")
+    if needs_target and target is None:
+        return _operation("NONE", fact, None)
+
+    values: dict[str, str | None] = {
+        "op": name,
+        "memory_id": None,
+        "content": "",
+        "turn_id": fact.turn_id,
+    }
+    if needs_target and target is not None:
+        values["memory_id"] = target.memory_id
+    if name in ("INSERT", "UPDATE"):
+        values["content"] = fact.fact
     return Operation.model_validate(values)
 
 
-def _situation(fact: NewFact, related: Sequence[StoredMemory]) -> _Situation:
-    """Return what a fact means for the entries that it meets."""
-    speaker_and_subject = fact.fact.split()[:2]
-    value = fact.fact.split()[-1]
-    same_subject = [
-        memory for memory in related if memory.content.split()[:2] == speaker_and_subject
-    ]
-    target = min(same_subject, key=_age_rank, default=None)
+def _compare_with_memory(fact: NewFact, related: Sequence[StoredMemory]) -> _Comparison:
+    """Return whether a fact is new to the memory, changes an entry, repeats it or retracts it."""
+    note = _Note.parse(fact.fact)
+    same_subject: list[StoredMemory] = []
+    for memory in related:
+        if _Note.parse(memory.content).topic == note.topic:
+            same_subject.append(memory)
+    oldest = min(same_subject, key=_entry_number, default=None)
 
-    if value == NOTHING:
-        return _Situation("retract", target)
-    if target is None:
-        return _Situation("state", None)
-    if target.content.split()[-1] == value:
-        return _Situation("restate", target)
-    return _Situation("change", target)
+    if note.value == NOTHING:
+        return _Comparison("retract", oldest)
+    if oldest is None:
+        return _Comparison("state", None)
+    if _Note.parse(oldest.content).value == note.value:
+        return _Comparison("restate", oldest)
+    return _Comparison("change", oldest)
 
 
-def _age_rank(memory: StoredMemory) -> int:
-    """Return the number in the id of an entry: older entries have lower ones."""
+def _entry_number(memory: StoredMemory) -> int:
+    """Return the number in the id of an entry, "m12": older entries have lower ones."""
     return int(memory.memory_id.lstrip("m"))

@@ -66,13 +66,16 @@ class CheckResult(Generic[ValueT]):
     """The result of checking an answer."""
 
     value: ValueT | None
-    """What is kept of the answer; None refuses it."""
+    """What is kept of the answer; None refuses all of it."""
     problems: Sequence[str] = ()
-    """What is wrong, in words for the model. Beside a value: what was left out of it."""
+    """What is wrong, in words for the model.
+
+    A value with problems is a part of the answer: the problems tell why the rest was left out.
+    """
 
 
 Check = Callable[[dspy.Prediction], CheckResult[ValueT]]
-"""Decides what of an answer is kept; deterministic."""
+"""Keeps an answer, keeps a part of it, or refuses it; deterministic."""
 
 
 def accept_if_valid(value: ValueT, problems: Sequence[str]) -> CheckResult[ValueT]:
@@ -132,14 +135,15 @@ class Runner:
         check: Check[ValueT],
         last_check: Check[ValueT] | None = None,
     ) -> ValueT | None:
-        """Ask until an answer passes.
+        """Ask until an answer passes; each new attempt is told what was wrong with the last one.
 
         Args:
             step: What to ask.
             item_id: What it is for, in reports.
             inputs: The inputs of the signature, without `complaints`.
             check: Decides what of an answer is kept.
-            last_check: Decides it for the last attempt, where that one is judged more mildly.
+            last_check: Replaces `check` for the last attempt, to be milder where no other attempt
+                would follow.
 
         Returns:
             What was kept; None if no attempt passed.
@@ -151,12 +155,14 @@ class Runner:
         for attempt in range(1, self._attempts + 1):
             is_last = attempt == self._attempts
             attempt_check = last_check if is_last and last_check is not None else check
-            result = self._attempt(step, inputs, _numbered(complaints, attempt), attempt_check)
+            shown_complaints = _with_attempt_number(complaints, attempt)
+            result = self._attempt(step, inputs, shown_complaints, attempt_check)
 
             if result.value is not None:
                 with self._lock:
                     self.report.accepted[step.name] += 1
                 if result.problems:
+                    # A part of the answer was kept; the problems are those of the rest.
                     self.reject(step.name, item_id, result.problems, "left out")
                 return result.value
 
@@ -171,7 +177,17 @@ class Runner:
         problems: Sequence[str],
         outcome: Outcome = "left out",
     ) -> None:
-        """Add a rejection to the report; steps without a model, such as a threshold, call this."""
+        """Add something that was refused to the report.
+
+        `ask` reports refused answers itself. The makers of data sets call this for what they leave
+        out by other rules, e.g. a request that is too easy for a search.
+
+        Args:
+            step: The step that refused it.
+            item_id: What was refused.
+            problems: Why, one reason each.
+            outcome: What became of it.
+        """
         rejection = Rejection(step, item_id, tuple(problems), outcome)
         with self._lock:
             self.report.rejections.append(rejection)
@@ -190,25 +206,32 @@ class Runner:
         complaints: Sequence[str],
         check: Check[ValueT],
     ) -> CheckResult[ValueT]:
-        """Ask once and check the answer; an answer that cannot be read is refused."""
+        """Ask once and check the answer.
+
+        An attempt is refused, too, if the model's answer cannot be read, is cut short or is missing
+        because the model refused the prompt. Failures that would meet every prompt are raised.
+        """
         predictor = dspy.Predict(step.prompt)
         complaint_lines = [f"- {complaint}" for complaint in complaints]
         try:
             answer = predictor(**inputs, complaints="\n".join(complaint_lines))
             return check(answer)
         except Exception as error:
+            # An error that other prompts would not meet costs this attempt alone.
             if not concerns_prompt(error):
                 raise
             reason = one_line(error, 300)
             return CheckResult(None, [f"no answer that can be read: {reason}"])
 
 
-def _numbered(complaints: Sequence[str], attempt: int) -> Sequence[str]:
-    """Return complaints with the number of the attempt, from the third on.
+def _with_attempt_number(complaints: Sequence[str], attempt: int) -> Sequence[str]:
+    """Return complaints to which the number of the attempt is added, from the third one on.
 
-    The same complaints twice would be the same question, which a cache answers as before.
+    If two attempts failed for the same reasons, their complaints are equal. The next prompt would
+    repeat the last one, and a cache would give the last answer again.
     """
     if attempt <= 2:
+        # The first prompt has no complaints, so the second one cannot repeat it.
         return complaints
     return [*complaints, f"this is attempt {attempt}"]
 

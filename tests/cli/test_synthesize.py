@@ -106,6 +106,29 @@ def test_a_folder_of_another_data_set_or_of_somebody_else_is_left_alone(
     assert (code, err) == (2, f"mempiler: {out}: was begun with seed = 3, not 4; give the same, or another folder\n")
 
 
+def test_a_data_set_that_another_process_began_a_moment_ago_is_left_alone(
+    cli: Cli, writer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mempiler.runs import synthesis
+
+    server = writer(lambda kind, text, n: {kind: []})
+    other, out = tmp_path / "other", tmp_path / "pal"
+    cli(*PALSET, *model(server), "--out", other, "--seed", "4")
+    record = (other / "synthesis.json").read_bytes()
+
+    class LateLock(synthesis.FileLock):
+        """Waits, as it were, for a process that writes another data set into the folder."""
+
+        def acquire(self, *args: Any, **kwargs: Any) -> Any:
+            (out / "synthesis.json").write_bytes(record)
+            return super().acquire(*args, **kwargs)
+
+    monkeypatch.setattr(synthesis, "FileLock", LateLock)
+    code, _, err = cli(*PALSET, *model(server), "--out", out)
+    assert (code, err) == (2, f"mempiler: {out}: was begun with seed = 4, not 3; give the same, or another folder\n")
+    assert (out / "synthesis.json").read_bytes() == record
+
+
 def test_a_model_that_fails_and_a_user_who_stops_it_lose_no_answer(
     cli: Cli, writer: Any, stub: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

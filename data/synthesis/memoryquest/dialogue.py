@@ -31,8 +31,10 @@ class _PlannedChat(NamedTuple):
     """A chat whose words are to be written."""
 
     timeline: Timeline
-    number: int
-    """The place of its event in the timeline, counted from 0."""
+    event: DraftEvent
+    """Its outline."""
+    earlier_events: Sequence[DraftEvent]
+    """The events of the timeline before it."""
 
 
 @dataclass(frozen=True)
@@ -55,56 +57,53 @@ def write_dialogues(
     profile: Profile, timelines: Sequence[Timeline], runner: Runner
 ) -> list[ToldTimeline]:
     """Write the chats of each timeline; a timeline without all its chats is left out whole."""
-    # The chats of all timelines are asked for together, so that no thread waits.
     planned_chats: list[_PlannedChat] = []
     for timeline in timelines:
-        for number in range(len(timeline.events)):
-            planned_chats.append(_PlannedChat(timeline, number))
+        for number, event in enumerate(timeline.events):
+            planned_chats.append(_PlannedChat(timeline, event, timeline.events[:number]))
+
+    # One `map` for the chats of all timelines: a `map` for each would let threads wait for the last
+    # chat of one timeline before the next one begins.
     dialogues = runner.map(lambda chat: _write_dialogue(profile, chat, runner), planned_chats)
 
-    dialogues_by_timeline: dict[str, list[list[DraftTurn] | None]] = {}
-    for chat, turns in zip(planned_chats, dialogues, strict=True):
-        dialogues_by_timeline.setdefault(chat.timeline.id, []).append(turns)
+    chats_by_timeline: dict[str, list[Chat]] = {timeline.id: [] for timeline in timelines}
+    missing_dates: dict[str, list[str]] = {timeline.id: [] for timeline in timelines}
+    for planned_chat, turns in zip(planned_chats, dialogues, strict=True):
+        timeline_id = planned_chat.timeline.id
+        if turns is None:
+            missing_dates[timeline_id].append(planned_chat.event.date)
+        else:
+            chats_by_timeline[timeline_id].append(Chat(planned_chat.event, turns))
 
     told_timelines: list[ToldTimeline] = []
     for timeline in timelines:
-        chats: list[Chat] = []
-        missing_dates: list[str] = []
-        dialogues_of_timeline = dialogues_by_timeline[timeline.id]
-        for event, turns in zip(timeline.events, dialogues_of_timeline, strict=True):
-            if turns is None:
-                missing_dates.append(event.date)
-            else:
-                chats.append(Chat(event, turns))
-
-        if missing_dates:
-            problem = f"left out: no dialogue for {', '.join(missing_dates)}"
+        if missing_dates[timeline.id]:
+            # The request of the timeline is left out with it.
+            problem = f"left out: no dialogue for {', '.join(missing_dates[timeline.id])}"
             runner.reject("query", timeline.id, [problem], "given up")
         else:
-            told_timelines.append(ToldTimeline(timeline, chats))
+            told_timelines.append(ToldTimeline(timeline, chats_by_timeline[timeline.id]))
     return told_timelines
 
 
 def _write_dialogue(profile: Profile, chat: _PlannedChat, runner: Runner) -> list[DraftTurn] | None:
     """Ask for the words of a chat; None if they were given up."""
-    timeline = chat.timeline
-    event = timeline.events[chat.number]
-    facts = timeline.facts_of(event)
+    event = chat.event
+    facts = chat.timeline.facts_of(event)
     inputs = {
         "demographics": profile.demographics,
         "domain_summaries": _summaries_of(event, profile),
         "date": event.date,
         "outline": event.summary,
         "facts": facts,
-        "earlier_chats": [
-            f"{earlier.date}: {earlier.summary}" for earlier in timeline.events[: chat.number]
-        ],
+        "earlier_chats": [f"{earlier.date}: {earlier.summary}" for earlier in chat.earlier_events],
     }
 
     def check(answer: dspy.Prediction) -> CheckResult[list[DraftTurn]]:
         return accept_if_valid(answer.turns, dialogue_problems(answer.turns, facts))
 
-    return runner.ask(DIALOGUE, f"{timeline.id}/{event.date}", inputs, check)
+    # A timeline has one event a day, so the date tells which one it is.
+    return runner.ask(DIALOGUE, f"{chat.timeline.id}/{event.date}", inputs, check)
 
 
 def _summaries_of(event: DraftEvent, profile: Profile) -> dict[str, str]:

@@ -29,7 +29,7 @@ from ..runner import Runner, write_json
 from .dialogue import Chat, ToldTimeline, write_dialogues
 from .profiles import Profile
 from .queries import Embeds, refuse_offline_embedder, write_queries
-from .timeline import plan_timelines
+from .timeline import plan_timelines, references_by_id
 
 
 def make_memoryquest(
@@ -84,39 +84,48 @@ def make_memoryquest(
     return files
 
 
-class _DatedChat(NamedTuple):
-    """A chat with the place of its timeline among those of the user."""
+class _ChatOfTimeline(NamedTuple):
+    """A chat with the id of the timeline that it belongs to."""
 
-    timeline_number: int
+    timeline_id: str
     chat: Chat
 
 
+class _TimelineReference(NamedTuple):
+    """Names a reference among those of all timelines: r1 of one is not r1 of another."""
+
+    timeline_id: str
+    reference_id: str
+
+
 def user_file(profile: Profile, told_timelines: Sequence[ToldTimeline]) -> dict[str, Any]:
-    """Return the content of a user's file, in the form that `data.memoryquest` reads."""
+    """Return the content of a user's file, in the form that `data.memoryquest` reads.
+
+    The chats of all timelines become the sessions of the user. Each reference of a request names
+    the session in which it is told.
+    """
     sessions: list[dict[str, Any]] = []
-    # By the number of a timeline and the id of one of its references.
-    session_ids: dict[tuple[int, str], str] = {}
-    for number, (timeline_number, chat) in enumerate(_chats_in_order(told_timelines), 1):
-        session_id = f"s{number}"
+    session_ids: dict[_TimelineReference, str] = {}
+    for session_number, (timeline_id, chat) in enumerate(_chats_in_order(told_timelines), 1):
+        session_id = f"s{session_number}"
         turns = [turn.model_dump() for turn in chat.turns]
         sessions.append({"session_id": session_id, "date": chat.event.date, "turns": turns})
         for reference_id in chat.event.references:
-            session_ids[timeline_number, reference_id] = session_id
+            session_ids[_TimelineReference(timeline_id, reference_id)] = session_id
 
     queries: list[dict[str, Any]] = []
-    for timeline_number, told_timeline in enumerate(told_timelines):
-        query = told_timeline.timeline.query
+    for query_number, told_timeline in enumerate(told_timelines, 1):
+        timeline = told_timeline.timeline
         references: list[dict[str, Any]] = []
-        for number, reference in enumerate(query.references, 1):
-            session_id = session_ids[timeline_number, f"r{number}"]
+        for reference_id, reference in references_by_id(timeline.query).items():
+            session_id = session_ids[_TimelineReference(timeline.id, reference_id)]
             references.append({**reference.model_dump(), "session_id": session_id})
-        queries.append(
-            {
-                "query_id": f"q{timeline_number + 1}",
-                **query.model_dump(),
-                "references": references,
-            }
-        )
+        query = {
+            "query_id": f"q{query_number}",
+            **timeline.query.model_dump(),
+            "references": references,
+        }
+        queries.append(query)
     return {
         "user_id": profile.user_id,
         "demographics": profile.demographics,
@@ -126,11 +135,11 @@ def user_file(profile: Profile, told_timelines: Sequence[ToldTimeline]) -> dict[
     }
 
 
-def _chats_in_order(told_timelines: Sequence[ToldTimeline]) -> list[_DatedChat]:
+def _chats_in_order(told_timelines: Sequence[ToldTimeline]) -> list[_ChatOfTimeline]:
     """Return the chats of all timelines by their days; on one day in the order of the timelines."""
-    chats: list[_DatedChat] = []
-    for timeline_number, told_timeline in enumerate(told_timelines):
+    chats: list[_ChatOfTimeline] = []
+    for told_timeline in told_timelines:
         for chat in told_timeline.chats:
-            chats.append(_DatedChat(timeline_number, chat))
-    chats.sort(key=lambda dated: dated.chat.event.date)
+            chats.append(_ChatOfTimeline(told_timeline.timeline.id, chat))
+    chats.sort(key=lambda chat_of_timeline: chat_of_timeline.chat.event.date)
     return chats

@@ -102,7 +102,7 @@ class Profile(Row):
 def read_profiles(folder: str | Path) -> list[Profile]:
     """Read all files below a folder whose names end in `profile.json`.
 
-    They are ordered by the numbers in their names.
+    They are ordered by their paths, in which numbers count as numbers: `user2` before `user10`.
 
     Raises:
         DataError: There is no such folder or no profile in it, a file is no profile, or two are of
@@ -118,11 +118,16 @@ def read_profiles(folder: str | Path) -> list[Profile]:
 
     profiles: dict[str, Profile] = {}
     for path in files:
-        location = Location(raise_on_fatal(path), "profile")
-        profile = location.validate(Profile, read_json(path))
-        if profile is None:
-            continue
+        profile = _read_profile(path)
         if profile.user_id in profiles:
             raise DataError(f"{path}: a second profile of {profile.user_id!r}; remove one")
         profiles[profile.user_id] = profile
     return list(profiles.values())
+
+
+def _read_profile(path: Path) -> Profile:
+    """Read a profile; raise DataError if the file is none."""
+    location = Location(raise_on_fatal(path), "profile")
+    profile = location.validate(Profile, read_json(path))
+    assert profile is not None, "a profile that does not fit is fatal, and the listener raises"
+    return profile

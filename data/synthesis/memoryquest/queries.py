@@ -22,9 +22,9 @@ from .profiles import Profile
 from .texts import day_problems, normalized
 
 THRESHOLD = 0.3
-"""Highest mean cosine between a request and its references (section 4.2, gamma)."""
+"""Highest mean cosine between a request and its references (PGR, section 4.2, gamma)."""
 MAX_QUERIES = 15
-"""Most requests of a user (section 4.2, n_q)."""
+"""Most requests of a user (PGR, section 4.2, n_q)."""
 ROUNDS = 3
 """How often requests are asked for; ours."""
 BATCH = 10
@@ -66,7 +66,11 @@ def write_queries(profile: Profile, runner: Runner, embedder: Embeds) -> list[Dr
 
 
 def _draft_queries(profile: Profile, runner: Runner) -> list[DraftQuery]:
-    """Ask for requests, round by round; a round that is given up ends it."""
+    """Ask for requests, round by round, and return those of all rounds.
+
+    If a round is given up, no further one is asked for. It would be the same question, since only
+    the requests of earlier rounds tell rounds apart.
+    """
     drafts: list[DraftQuery] = []
     for number in range(1, ROUNDS + 1):
         earlier = [draft.query for draft in drafts]
@@ -80,11 +84,11 @@ def _draft_queries(profile: Profile, runner: Runner) -> list[DraftQuery]:
 def _draft_round(
     profile: Profile, number: int, earlier: Sequence[str], runner: Runner
 ) -> list[DraftQuery] | None:
-    """Ask for ten requests.
+    """Ask for as many requests as one call writes; None if that was given up.
 
     Args:
         profile: The user.
-        number: Of the round, counted from 1.
+        number: The number of the round, counted from 1.
         earlier: The requests of earlier rounds.
         runner: Asks the model.
     """
@@ -130,7 +134,8 @@ def query_problems(draft: DraftQuery, earlier: Iterable[str]) -> list[str]:
 
     reference_texts = [normalized(reference.text) for reference in draft.references]
     if not MIN_REFERENCES <= len(reference_texts) <= MAX_REFERENCES:
-        problems.append(f"{len(reference_texts)} references; give 3 to 5")
+        count = len(reference_texts)
+        problems.append(f"{count} references; give {MIN_REFERENCES} to {MAX_REFERENCES}")
     if len(set(reference_texts)) < len(reference_texts):
         problems.append("two references say the same")
     if not all(reference_texts):
@@ -143,7 +148,10 @@ def query_problems(draft: DraftQuery, earlier: Iterable[str]) -> list[str]:
 
 
 def _order_problems(draft: DraftQuery) -> list[str]:
-    """Return which references are not older than their request; dates that are no days are none."""
+    """Return which references are not older than their request.
+
+    Dates that cannot be parsed are passed over; `day_problems` reports them.
+    """
     query_day = parse_day(draft.date)
     if query_day is None:
         return []
@@ -170,31 +178,38 @@ class _RankedDraft(NamedTuple):
 def _pass_gate(
     drafts: Sequence[DraftQuery], user_id: str, runner: Runner, embedder: Embeds
 ) -> list[DraftQuery]:
-    """Return the requests with the lowest cosines, and report the others."""
+    """Return the requests with the lowest cosines, lowest first, and report the others.
+
+    A low cosine means that a search for the words of a request does not find its references.
+    """
     ranked = [_RankedDraft(cosine(draft, embedder), number) for number, draft in enumerate(drafts)]
+    # By cosine, and of equal cosines by number.
     ranked.sort()
 
     passed: list[DraftQuery] = []
     for mean_cosine, number in ranked:
         draft = drafts[number]
+        problem = ""
         if mean_cosine > THRESHOLD:
             problem = f"mean cosine {mean_cosine:.3f} is over {THRESHOLD}"
         elif len(passed) == MAX_QUERIES:
             problem = f"{MAX_QUERIES} others are lower"
+
+        if problem:
+            runner.reject("gate", f"{user_id}: {draft.query:.60}", [problem])
         else:
             passed.append(draft)
-            continue
-        runner.reject("gate", f"{user_id}: {draft.query:.60}", [problem])
     return passed
 
 
 def cosine(draft: DraftQuery, embedder: Embeds) -> float:
-    """Return the mean cosine between a request and its references (section 4.2).
-
-    It is rounded to six places, since vectors are float32.
-    """
+    """Return the mean cosine between a request and its references (PGR, section 4.2)."""
     reference_texts = [reference.text for reference in draft.references]
     vectors = embedder.embed([draft.query, *reference_texts])
     query_vector = vectors[0]
     reference_vectors = vectors[1:]
-    return round(float(np.mean(reference_vectors @ query_vector)), 6)
+    # Vectors have length 1, so their dot products are cosines.
+    cosines = reference_vectors @ query_vector
+    # Rounded to what float32 can tell apart, so that rounding errors in later places decide neither
+    # the order of requests nor whether one is over the threshold.
+    return round(float(np.mean(cosines)), 6)

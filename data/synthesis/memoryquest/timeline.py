@@ -44,8 +44,8 @@ class Timeline:
     events: Sequence[DraftEvent]
 
     def facts_of(self, event: DraftEvent) -> list[str]:
-        """Return the facts that the user tells in an event."""
-        references = _references_by_id(self.query)
+        """Return the texts of the references that the user tells in an event."""
+        references = references_by_id(self.query)
         return [references[reference_id].text for reference_id in event.references]
 
 
@@ -66,7 +66,7 @@ def _plan_timeline(
 ) -> Timeline | None:
     """Ask for the events before a request."""
     facts: list[str] = []
-    for reference_id, reference in _references_by_id(query).items():
+    for reference_id, reference in references_by_id(query).items():
         facts.append(f"{reference_id} ({reference.date}): {reference.text}")
     inputs = {
         **profile.inputs,
@@ -85,8 +85,8 @@ def _plan_timeline(
     return Timeline(query_id, query, events)
 
 
-def _references_by_id(query: DraftQuery) -> dict[str, DraftReference]:
-    """Return the references of a request by the ids under which prompts show them: r1, r2, ..."""
+def references_by_id(query: DraftQuery) -> dict[str, DraftReference]:
+    """Return the references of a request by the ids that timelines use for them: r1, r2, ..."""
     return {f"r{number}": reference for number, reference in enumerate(query.references, 1)}
 
 
@@ -102,17 +102,21 @@ def timeline_problems(
     """
     problems: list[str] = []
     if not MIN_EVENTS <= len(events) <= MAX_EVENTS:
-        problems.append(f"{len(events)} events; plan 5 to 10")
+        problems.append(f"{len(events)} events; plan {MIN_EVENTS} to {MAX_EVENTS}")
 
     wrong_dates = day_problems([event.date for event in events])
-    # Days can be compared only if all of them are days.
-    problems += wrong_dates or _order_problems(events, query)
+    if wrong_dates:
+        problems += wrong_dates
+    else:
+        # The order is checked only if every date can be parsed.
+        problems += _order_problems(events, query)
     problems += _reference_problems(events, query)
 
     domain_names = {normalized(domain) for domain in domains}
     for event in events:
         unknown = [name for name in event.domains if normalized(name) not in domain_names]
         if unknown or not event.domains:
+            # The list of unknown domains is empty if the event has no domains at all.
             problems.append(
                 f"event of {event.date}: domains {unknown}; "
                 "use names of domain_summaries, at least one"
@@ -123,20 +127,32 @@ def timeline_problems(
 
 
 def _order_problems(events: Sequence[DraftEvent], query: DraftQuery) -> list[str]:
-    """Return what is wrong with the days of a timeline."""
-    days = [date.fromisoformat(event.date) for event in events]
-    query_day = date.fromisoformat(query.date)
-    first_reference_day = min(date.fromisoformat(reference.date) for reference in query.references)
+    """Return what is wrong with the days of a timeline.
+
+    Events follow one another, one a day. They begin shortly before the earliest reference of the
+    request, and end before the request.
+
+    Args:
+        events: The timeline, whose dates are all of the form YYYY-MM-DD.
+        query: A request that has passed `query_problems`: it has references, with dates.
+    """
+    if not events:
+        return []
 
     problems: list[str] = []
-    if any(earlier >= later for earlier, later in pairwise(days)):
+    days = [date.fromisoformat(event.date) for event in events]
+    if any(day >= next_day for day, next_day in pairwise(days)):
         problems.append("events are not in ascending order, one a day")
-    if not days:
-        return problems
 
+    query_day = date.fromisoformat(query.date)
     if max(days) >= query_day:
         problems.append(f"an event is not before the request of {query.date}")
-    if not first_reference_day - MAX_LEAD_DAYS <= min(days) < first_reference_day:
+
+    # Days may be in disorder, so the first day need not be that of the first event.
+    first_day = min(days)
+    first_reference_day = min(date.fromisoformat(reference.date) for reference in query.references)
+    earliest_start = first_reference_day - MAX_LEAD_DAYS
+    if not earliest_start <= first_day < first_reference_day:
         problems.append(
             f"the first event is not shortly (at most {MAX_LEAD_DAYS.days} days) "
             f"before {first_reference_day}"
@@ -146,7 +162,7 @@ def _order_problems(events: Sequence[DraftEvent], query: DraftQuery) -> list[str
 
 def _reference_problems(events: Sequence[DraftEvent], query: DraftQuery) -> list[str]:
     """Return which references are not told exactly once, on their own days."""
-    references = _references_by_id(query)
+    references = references_by_id(query)
     times_told: Counter[str] = Counter()
     for event in events:
         times_told.update(event.references)

@@ -85,9 +85,12 @@ def draw_hours(user: str, start: str, end: str, seed: int) -> Hours:
 def draw_dialogues(user: str, ends: Sequence[str], last_month: str, seed: int) -> dict[str, Part]:
     """Draw which situations get a dialogue, and in which part of the data.
 
+    A user without a dialogue in the query set could not be asked anything. So the draw is repeated
+    until there is one, which needs a situation that ends in the last month.
+
     Args:
         user: The user's id.
-        ends: The last days of all situations of the user, in order.
+        ends: The last days of all situations of the user, in order. They name the situations.
         last_month: The user's last month, whose dialogues are the query set.
         seed: The run's seed.
 
@@ -95,13 +98,13 @@ def draw_dialogues(user: str, ends: Sequence[str], last_month: str, seed: int) -
         The part of each dialogue, by the last day of its situation.
     """
     rng = random_by(seed, user, "dialogues")
-    parts = _draw_once(rng, ends, last_month)
+    parts: dict[str, Part] = {}
     while "query" not in parts.values():
-        parts = _draw_once(rng, ends, last_month)
+        parts = _draw_parts(rng, ends, last_month)
     return parts
 
 
-def _draw_once(rng: random.Random, ends: Sequence[str], last_month: str) -> dict[str, Part]:
+def _draw_parts(rng: random.Random, ends: Sequence[str], last_month: str) -> dict[str, Part]:
     """Draw the dialogues once; the query set may stay empty."""
     parts: dict[str, Part] = {}
     num_without = 0

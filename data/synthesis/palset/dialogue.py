@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from ....signatures.synthesis_palset import DraftNeed
+from ....signatures.synthesis_palset import DraftChoice, DraftNeed
 from ....signatures.synthesis_palset_records import (
     DraftAssistantUtterance,
     DraftTurn,
@@ -54,7 +54,9 @@ class PlannedUtterance(NamedTuple):
 
     action: str
     reference: str
-    """E.g. "T1_Q", "T1_N2" or "T1_S1"."""
+    """A label of the framework: "T1_Q" is the query of topic 1, "T1_N2" its second implicit need,
+    "T1_S1" its first solution.
+    """
 
 
 class PlannedTurn(NamedTuple):
@@ -75,8 +77,9 @@ class Script:
     """What a dialogue talks about, and in which order."""
 
     framework: str
-    """Topics with their queries, needs and solutions, in JSON as prompts show it."""
+    """What it talks about: topics with their queries, needs and solutions, as JSON for prompts."""
     plan: Sequence[PlannedTurn]
+    """The order: what each turn does with which part of the framework."""
 
     @property
     def lines(self) -> list[str]:
@@ -85,12 +88,19 @@ class Script:
 
 
 def draw_script(topics: Sequence[Topic], part: Part, seed: str) -> Script:
-    """Draw by a seed what a dialogue talks about, and in which order."""
+    """Draw by a seed what a dialogue talks about, and in which order.
+
+    Args:
+        topics: The topics of the dialogue; all of them are talked about, in their order.
+        part: The part of the data, which decides the solutions that may be proposed.
+        seed: Determines the script, together with the topics.
+    """
     rng = random.Random(seed)
     framework: dict[str, Any] = {}
     plan: list[PlannedTurn] = []
     for number, topic in enumerate(topics, 1):
         label = f"T{number}"
+        # The assistant guesses the first of the user's implicit needs; the others do not come up.
         num_guesses = rng.choice(NUM_GUESSES)
         needs = topic.draft.implicit_needs[:num_guesses]
         solutions = _draw_solutions(topic, part, rng)
@@ -100,25 +110,48 @@ def draw_script(topics: Sequence[Topic], part: Part, seed: str) -> Script:
 
 
 def _draw_solutions(topic: Topic, part: Part, rng: random.Random) -> list[dict[str, str]]:
-    """Draw the solutions that are proposed; in the query set only the user's liked ones are."""
-    solutions: list[dict[str, str]] = []
-    for choice in topic.liked:
-        reason = choice.feedback_reason
-        solutions.append({"solution": choice.solution, "feedback": "pos", "reason": reason})
-    if part == "query":
-        return rng.sample(solutions, rng.choice(NUM_QUERY_PROPOSALS))
+    """Draw the solutions that the assistant proposes, with the user's feedback.
 
-    for choice in topic.disliked:
-        reason = choice.feedback_reason
-        solutions.append({"solution": choice.solution, "feedback": "neg", "reason": reason})
-    [count] = rng.choices(NUM_PROPOSALS, PROPOSAL_CHANCES)
-    return rng.sample(solutions, count)
+    In the query set the assistant knows the user well, and proposes only what the user likes. In
+    the history set it may propose what the user dislikes, too.
+    """
+    liked = [_with_feedback(choice, "pos") for choice in topic.liked]
+    if part == "query":
+        count = rng.choice(NUM_QUERY_PROPOSALS)
+        return rng.sample(liked, count)
+
+    disliked = [_with_feedback(choice, "neg") for choice in topic.disliked]
+    # `choices` returns a list, here of one number.
+    count = rng.choices(NUM_PROPOSALS, PROPOSAL_CHANCES)[0]
+    return rng.sample(liked + disliked, count)
+
+
+def _with_feedback(choice: DraftChoice, feedback: str) -> dict[str, str]:
+    """Return a solution of the framework, with the feedback of the user, "pos" or "neg"."""
+    return {
+        "solution": choice.solution,
+        "feedback": feedback,
+        "reason": choice.feedback_reason,
+    }
 
 
 def _framework_of(
     topic: Topic, label: str, needs: Sequence[DraftNeed], solutions: Sequence[dict[str, str]]
 ) -> dict[str, Any]:
-    """Return the part of the framework about a topic; the plan refers to its labels."""
+    """Return what the framework says about a topic.
+
+    Query, needs and solutions have labels to which the plan refers, here for the topic "T1":
+
+        {"topic": "a quiet evening",
+         "requirements": {"T1_Q": "Any ideas for tonight?", "T1_N1": {"need": ...}},
+         "solutions": {"T1_S1": {"solution": ..., "feedback": "pos", "reason": ...}}}
+
+    Args:
+        topic: The topic.
+        label: Its label.
+        needs: The implicit needs that are guessed.
+        solutions: The solutions that are proposed.
+    """
     requirements: dict[str, Any] = {f"{label}_Q": topic.draft.user_query}
     for number, need in enumerate(needs, 1):
         requirements[f"{label}_N{number}"] = need.model_dump()
@@ -135,14 +168,21 @@ def _framework_of(
 def _draw_plan(
     label: str, num_needs: int, num_solutions: int, rng: random.Random
 ) -> list[PlannedTurn]:
-    """Draw the turns about a topic."""
+    """Draw the turns about a topic.
+
+    Args:
+        label: The label of the topic, e.g. "T1". References begin with it: "N2" becomes "T1_N2".
+        num_needs: How many needs are guessed.
+        num_solutions: How many solutions are proposed.
+        rng: Draws which proposals are discussed.
+    """
     turns: list[PlannedTurn] = []
-    for user, assistant in action_plan(num_needs, num_solutions, rng):
-        user_action, user_reference = user
-        assistant_action, assistant_reference = assistant
+    for exchange in action_plan(num_needs, num_solutions, rng):
+        user = exchange.user
+        assistant = exchange.assistant
         turn = PlannedTurn(
-            PlannedUtterance(user_action, f"{label}_{user_reference}"),
-            PlannedUtterance(assistant_action, f"{label}_{assistant_reference}"),
+            user=PlannedUtterance(user.action, f"{label}_{user.subject}"),
+            assistant=PlannedUtterance(assistant.action, f"{label}_{assistant.subject}"),
         )
         turns.append(turn)
     return turns

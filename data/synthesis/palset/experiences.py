@@ -78,7 +78,11 @@ def experience_problems(text: str, user_name: str) -> list[str]:
 
 
 def write_logs(session: Session, experience: str, setting: Setting) -> list[DraftLog] | None:
-    """Step 6-1: write the log entries of an experience; None if they were given up."""
+    """Step 6-1: write the log entries of an experience; None if they were given up.
+
+    The last attempt is judged more mildly: entries with faults are left out, and the others are
+    kept if there are enough of them.
+    """
     begin = session.first_minute
     end = session.last_minute
     inputs = {
@@ -92,12 +96,13 @@ def write_logs(session: Session, experience: str, setting: Setting) -> list[Draf
         return accept_if_valid(answer.logs, log_problems(answer.logs, begin, end))
 
     def last_check(answer: dspy.Prediction) -> CheckResult[list[DraftLog]]:
-        entries = in_time(answer.logs, begin, end)
+        entries = usable_entries(answer.logs, begin, end)
         problems = log_problems(entries, begin, end)
         if problems:
             return CheckResult(None, problems)
-        # The report says what was wrong with the entries that were left out.
-        return CheckResult(entries, log_problems(answer.logs, begin, end))
+        # The problems of the whole answer go into the report: they tell what was left out.
+        problems_of_all = log_problems(answer.logs, begin, end)
+        return CheckResult(entries, problems_of_all)
 
     return setting.ask(LOGS, session.id, inputs, check, last_check)
 
@@ -137,7 +142,11 @@ def log_problems(entries: Sequence[DraftLog], begin: str, end: str) -> list[str]
 
 
 def form_problem(entry: DraftLog) -> str | None:
-    """Return what of an entry's content is not in the form of its type (Table 5), or None."""
+    """Return what the content of an entry lacks, or None.
+
+    Every content begins with the user. Some types have a form of their own in Table 5 of Mem-PAL,
+    e.g. the content of a message quotes it; the others have none to be checked.
+    """
     if blank(entry.content):
         return "the content is empty"
     if not _BEGINS_WITH_USER.match(entry.content.strip()):
@@ -148,15 +157,22 @@ def form_problem(entry: DraftLog) -> str | None:
     return f"a {entry.type} has to give {form.description}"
 
 
-def in_time(entries: Sequence[DraftLog], begin: str, end: str) -> list[DraftLog]:
-    """Return the entries of the right form within a span, ordered by time.
+def usable_entries(entries: Sequence[DraftLog], begin: str, end: str) -> list[DraftLog]:
+    """Return the entries that are kept in a last attempt, ordered by time.
 
-    Of several entries in one minute the first is kept.
+    Left out are those without a time, outside the span or with a content in the wrong form. Of
+    several entries in one minute the first is kept.
+
+    Args:
+        entries: The entries of an answer, in any order.
+        begin: The minute in which the situation begins.
+        end: The minute in which it ends.
     """
     entries_by_minute: dict[str, DraftLog] = {}
     for entry in entries:
-        is_formed = is_minute(entry.timestamp) and form_problem(entry) is None
-        if is_formed and begin <= entry.timestamp <= end:
+        if not is_minute(entry.timestamp) or form_problem(entry) is not None:
+            continue
+        if begin <= entry.timestamp <= end:
             entries_by_minute.setdefault(entry.timestamp, entry)
     return [entries_by_minute[minute] for minute in sorted(entries_by_minute)]
 

@@ -15,12 +15,13 @@ from ....signatures.synthesis_palset import DraftChoice
 from ....signatures.synthesis_palset_records import (
     CHINESE,
     DraftAssistantUtterance,
+    DraftLog,
     DraftTurn,
     DraftUserUtterance,
 )
 from ..runner import write_json
 from .people import ASPECTS
-from .records import Session, Topic
+from .records import Persona, Session, Topic
 from .texts import LanguageCode
 
 
@@ -48,66 +49,120 @@ def write_files(
     Args:
         sessions_by_user: The sessions of each user, in order.
         out: The folder.
-        language: The language of the data, which ends the names of English files.
+        language: The language of the data. Names of files in English end in "_en", as in the
+            release; those in Chinese have no ending.
     """
+    # By the name of a file and the id of a user.
     contents: dict[str, dict[str, Any]] = {}
     for user, sessions in sessions_by_user.items():
-        for name, part in user_parts(sessions, language).items():
-            contents.setdefault(name, {})[user] = part
+        for name, content_of_user in user_contents(sessions, language).items():
+            contents.setdefault(name, {})[user] = content_of_user
 
     ending = "_en" if language == "en" else ""
     return [write_json(out / f"{name}{ending}.json", content) for name, content in contents.items()]
 
 
-def user_parts(sessions: Sequence[Session], language: LanguageCode) -> dict[str, Any]:
-    """Return what each file says about a user, by the names of the files."""
+def user_contents(sessions: Sequence[Session], language: LanguageCode) -> dict[str, Any]:
+    """Return what each file says about a user, by the names of the files.
+
+    Args:
+        sessions: All sessions of the user; there is one at least.
+        language: The language of the data.
+    """
     persona = sessions[0].persona
-    parts: dict[str, Any] = {
-        "input": input_part(sessions, language),
+    return {
+        "input": _samples(sessions, language),
         "background": persona.background,
         "timeline": {month.month: month.events for month in persona.timeline},
-        "preference": _preference_part(sessions),
-        "situation": {},
-        "experience": {},
-        "requirement_framework": {},
-        "solution_preference": {},
-        "log": {},
+        "preference": _preferences(persona),
+        "situation": _situations(sessions),
+        "experience": _experiences(sessions),
+        "requirement_framework": _requirements(sessions),
+        "solution_preference": _solution_preferences(sessions),
+        "log": _logs(sessions),
     }
+
+
+def _preferences(persona: Persona) -> dict[str, Any]:
+    """Return the user's preferences by aspect and requirement type."""
+    rows_by_aspect: dict[str, Any] = {}
+    for aspect in ASPECTS:
+        rows: dict[str, Any] = {}
+        for type_id, text in persona.types_of(aspect).items():
+            preference = persona.preferences[type_id]
+            rows[type_id] = {
+                "requirement": text,
+                "preference": {"pos": preference.pos, "neg": preference.neg},
+            }
+        rows_by_aspect[aspect] = rows
+    return rows_by_aspect
+
+
+# Contents with a row for each session; the last day of a session is its key.
+
+
+def _situations(sessions: Sequence[Session]) -> dict[str, Any]:
+    """Return the situation of every session, with the requirement types that it leads to."""
+    rows: dict[str, Any] = {}
     for session in sessions:
-        day = session.end
-        times = {"start_timestamp": session.begins, "end_timestamp": session.ends}
-        requirement_ids = list(session.requirement_ids)
-        parts["situation"][day] = {
-            **times,
-            "requirement_ids": requirement_ids,
+        rows[session.end] = {
+            "start_timestamp": session.begins,
+            "end_timestamp": session.ends,
+            "requirement_ids": list(session.requirement_ids),
             "situation": session.situation,
         }
+    return rows
+
+
+def _experiences(sessions: Sequence[Session]) -> dict[str, Any]:
+    """Return the experience of each session that has one."""
+    rows: dict[str, Any] = {}
+    for session in sessions:
         if session.experience:
-            parts["experience"][day] = {**times, "experience": session.experience}
+            rows[session.end] = {
+                "start_timestamp": session.begins,
+                "end_timestamp": session.ends,
+                "experience": session.experience,
+            }
+    return rows
+
+
+def _logs(sessions: Sequence[Session]) -> dict[str, Any]:
+    """Return the log entries of each session that has some."""
+    rows: dict[str, Any] = {}
+    for session in sessions:
         if session.logs:
-            parts["log"][day] = [entry.model_dump() for entry in session.logs]
+            rows[session.end] = [entry.model_dump() for entry in session.logs]
+    return rows
+
+
+def _requirements(sessions: Sequence[Session]) -> dict[str, Any]:
+    """Return the topics of each dialogue: what the user asks for and silently needs."""
+    rows: dict[str, Any] = {}
+    for session in sessions:
         if session.turns:
-            requirements: dict[str, Any] = {}
-            opinions: dict[str, Any] = {}
-            for number, topic in enumerate(session.topics, 1):
-                requirements[f"topic-{number}"] = topic.draft.model_dump()
-                opinions[f"topic-{number}"] = _opinion(topic)
-            parts["requirement_framework"][day] = requirements
-            parts["solution_preference"][day] = opinions
-    return parts
+            rows[session.end] = {
+                _topic_key(number): topic.draft.model_dump()
+                for number, topic in enumerate(session.topics, 1)
+            }
+    return rows
 
 
-def _preference_part(sessions: Sequence[Session]) -> dict[str, Any]:
-    """Return the user's preferences by aspect and requirement type."""
-    persona = sessions[0].persona
-    rows_by_aspect: dict[str, Any] = {aspect: {} for aspect in ASPECTS}
-    for type_id, preference in persona.preferences.items():
-        aspect, _, _ = type_id.rpartition("-")
-        rows_by_aspect[aspect][type_id] = {
-            "requirement": persona.types[type_id],
-            "preference": {"pos": preference.pos, "neg": preference.neg},
-        }
-    return rows_by_aspect
+def _solution_preferences(sessions: Sequence[Session]) -> dict[str, Any]:
+    """Return which solutions the user likes and dislikes, for each topic of each dialogue."""
+    rows: dict[str, Any] = {}
+    for session in sessions:
+        if session.turns:
+            rows[session.end] = {
+                _topic_key(number): _opinion(topic)
+                for number, topic in enumerate(session.topics, 1)
+            }
+    return rows
+
+
+def _topic_key(number: int) -> str:
+    """Return the key of a topic by its place in the dialogue, counted from 1."""
+    return f"topic-{number}"
 
 
 def _opinion(topic: Topic) -> dict[str, Any]:
@@ -123,40 +178,55 @@ def _dumped(choices: Sequence[DraftChoice]) -> list[dict[str, Any]]:
     return [choice.model_dump() for choice in choices]
 
 
-def input_part(sessions: Sequence[Session], language: LanguageCode) -> dict[str, Any]:
-    """Return the samples of a user by part of the data.
+# The data file.
+
+
+def _samples(sessions: Sequence[Session], language: LanguageCode) -> dict[str, list[Any]]:
+    """Return the samples of a user for both parts of the data, "history" and "query".
 
     A sample is a dialogue with the log entries since the dialogue before. They include those of
-    situations without a dialogue.
+    situations without a dialogue. Entries after the last dialogue are in no sample.
     """
-    waiting_entries = [entry for session in sessions for entry in session.logs]
-    waiting_entries.sort(key=lambda entry: entry.timestamp)
+    all_entries = [entry for session in sessions for entry in session.logs]
+    all_entries.sort(key=lambda entry: entry.timestamp)
+    with_dialogue = [session for session in sessions if session.turns]
 
     samples: dict[str, list[Any]] = {"history": [], "query": []}
-    num_samples = 0
-    for session in sessions:
-        if not session.turns:
-            continue
-        entries = [entry for entry in waiting_entries if entry.timestamp <= session.last_minute]
-        waiting_entries = waiting_entries[len(entries) :]
-        logs = [{"timestamp": entry.timestamp, "content": entry.content} for entry in entries]
-
-        dialogue: dict[str, Any] = {}
-        for number, turn in enumerate(session.turns, 1):
-            dialogue[f"turn_{number}"] = _turn(turn, language)
-        topics: dict[str, Any] = {}
-        for number, topic in enumerate(session.topics, 1):
-            topics[f"topic-{number}"] = _topic(topic)
-        sample = {
-            "sample_id": f"{session.persona.id}_sample{num_samples}",
-            "dialogue_timestamp": session.ends,
-            "logs": logs,
-            "dialogue": dialogue,
-            "topics": topics,
-        }
-        samples[session.part].append(sample)
-        num_samples += 1
+    previous_end = ""
+    for number, session in enumerate(with_dialogue):
+        entries: list[DraftLog] = []
+        for entry in all_entries:
+            if previous_end < entry.timestamp <= session.last_minute:
+                entries.append(entry)
+        previous_end = session.last_minute
+        samples[session.part].append(_sample(session, number, entries, language))
     return samples
+
+
+def _sample(
+    session: Session, number: int, entries: Sequence[DraftLog], language: LanguageCode
+) -> dict[str, Any]:
+    """Return a sample in the released form.
+
+    Args:
+        session: A session with a dialogue.
+        number: The place of the sample among those of the user, counted from 0.
+        entries: The log entries since the dialogue before.
+        language: The language of the data.
+    """
+    dialogue: dict[str, Any] = {}
+    for turn_number, turn in enumerate(session.turns, 1):
+        dialogue[f"turn_{turn_number}"] = _turn(turn, language)
+    topics: dict[str, Any] = {}
+    for topic_number, topic in enumerate(session.topics, 1):
+        topics[_topic_key(topic_number)] = _topic(topic)
+    return {
+        "sample_id": f"{session.persona.id}_sample{number}",
+        "dialogue_timestamp": session.ends,
+        "logs": [{"timestamp": entry.timestamp, "content": entry.content} for entry in entries],
+        "dialogue": dialogue,
+        "topics": topics,
+    }
 
 
 def _turn(turn: DraftTurn, language: LanguageCode) -> dict[str, Any]:

@@ -77,16 +77,25 @@ def make_palset(
         sessions.extend(sessions_of_persona)
 
     # Steps 4 and 6-1: experiences, and the logs of them.
-    runner.map(lambda session: _record(session, setting), sessions)
+    runner.map(lambda session: _add_logs(session, setting), sessions)
 
     # Steps 5 and 6-2: dialogues.
     with_dialogue = [session for session in sessions if session.part and session.logs]
-    runner.map(lambda session: _converse(session, setting), with_dialogue)
+    runner.map(lambda session: _add_dialogue(session, setting), with_dialogue)
 
     complete_users: dict[str, Sequence[Session]] = {}
     for sessions_of_persona in sessions_by_persona:
-        if sessions_of_persona and _is_complete(sessions_of_persona, setting, on_progress):
-            complete_users[sessions_of_persona[0].persona.id] = sessions_of_persona
+        if not sessions_of_persona:
+            # A month of situations was given up.
+            continue
+        user = sessions_of_persona[0].persona.id
+        on_progress(f"{user}: {_counts(sessions_of_persona)}")
+
+        problems = _missing_parts(sessions_of_persona)
+        if problems:
+            runner.reject("whole user", user, problems, "given up")
+        else:
+            complete_users[user] = sessions_of_persona
     for number in range(users):
         user = f"{number:04d}"
         if user not in complete_users:
@@ -94,50 +103,55 @@ def make_palset(
     return write_files(complete_users, out, setting.language)
 
 
-def _record(session: Session, setting: Setting) -> None:
-    """Fill in the experience and the logs of a session; both stay empty if one was given up."""
+def _add_logs(session: Session, setting: Setting) -> None:
+    """Write the experience and the logs of a session, review the logs, and add both to the session.
+
+    If a step is given up, the session gets neither.
+    """
     experience = write_experience(session, setting)
     if experience is None:
         return
     logs = write_logs(session, experience, setting)
     if logs is None:
         return
+
+    # The review reads the experience in the session.
     session.experience = experience
-    session.logs = logs
-    session.logs = review_logs(session, setting)
+    session.logs = review_logs(session, logs, setting)
 
 
-def _converse(session: Session, setting: Setting) -> None:
-    """Fill in the topics and the turns of a session; both stay empty if one was given up."""
+def _add_dialogue(session: Session, setting: Setting) -> None:
+    """Write the topics and the turns of a session, review the turns, and add both to the session.
+
+    If a step is given up, the session gets neither: a dialogue counts as a whole or not at all.
+    """
     topics = write_topics(session, setting)
     if topics is None:
         return
+    # Each session has a seed, so that its script does not depend on what became of others.
     seed = f"{setting.seed} {session.persona.id} {session.end}"
     script = draw_script(topics, session.part, seed)
     turns = write_dialogue(session, script, setting)
     if not turns:
         return
+
     session.topics = topics
-    session.turns = turns
-    session.turns = review_dialogue(session, script, setting)
+    session.turns = review_dialogue(session, script, turns, setting)
 
 
-def _is_complete(
-    sessions: Sequence[Session], setting: Setting, on_progress: Callable[[str], None]
-) -> bool:
-    """Return whether a user has dialogues in both parts of the data; tell what the user has."""
-    user = sessions[0].persona.id
+def _counts(sessions: Sequence[Session]) -> str:
+    """Return in words how many dialogues and log entries a user has."""
     parts = [session.part for session in sessions if session.turns]
-    num_history = parts.count("history")
-    num_query = parts.count("query")
     num_logs = sum(len(session.logs) for session in sessions)
-    on_progress(f"{user}: {num_history} + {num_query} dialogues, {num_logs} log entries")
+    return f"{parts.count('history')} + {parts.count('query')} dialogues, {num_logs} log entries"
 
+
+def _missing_parts(sessions: Sequence[Session]) -> list[str]:
+    """Return which part of the data has no dialogue of a user; none if the user is complete."""
+    parts = [session.part for session in sessions if session.turns]
     problems: list[str] = []
-    if num_history == 0:
+    if "history" not in parts:
         problems.append("no dialogue in the history set")
-    if num_query == 0:
+    if "query" not in parts:
         problems.append("no dialogue in the query set")
-    if problems:
-        setting.runner.reject("whole user", user, problems, "given up")
-    return not problems
+    return problems

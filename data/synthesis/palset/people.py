@@ -231,11 +231,8 @@ def add_preferences(persona: Persona, setting: Setting) -> Persona | None:
 def _describe_preferences(
     persona: Persona, aspect: str, setting: Setting
 ) -> list[DraftPreference] | None:
-    """Ask for the preferences of a user in one aspect."""
-    types: dict[str, str] = {}
-    for type_id, text in persona.types.items():
-        if type_id.startswith(aspect):
-            types[type_id] = text
+    """Ask what a user likes and dislikes about each requirement type of an aspect."""
+    types = persona.types_of(aspect)
     inputs = {
         "profile": persona.profile,
         "personality": persona.personality,

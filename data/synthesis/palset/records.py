@@ -31,7 +31,7 @@ class Persona:
     draft: DraftPerson
     timeline: Sequence[DraftMonth] = ()
     types: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Requirement types by id, e.g. "work-1"."""
+    """Requirement types by id: "work-1", "work-2" and on for each aspect."""
     preferences: Mapping[str, DraftPreference] = field(default_factory=dict[str, DraftPreference])
     """Preferences by the ids of requirement types."""
 
@@ -58,6 +58,14 @@ class Persona:
         """The levels of the Big Five, by their names in the released data."""
         levels = self.draft.personality.model_dump()
         return {name.capitalize(): str(level) for name, level in levels.items()}
+
+    def types_of(self, aspect: str) -> dict[str, str]:
+        """Return the requirement types of an aspect, e.g. "work", by id."""
+        types: dict[str, str] = {}
+        for type_id, text in self.types.items():
+            if type_id.startswith(f"{aspect}-"):
+                types[type_id] = text
+        return types
 
     def months(self, until: str = "9999") -> list[str]:
         """Return the timeline up to the month of a day, a line per month."""

@@ -12,8 +12,8 @@ fifteen remain. Logs are compared with profile and past, not with preferences.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import dspy
 
@@ -34,38 +34,65 @@ from ....signatures.synthesis_palset_records import (
     Role,
     UtteranceFault,
 )
-from ..runner import CheckResult, Step, accept_if_valid
+from ..runner import Check, CheckResult, Step, accept_if_valid
 from .dialogue import Script
 from .experiences import MIN_LOGS
 from .records import Session
 from .setting import Setting
 from .texts import blank
 
-LOG_TYPES = Step("review of log types", ReviewLogTypes)
-ACTIONS = Step("review of actions", ReviewActions)
-PERSONA = Step("review against the persona", ReviewPersona)
-MENDED_LOGS = Step("mending of logs", MendLogs)
-MENDED_WORDS = Step("mending of utterances", MendUtterances)
+FaultT = TypeVar("FaultT")
+
+LOG_TYPE_REVIEW = Step("review of log types", ReviewLogTypes)
+ACTION_REVIEW = Step("review of actions", ReviewActions)
+PERSONA_REVIEW = Step("review against the persona", ReviewPersona)
+LOG_MENDING = Step("mending of logs", MendLogs)
+UTTERANCE_MENDING = Step("mending of utterances", MendUtterances)
+
+
+def _ask_for_faults(
+    step: Step,
+    session: Session,
+    inputs: Mapping[str, Any],
+    check: Check[list[FaultT]],
+    setting: Setting,
+) -> list[FaultT]:
+    """Ask a model for the faults in records of a session.
+
+    A review that was given up finds none: the records then stay as they are.
+    """
+    # Not `setting.ask`, which refuses other languages: what a reviewer writes is no part of the
+    # data.
+    faults = setting.runner.ask(step, session.id, inputs, check)
+    return faults if faults is not None else []
 
 
 # Logs.
 
 
-def review_logs(session: Session, setting: Setting) -> list[DraftLog]:
-    """Return the log entries of a session after as many rounds of review as are set."""
+def review_logs(session: Session, logs: list[DraftLog], setting: Setting) -> list[DraftLog]:
+    """Review and correct log entries in as many rounds as are set, and return the result.
+
+    Args:
+        session: The session of the entries, with its experience.
+        logs: The entries.
+        setting: The number of rounds, and the runner.
+    """
     if setting.reviews == 0:
-        return session.logs
+        return logs
 
     review = _LogReview(session, setting)
-    entries = dict(enumerate(session.logs, 1))
+    entries = dict(enumerate(logs, 1))
     faults = review.find_faults(entries)
     for _ in range(setting.reviews):
         if not faults:
             break
         mended = review.mend(entries, faults)
         if not mended:
+            # The mending was given up, so the faults remain.
             break
         entries.update(mended)
+        # Each entry is judged by itself, and those that were not mended had no faults.
         faults = review.find_faults(mended)
 
     if not faults:
@@ -81,7 +108,10 @@ class _LogReview:
         self._setting = setting
 
     def find_faults(self, entries: Mapping[int, DraftLog]) -> dict[int, list[str]]:
-        """Return what is wrong with entries, by their numbers, in order."""
+        """Return what is wrong with entries, by their numbers, in order.
+
+        A model looks for entries of the wrong type, and for contradictions to profile and past.
+        """
         faults: dict[int, list[str]] = {}
         for fault in self._find_wrong_types(entries):
             faults.setdefault(fault.number, []).append(fault.reason)
@@ -92,30 +122,37 @@ class _LogReview:
             label = f"L{number}"
             numbers_by_label[label] = number
             texts_by_label[label] = f"{entry.timestamp} {entry.content}"
-        for label, reason in _find_contradictions(texts_by_label, [], self._session, self._setting):
-            faults.setdefault(numbers_by_label[label], []).append(reason)
+        # Logs are compared with profile and past alone, so without preferences.
+        contradictions = _find_contradictions(texts_by_label, [], self._session, self._setting)
+        for label, reason in contradictions:
+            number = numbers_by_label[label]
+            faults.setdefault(number, []).append(reason)
         return dict(sorted(faults.items()))
 
-    def _find_wrong_types(self, entries: Mapping[int, DraftLog]) -> Sequence[LogFault]:
+    def _find_wrong_types(self, entries: Mapping[int, DraftLog]) -> list[LogFault]:
         """Ask which entries do not match their types."""
+        # The fields in the order in which `ReviewLogTypes` announces them.
         lines = [f"{number} | {entry.type} | {entry.content}" for number, entry in entries.items()]
 
         def check(answer: dspy.Prediction) -> CheckResult[list[LogFault]]:
             faults: list[LogFault] = answer.faults
-            problems = [
-                f"there is no record {fault.number!r}"
-                for fault in faults
-                if fault.number not in entries
-            ]
+            problems: list[str] = []
+            for fault in faults:
+                if fault.number not in entries:
+                    problems.append(f"there is no record {fault.number!r}")
             return accept_if_valid(faults, problems)
 
-        runner = self._setting.runner
-        return runner.ask(LOG_TYPES, self._session.id, {"logs": lines}, check) or ()
+        inputs = {"logs": lines}
+        return _ask_for_faults(LOG_TYPE_REVIEW, self._session, inputs, check, self._setting)
 
     def mend(
         self, entries: Mapping[int, DraftLog], faults: Mapping[int, Sequence[str]]
     ) -> dict[int, DraftLog]:
-        """Return the corrected entries, by their numbers; none if that was given up."""
+        """Correct all faulty entries, and return the corrected ones by their numbers.
+
+        If no attempt succeeds, nothing is corrected and the result is empty.
+        """
+        # The fields in the order in which `MendLogs` announces them.
         lines: list[str] = []
         for number, reasons in faults.items():
             entry = entries[number]
@@ -128,22 +165,18 @@ class _LogReview:
         }
 
         def check(answer: dspy.Prediction) -> CheckResult[list[MendedLog]]:
-            mended: list[MendedLog] = answer.mended
-            numbers = sorted(entry.number for entry in mended)
-            wanted_numbers = sorted(faults)
-            problems: list[str] = []
-            if numbers != wanted_numbers:
-                problems.append(f"mended are {numbers}; mend {wanted_numbers}, once each")
-            for entry in mended:
-                if blank(entry.content):
-                    problems.append(f"{entry.number} is empty")
-            return accept_if_valid(mended, problems)
+            return accept_if_valid(answer.mended, mended_log_problems(answer.mended, faults))
 
-        drafts = self._setting.ask(MENDED_LOGS, self._session.id, inputs, check) or []
+        corrections = self._setting.ask(LOG_MENDING, self._session.id, inputs, check)
+        if corrections is None:
+            return {}
+
         mended_entries: dict[int, DraftLog] = {}
-        for draft in drafts:
-            changes = {"type": draft.type, "content": draft.content}
-            mended_entries[draft.number] = entries[draft.number].model_copy(update=changes)
+        for correction in corrections:
+            # The prompt has time and event stay as they are.
+            changes = {"type": correction.type, "content": correction.content}
+            entry = entries[correction.number]
+            mended_entries[correction.number] = entry.model_copy(update=changes)
         return mended_entries
 
     def leave_out(
@@ -163,6 +196,19 @@ class _LogReview:
         return [entry for number, entry in entries.items() if number not in faults]
 
 
+def mended_log_problems(mended: Sequence[MendedLog], faulty_numbers: Iterable[int]) -> list[str]:
+    """Return what is wrong with corrections: each faulty entry is wanted once, with a text."""
+    problems: list[str] = []
+    numbers = sorted(entry.number for entry in mended)
+    wanted_numbers = sorted(faulty_numbers)
+    if numbers != wanted_numbers:
+        problems.append(f"mended are {numbers}; mend {wanted_numbers}, once each")
+    for entry in mended:
+        if blank(entry.content):
+            problems.append(f"{entry.number} is empty")
+    return problems
+
+
 # Dialogues.
 
 
@@ -171,19 +217,29 @@ Place = tuple[int, Role]
 """The place of an utterance: the number of its turn, counted from 1, and who speaks."""
 
 
-def review_dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTurn]:
-    """Return the turns of a session's dialogue after as many rounds of review as are set."""
+def review_dialogue(
+    session: Session, script: Script, turns: list[DraftTurn], setting: Setting
+) -> list[DraftTurn]:
+    """Review and correct a dialogue in as many rounds as are set, and return the result.
+
+    Args:
+        session: The session of the dialogue.
+        script: The script that the dialogue follows.
+        turns: The dialogue.
+        setting: The number of rounds, and the runner.
+    """
     if setting.reviews == 0:
-        return session.turns
+        return turns
 
     review = _DialogueReview(session, script, setting)
-    utterances = _utterances_of(session.turns)
+    utterances = _utterances_of(turns)
     faults = review.find_faults(utterances)
     for _ in range(setting.reviews):
         if not faults:
             break
         mended = review.mend(utterances, faults)
         if not mended:
+            # The mending was given up, so the faults remain.
             break
         utterances.update(mended)
         # Utterances follow from one another, so all of them are looked at again.
@@ -208,12 +264,14 @@ def _utterances_of(turns: Sequence[DraftTurn]) -> dict[Place, Utterance]:
 
 
 def _turns_of(utterances: Mapping[Place, Utterance]) -> list[DraftTurn]:
-    """Return the turns of utterances."""
+    """Put the utterances of a dialogue together into turns: the inverse of `_utterances_of`."""
+    # Every turn has two utterances, and turns are numbered from 1.
+    num_turns = len(utterances) // 2
     turns: list[DraftTurn] = []
-    for number in range(1, len(utterances) // 2 + 1):
-        user = utterances[number, "user"]
-        assistant = utterances[number, "assistant"]
-        turns.append(DraftTurn.model_validate({"user": user, "assistant": assistant}))
+    for number in range(1, num_turns + 1):
+        # Validated, since the type of an utterance does not say who speaks.
+        turn = {"user": utterances[number, "user"], "assistant": utterances[number, "assistant"]}
+        turns.append(DraftTurn.model_validate(turn))
     return turns
 
 
@@ -226,22 +284,28 @@ class _DialogueReview:
         self._setting = setting
 
     def find_faults(self, utterances: Mapping[Place, Utterance]) -> dict[Place, list[str]]:
-        """Return what is wrong with utterances, by their places, in order."""
+        """Return what is wrong with utterances, by their places, in order.
+
+        A model looks for words that do not do what their action says, and for contradictions to
+        what is known about the user.
+        """
         faults: dict[Place, list[str]] = {}
         for fault in self._find_wrong_actions(utterances):
             faults.setdefault((fault.turn, fault.role), []).append(fault.reason)
 
+        # The review against the persona names a record by one word: "U3" or "A3" for turn 3.
         places_by_label: dict[str, Place] = {}
         texts_by_label: dict[str, str] = {}
         for (number, role), utterance in utterances.items():
-            label = f"{role[0].upper()}{number}"
+            label = f"U{number}" if role == "user" else f"A{number}"
             places_by_label[label] = (number, role)
             texts_by_label[label] = utterance.content
         contradictions = _find_contradictions(
             texts_by_label, self._preferences(), self._session, self._setting
         )
         for label, reason in contradictions:
-            faults.setdefault(places_by_label[label], []).append(reason)
+            place = places_by_label[label]
+            faults.setdefault(place, []).append(reason)
         return dict(sorted(faults.items()))
 
     def _preferences(self) -> list[str]:
@@ -253,10 +317,9 @@ class _DialogueReview:
             lines.append(f"{preference.requirement}: {likes}")
         return lines
 
-    def _find_wrong_actions(
-        self, utterances: Mapping[Place, Utterance]
-    ) -> Sequence[UtteranceFault]:
+    def _find_wrong_actions(self, utterances: Mapping[Place, Utterance]) -> list[UtteranceFault]:
         """Ask which utterances do not do what their actions say."""
+        # The fields in the order in which `ReviewActions` announces them.
         lines: list[str] = []
         for (number, role), utterance in utterances.items():
             lines.append(f"turn {number} | {role} | {utterance.action} | {utterance.content}")
@@ -270,21 +333,45 @@ class _DialogueReview:
                     problems.append(f"there is no record {place!r}")
             return accept_if_valid(faults, problems)
 
-        runner = self._setting.runner
-        return runner.ask(ACTIONS, self._session.id, {"dialogue": lines}, check) or ()
+        inputs = {"dialogue": lines}
+        return _ask_for_faults(ACTION_REVIEW, self._session, inputs, check, self._setting)
 
     def mend(
         self, utterances: Mapping[Place, Utterance], faults: Mapping[Place, Sequence[str]]
     ) -> dict[Place, Utterance]:
-        """Return the corrected utterances, by their places; none if that was given up."""
+        """Correct all faulty utterances, and return the corrected ones by their places.
+
+        If no attempt succeeds, nothing is corrected and the result is empty.
+        """
+
+        def check(answer: dspy.Prediction) -> CheckResult[list[MendedUtterance]]:
+            return accept_if_valid(answer.mended, mended_utterance_problems(answer.mended, faults))
+
+        inputs = self._mending_inputs(utterances, faults)
+        corrections = self._setting.ask(UTTERANCE_MENDING, self._session.id, inputs, check)
+        if corrections is None:
+            return {}
+
+        mended_utterances: dict[Place, Utterance] = {}
+        for correction in corrections:
+            place = (correction.turn, correction.role)
+            # The words are made to fit the action: the plan of the dialogue stays.
+            changes = {"content": correction.content}
+            mended_utterances[place] = utterances[place].model_copy(update=changes)
+        return mended_utterances
+
+    def _mending_inputs(
+        self, utterances: Mapping[Place, Utterance], faults: Mapping[Place, Sequence[str]]
+    ) -> dict[str, Any]:
+        """Return the inputs of `MendUtterances`: all utterances, and what is wrong with some."""
         dialogue: list[str] = []
         for (number, role), utterance in utterances.items():
-            label = f"turn {number} | {role} | {utterance.action} | {utterance.reference}"
-            dialogue.append(f"{label} | {utterance.content}")
+            plan = f"{utterance.action} | {utterance.reference}"
+            dialogue.append(f"turn {number} | {role} | {plan} | {utterance.content}")
         faulty: list[str] = []
         for (number, role), reasons in faults.items():
             faulty.append(f"turn {number} | {role} | fault: {'; '.join(reasons)}")
-        inputs = {
+        return {
             "profile": self._session.persona.profile,
             "personality": self._session.persona.personality,
             "framework": self._script.framework,
@@ -292,25 +379,20 @@ class _DialogueReview:
             "faulty": faulty,
         }
 
-        def check(answer: dspy.Prediction) -> CheckResult[list[MendedUtterance]]:
-            mended: list[MendedUtterance] = answer.mended
-            places = sorted((utterance.turn, utterance.role) for utterance in mended)
-            wanted_places = sorted(faults)
-            problems: list[str] = []
-            if places != wanted_places:
-                problems.append(f"mended are {places}; mend {wanted_places}, once each")
-            for utterance in mended:
-                if blank(utterance.content):
-                    problems.append(f"{(utterance.turn, utterance.role)} is empty")
-            return accept_if_valid(mended, problems)
 
-        drafts = self._setting.ask(MENDED_WORDS, self._session.id, inputs, check) or []
-        mended_utterances: dict[Place, Utterance] = {}
-        for draft in drafts:
-            place = (draft.turn, draft.role)
-            changes = {"content": draft.content}
-            mended_utterances[place] = utterances[place].model_copy(update=changes)
-        return mended_utterances
+def mended_utterance_problems(
+    mended: Sequence[MendedUtterance], faulty_places: Iterable[Place]
+) -> list[str]:
+    """Return what is wrong with corrections: each faulty utterance is wanted once, with words."""
+    problems: list[str] = []
+    places = sorted((utterance.turn, utterance.role) for utterance in mended)
+    wanted_places = sorted(faulty_places)
+    if places != wanted_places:
+        problems.append(f"mended are {places}; mend {wanted_places}, once each")
+    for utterance in mended:
+        if blank(utterance.content):
+            problems.append(f"{(utterance.turn, utterance.role)} is empty")
+    return problems
 
 
 # Both kinds of records against the persona.
@@ -329,12 +411,14 @@ def _find_contradictions(
     session: Session,
     setting: Setting,
 ) -> list[_LabelledReason]:
-    """Ask which records contradict what is known about the user.
+    """Ask which records of a session contradict what is known about the user.
 
     Args:
-        texts_by_label: The records, by the labels under which the model sees them.
-        preferences: What the user likes and dislikes, as far as the records are compared with it.
-        session: The session of the records.
+        texts_by_label: The log entries or utterances. The model sees each after its label, such as
+            "L3", and names it by the label.
+        preferences: What the user likes and dislikes; empty if the records are not compared with
+            it.
+        session: The session. The model is told what happened up to its month.
         setting: Its runner asks the model.
     """
     persona = session.persona
@@ -351,10 +435,11 @@ def _find_contradictions(
         reasons: list[_LabelledReason] = []
         problems: list[str] = []
         for contradiction in contradictions:
+            # A model may copy the label as "[L3]", "L3:" or "l3".
             label = contradiction.record.strip(" []:").upper()
-            reasons.append(_LabelledReason(label, contradiction.reason))
             if label not in texts_by_label:
                 problems.append(f"there is no record {label!r}")
+            reasons.append(_LabelledReason(label, contradiction.reason))
         return accept_if_valid(reasons, problems)
 
-    return setting.runner.ask(PERSONA, session.id, inputs, check) or []
+    return _ask_for_faults(PERSONA_REVIEW, session, inputs, check, setting)

@@ -39,42 +39,55 @@ SITUATIONS = Step("situations", PlanSituations)
 
 
 def plan_situations(persona: Persona, setting: Setting) -> list[Session]:
-    """Plan a user's situations in order, with what is drawn for each.
+    """Plan a user's situations, month by month, and draw which of them get a dialogue.
 
     Returns:
-        All situations; none if a month was given up.
+        A session for each situation, in order; none if a month was given up.
     """
     sessions: list[Session] = []
-    sessions_of_last_month: list[Session] = []
+    previous_month: list[Session] = []
     for month in persona.timeline:
-        drafts = _plan_month(persona, month, sessions_of_last_month, setting)
+        drafts = _plan_month(persona, month, previous_month, setting)
         if drafts is None:
             return []
-        sessions_of_last_month = []
+
+        sessions_of_month: list[Session] = []
         for draft in drafts:
             previous = sessions[-1] if sessions else None
             session = _session(persona, draft, previous, setting.seed)
             sessions.append(session)
-            sessions_of_last_month.append(session)
+            sessions_of_month.append(session)
+        previous_month = sessions_of_month
 
+    # Dialogues are drawn for all months together: the draw is repeated until the final month has
+    # one.
     ends = [session.end for session in sessions]
-    parts = draw_dialogues(persona.id, ends, persona.timeline[-1].month, setting.seed)
+    final_month = persona.timeline[-1].month
+    parts = draw_dialogues(persona.id, ends, final_month, setting.seed)
     for session in sessions:
-        session.part = parts.get(session.end, "")
+        if session.end in parts:
+            session.part = parts[session.end]
     return sessions
 
 
 def _plan_month(
-    persona: Persona, month: DraftMonth, sessions_of_last_month: Sequence[Session], setting: Setting
+    persona: Persona, month: DraftMonth, previous_month: Sequence[Session], setting: Setting
 ) -> list[DraftSituation] | None:
-    """Ask for the situations of a month."""
-    begin_after = sessions_of_last_month[-1].end if sessions_of_last_month else ""
+    """Ask for the situations of a month.
+
+    Args:
+        persona: The user.
+        month: The month.
+        previous_month: The sessions of the month before; none for the user's first month.
+        setting: Asks the model.
+    """
+    # The prompt says that this is empty for the user's first month.
+    begin_after = previous_month[-1].end if previous_month else ""
     inputs = {
         "profile": persona.profile,
         "requirement_types": [f"{type_id}: {text}" for type_id, text in persona.types.items()],
         "earlier_situations": [
-            f"{session.start} ~ {session.end}: {session.situation}"
-            for session in sessions_of_last_month
+            f"{session.start} ~ {session.end}: {session.situation}" for session in previous_month
         ],
         "begin_after": begin_after,
         "month": month.month,
@@ -119,7 +132,8 @@ def situation_problems(
     Args:
         situations: The situations, in order.
         month: YYYY-MM.
-        begin_after: The last day of the situations before; "" for the first month.
+        begin_after: The last day of the situation before the first of these; "" for the user's
+            first month, where there is none.
         types: The requirement types by id.
         user_name: The user's name, which texts must not give.
     """
@@ -138,8 +152,10 @@ def situation_problems(
         problems += _day_problems(where, situation, month, previous_end, must_begin_in_month)
         previous_end = _end_if_dated(situation)
 
-    if situations and previous_end is not None:
-        problems += _last_day_problems(previous_end, month)
+    if situations:
+        last_end = _end_if_dated(situations[-1])
+        if last_end is not None:
+            problems += _last_day_problems(last_end, month)
     return problems
 
 
@@ -169,9 +185,10 @@ def _day_problems(
         where: How problems call the situation.
         situation: The situation.
         month: YYYY-MM.
-        previous_end: The last day of the situation before; None if there is none, or its days are
-            no days.
-        must_begin_in_month: Whether it may not begin in another month.
+        previous_end: The last day of the situation before. It is None if there is no such
+            situation, or if its days cannot be parsed; nothing is compared with it then.
+        must_begin_in_month: Whether its first day has to be in the month. The first situation of a
+            later month may begin in the month before.
     """
     start = parse_day(situation.start)
     end = parse_day(situation.end)

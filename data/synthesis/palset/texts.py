@@ -25,8 +25,11 @@ LANGUAGES: Mapping[LanguageCode, Language] = {"zh": "Chinese", "en": "English"}
 # Each run of stops is tried once: texts are hostile input.
 _STOPS = r"(?<![.!?])[.!?]++"
 _SENTENCE_ENDS = re.compile(rf"{_STOPS}(?=\s|$|[\"'”’)])|[。！？；]+")
+"""All that may end a sentence."""
 _SURE_SENTENCE_ENDS = re.compile(rf"{_STOPS}(?=\s+[^\sa-z]|\s*$)|[。！？]+")
 """Without semicolons, and without full stops before a small letter."""
+_ABBREVIATIONS = 1
+"""Sentences more than allowed that are tolerated, since "Dr. Li" has the end of a sentence, too."""
 
 _CHINESE_CHARACTER = re.compile(r"[\u4e00-\u9fff]")
 _LATIN_WORD = re.compile(r"[^\W\d_\u3000-\u9fff]{2,}")
@@ -55,19 +58,21 @@ def length_problems(
 ) -> list[str]:
     """Return what is wrong with the number of sentences of a text.
 
+    Code cannot count sentences exactly, so both limits are judged in favour of the text: everything
+    that may end a sentence counts towards the fewest, and only what surely ends one towards the
+    most. One sentence more is tolerated.
+
     Args:
-        what: How the problem calls the text.
+        what: The name of the text in the problem, e.g. "the experience".
         text: The text.
         min_sentences: Fewest sentences.
         max_sentences: Most sentences; None if there may be any number.
     """
     num_sentences = _count_sentences(_SENTENCE_ENDS, text)
-    is_long_enough = num_sentences >= min_sentences
-    is_too_long = (
-        max_sentences is not None
-        and _count_sentences(_SURE_SENTENCE_ENDS, text) > max_sentences + 1
-    )
-    if is_long_enough and not is_too_long:
+    num_sure_sentences = _count_sentences(_SURE_SENTENCE_ENDS, text)
+    is_too_short = num_sentences < min_sentences
+    is_too_long = max_sentences is not None and num_sure_sentences > max_sentences + _ABBREVIATIONS
+    if not is_too_short and not is_too_long:
         return []
 
     if max_sentences is None:

@@ -17,6 +17,7 @@ from ....signatures.synthesis_palset import (
     ChooseSolutions,
     DraftCandidates,
     DraftChoice,
+    DraftNeed,
     DraftTopic,
     ProposeCandidates,
     WriteRequirements,
@@ -82,7 +83,13 @@ def _write_requirements(session: Session, setting: Setting) -> list[DraftTopic] 
 
 
 def topic_problems(topics: Sequence[DraftTopic], types: Sequence[str], user_name: str) -> list[str]:
-    """Return what is wrong with the requirements of a dialogue, one topic for each type."""
+    """Return what is wrong with the topics of a dialogue.
+
+    Args:
+        topics: The topics, each with a query, a requirement and its implicit needs.
+        types: The requirement types of the session. Each of them needs a topic, in this order.
+        user_name: The user's name, which texts must not give.
+    """
     problems: list[str] = []
     types_of_topics = [topic.requirement_type.strip() for topic in topics]
     if types_of_topics != list(types):
@@ -90,17 +97,30 @@ def topic_problems(topics: Sequence[DraftTopic], types: Sequence[str], user_name
 
     for number, topic in enumerate(topics, 1):
         where = _topic_key(number)
-        problems += phrase_problems(f"{where}: the user_query", topic.user_query, 2)
-        problems += text_problems(f"{where}: requirement", topic.requirement, 1, user_name)
+        problems += phrase_problems(f"{where}: the user_query", topic.user_query, max_sentences=2)
+        problems += text_problems(
+            f"{where}: requirement", topic.requirement, min_sentences=1, user_name=user_name
+        )
         if len(topic.implicit_needs) != NUM_NEEDS:
-            problems.append(f"{where}: {len(topic.implicit_needs)} implicit needs; give 2")
+            num_needs = len(topic.implicit_needs)
+            problems.append(f"{where}: {num_needs} implicit needs; give {NUM_NEEDS}")
         for need in topic.implicit_needs:
-            problems += text_problems(f"{where}: need", need.need, 1, user_name, 1)
-            has_blank = any(blank(evidence) for evidence in need.evidences)
-            if not MIN_EVIDENCE <= len(need.evidences) <= MAX_EVIDENCE or has_blank:
-                problems.append(
-                    f"{where}: a need has to have 1 to 5 pieces of evidence, none empty"
-                )
+            problems += _need_problems(where, need, user_name)
+    return problems
+
+
+def _need_problems(where: str, need: DraftNeed, user_name: str) -> list[str]:
+    """Return what is wrong with an implicit need: it is one sentence, with pieces of evidence."""
+    problems = text_problems(
+        f"{where}: need", need.need, min_sentences=1, user_name=user_name, max_sentences=1
+    )
+    has_right_count = MIN_EVIDENCE <= len(need.evidences) <= MAX_EVIDENCE
+    has_blank = any(blank(evidence) for evidence in need.evidences)
+    if not has_right_count or has_blank:
+        problems.append(
+            f"{where}: a need has to have {MIN_EVIDENCE} to {MAX_EVIDENCE} pieces of evidence, "
+            "none empty"
+        )
     return problems
 
 
@@ -148,7 +168,7 @@ def candidate_problems(candidates: Sequence[DraftCandidates], topics: Sequence[s
     for draft in candidates:
         solutions = [solution.strip() for solution in draft.solutions]
         if len(solutions) != NUM_CANDIDATES:
-            problems.append(f"{draft.topic}: {len(solutions)} solutions; give 8")
+            problems.append(f"{draft.topic}: {len(solutions)} solutions; give {NUM_CANDIDATES}")
         for number, solution in enumerate(solutions, 1):
             problems += phrase_problems(f"{draft.topic}: solution {number}", solution)
         if len(set(solutions)) < len(solutions):
@@ -176,7 +196,9 @@ def _choose_solutions(
         setting: Asks the model.
     """
     persona = session.persona
-    preference = persona.preferences[session.requirement_ids[number - 1]]
+    # Topics have the order of the session's requirement types.
+    type_id = session.requirement_ids[number - 1]
+    preference = persona.preferences[type_id]
     inputs = {
         "profile": persona.profile,
         "personality": persona.personality,
@@ -191,8 +213,16 @@ def _choose_solutions(
         liked = cast("list[DraftChoice]", answer.liked)
         disliked = cast("list[DraftChoice]", answer.disliked)
         problems = choice_problems(liked, disliked, candidates, persona.draft.name)
-        topic = Topic(draft, candidates, answer.analysis, _stripped(liked), _stripped(disliked))
-        return accept_if_valid(topic, problems)
+        if problems:
+            return CheckResult(None, problems)
+        topic = Topic(
+            draft=draft,
+            candidates=candidates,
+            analysis=answer.analysis,
+            liked=_stripped(liked),
+            disliked=_stripped(disliked),
+        )
+        return CheckResult(topic)
 
     return setting.ask(CHOICE, f"{session.id}/{_topic_key(number)}", inputs, check)
 
@@ -221,13 +251,25 @@ def choice_problems(
 def _side_problems(
     side: str, choices: Sequence[DraftChoice], candidates: Sequence[str], user_name: str
 ) -> list[str]:
-    """Return what is wrong with the solutions of one side, "liked" or "disliked"."""
+    """Return what is wrong with the solutions that a user likes, or with those the user dislikes.
+
+    Args:
+        side: "liked" or "disliked".
+        choices: The solutions with the user's reasons.
+        candidates: The solutions of which they are chosen.
+        user_name: The user's name, which reasons must not give.
+    """
     problems: list[str] = []
     if len(choices) != NUM_CHOSEN:
-        problems.append(f"{len(choices)} {side} solutions; give 2")
+        problems.append(f"{len(choices)} {side} solutions; give {NUM_CHOSEN}")
     for choice in choices:
         if choice.solution.strip() not in candidates:
             problems.append(f"{side}: {choice.solution!r} is none of the candidates, word for word")
-        reason = choice.feedback_reason
-        problems += text_problems(f"{side}: feedback_reason", reason, 1, user_name, 1)
+        problems += text_problems(
+            f"{side}: feedback_reason",
+            choice.feedback_reason,
+            min_sentences=1,
+            user_name=user_name,
+            max_sentences=1,
+        )
     return problems
