@@ -89,6 +89,7 @@ def check(benchmark: str, path: str | Path, *, metric: str | None = None, **opti
     try:
         read_options = coerce_options(benchmark, checked_class.read, options)
         dataset = _read_dataset(checked_class, path, findings.append, read_options)
+        findings.extend(_findings_about_examples(dataset, checked_class))
         if not dataset.examples:
             problem = "holds no question that can be read"
             findings.append(Finding("no questions", "whole file", problem, fatal=True))

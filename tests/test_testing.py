@@ -107,7 +107,6 @@ def with_first(**changes: Any) -> Callable[[], Any]:
 
 
 BENCHMARKS = [
-    (with_first(id="q1"), "ids are not unique: q1"),
     (with_first(inputs=("question",)), "example q0: evidence_ids, history is no input; see with_inputs"),
     (with_first(inputs=("history", "question", "evidence_ids", "answer")), "example q0: the gold answer is an input"),
     (with_first(evidence_ids=("D9:9",)), "example q0: evidence_ids names D9:9, which is no turn of its history"),
