@@ -252,6 +252,10 @@ def test_the_fastapi_application_answers_adds_writes_in_the_background_and_forge
         assert asked == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
         other = client.post("/ask", json={"question": "Where did I move?"}, headers={"X-User": "ben"}).json()
         assert other["sources"] == []
+        chat = {"session": "monday", "text": "Where did I move?"}
+        assert client.post("/chat", json=chat, headers={"X-User": "cem"}).json()["reply"]
+        ended = [client.post("/chat/monday/end", headers={"X-User": "cem"}).json() for _ in range(2)]
+        assert ended == [{"ended": True}, {"ended": False}]
         changed = {**session, "messages": [{"role": "user", "content": "I moved to Porto."}]}
         assert client.post("/sessions", json=changed).status_code == 409
         assert client.post("/sessions", json={"id": "", "messages": []}).status_code == 400
