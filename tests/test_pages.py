@@ -289,7 +289,7 @@ class Mem0:
 BESIDE = Page("production/beside.md")
 
 
-def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_path, monkeypatch) -> None:
+def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
     monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
@@ -305,7 +305,15 @@ def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_pa
     assert both.search("ada", "Lisbon") == ["I moved to Lisbon."]
     logged = json.loads(Path("searches.jsonl").read_text(encoding="utf-8"))
     assert (logged["present"], logged["mempiler"]) == (["I moved to Lisbon."], ["user: I moved to Lisbon."])
+    runpy.run_path("differences.py")
+    assert "user: I moved to Lisbon." in capsys.readouterr().out
+    assert check("jsonl", Path("questions.jsonl")).findings == ()
 
+    # A failure of the second memory does not reach the agent.
+    both.store.close()
+    monkeypatch.setattr(both, "store", "postgresql://nobody@127.0.0.1:9/none")
+    both.add("ada", "chat-18", [message])
+    assert both.search("ada", "Lisbon")[0] == "I moved to Lisbon."
 
 
 @pytest.mark.slow
