@@ -170,7 +170,7 @@ PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 def test_extras_are_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = set(re.findall(r"pip install '\.\[([\w-]+)\]'", PAGE))
-    assert named == {"langchain", "langgraph", "llamaindex", "openai-agents"} & set(extras)
+    assert named == {"langchain", "langgraph", "llamaindex", "mcp", "openai-agents"} & set(extras)
 
 
 def acting(kind: str, text: str, n: int) -> dict[str, Any]:
