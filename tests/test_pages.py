@@ -170,7 +170,7 @@ PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 def test_extras_are_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = set(re.findall(r"pip install '\.\[([\w-]+)\]'", PAGE))
-    assert named == {"langchain", "langgraph", "llamaindex", "openai-agents"} & set(extras)
+    assert named == {"langchain", "langgraph", "llamaindex", "mcp", "openai-agents"} & set(extras)
 
 
 def acting(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -252,6 +252,10 @@ def test_the_fastapi_application_answers_adds_writes_in_the_background_and_forge
         assert asked == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
         other = client.post("/ask", json={"question": "Where did I move?"}, headers={"X-User": "ben"}).json()
         assert other["sources"] == []
+        chat = {"session": "monday", "text": "Where did I move?"}
+        assert client.post("/chat", json=chat, headers={"X-User": "cem"}).json()["reply"]
+        ended = [client.post("/chat/monday/end", headers={"X-User": "cem"}).json() for _ in range(2)]
+        assert ended == [{"ended": True}, {"ended": False}]
         changed = {**session, "messages": [{"role": "user", "content": "I moved to Porto."}]}
         assert client.post("/sessions", json=changed).status_code == 409
         assert client.post("/sessions", json={"id": "", "messages": []}).status_code == 400
@@ -285,7 +289,7 @@ class Mem0:
 BESIDE = Page("production/beside.md")
 
 
-def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_path, monkeypatch) -> None:
+def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
     monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
@@ -301,7 +305,15 @@ def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_pa
     assert both.search("ada", "Lisbon") == ["I moved to Lisbon."]
     logged = json.loads(Path("searches.jsonl").read_text(encoding="utf-8"))
     assert (logged["present"], logged["mempiler"]) == (["I moved to Lisbon."], ["user: I moved to Lisbon."])
+    runpy.run_path("differences.py")
+    assert "user: I moved to Lisbon." in capsys.readouterr().out
+    assert check("jsonl", Path("questions.jsonl")).findings == ()
 
+    # A failure of the second memory does not reach the agent.
+    both.store.close()
+    monkeypatch.setattr(both, "store", "postgresql://nobody@127.0.0.1:9/none")
+    both.add("ada", "chat-18", [message])
+    assert both.search("ada", "Lisbon")[0] == "I moved to Lisbon."
 
 
 @pytest.mark.slow

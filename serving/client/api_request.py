@@ -127,7 +127,8 @@ def _error_message(response: httpx.Response, secrets: Secrets) -> str:
     except _UNREADABLE:
         status = response.status_code
         raise ServiceError(
-            f"status {status}, in no form of a service of Mempiler; look at the address", status
+            f"status {status}: what answers here is no service of Mempiler; look at the address",
+            status,
         ) from None
 
 

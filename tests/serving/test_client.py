@@ -331,7 +331,7 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
         ([(504, problem("this took too long"))], 1, ServiceError("this took too long")),
         ([BUSY] * 3, 3, ServiceError("too many requests wait; try again")),
         ([CUT] * 3, 3, ServiceError("the service did not answer: ReadError cut")),
-        ([(404, "<html>nothing here</html>")], 1, ServiceError("status 404, in no form of a service")),
+        ([(404, "<html>nothing here</html>")], 1, ServiceError("status 404: what answers here is no service")),
         ([(200, "<html>welcome</html>")], 1, ServiceError("POST /v1/users/ada/ask: what answers here is no service")),
     ],
 )
