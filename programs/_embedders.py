@@ -11,6 +11,11 @@ def offline_embedder() -> Embedder:
     return make_embedder()
 
 
+def embedder_by_name(name: str) -> Embedder:
+    """Return the embedder of a name, e.g. "minilm"; errors are those of `engines.embedders`."""
+    return make_embedder(name)
+
+
 def semantic_embedder(embedder: Embedder | None) -> Embedder | None:
     """Return the embedder if it compares what texts mean, else None.
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.search.embedder import Embedder
 from ..records.import_object import import_object, refuse_python_file
-from ._embedders import offline_embedder
+from ._embedders import embedder_by_name, offline_embedder
 from ._thresholds import cosine_thresholds
 from .cache import MemoryCache
 from .external.program import build_external_program
@@ -30,7 +30,7 @@ RENAMED: Mapping[tuple[str, str], str] = {("memory-r2", "abstain"): f"{TASK_PREF
 def build(
     method: str,
     task: str = "question-answering",
-    embedder: Embedder | None = None,
+    embedder: Embedder | str | None = None,
     cache: MemoryCache | None = None,
     adapter: str = "chat",
     **config: Any,
@@ -42,9 +42,10 @@ def build(
             these after a policy, as in "pgr+turn-rag". A memory system of your own is named by its
             `module:name` or by the URL of its endpoint (`external.target`).
         task: The name of a task, such as "question-answering".
-        embedder: Makes vectors for methods that search by meaning. If None, methods that need one
-            get the offline embedder, which only compares spelling: pass an embedding model for real
-            use. The embedder also decides the thresholds for cosines that `config` does not set.
+        embedder: Makes vectors for methods that search by meaning, or its name, such as "minilm".
+            If None, methods that need one get the offline embedder, which only compares spelling:
+            pass an embedding model for real use. The embedder also decides the thresholds for
+            cosines that `config` does not set.
         cache: Memories to share with other programs.
         adapter: Name of the adapter that the program uses.
         **config: Settings of the method. Settings of the method beneath a policy have the prefix
@@ -56,6 +57,8 @@ def build(
     """
     # Raises an error for an unknown task, before `load_target` imports a module of the user's.
     task_class(task)
+    if isinstance(embedder, str):
+        embedder = embedder_by_name(embedder)
     target = load_target(method)
     if target is not None:
         return build_external_program(target, method, task, embedder, cache, adapter, config=config)

@@ -335,3 +335,10 @@ def test_a_writer_that_returns_a_bare_memory_is_told_to_return_an_update(make_hi
     assert str(caught.value) == (
         "Bare returned a TurnMemory where an Update is expected; return mempiler.Update(memory)"
     )
+
+
+def test_a_program_takes_an_embedder_by_its_name() -> None:
+    program = build("fact-store", embedder="offline")
+    assert program.method.embedder.name == "offline"
+    with pytest.raises(UserError):
+        build("fact-store", embedder="onnx:nowhere")
