@@ -411,8 +411,8 @@ def _num_hits_for_sessions(sessions_of_hits: Sequence[str], k: int, num_turns: i
         if len(session_ids) == k:
             return num_hits
 
-    # The loop of the released code begins at k hits and gives up after `num_turns`. This is the
-    # number with which it ends.
+    # The loop of the released code counts up from k hits and stops after `num_turns`. So it ends
+    # with this number.
     return max(k, num_turns + 1)
 
 

@@ -113,8 +113,8 @@ def split_questions(
         sizes: How many questions each part gets. They are chosen at random, and the questions of a
             smaller size are always among those of a larger one.
         seed: The seed of all random choices.
-        min_dev: How many questions of the headline score dev needs. This counts only if `sizes`
-            gives no size for dev.
+        min_dev: How many questions of the headline score, by which verdicts are given, dev needs.
+            It has no effect if `sizes` gives a size for dev.
     """
     if sizes.dev is None:
         num_borrowed = _num_borrowed_for_headline(cut, min_dev)
@@ -122,7 +122,8 @@ def split_questions(
         dev = cut.questions(dev_units)
     else:
         # The candidates begin with the questions of dev's own units. Those of train follow, unit by
-        # unit. So the first `sizes.dev` candidates need no unit of train after `num_borrowed`.
+        # unit. So the first `sizes.dev` candidates use only the first `num_borrowed` units of train,
+        # and train can keep the others.
         num_borrowed = _num_borrowed_for_size(cut, sizes.dev)
         dev = candidates_for_dev(cut, seed)[: sizes.dev]
 

@@ -66,8 +66,8 @@ def check_json(body: bytes, max_values: int) -> None:
     """
     # First a cheap estimate, without parsing. A parser makes all objects before anything can count
     # them, and no other thread runs while it makes hundreds of thousands. The estimate counts
-    # strings, commas and opening brackets. An allowed value has at most `PARTS_PER_VALUE` of these,
-    # so no body is refused here that has few enough values.
+    # strings, commas and opening brackets. A value has at most `PARTS_PER_VALUE` of these, so no
+    # body is refused here that has few enough values.
     if _has_too_many_parts(body, PARTS_PER_VALUE * max_values):
         raise TOO_MANY_VALUES()
     try:

@@ -59,7 +59,7 @@ def instrument(app: FastAPI, lm: dspy.BaseLM | None, provider: TracerProvider) -
     FastAPIInstrumentor.instrument_app(
         app,
         tracer_provider=provider,
-        # Paths of requests hold names of users, which must not leave the service.
+        # Paths of requests hold names of users, and spans must not.
         server_request_hook=_remove_names,
         # Otherwise every part of a stream would have a span of its own.
         exclude_spans=["receive", "send"],

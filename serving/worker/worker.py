@@ -170,7 +170,7 @@ class Worker:
                 errors.append(error)
 
         if counts.items or counts.failures:
-            # An item of the queue is an ended session.
+            # For users, an item of the queue is a session that has ended.
             fields = {"sessions": counts.items, "failures": len(counts.failures)}
             log.info("sessions remembered", extra=fields)
         if errors:
