@@ -122,8 +122,8 @@ def split_questions(
         dev = cut.questions(dev_units)
     else:
         # The candidates begin with the questions of dev's own units. Those of train follow, unit by
-        # unit. So the first `sizes.dev` candidates use only the first `num_borrowed` units of train,
-        # and train can keep the others.
+        # unit. So the first `sizes.dev` candidates use only the first `num_borrowed` units of
+        # train, and train can keep the others.
         num_borrowed = _num_borrowed_for_size(cut, sizes.dev)
         dev = candidates_for_dev(cut, seed)[: sizes.dev]
 
