@@ -524,9 +524,12 @@ def _split_problems(benchmark: Benchmark) -> Iterator[str]:
 
 
 def _scorer_problems(benchmark: Benchmark) -> Iterator[str]:
-    """Check the scores of gold answers and of no answer; only the first bad example is named."""
+    """Check how the scorer scores a gold answer and an empty one; report the first bad example.
+
+    No model is asked here. So a scorer that needs a judge can only be checked for the error that it
+    raises without one, and a scorer of conversations cannot be checked.
+    """
     scorer = benchmark.scorer
-    # No model is asked here, so there is no judge, and no conversation that could be scored.
     if scorer.required_judges:
         yield from _missing_judge_problems(scorer, benchmark.examples[0])
         return

@@ -71,12 +71,12 @@ def records(user: str, profile: str, actions: Sequence[Action]) -> History:
 
 
 def batches(user: str, actions: Sequence[Action], start: int = 0) -> tuple[Behavior, ...]:
-    """Return records as `Behavior` items of `BATCH` records.
+    """Pack a user's records into `Behavior` items of `BATCH` records; the last may have fewer.
 
     Args:
-        user: Whose records they are; ids begin with it.
+        user: The user's id, with which the ids of the items begin.
         actions: The records, in time order.
-        start: How many records come before, for the numbers in ids.
+        start: How many earlier records the user has. The ids go on counting after these.
     """
     items: list[Behavior] = []
     for offset in range(0, len(actions), BATCH):

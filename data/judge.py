@@ -286,19 +286,23 @@ class PreferenceJudge(PromptJudge):
 
 
 def preference(judge: AnyJudge, example: dspy.Example, answer_a: str, answer_b: str) -> Preference:
-    """Return how far one response is preferred over another, judged in both orders.
+    """Return how often a judge prefers answer A, and how often answer B.
 
-    The win rate of A over B is the mean of `win_share` over the queries; a tie counts for neither.
-    Equal responses are a tie without a call. Raises what the judge does. Source: PGR, section 5.2.
+    The judge is asked twice, with the answers in either order, because a model may favour the
+    answer that it reads first. Equal answers are a tie, and the judge is not asked. A tie is
+    neither a win nor a loss. The win rate of A over B is the mean of `win_share` over all
+    questions. Source: PGR, section 5.2.
+
+    Raises what the judge raises.
     """
     if answer_a.strip() == answer_b.strip():
-        return Preference(0.0, 0.0)
+        return Preference(win_share=0.0, loss_share=0.0)
 
-    preferred_forward: Side = judge(example, answer_a, answer_b)
-    preferred_backward: Side = judge(example, answer_b, answer_a)
-    wins_a = (preferred_forward == "first") + (preferred_backward == "second")
-    wins_b = (preferred_forward == "second") + (preferred_backward == "first")
-    return Preference(win_share=wins_a / 2, loss_share=wins_b / 2)
+    choice_with_a_first: Side = judge(example, answer_a, answer_b)
+    choice_with_b_first: Side = judge(example, answer_b, answer_a)
+    wins_of_a = [choice_with_a_first == "first", choice_with_b_first == "second"]
+    wins_of_b = [choice_with_a_first == "second", choice_with_b_first == "first"]
+    return Preference(win_share=sum(wins_of_a) / 2, loss_share=sum(wins_of_b) / 2)
 
 
 def with_user_facts(

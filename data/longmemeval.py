@@ -213,20 +213,22 @@ class LongMemEvalF1(Scorer):
         return squad_f1(answer, example.answer)
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """Return the means over types, over all questions, and over those without an answer.
+        """Return three mean values, under the names that the results are reported with.
 
-        A failed question counts 0. The types are those of the questions that were asked.
+        The "task-averaged" value is the mean of the means of the question types, "overall" the mean
+        over all questions, and "abstention" the mean over the questions that have no answer in the
+        history. A failed question counts 0. Types without a question are left out.
         """
         if not rows:
             return {}
 
         values_by_type: dict[str, list[float]] = {}
-        unanswerable: list[float] = []
+        unanswerable_values: list[float] = []
         for row in rows:
             value = row.parts.get(self.part, 0.0)
             values_by_type.setdefault(row.category, []).append(value)
             if _ABSTENTION_MARK in row.id:
-                unanswerable.append(value)
+                unanswerable_values.append(value)
 
         all_values = list(chain.from_iterable(values_by_type.values()))
         means_by_type = [_mean(values) for values in values_by_type.values()]
@@ -234,8 +236,8 @@ class LongMemEvalF1(Scorer):
             f"task-averaged {self.column}": _mean(means_by_type),
             f"overall {self.column}": _mean(all_values),
         }
-        if unanswerable:
-            figures[f"abstention {self.column}"] = _mean(unanswerable)
+        if unanswerable_values:
+            figures[f"abstention {self.column}"] = _mean(unanswerable_values)
         return figures
 
     def retrieval_metrics(
@@ -393,10 +395,10 @@ def _metrics_of_first(
 
 
 def _num_hits_for_sessions(sessions_of_hits: Sequence[str], k: int, num_turns: int) -> int:
-    """Return how many of the first hits it takes to have k different sessions.
+    """Return how many hits have to be read, best first, to see k different sessions.
 
-    Where the hits have fewer sessions, all of them count. The released code counts up from k, and
-    then ends one beyond the number of turns.
+    If all hits together have fewer sessions, the result is larger than the number of turns, so
+    that every hit counts.
 
     Args:
         sessions_of_hits: The session of each hit, best first.
@@ -408,6 +410,9 @@ def _num_hits_for_sessions(sessions_of_hits: Sequence[str], k: int, num_turns: i
         session_ids.add(session_id)
         if len(session_ids) == k:
             return num_hits
+
+    # The loop of the released code counts up from k hits and stops after `num_turns`. So it ends
+    # with this number.
     return max(k, num_turns + 1)
 
 

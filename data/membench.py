@@ -231,18 +231,22 @@ class _Message(Row):
         return _Speech(side, speaker, shown_text, time)
 
     def turns(self, session: int, step: int) -> list[Turn]:
-        """Return the turns of the step.
+        """Return the turns of the step: one message, or what the user and the assistant say.
+
+        The ids number the turns of a session from 1: the step 0 of session 3 has the ids "D3:1" and
+        "D3:2". The number of a side that says nothing is not used.
 
         Args:
             session: The number of the session, from 1.
-            step: The number of the step in it, from 0. A side without words leaves a gap in the
-                ids.
+            step: The position of the step in its session, from 0.
         """
-        first_number = 2 * step if self.is_pair else step
+        sides_per_step = 2 if self.is_pair else 1
+        num_earlier_turns = sides_per_step * step
         turns: list[Turn] = []
         for speech in self.speeches():
             turn = Turn(
-                id=f"D{session}:{first_number + speech.side}",
+                # `side` is 1 for the user and 2 for the assistant.
+                id=f"D{session}:{num_earlier_turns + speech.side}",
                 speaker=speech.speaker,
                 text=speech.text,
                 time=speech.time,
@@ -411,15 +415,23 @@ def _json_files(path: Path) -> list[Path]:
 
 
 def _keep_named(examples: Sequence[dspy.Example], field: str, names: str) -> list[dspy.Example]:
-    """Return the examples whose field is one of some names, which have commas between them.
+    """Return the examples that have one of the wanted names in a field.
+
+    Args:
+        examples: The examples to choose from.
+        field: The field of an example to look at.
+        names: The wanted names, separated by commas.
 
     Raises:
-        UnknownNameError: No example has one of the names.
+        UnknownNameError: One of the names is in no example.
     """
+    if not examples:
+        return []
+
     wanted_names = {name.strip() for name in names.split(",")}
     known_names = {example[field] for example in examples}
     for name in sorted(wanted_names):
-        if examples and name not in known_names:
+        if name not in known_names:
             raise UnknownNameError(f"{field} of these questions", name, known_names)
     return [example for example in examples if example[field] in wanted_names]
 

@@ -136,30 +136,32 @@ class Conversation:
         return cls(history, tuple(writer.events))
 
     def questions(self, after: int | None = None) -> tuple[dspy.Example, ...]:
-        """Return a question about every fact that was stated so far, even if retracted later.
+        """Return a question about every fact that was stated, those included that were retracted.
 
         Args:
-            after: After how many sessions the questions are asked: the history has only these, and
-                the answers are those of that moment. None means after all sessions.
+            after: How many sessions come before the questions. The history ends with them, and the
+                gold answers are what is true at that point. None stands for all sessions.
         """
         history = self.history
-        moment = ""
+        id_suffix = ""
         if after is not None:
             history = History(id=self.history.id, items=self.history.items[:after])
-            moment = f"@{after}"
+            id_suffix = f"@{after}"
 
         examples: list[dspy.Example] = []
         for number, state in enumerate(self._fact_states(after)):
             event = state.last_event
+            # A retraction has no value; then the right answer is that nothing is known.
+            answer = NOTHING if event.value is None else event.value
             evidence = tuple(state.evidence)
             example = dspy.Example(
                 history=history,
                 question=QUESTION.format(speaker=event.speaker, key=event.key),
                 evidence_ids=evidence,
-                answer=NOTHING if event.value is None else event.value,
+                answer=answer,
                 evidence=evidence,
                 category=event.kind,
-                id=f"{history.id}{moment}:{number}",
+                id=f"{history.id}{id_suffix}:{number}",
             )
             examples.append(example.with_inputs("history", "question", "evidence_ids"))
         return tuple(examples)
@@ -246,12 +248,19 @@ class _ConversationWriter:
 
 
 def _possible_kind(drawn_kind: str, known_keys: Sequence[str], unknown_keys: Sequence[str]) -> Kind:
-    """Return the kind of an utterance that was drawn, or another one if the facts forbid it.
+    """Return the kind of utterance that was drawn, or another kind if that one is impossible.
 
-    A new fact needs a key without a value, everything else a key with one.
+    Only a key without a value can be stated for the first time. Only a key with a value can be
+    changed, restated or retracted.
+
+    Args:
+        drawn_kind: The kind that was drawn.
+        known_keys: The keys that have a value.
+        unknown_keys: The keys that have none.
     """
     if drawn_kind == "state":
         return "state" if unknown_keys else "change"
+
     if not known_keys:
         return "state"
     if drawn_kind == "restate":

@@ -103,10 +103,12 @@ class FunctionScorer(Scorer):
         )
 
     def _call(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Any:
-        """Return what the function returns for an answer.
+        """Call the user's function with an answer, and return its result.
+
+        The function also gets each field of the optimizer's step that it has a parameter for.
 
         Raises:
-            UserError: The function raised.
+            UserError: The function raised. Limits and errors of models are raised as they are.
         """
         arguments: dict[str, Any] = {}
         for parameter, step_field in self._step_parameters.items():
@@ -115,10 +117,10 @@ class FunctionScorer(Scorer):
             # The function may block, so it does not run in an event loop.
             return off_loop(functools.partial(self._function, example, prediction, **arguments))
         except (MempilerError, LMError, AdapterParseError):
-            # A limit, or a model that the function asked: no mistake in the function.
+            # The function is not to blame: a limit was reached, or a model failed that it asked.
             raise
         except (Exception, SystemExit) as error:
-            # A function that calls `exit` must not end the process without a word.
+            # SystemExit: a function that calls `exit` would end the process without a message.
             reason = one_line(f"{type(error).__name__}: {error}")
             raise UserError(f"metric {self.title!r} failed on {example.id!r}: {reason}") from error
 

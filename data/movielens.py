@@ -280,7 +280,10 @@ def _read_table(file: Path | zipfile.Path) -> bytes:
 
 
 def _read_tables(contents: _Contents, on_finding: FindingListener) -> _Tables:
-    """Read the rows of all three tables; report those that are broken or odd."""
+    """Read the rows of the tables of movies, users and ratings, and report what is wrong in them.
+
+    Movies are read first, because ratings refer to them.
+    """
     movies = _read_movies(contents.tables[_MOVIES_FILE], on_finding)
     profiles = _read_profiles(contents.tables[_USERS_FILE], on_finding)
     for name, table in ((_MOVIES_FILE, movies), (_USERS_FILE, profiles)):
@@ -290,6 +293,7 @@ def _read_tables(contents: _Contents, on_finding: FindingListener) -> _Tables:
     ratings = _read_ratings(contents.tables[_RATINGS_FILE], movies, on_finding)
     for user in ratings:
         if user not in profiles:
+            # Without a profile the ratings can still be used.
             problem = "is not in users.dat; the profile stays empty"
             Location(on_finding, f"user {user}").warn("unknown user", problem)
     return _Tables(ratings, profiles, movies)

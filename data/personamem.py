@@ -393,7 +393,12 @@ def _read_history(
 
 
 def _read_skill(row: _QuestionRow, location: Location) -> str:
-    """Return the skill that a question tests, by its name in `SKILLS`; report an unknown one."""
+    """Return the name of the skill that a question tests.
+
+    The name is one of `SKILLS` where the data has one of these skills, however it writes it. An
+    unknown skill is reported and kept. A question without a type gets "all".
+    """
+    # "Recall user-shared facts" becomes "recall_user_shared_facts".
     skill = re.sub(r"\W+", "_", row.question_type.strip().lower())
     skill = _OTHER_SKILL_NAMES.get(skill, skill)
     if skill not in SKILLS:

@@ -119,7 +119,10 @@ class PersonaMemV2(Benchmark):
     def load(
         cls, path: str | Path | None = None, *, metric: str | None = None, **options: Any
     ) -> Self:
-        """As `Benchmark.load`; `metric="mcq"` gives a benchmark of the task multiple-choice."""
+        """Load the data as `Benchmark.load` does.
+
+        With `metric="mcq"` every question becomes a multiple-choice question.
+        """
         benchmark = super().load(path, metric=metric, **options)
         if metric == "mcq":
             benchmark.task = "multiple-choice"

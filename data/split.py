@@ -88,10 +88,10 @@ class SplitCandidates:
         return self.train[:-1] if self.train_may_shrink else []
 
     def questions(self, units: Iterable[Unit]) -> list[Question]:
-        """Return the questions of some units, in file order.
+        """Return the questions of some units.
 
-        Where a conversation is cut, they are in the order of the units, which `cut_questions` has
-        shuffled.
+        If the units are conversations, the questions are sorted as in the file. If a conversation
+        was cut into single questions, they keep the random order of the units.
         """
         questions = [question for unit in units for question in unit.questions]
         if self.units_are_conversations:
@@ -104,26 +104,31 @@ def split_questions(
 ) -> tuple[list[Question], list[Question], list[Question]]:
     """Return the questions of train, dev and test.
 
-    Dev borrows units from the front of train if its own hold too few questions. A part may be
-    empty, or smaller than the size that is asked for.
+    If the units of dev hold too few questions, dev also takes units from the front of train. Train
+    loses each of these units as a whole. A part may be empty, or smaller than the size that is
+    asked for.
 
     Args:
-        cut: Which questions may be in which part.
-        sizes: How many of each part. Which questions are taken is random, and a larger part
-            contains the smaller.
-        seed: Decides what is random.
-        min_dev: How many questions of the headline score dev needs, if its size is not given.
+        cut: The units of each part.
+        sizes: How many questions each part gets. They are chosen at random, and the questions of a
+            smaller size are always among those of a larger one.
+        seed: The seed of all random choices.
+        min_dev: How many questions of the headline score, by which verdicts are given, dev needs.
+            It has no effect if `sizes` gives a size for dev.
     """
     if sizes.dev is None:
         num_borrowed = _num_borrowed_for_headline(cut, min_dev)
-        dev = cut.questions([*cut.dev, *cut.train[:num_borrowed]])
+        dev_units = [*cut.dev, *cut.train[:num_borrowed]]
+        dev = cut.questions(dev_units)
     else:
-        # The candidates are the questions of dev's units, then those of the borrowed units in
-        # their order. So the first of them lie in just these units.
+        # The candidates begin with the questions of dev's own units. Those of train follow, unit by
+        # unit. So the first `sizes.dev` candidates use only the first `num_borrowed` units of
+        # train, and train can keep the others.
         num_borrowed = _num_borrowed_for_size(cut, sizes.dev)
         dev = candidates_for_dev(cut, seed)[: sizes.dev]
 
-    train = cut.questions(cut.train[num_borrowed:])
+    remaining_units = cut.train[num_borrowed:]
+    train = cut.questions(remaining_units)
     if sizes.train is not None:
         train = _shuffled(train, random.Random(f"{seed} train"))[: sizes.train]
 

@@ -135,6 +135,8 @@ def memory_tool(memory: Memory, name: str = "search_memory") -> dspy.Tool:
             query: What to look for, in words.
             k: How many entries at most.
         """
-        return escape_markers(lines(search_hits(memory, query, k)))
+        # The agent's model reads the docstring above as the description of the tool.
+        hits = search_hits(memory, query, k)
+        return escape_markers(lines(hits))
 
     return dspy.Tool(search_memory, name=name)

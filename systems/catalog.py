@@ -89,25 +89,27 @@ def factory(name: str) -> Callable[..., System]:
 
 
 def isolated(target: str, folder: bool) -> Callable[..., System]:
-    """Return a function that starts a user's own store in a process of its own.
+    """Return a function that starts a store of the user's own code in a separate process.
 
-    If the store crashes, hangs or fills the disk, only one history fails. The process runs under
-    the interpreter of this process, and `inside/user_system.py` makes the store there.
+    If the store crashes, hangs or fills the disk, only one history fails. The process runs the same
+    Python interpreter as this one. In it, `inside/user_system.py` imports the store and makes it.
 
     Args:
-        target: `module:Class`, or a function that makes the store.
-        folder: Whether the store is given its folder when it is made.
+        target: The address of the store's class, or of a function that makes the store, as
+            "module:name".
+        folder: Whether the class or function is called with the folder of the store.
     """
-    # Listing the names of systems needs none of what these import.
+    # Imported here because listing the names of systems should not load these modules.
     from ..records import Item
     from .process import System
 
     settings = {
         "target": target,
         "folder": folder,
-        # The process starts with -I, so it would not find modules where this one does.
+        # The process is started with -I and would not search for modules where this one does.
         "path": [str(Path(entry).absolute()) for entry in sys.path],
-        # The module whose `Session` the store is given, as it would be in this process.
+        # The module of `Session` and its like, so that the store gets the classes that it would get
+        # in this process.
         "records": Item.__module__,
     }
     worker_file = FOLDER / "inside" / "user_system.py"

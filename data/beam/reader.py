@@ -303,7 +303,10 @@ def _read_turn(turn_id: str, message: _Message, location: Location) -> Turn:
 
 
 def read_questions(source: ChatSource, chat: Chat) -> list[dspy.Example]:
-    """Return the questions, which are asked after the whole chat; report what is odd in them."""
+    """Return an example for each question about a chat, and report what is odd in the file.
+
+    Every question is asked after the whole chat, so its history is the chat.
+    """
     if source.questions is None:
         return []
 
@@ -315,12 +318,13 @@ def read_questions(source: ChatSource, chat: Chat) -> list[dspy.Example]:
         for number, row in enumerate(rows):
             example_id = f"{source.id}:{ability}:{number}"
             evidence: tuple[str, ...] = ()
-            # No message holds the answer of an unanswerable question, even if it names some.
+            # A question of ABSTENTION has no answer in the chat. The file may name messages as its
+            # evidence all the same, and these are ignored.
             if ability != ABSTENTION:
                 location = Location(source.location.on_finding, example_id)
                 evidence = _read_evidence(row, chat, location)
 
-            # Some abilities have no gold answer, only a rubric, which is what is scored anyway.
+            # Some questions have a rubric and no gold answer. Answers are scored by the rubric.
             gold_answer = row.answer or "\n".join(row.rubric)
             example = dspy.Example(
                 id=example_id,

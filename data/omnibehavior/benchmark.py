@@ -76,10 +76,11 @@ class FieldAccuracy(OptionAccuracy):
     """The share of fields predicted right, and the table by field and scene."""
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
-        """Return ACC and F1 of every field, of every scene and overall, and the failed parses.
+        """Return ACC and F1 of every field, of every scene and overall, and count failed parses.
 
-        Answers that name no option are left out, as the released evaluator does. The overall
-        figures are there a second time, with such answers as wrong ones.
+        A failed parse is an answer that names neither "Yes" nor "No". Like the released evaluator,
+        ACC and F1 leave such answers out. Two further columns are the overall ACC and F1 if these
+        answers count as wrong.
         """
         columns = self._table(rows, failed_parses_are_wrong=False)
         strict_columns = self._table(rows, failed_parses_are_wrong=True)
@@ -87,8 +88,10 @@ class FieldAccuracy(OptionAccuracy):
             if name.startswith("Overall"):
                 columns[f"{name}, failed parses wrong"] = value
 
+        # A row with a failure has no answer at all, so it is no failed parse.
         num_answered = sum(row.failure is None for row in rows)
-        columns["failed parses"] = num_answered - len(self.label_pairs(rows, OPTIONS))
+        num_parsed = len(self.label_pairs(rows, OPTIONS))
+        columns["failed parses"] = num_answered - num_parsed
         return columns
 
     def _table(

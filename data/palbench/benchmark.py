@@ -301,19 +301,20 @@ class PalBench(Benchmark):
         language: Literal["zh", "en", "all"] | None = None,
         show_logs: bool = False,
     ) -> Dataset:
-        """Read all users, and the topics that this task can ask about.
+        """Read the histories of all users, and make an example for each topic with a question.
 
         Args:
             path: `input.json`, `input_en.json`, or the folder of the released data.
             on_finding: Receives what is reported.
-            language: Which data of a folder; the Chinese, which is the original, if None.
-            show_logs: Whether the prompt shows all logs of the current session, too, and not only
-                what the memory recalls. The paper calls its baselines that do so "with log".
+            language: The language to read from a folder. None prefers Chinese, the original.
+            show_logs: Whether the prompt shows all logs of the current session beside what the
+                memory recalls. In the paper such baselines are called "with log".
         """
         files = tuple(files_of(path, language))
         palset = read_palset(files, on_finding)
         examples: list[dspy.Example] = []
         for query_topic in palset.topics:
+            # A topic may lack what this part of PAL-Bench asks about.
             question = cls.question_about(query_topic.topic)
             if question is not None:
                 examples.append(cls._make_example(query_topic, question, show_logs))

@@ -268,24 +268,33 @@ class PairwiseScorer(Scorer):
     """The judges of the two dimensions."""
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Compare the two dialogues of a prediction, `answer` and `rival`, in both dimensions.
+        """Return how the program's dialogue compares with that of the rival assistant.
+
+        The simulated user talks about the same topic with both. `prediction.answer` is the dialogue
+        with the program, and `prediction.rival` the one with the other assistant. A judge for each
+        dimension compares the two. The score is the mean over the dimensions: 1 if the program
+        wins, .5 for a tie, 0 if the rival wins.
 
         Raises:
-            UserError: No judge is bound, or the prediction has no `rival`, as is the case where a
-                program is called without a simulated user.
+            UserError: No judge is bound, or the prediction has no `rival`, because the program was
+                called without a simulated user.
         """
         judges = {dimension: self.judge(dimension) for dimension in self.judge_roles}
         if prediction.get("rival") is None:
             raise UserError("palbench.dialogue scores dialogues; run it with mempiler evaluate")
 
+        # What is known of the user, for the judges to read.
+        persona: Persona = example.asked.persona
         values: list[float] = []
         parts: dict[str, float] = {}
         feedback: list[str] = []
         for dimension, judge in judges.items():
-            pair = compare(judge, example.asked.persona, prediction.answer, prediction.rival)
-            values.append(VALUES[pair.outcome])
-            parts[dimension] = VALUES[pair.outcome]
-            # Equal dialogues tie without a judge, so they have no scores.
+            pair = compare(judge, persona, own=prediction.answer, other=prediction.rival)
+            # The outcome of the program, "win", "tie" or "lose", as a number.
+            value = VALUES[pair.outcome]
+            values.append(value)
+            parts[dimension] = value
+            # If the dialogues are equal, no judge was asked, and there are no scores.
             if pair.is_judged:
                 part_name = _PART_NAMES[dimension]
                 parts[f"{part_name}_own"] = pair.own

@@ -215,12 +215,19 @@ class _PalSetReader:
 def _make_query_topic(
     query_sample: _QuerySample, key: TopicKey, side_files: SideFiles
 ) -> QueryTopic:
-    """Return a topic with the history before its dialogue and what is known of its user."""
+    """Return one topic of a sample, together with everything that is asked or judged with.
+
+    Args:
+        query_sample: The sample in whose dialogue the user talks about the topic.
+        key: The topic's name in the sample, and where the side files describe it.
+        side_files: What is known of the user.
+    """
     topic = query_sample.sample.topics[key.topic]
+    # Everything of the user before that dialogue.
     history = query_sample.history
     topic_id = f"{query_sample.name}_{key.topic}"
-    # The names of samples usually begin with the user, e.g. "0000_sample26". Others could be the
-    # same for two users.
+    # Most names of samples begin with the user, e.g. "0000_sample26". Other names may be the same
+    # for two users, so the user is put in front of them.
     if not query_sample.name.startswith(history.id):
         topic_id = f"{history.id}_{topic_id}"
 

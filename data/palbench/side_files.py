@@ -150,7 +150,11 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def _evidence_texts(needs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what some needs rest on, in words."""
+    """Return the texts of the log entries from which a user's implicit needs can be inferred.
+
+    Args:
+        needs: Implicit needs of `requirement_framework.json`. Each has a list "evidences".
+    """
     texts: list[str] = []
     for need in needs:
         evidences = need.get("evidences")

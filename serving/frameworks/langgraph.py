@@ -36,11 +36,15 @@ class MemoryState(MessagesState):
 
 
 def recall(memory_of: Callable[[str], Memory], k: int = 5) -> Callable[[Any, Any], dict[str, str]]:
-    """Return a node that recalls. It changes only `memory` of the state, no message.
+    """Return a graph node that looks up what the memory holds about the user's last message.
+
+    The node sets `memory` of the state, to "" if nothing is recalled. It changes no message.
 
     Args:
-        memory_of: Returns the memory of a user, who is `user_id` in the run's `configurable`.
-        k: The most entries of the memory, and the most turns that are not in it yet.
+        memory_of: Returns the memory of a user. The node calls it with the `user_id` of the run's
+            `configurable`.
+        k: The most entries of the memory to recall. As many turns may be added that are not in the
+            memory yet.
     """
 
     def recall_for_last_message(state: Any, config: RunnableConfig) -> dict[str, str]:

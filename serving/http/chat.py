@@ -72,24 +72,27 @@ async def complete(
     context: CurrentContext,
     x_stainless_retry_count: Annotated[str, Header(include_in_schema=False)] = "0",
 ) -> Response | None:
-    """Store what the user says, answer with what is remembered of them, and store the answer."""
+    """Store the user's new messages, answer the last one with the memory, and store the answer."""
     service = context.service
     _check_request(body, context)
     upstream = _upstream_for(body, service)
 
     session_gap = timedelta(minutes=service.settings.session_gap)
-    # Clients made by Stainless, such as OpenAI's, say how often they have sent the request before.
+    # OpenAI's client and others that Stainless generates count in this header how often they have
+    # repeated a request. Any number but 0 marks a repetition.
     is_repetition = x_stainless_retry_count.strip("0").isdigit()
     memory = context.memory(body.user)
     conversation = Conversation(memory, body, session_gap, is_repetition)
 
     stream = EventStream() if body.stream else None
-    # The language model gets all fields, the program few.
+    # The response lists the fields of the request that were ignored. A language model is sent all
+    # fields; the program reads only some of them.
     ignored_fields = [] if upstream is not None else body.ignored_fields
     completion = Completion(body, service.name, ignored_fields, stream)
     exchange = _Exchange(conversation, completion, upstream, stream)
 
-    # The work gets a slot of the tenant, and ends when the client leaves or the time is over.
+    # This waits for a free slot of the tenant. It ends when the client leaves, or when the time
+    # for the request is over.
     work = context.run_model_work(exchange.answer, memory)
     if stream is None:
         return await work

@@ -131,10 +131,10 @@ class BoundedConnection(h11.Connection):
             raise self._refuse(AMBIGUOUS())
 
     def _check_upgrade(self, request: h11.Request) -> None:
-        """Refuse a WebSocket, and note whether a request asks for another protocol.
+        """Refuse a request for a WebSocket, and note any other request to switch protocols.
 
-        Java's client asks for HTTP/2 (`Upgrade: h2c`) in every request, so such requests are
-        answered, over HTTP/1.1.
+        Such other requests are answered over HTTP/1.1, because Java's client asks for HTTP/2
+        (`Upgrade: h2c`) in every request. `send` needs to know of them.
         """
         upgrades = [value for name, value in request.headers if name == b"upgrade"]
         protocols = b",".join(upgrades).lower()
@@ -158,12 +158,16 @@ class BoundedConnection(h11.Connection):
         return super().send(event)
 
     def _check_body(self, part: h11.Data) -> None:
-        """Refuse a body that is too long, or in too many chunks for its length."""
+        """Count the next part of a body; refuse a body that is too long or in too many chunks.
+
+        A longer body may have more chunks.
+        """
         self._payload += len(part.data)
         if part.chunk_start:
             self._chunks += 1
 
-        # As received: the frames of chunks cost as much time as the payload between them.
+        # The length is that of all received bytes. It includes the line before each chunk, which
+        # costs as much time to read as the payload.
         received_of_body = self._received - self._head_ended_at
         if received_of_body > self._max_body:
             raise self._refuse(TOO_LARGE())

@@ -261,20 +261,24 @@ class Conversation:
             return None
 
     def _store_answer_turns(self, turns: Sequence[Turn]) -> None:
-        """Store an answer behind its question.
+        """Store an answer in the session of its question.
 
-        If the session has ended meanwhile, the answer begins one that continues it. If the session
-        was forgotten, nothing is stored.
+        If the session has ended since the question was stored, the answer is stored in a new
+        session that continues the old one. If the session was forgotten, the answer is not stored.
         """
-        # A session with turns is in the store. If it is missing there now, it was forgotten, and
-        # the answer must not begin it anew. Only if the user said nothing that is stored, such as
-        # an image alone, does the answer begin the session.
-        has_turns = bool(self._stored_turns or self._session_turns)
+        # A session without turns is not in the store yet, and the answer creates it. That happens
+        # if the user sent nothing that is stored, such as an image alone. A session with turns was
+        # stored; if it is missing now, it was forgotten, and the answer must not create it again.
+        is_session_stored = bool(self._stored_turns or self._session_turns)
         try:
             self.memory.say(
-                self.session_id, turns, begin=not has_turns, metadata=self._extension.metadata
+                self.session_id,
+                turns,
+                begin=not is_session_stored,
+                metadata=self._extension.metadata,
             )
         except ConflictError:
+            # Raised for an ended session as well as for a forgotten one.
             if self._has_session_ended():
                 self._store_turns(turns)
 
@@ -298,20 +302,25 @@ class Conversation:
         return turn_ids
 
     def _shown_turns(self) -> tuple[Turn, ...]:
-        """Return the conversation before the question, as the program is shown it."""
+        """Return the messages of the request before the question, as turns for the program.
+
+        These are the system messages, all messages up to the last answer, and the messages after
+        that answer except the last one, which is the question.
+        """
+        # The program does not recall turns that it is shown anyway, and compares them by their ids.
+        # So a message that the session has already stored is shown with its stored id.
+        stored_by_content = {(turn.speaker, turn.text): turn for turn in self._session_turns}
         earlier_turns: list[Turn] = []
-        session_turns = {(turn.speaker, turn.text): turn for turn in self._session_turns}
         for number, turn in enumerate(self._earlier_turns, start=1):
-            # What is shown is not recalled as well. It is recognised by its id, so a message that
-            # is stored as a turn of the session is shown under the id of that turn.
-            session_turn = session_turns.get((turn.speaker, turn.text))
-            if session_turn is not None:
-                earlier_turns.append(session_turn)
+            stored_turn = stored_by_content.get((turn.speaker, turn.text))
+            if stored_turn is not None:
+                earlier_turns.append(stored_turn)
             else:
                 turn_id = f"{self.session_id}:before-{number}"
                 earlier_turns.append(turn.model_copy(update={"id": turn_id}))
 
-        return (*self._instructions(), *earlier_turns, *self._stored_turns[:-1])
+        new_turns_before_question = self._stored_turns[:-1]
+        return (*self._instructions(), *earlier_turns, *new_turns_before_question)
 
     def _instructions(self) -> list[Turn]:
         """Return the system messages as turns."""

@@ -64,16 +64,19 @@ def check_json(body: bytes, max_values: int) -> None:
         HTTPException: It is not JSON in UTF-8 (400), or holds too many values, or an object with
             too many fields (413).
     """
-    # First a cheap bound: a parser would make hundreds of thousands of objects before anybody could
-    # count them, and no other thread could run meanwhile.
+    # First a cheap estimate, without parsing. A parser makes all objects before anything can count
+    # them, and no other thread runs while it makes hundreds of thousands. The estimate counts
+    # strings, commas and opening brackets. A value has at most `PARTS_PER_VALUE` of these, so no
+    # body is refused here that has few enough values.
     if _has_too_many_parts(body, PARTS_PER_VALUE * max_values):
         raise TOO_MANY_VALUES()
     try:
-        # `json.loads` would take bytes in UTF-16 and UTF-32, too, whose parts were counted wrong.
+        # `json.loads` would also accept bytes in UTF-16 or UTF-32, for which the estimate is wrong.
         value = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise NO_JSON() from None
-    # Then the exact count: a value may have only one part, so three times too many pass the first.
+    # Then the exact count. Many values have fewer than `PARTS_PER_VALUE` parts, so a body may pass
+    # the estimate although it has too many values.
     if not _is_bounded(value, max_values):
         raise TOO_MANY_VALUES()
 

@@ -226,18 +226,21 @@ class _SharedValues(Collector):
         self._store_counts = store_counts
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the sums over the processes, and the counts of the store."""
+        """Yield the metrics that the processes have counted, summed up, and those of the store."""
         yield from MultiProcessCollector.merge(self._files)
 
-        # The counts of the store are no `Gauge` objects. prometheus-client would write those into
-        # the files of this process, as if it had counted them.
+        # For a `Gauge` object, prometheus-client would write the value into the files of this
+        # process, and the sum over the processes would contain it. A `GaugeMetricFamily` is only
+        # passed on.
         is_up = self._store_counts is not None
         yield GaugeMetricFamily("mempiler_store_up", "Whether the store answered.", is_up)
         if self._store_counts is None:
             return
+
         yield GaugeMetricFamily(
             "mempiler_users", "Users of the store.", self._store_counts["users"]
         )
+
         sessions = GaugeMetricFamily(
             "mempiler_sessions", "Sessions of the store, by state.", labels=["state"]
         )

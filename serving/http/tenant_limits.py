@@ -79,10 +79,10 @@ class TenantLimiter:
         """What was refused: "requests" in a minute, and model calls because of "usd"."""
         self._refusals_lock = threading.Lock()
 
-        self._turns: dict[str, CapacityLimiter] = {}
+        self._one_at_a_time: dict[str, CapacityLimiter] = {}
         """By tenant, lets one request at a time be counted."""
-        # Counting needs no limit of threads of its own: the turns let each tenant have one thread.
-        # anyio's default limiter would let a request wait for the threads of other tenants.
+        # Each tenant has at most one thread that counts, so the number of threads needs no other
+        # limit. With anyio's default limiter a request would wait for threads of other tenants.
         self._unlimited = CapacityLimiter(math.inf)
         self._reached_limits: dict[str, _ReachedLimit] = {}
         """By tenant, the last limit of requests that it reached."""
@@ -105,26 +105,26 @@ class TenantLimiter:
     # Requests.
 
     async def count_request(self, tenant: str) -> None:
-        """Count a request of a tenant whose requests are limited; refuse one too many.
+        """Count a request of a tenant, and refuse it if it exceeds the limit of this minute.
 
-        Requests of one tenant are counted one after the other. So a tenant that sends many of them
-        holds one thread, and other tenants do not wait for it.
+        A tenant without a limit is not counted. The requests of one tenant are counted one after
+        the other, so that a tenant with many requests occupies one thread only.
 
         Raises:
             HTTPException: The tenant has sent too many requests in this minute (429).
-            StoreError: It cannot be counted.
+            StoreError: The request cannot be counted.
         """
         limit = self.limits_of(tenant).requests_per_minute
         if limit is None:
             return
         self._refuse_if_limit_is_reached(tenant, limit)
 
-        turn = self._turns.setdefault(tenant, CapacityLimiter(1))
-        async with turn:
-            # Another request may have reached the limit while this one waited for its turn.
+        limiter = self._one_at_a_time.setdefault(tenant, CapacityLimiter(1))
+        async with limiter:
+            # Another request may have reached the limit while this one waited.
             self._refuse_if_limit_is_reached(tenant, limit)
-            # To count is to write. The lock for writes to an SQLite file (`TenantLock`) reads from
-            # this variable whose write it is, and lets tenants in by turns.
+            # Counting writes to the store, which has to know the tenant: the threads that wait to
+            # write to an SQLite file get its `TenantLock` tenant by tenant.
             with set_context(CURRENT_TENANT, tenant):
                 count = await anyio.to_thread.run_sync(
                     self._usage.count_request, tenant, limiter=self._unlimited
@@ -267,13 +267,17 @@ def _endpoint_embedding_of(embedder: Any) -> EndpointEmbedding | None:
 
 
 def _longest_call(lm: Any, embedder: Any) -> float:
-    """Return how many seconds a call of one of the models may take, with its retries."""
+    """Return the most seconds that one call of either model can take, its retries included."""
+    # A model that asks an endpoint has an engine with a deadline, which covers all retries. Other
+    # models, such as one that the user has written, have no deadline that we could read.
     engine = getattr(lm, "engine", None)
-    longest_call: float = getattr(engine, "seconds", _LONGEST_CALL)
+    lm_deadline: float = getattr(engine, "seconds", _LONGEST_CALL)
+
     endpoint_embedding = _endpoint_embedding_of(embedder)
-    if endpoint_embedding is not None:
-        longest_call = max(longest_call, endpoint_embedding.waits.deadline)
-    return longest_call
+    if endpoint_embedding is None:
+        return lm_deadline
+    embedder_deadline = endpoint_embedding.waits.deadline
+    return max(lm_deadline, embedder_deadline)
 
 
 def _budget_error(refusal: SpendingRefusal, limit: float) -> TenantBudgetError:

@@ -49,11 +49,19 @@ def make_tracer_provider() -> TracerProvider:
 
 
 def instrument(app: FastAPI, lm: dspy.BaseLM | None, provider: TracerProvider) -> None:
-    """Make spans of the requests of an application, and of the calls of its language model."""
+    """Trace an application: one span for each request, and one for each call of its language model.
+
+    Args:
+        app: The application.
+        lm: Its language model; its callbacks are extended. None leaves model calls untraced.
+        provider: Sends the spans.
+    """
     FastAPIInstrumentor.instrument_app(
         app,
         tracer_provider=provider,
+        # Paths of requests hold names of users, and spans must not.
         server_request_hook=_remove_names,
+        # Otherwise every part of a stream would have a span of its own.
         exclude_spans=["receive", "send"],
     )
     if lm is not None:

@@ -110,18 +110,19 @@ class Undo:
     """The id that the entry had when it was changed."""
 
     def amendment(self, view: MemoryView) -> Amendment | None:
-        """Return the amendment, or None if no change of the entry is in force."""
+        """Return the amendment that undoes the last change of the entry; None if there is none."""
         last_change: Amendment | None = None
         if view.amendments is not None:
-            # These come oldest first, and changes that were taken back are not among them.
+            # Active amendments are sorted from the oldest to the newest. Changes that were undone
+            # before are not among them.
             for amendment in view.amendments.active:
                 if amendment.entry == self.entry_id:
                     last_change = amendment
 
         if last_change is None:
             return None
-        # The history shows the texts of the change that is taken back. Number, author and time are
-        # still those of that change; `UserEntries` replaces them when it stores this one.
+        # The copy keeps the texts, which the history shows. It also has the number, the author and
+        # the time of the undone change: `UserEntries` replaces them when it stores the copy.
         return replace(last_change, action="undo", undoes=last_change.number)
 
 

@@ -258,12 +258,19 @@ class Memories:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> MemoryFilter:
-        """Return the filter that lets through what meets the conditions of `UserMemory.ask`.
+        """Return the filter for the conditions that `UserMemory.ask` takes.
+
+        Args:
+            owner: The user.
+            where: Conditions on the metadata of sessions; none if empty or None.
+            since: Nothing older passes the filter.
+            until: Nothing newer passes the filter.
 
         Raises:
             UserError: A condition is malformed.
         """
         conditions = validate_filter({} if where is None else where)
+        # None lets all turns pass.
         turn_ids: frozenset[str] | None = None
         if conditions:
             turn_ids = self.store.metadata.turns_where(owner, conditions)
@@ -383,12 +390,15 @@ class Memories:
         return is_new
 
     def _parse(self, document: Document, known: ParsedMemory | None, owner: Owner) -> _MemoryForms:
-        """Return the memory of a document that the store has returned.
+        """Parse a memory that was read from the store.
+
+        The store returns either the whole text of a memory, or only the changes since the memory
+        that this process has read before.
 
         Args:
-            document: Has either the whole text, or the changes since the known memory.
-            known: The memory that this process read before, if it did.
-            owner: The user, for the message.
+            document: What the store returned.
+            known: The memory that this process has read before; None if it has read none.
+            owner: The user, for the error message.
 
         Raises:
             StoreError: The memory does not fit the program.
@@ -399,7 +409,8 @@ class Memories:
                 return self._parse_text(document)
             return self._with_changes(known, changes)
         except (LookupError, TypeError, ValueError) as error:
-            # Beside the type, pydantic's errors may hold what was said.
+            # The message shows only the type of an error. Other parts of an error of pydantic may
+            # quote what the user said.
             reason = type(error).__name__
             if isinstance(error, ValidationError):
                 reason = error.errors()[0]["type"]

@@ -217,23 +217,26 @@ class _QueueWriter:
         return _attempt(lambda: extract_item(self.writer, item))
 
     def _write_or_give_up(self, stored: StoredItem, extraction: _Attempt[Any]) -> bool:
-        """Write and commit one item; give it up after `ATTEMPTS`, those of other workers included.
+        """Try to write and commit one item, until it succeeds or has failed `ATTEMPTS` times.
+
+        Failed attempts of workers that had the item before are counted, too.
 
         Args:
             stored: The item.
-            extraction: Its extraction, for the first attempt; every further one extracts anew.
+            extraction: Its extraction for the first attempt. Further attempts extract again.
 
         Returns:
-            Whether the queue can go on: False if the claim was lost.
+            Whether this worker may go on with the queue: False if its claim on the user turned out
+            to be lost when the item was committed.
         """
-        attempts = stored.attempts
-        while attempts < ATTEMPTS:
+        num_failed = stored.attempts
+        while num_failed < ATTEMPTS:
             written = self._write(stored, extraction)
             if written.result is not None:
                 return self._commit_item(stored, written.result)
 
-            attempts += 1
-            is_given_up = attempts >= ATTEMPTS
+            num_failed += 1
+            is_given_up = num_failed >= ATTEMPTS
             failure = self._log_failure(stored.item.id, written.error)
             self.store.queue.fail(self.claim, stored.position, failure.message, is_given_up)
             if is_given_up:
@@ -384,15 +387,21 @@ class _QueueWriter:
         return _Version(document, memory, finalized)
 
     def _change(self, memory: Memory, finalized: Memory | None) -> MemoryChange:
-        """Return what has to be stored so that the last commit becomes this version.
+        """Return the change from the last commit to a new memory and its finalized form.
 
-        That is the difference of the new memory from the committed one, and, if the memory was
-        finalized anew, the difference of the finalized memory from the new memory.
+        Args:
+            memory: The new memory, into which items are written.
+            finalized: The form of the memory that questions are asked of. None if the writer does
+                not finalize; then that form is the memory itself.
         """
         memory_change = to_json(diff(self.memory, memory)).decode()
         if finalized is None or finalized is self.finalized:
-            return MemoryChange(memory_change, None)
-        return MemoryChange(memory_change, to_json(diff(memory, finalized)).decode())
+            return MemoryChange(memory_change, finalized=None)
+
+        # A finalized memory is made from the new memory. So it is stored as a difference from that,
+        # and not from the finalized memory before.
+        finalized_change = to_json(diff(memory, finalized)).decode()
+        return MemoryChange(memory_change, finalized_change)
 
     def _commit(
         self,

@@ -117,16 +117,16 @@ def _read_dumps(lines: Iterable[str], name: str) -> Iterator[UserDump]:
 def _refuse_repeated_user(
     owner: Owner, number: int, line_numbers: dict[Owner, int], where: str
 ) -> None:
-    """Refuse a user whom another line of the file holds as well.
+    """Refuse a line about a user who is in an earlier line of the file.
 
-    The store could not tell such a line from a user that it had before. It would replace the user
-    of the first line, or say that the user is in the store already.
+    The store would find the user there already, from the earlier line. It would overwrite the user,
+    or report that the user existed before the import.
 
     Args:
         owner: The user of this line.
         number: The number of this line.
-        line_numbers: The line of each user so far; this one is added.
-        where: The line, for the message.
+        line_numbers: The first line of each user. A new user is added to it.
+        where: The file and the line, for the error message.
     """
     first_number = line_numbers.setdefault(owner, number)
     if first_number != number:

@@ -422,20 +422,25 @@ class UserMemory:
         return tuple(evidence)
 
     def _visible_turns(self, hits: Sequence[Hit]) -> dict[str, Turn]:
-        """Return the turns that hits rest on, by id; hidden and forgotten ones are left out."""
+        """Return the turns that are the sources of some hits, by id.
+
+        Turns that are hidden or forgotten are left out.
+        """
         view = self.view()
         turn_ids = {turn_id for hit in hits for turn_id in hit.sources}
         if view.amendments is not None:
             turn_ids -= view.amendments.hidden_turn_ids
 
-        # Pending turns are in the view. Only the others have to be read from the store, which does
-        # not have those of forgotten sessions any more.
+        # The view has the pending turns, those that are not in the memory yet.
         turns: dict[str, Turn] = {}
         for item in view.pending.items:
             for turn in item.turns:
                 if turn.id in turn_ids:
                     turns[turn.id] = turn.at(item.time)
-        stored_turns = self.store.items.turns(self.owner, sorted(turn_ids - turns.keys()))
+
+        # The store has the others, except those of forgotten sessions.
+        missing_ids = sorted(turn_ids - turns.keys())
+        stored_turns = self.store.items.turns(self.owner, missing_ids)
         for turn_id, stored in stored_turns.items():
             turns[turn_id] = stored.turn.at(stored.item.time)
         return turns
@@ -466,11 +471,12 @@ class UserMemory:
     def forget(self) -> Receipt:
         """Delete everything of the user: raw sessions, memory, index, cached texts.
 
-        What is under way for the user, in any process, stores nothing any more.
+        Work for the user that is still running, in this process or another, can no longer store
+        anything.
 
         Returns:
-            What was deleted, and whether its bytes are gone. As a boolean, the receipt is False for
-            an unknown user.
+            What was deleted, and whether its bytes are gone. `bool(receipt)` is False for an
+            unknown user.
         """
         receipt = self.store.forgetting.forget_user(self.owner)
         self.memories.forget_failures(self.owner)
@@ -533,7 +539,14 @@ class UserMemory:
         further_fields: Mapping[str, Any],
         recent: Sequence[Item],
     ) -> Query:
-        """Return the query that the program's task makes of the arguments of `ask`."""
+        """Build the query for the program's task from the arguments of `ask`.
+
+        Args:
+            view: The memory as it is read for this query.
+            question: The question; "" for a task that has none.
+            further_fields: The other fields of the task.
+            recent: What was said last and is shown to the program.
+        """
         task = self.program.task
         fields: dict[str, Any] = {}
         if question:
@@ -541,7 +554,7 @@ class UserMemory:
         fields.update(further_fields)
 
         past: tuple[Item, ...] = ()
-        # Only some tasks show the end of the history, and it is long.
+        # The history is long, so it is only read for tasks that show its end.
         if task.shows_history:
             stored_items = self.store.items.list_all(self.owner)
             past = view.visible_items(stored.item for stored in stored_items)

@@ -35,20 +35,20 @@ class UserVectors:
         return stored
 
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
-        """Store vectors that are not known to be stored.
+        """Store the vectors that are not stored yet.
 
-        The store takes none if anything of the user was forgotten since the work began.
+        If anything of the user was forgotten since the work began, the store refuses all of them. A
+        failure of the store is ignored, because lost vectors can be computed again.
         """
         new_vectors: dict[bytes, bytes] = {}
         for key, vector in vectors.items():
-            # Vectors of another length come from another model under the same name, and replace the
-            # stored ones.
+            # A stored vector of another length comes from another model of the same name. It is
+            # replaced.
             if self.seen.get(key) != len(vector):
                 new_vectors[key] = vector
         if not new_vectors:
             return
 
-        # See the class for why a failure is not raised.
         with suppress(StoreError):
             was_stored = self.store.vectors.put(self.owner, new_vectors, self.forget_count)
             if was_stored:

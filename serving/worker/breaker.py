@@ -192,13 +192,24 @@ class Breaker(BudgetGuard):
 
     @asynccontextmanager
     async def areserve(self, expected: Usage) -> AsyncGenerator[None]:
-        """Reserve as `reserve` does, in a coroutine; the event loop goes on meanwhile."""
+        """Set aside what a call may cost, and count its true cost afterwards.
+
+        This is `reserve` for coroutines. The event loop goes on while the store is asked.
+
+        Raises:
+            TenantBudgetError: The budget of the tenant does not suffice.
+        """
+        # `_begin_call` and `_end_call` are plain functions that wait for the store. `run_bridged`
+        # awaits the store for them.
         call = await run_bridged(partial(self._begin_call, expected))
         if call is None:
+            # No budget limits this call, so there is nothing to reserve.
             yield
             return
 
         error: BaseException | None = None
+        # A model may ask another one inside of its call. After the inner call the outer one is the
+        # innermost again.
         outer_call = _reserved_call.get()
         _reserved_call.set(call)
         try:
@@ -239,12 +250,13 @@ class Breaker(BudgetGuard):
         """Count a call that is about to be made, or refuse it.
 
         Raises:
-            EndpointError: The breaker is open, for the caller or for all.
+            EndpointError: Calls are refused because of failures, for this caller or for everybody.
+            MempilerError: `BudgetGuard.admit` refuses the call.
         """
-        caller_refused_until = self._refused_until.get(self._caller(), 0.0)
-        if self.open or self._clock() < caller_refused_until:
+        refused_until = self._refused_until.get(self._caller(), 0.0)
+        is_caller_refused = self._clock() < refused_until
+        if self.open or is_caller_refused:
             raise EndpointError(f"{self.model} does not answer; it is tried again in a few seconds")
-        # Counts the call, and refuses it if a limit is reached.
         super().admit()
 
     def record_failure(self, error: Exception) -> None:

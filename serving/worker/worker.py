@@ -148,16 +148,18 @@ class Worker:
             self._store.forgetting.erase()
 
     def _write(self) -> None:
-        """Start writers for users with queued items, and log what ended writers have done.
+        """Start writers for users with queued items, and log the results of earlier writers.
 
-        None is started while the language model or the embedder is down.
+        While the language model or the embedder is down, no writer is started.
         """
         memories = self._memories
         breakers = breakers_of(memories.lm, memories.program.method.embedder)
         if not any(breaker.open for breaker in breakers):
             self.writers.start_claimed()
+        self._log_ended_writers()
 
-        # Mostly of writers that were started earlier: nothing is waited for.
+    def _log_ended_writers(self) -> None:
+        """Log what writers did that have ended since the last call, without waiting for others."""
         counts = WriteCounts()
         errors: list[BaseException] = []
         for future in self.writers.take_ended(timeout=0):
@@ -168,9 +170,11 @@ class Worker:
                 errors.append(error)
 
         if counts.items or counts.failures:
+            # For users, an item of the queue is a session that has ended.
             fields = {"sessions": counts.items, "failures": len(counts.failures)}
             log.info("sessions remembered", extra=fields)
         if errors:
+            # The log shows the first error; its traceback only if it may be a mistake in our code.
             is_foreseen = all(isinstance(error, MempilerError | LMError) for error in errors)
             log.warning(
                 "users cannot be written, tried again later",
@@ -196,15 +200,16 @@ class Worker:
     def _loop(
         self, work: Callable[[], object], interval: float, news: threading.Event | None
     ) -> None:
-        """Do some work again and again until the worker stops.
+        """Repeat some work, with pauses, until the worker stops.
 
         Args:
-            work: The work. If it fails, that is logged, and the pauses become longer.
-            interval: Seconds between the end of the work and its next beginning.
-            news: If it is set, the pause ends at once. `begin_stop` sets it too.
+            work: The work. If it fails, the failure is logged and the next pause is twice as long.
+            interval: Seconds to pause after work that succeeded.
+            news: An event that ends such a pause at once. `begin_stop` sets it, too.
         """
         pause = interval
         while not self._stopping.is_set():
+            pause_after_failure = min(LONGEST_PAUSE, pause * 2)
             has_failed = True
             try:
                 work()
@@ -212,14 +217,15 @@ class Worker:
             except (MempilerError, LMError) as error:
                 log.warning(
                     "background work failed, it will be tried again",
-                    extra={**failure(error), "pause": min(LONGEST_PAUSE, pause * 2)},
+                    extra={**failure(error), "pause": pause_after_failure},
                 )
             except Exception:
                 log.error("background work failed for an unforeseen reason", exc_info=True)
 
-            pause = min(LONGEST_PAUSE, pause * 2) if has_failed else interval
-            if news is None or has_failed:
-                # News must not wake a writer whose language model is down.
+            pause = pause_after_failure if has_failed else interval
+            if has_failed or news is None:
+                # News does not end the pause after a failure: the language model may be down, and
+                # more work would fail as well.
                 self._stopping.wait(pause)
             elif news.wait(pause):
                 news.clear()

@@ -81,21 +81,20 @@ class System:
         return exchanges
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Return the first `k` of what MemoryOS recalls.
+        """Return the first `k` entries that MemoryOS recalls for a query.
 
-        First come the pages of its middle-term memory, then what it knows of user and assistant,
-        then the pages of its short-term memory, newest first. Only pages name the turns they rest
-        on.
+        The order is: pages of its middle-term memory, facts about the user and the assistant, pages
+        of its short-term memory from the newest to the oldest. Only pages name their source turns.
         """
         context = self.memory.retriever.retrieve_context(query, user_id="user")
-        knowledge = [
+        facts = [
             *context["retrieved_user_knowledge"],
             *context["retrieved_assistant_knowledge"],
         ]
         recent_pages = reversed(self.memory.short_term_memory.get_all())
 
         entries = [self._page_entry(page) for page in context["retrieved_pages"]]
-        for fact in knowledge:
+        for fact in facts:
             # MemoryOS does not say which turns a fact comes from.
             entries.append({"text": f"({fact['timestamp']}) {fact['knowledge']}"})
         entries.extend(self._page_entry(page) for page in recent_pages)

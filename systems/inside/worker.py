@@ -95,13 +95,18 @@ def receive_calls(connection: Connection[Any, Any], calls: queue.SimpleQueue[Cal
 
 
 def limit_resources() -> None:
-    """Limit the memory that is written to and the size of any file; write no memory dumps."""
-    # Not every operating system has these limits.
+    """Limit the memory of this process and the size of every file that it writes.
+
+    Where the operating system does not have these limits, nothing is limited.
+    """
     with suppress(ImportError, ValueError, OSError):
+        # Windows does not have this module.
         import resource
 
+        # No core dumps: one may be as large as the memory.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+        # RLIMIT_DATA counts memory that is written to; large read-only mappings stay possible.
         resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
 
 

@@ -162,11 +162,17 @@ def add_timeline(persona: Persona, setting: Setting) -> Persona | None:
 def timeline_problems(
     timeline: Sequence[DraftMonth], months: Sequence[str], user_name: str
 ) -> list[str]:
-    """Return what is wrong with the months of a user."""
+    """Return the problems of a timeline that a model wrote for a user, as messages to the model.
+
+    Args:
+        timeline: The months with their events.
+        months: The months that were asked for, in order.
+        user_name: The name of the user.
+    """
     problems: list[str] = []
-    told_months = [month.month for month in timeline]
-    if told_months != list(months):
-        problems.append(f"months are {told_months}; tell {', '.join(months)}")
+    timeline_months = [month.month for month in timeline]
+    if timeline_months != list(months):
+        problems.append(f"months are {timeline_months}; tell {', '.join(months)}")
     for month in timeline:
         problems += text_problems(month.month, month.events, 5, user_name)
     return problems

@@ -339,9 +339,14 @@ class _DialogueReview:
     def mend(
         self, utterances: Mapping[Place, Utterance], faults: Mapping[Place, Sequence[str]]
     ) -> dict[Place, Utterance]:
-        """Correct all faulty utterances, and return the corrected ones by their places.
+        """Ask the model to correct the faulty utterances, and return the corrected ones by place.
 
-        If no attempt succeeds, nothing is corrected and the result is empty.
+        A correction is accepted only if it corrects all of them. If no attempt succeeds, the result
+        is empty.
+
+        Args:
+            utterances: All utterances of the dialogue, by place.
+            faults: What is wrong with the faulty ones, by place.
         """
 
         def check(answer: dspy.Prediction) -> CheckResult[list[MendedUtterance]]:
@@ -355,7 +360,7 @@ class _DialogueReview:
         mended_utterances: dict[Place, Utterance] = {}
         for correction in corrections:
             place = (correction.turn, correction.role)
-            # The words are made to fit the action: the plan of the dialogue stays.
+            # Only the words change. The action stays, because the plan of the dialogue sets it.
             changes = {"content": correction.content}
             mended_utterances[place] = utterances[place].model_copy(update=changes)
         return mended_utterances

@@ -210,11 +210,13 @@ def _choose_solutions(
     }
 
     def check(answer: dspy.Prediction) -> CheckResult[Topic]:
+        """Return the topic with the choices of an answer, or what is wrong with the choices."""
         liked = cast("list[DraftChoice]", answer.liked)
         disliked = cast("list[DraftChoice]", answer.disliked)
         problems = choice_problems(liked, disliked, candidates, persona.draft.name)
         if problems:
             return CheckResult(None, problems)
+
         topic = Topic(
             draft=draft,
             candidates=candidates,
