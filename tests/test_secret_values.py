@@ -35,7 +35,8 @@ def test_an_error_and_what_it_came_from_say_nothing() -> None:
 
     Secrets([KEY]).hide_in_error(error)
 
-    assert (error.args, vars(error)) == (("failed: [secret]",), {"reason": "[secret]"})
+    assert error.args == ("failed: [secret]",)
+    assert vars(error) == {"reason": "[secret]"}
     assert cause.args == ("refused: [secret]", 7)
 
 

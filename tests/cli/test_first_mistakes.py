@@ -35,7 +35,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def error_line(found: tuple[int, str, str], code: int = 2) -> str:
     """The last line of standard error, of a command that failed with this code and printed no result."""
-    assert (found[0], found[1]) == (code, ""), found
+    assert found[0] == code, found
+    assert found[1] == "", found
     return found[2].splitlines()[-1]
 
 

@@ -76,7 +76,8 @@ sys.argv = ["mempiler", "memories", "list", "--store", "none.sqlite"]
 runpy.run_module("mempiler", run_name="__main__")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (130, "mempiler: stopped\n")
+    assert done.returncode == 130
+    assert done.stderr == "mempiler: stopped\n"
 
 
 def test_an_interrupt_that_python_loses_is_sent_again() -> None:

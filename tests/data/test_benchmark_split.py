@@ -113,9 +113,11 @@ def test_questions_outside_the_score_do_not_help_to_a_verdict(tmp_path: Path) ->
 def test_a_size_of_dev_is_taken_from_train_and_never_from_test(tmp_path: Path) -> None:
     found = questions(tmp_path, 10, each=7)
     whole, larger, all_of_it = (found.split(dev=size) for size in (None, 30, 1000))
-    assert (len(larger.dev), len(larger.train)) == (30, 70 - 21 - 35)
+    assert len(larger.dev) == 30
+    assert len(larger.train) == 70 - 21 - 35
     # One conversation stays for train.
-    assert (len(all_of_it.dev), len(all_of_it.train)) == (42, 7)
+    assert len(all_of_it.dev) == 42
+    assert len(all_of_it.train) == 7
     assert not groups(larger.train) & groups(larger.dev)
     assert ids(larger.test) == ids(all_of_it.test) == ids(whole.test)
     assert set(ids(found.split(dev=5).dev)) < set(ids(larger.dev)) < set(ids(all_of_it.dev))
@@ -128,7 +130,8 @@ def test_test_holds_the_same_conversations_whatever_categories_are_asked_of(tmp_
     path = write(tmp_path, {"locomo.json": [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(10)]})
     whole = benchmark("locomo", path).split()
     some = benchmark("locomo", path, categories="1").split()
-    assert (len(whole.test), len(some.test)) == (21, 6)
+    assert len(whole.test) == 21
+    assert len(some.test) == 6
     assert groups(some.test) == groups(whole.test)
     assert not groups(whole.train) & groups(some.test)
 
@@ -186,7 +189,8 @@ def test_every_benchmark_of_the_catalog_loads_and_refuses_unknown_options(name: 
 def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> None:
     path = write(tmp_path, FORMS["jsonl"])
     loaded = benchmark("mempiler.data.jsonl:JsonlBenchmark", path, metric="exact")
-    assert (type(loaded).__name__, loaded.scorer.title) == ("JsonlBenchmark", "exact match")
+    assert type(loaded).__name__ == "JsonlBenchmark"
+    assert loaded.scorer.title == "exact match"
 
 
 SAMPLES = ("locomo", "longmemeval", "msc", "implexconv", "memoryquest", "movielens", "omnibehavior", "palbench.select")
@@ -202,7 +206,8 @@ def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str
     absent = set(loaded.categories) - {example.category for example in loaded.examples}
     assert absent == ({"acknowledge_latest_user_preferences"} if name == "personamem" else set())
     report = check(name, loaded.source.path)
-    assert (report.ok, report.kinds) == (True, {"left out": 2} if name == "personamem-v2" else {})
+    assert report.ok is True
+    assert report.kinds == ({"left out": 2} if name == "personamem-v2" else {})
     split = loaded.split()
     parts = [{loaded.group(example) for example in part} for part in (split.train, split.dev, split.test)]
     assert all(parts)

@@ -44,7 +44,8 @@ def test_texts_in_another_language_are_refused(made_palset):
         return good(kind, text.replace("Chinese", "English"), n)
 
     _, report, calls = made_palset(reply, language="zh", attempts=2)
-    assert (calls["people"], report.accepted) == (2, {})
+    assert calls["people"] == 2
+    assert report.accepted == {}
     assert "people[1].occupation is not in Chinese: The user occupation 0" in report.rejections[0].problems[0]
 
 
@@ -90,7 +91,9 @@ def test_no_attempt_repeats_a_question_and_an_answer_that_cannot_be_read_is_a_co
 
     files, report, _ = made_palset(reply, attempts=5, threads=1)
     # The first answer is asked for twice, in another form.
-    assert (files, len(seen), len(set(seen[2:]))) == ({}, 6, 4)
+    assert files == {}
+    assert len(seen) == 6
+    assert len(set(seen[2:])) == 4
     assert "no answer that can be read" in seen[2]
     assert "- this is attempt 4" in seen[4]
     told = [one.problems[0] for one in report.rejections if one.step == "people"]

@@ -127,7 +127,9 @@ def test_a_function_is_given_what_it_takes(function: Any, in_a_step: str, plainl
     scorer = Combined(FunctionScorer(function), ExactMatch())
     assert scorer.score_step(EXAMPLE, PREDICTION, STEP).feedback == in_a_step
     found = scorer.score(EXAMPLE, PREDICTION)
-    assert (found.value, found.feedback, found.parts["exact"]) == (0.5, plainly, 0.0)
+    assert found.value == 0.5
+    assert found.feedback == plainly
+    assert found.parts["exact"] == 0.0
 
 
 def test_feedback_is_that_of_one_predictor_where_the_function_asks_for_its_name() -> None:

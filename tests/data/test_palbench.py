@@ -102,7 +102,9 @@ def test_the_papers_column_is_a_mean_over_all_topics_failed_ones_included() -> N
 def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {"score": {"points": 7.5 if n == 1 else 1}})
     topic, judge = benchmark("palbench.restate").examples[0].asked.topic, NeedsJudge(lm, adapter())
-    assert (judge(topic, "a need")[0], judge(topic, " ")[0], len(lm.engine.prompts)) == (1.0, 0.0, 2)
+    assert judge(topic, "a need")[0] == 1.0
+    assert judge(topic, " ")[0] == 0.0
+    assert len(lm.engine.prompts) == 2
 
 
 PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
@@ -113,7 +115,8 @@ def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end
     for turns in PLANS:
         assert all(reply in AFTER["user"][asked] for asked, reply in turns)
         replies = Counter(reply for _, reply in turns)
-        assert (replies["requirement prediction"], replies["solution proposal"]) == (2, 2)
+        assert replies["requirement prediction"] == 2
+        assert replies["solution proposal"] == 2
         assert [asked for asked, _ in turns[:3]] == ["topic inquiry", *["requirement confirmation"] * 2]
         assert turns[-1] == ("solution feedback", "feedback response")
     assert drawn_plan("topic 1") == drawn_plan("topic 1")
@@ -199,7 +202,8 @@ def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_o
     assert last.answer.startswith(f"reply {len(heard)}")
     for (asked, _), (_, text) in zip(PLANS[0], lm.engine.prompts, strict=True):
         about_needs = asked in ("topic inquiry", "requirement confirmation")
-        assert ("NEEDS" in text, "PREFERENCES" in text) == (about_needs, not about_needs)
+        assert ("NEEDS" in text) == about_needs
+        assert ("PREFERENCES" in text) == (not about_needs)
         assert USER_ACTIONS[asked] in text
 
 

@@ -54,7 +54,9 @@ def admitted(guard: BudgetGuard, calls: int) -> int:
 def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     guard = BudgetGuard(Limits(max_calls=limit))
     assert admitted(guard, 100) == limit
-    assert (guard.limit_hit, guard.refused_calls, guard.fatal_error) == (f"max-calls {limit}", 100 - limit, None)
+    assert guard.limit_hit == f"max-calls {limit}"
+    assert guard.refused_calls == 100 - limit
+    assert guard.fatal_error is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,8 @@ def test_candidates_of_calls_in_flight_count_before_they_come():
             guard.record_success(1, None, calls=4)
 
     assert outcomes([lambda n=n: call(n) for n in range(64)]) == {type(None), BudgetError}
-    assert (len(asked), guard.spent().calls) == (5, 20)
+    assert len(asked) == 5
+    assert guard.spent().calls == 20
 
 
 def test_a_call_waits_for_room_in_the_budget_until_its_deadline():
@@ -173,7 +176,8 @@ def served(lane: FairSemaphore, callers: str) -> str:
 def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
     lane = FairSemaphore(1)
     assert served(lane, come) == get
-    assert (lane.free, waiting(lane)) == (1, 0)
+    assert lane.free == 1
+    assert waiting(lane) == 0
 
 
 def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest_comes_first() -> None:
@@ -193,7 +197,9 @@ def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest
             pool.submit(work, "other", 0)
         assert until(5, lambda: order == ["acme"] * 2 + ["other"] * 6)
         go.set()
-    assert (order[8:], lane.free, waiting(lane)) == (["acme"] * 6, 4, 0)
+    assert order[8:] == ["acme"] * 6
+    assert lane.free == 4
+    assert waiting(lane) == 0
 
 
 async def taken(lane: FairSemaphore) -> None:
@@ -207,7 +213,8 @@ def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[FairSemapho
         for _ in range(3):
             with call_context(deadline=Deadline(0.02)), pytest.raises(AbandonedCallError):
                 taking(lane)
-        assert (lane.free, waiting(lane)) == (0, 0)
+        assert lane.free == 0
+        assert waiting(lane) == 0
     assert lane.free == 1
 
 
@@ -223,7 +230,8 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
 
     with lane.slot():
         asyncio.run(cancelled())
-        assert (lane.free, waiting(lane)) == (0, 0)
+        assert lane.free == 0
+        assert waiting(lane) == 0
     assert lane.free == 1
 
 
@@ -244,7 +252,8 @@ def test_calls_of_all_copies_of_a_model_share_the_places(scripted: Any, text: st
     models = (lm, lm.copy(temperature=0.5), copy.deepcopy(lm))
     with ThreadPoolExecutor(12) as pool:
         wait([pool.submit(models[n % 3], f"{text} {n}") for n in range(12)])
-    assert (max(counted), guard.slots(lm.endpoint).free) == (3, 3)
+    assert max(counted) == 3
+    assert guard.slots(lm.endpoint).free == 3
 
 
 def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted: Any) -> None:
@@ -254,7 +263,8 @@ def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted
         asked = pool.submit(lm, "well")
         assert until(20, lambda: waiting(guard.slots(lm.endpoint)) == 1)
         guard.stop(EndpointError("dead"))
-    assert (type(asked.exception()), lm.engine.prompts) == (EndpointError, [])
+    assert type(asked.exception()) is EndpointError
+    assert lm.engine.prompts == []
 
 
 def echo(kind: str, text: str, n: int) -> str:
@@ -288,7 +298,8 @@ def test_a_failed_call_is_counted_as_failed_only(scripted):
     with pytest.raises(LMServerError):
         lm("hello")
     usage = lm.meter.read()
-    assert (usage.failed, dict(usage.calls)) == (1, {})
+    assert usage.failed == 1
+    assert dict(usage.calls) == {}
 
 
 def test_readings_subtract(scripted):
@@ -300,7 +311,10 @@ def test_readings_subtract(scripted):
     lm.meter.include(UsageReport(cached=1))
     since = lm.meter.read() - before
     assert since.by_role() == {"task": 0, "prompt": 0, "judge": 1, "cached": 1}
-    assert (since.input_tokens, since.output_tokens, since.cost, since.unpriced) == (7, 1, 0.0, 1)
+    assert since.input_tokens == 7
+    assert since.output_tokens == 1
+    assert since.cost == 0.0
+    assert since.unpriced == 1
     assert before == UsageReport(before.calls, 0, 0, 5, 2, 0.5, 0)
 
 
@@ -325,8 +339,12 @@ def test_an_answer_without_a_cost_is_priced_by_its_tokens(scripted, prices, cost
     lm = scripted(lambda kind, text, n: "x" * 400, prices=prices)
     lm("y" * 800)
     usage = lm.meter.read()
-    assert (dict(usage.calls), usage.input_tokens, usage.output_tokens) == ({"task": 1}, 200, 100)
-    assert (usage.cost, usage.unpriced, usage.failed) == (pytest.approx(cost), int(prices is None), 0)
+    assert dict(usage.calls) == {"task": 1}
+    assert usage.input_tokens == 200
+    assert usage.output_tokens == 100
+    assert usage.cost == pytest.approx(cost)
+    assert usage.unpriced == int(prices is None)
+    assert usage.failed == 0
 
 
 @pytest.mark.parametrize(("reused", "told"), [(75, (100, 75)), (0, (100, 0)), (None, (0, 0))])
@@ -346,7 +364,8 @@ def test_a_piece_of_work_takes_what_it_asks_answers_from_a_cache_included(script
     lm("after")
     assert [each.input_tokens for each in work.calls] == [10, 10]
     used = lm.meter.read()
-    assert (used.calls["task"], used.cached) == (3, 1)
+    assert used.calls["task"] == 3
+    assert used.cached == 1
 
 
 def test_a_task_that_stops_waiting_for_a_slot_leaves_the_queue() -> None:

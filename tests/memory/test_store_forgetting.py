@@ -42,10 +42,14 @@ def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(
     store.items.add(ADA, session("two", id="t"))
     store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="three")])
     found = forget(store)
-    assert (bool(found), found.forgotten, found.sessions, found.turns) == (True, name, sessions, turns)
+    assert found
+    assert found.forgotten == name
+    assert found.sessions == sessions
+    assert found.turns == turns
     assert not forget(store)
     if store.url.startswith("sqlite"):
-        assert (found.erased, found.held_by) == (True, "")
+        assert found.erased is True
+        assert found.held_by == ""
     else:
         assert found.erased is None
         assert "until it needs the place, or VACUUM FULL; and in logs and backups" in found.held_by
@@ -113,7 +117,8 @@ def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
         found = store.forgetting.forget_user(ADA)
         writing.join()
         assert max(time.monotonic() - begun, *waits) < 8  # who waits for a writer does so for ten seconds
-        assert (bool(found), found.erased) == (True, False)
+        assert found
+        assert found.erased is False
         assert "somebody reads the store" in found.held_by
         assert b"secret" in files(tmp_path)
         reader.execute("COMMIT")
@@ -137,7 +142,8 @@ def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_
         memory.entries.update("s:1", "the falcon sleeps", by="falcon")
         assert b"falcon" in files(tmp_path)
         replaced = memory.replace([{"role": "user", "content": "the owl flies"}], id="s")
-        assert (replaced.id, replaced.new) == ("s", True)
+        assert replaced.id == "s"
+        assert replaced.new is True
         assert [entry.text for entry in memory.entries.list().entries] == ["user: the owl flies"]
         assert b"falcon" not in files(tmp_path)
 
@@ -156,7 +162,8 @@ def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeyp
     with Store(tmp_path / "s.sqlite") as store:
         store.items.add(ADA, session("one"))
         found = store.forgetting.forget_user(ADA)
-        assert (found.erased, "sqlite3 FILE VACUUM" in found.held_by) == (False, True)
+        assert found.erased is False
+        assert "sqlite3 FILE VACUUM" in found.held_by
         # The caller knows it now, and it is not tried again.
         assert store.forgetting.erase() == Erasure(erased=True)
 
@@ -294,7 +301,8 @@ def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, fina
     found = store.read(ADA).document
     assert found is not None
     wanted = {"words": ["a", "b"], "number": 1} if finalized == "a memory before" else finalized
-    assert (json.loads(found.memory), json.loads(found.finalized or "")) == (memory, wanted)
+    assert json.loads(found.memory) == memory
+    assert json.loads(found.finalized or "") == wanted
     assert found.log.change_count == (0 if changes[-1:] == [FIRST] else len(changes))
 
 
@@ -422,7 +430,9 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, va
                 errors.append(error)
         assert errors
         for error in errors:
-            assert ("'ada'" in str(error), SECRET in str(error), error.__cause__) == (True, False, None)
+            assert "'ada'" in str(error)
+            assert SECRET not in str(error)
+            assert error.__cause__ is None
         assert store.read(BOB).document
         assert store.forgetting.forget_user(ADA), "damage is no reason to keep what is to be forgotten"
 

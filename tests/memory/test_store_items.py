@@ -36,7 +36,9 @@ def test_sessions_keep_their_order_and_get_ids_that_are_free(store: Store) -> No
 
 def test_same_session_twice_is_stored_once(store: Store) -> None:
     first, second = (store.items.add(ADA, session("one", id="s")) for _ in range(2))
-    assert (first.new, second.new, first.position) == (True, False, second.position)
+    assert first.new is True
+    assert second.new is False
+    assert first.position == second.position
     assert len(store.items.list_all(ADA)) == 1
     with pytest.raises(ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"):
         store.items.add(ADA, session("two", id="s"))
@@ -89,7 +91,8 @@ def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
     store.items.add(Owner(name, name), session(text, id=name))
     store.items.add(Owner("bob"), session("two"))
     (stored,) = store.items.list_all(Owner(name, name))
-    assert (stored.item.id, stored.item.turns[0].text) == (name, text)
+    assert stored.item.id == name
+    assert stored.item.turns[0].text == text
     assert store.items.list_all(Owner(name)) == []
     assert store.forgetting.forget_user(Owner(name, name))
     assert [found.owner.user for found in store.users.list_all()] == ["bob"]
@@ -114,14 +117,16 @@ def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
     hello = [Turn(id="", speaker="Ada", text="hello")]
     with pytest.raises(ConflictError, match="no open session 'chat'"):
         store.open_sessions.append(ADA, "chat", hello, may_begin=False)
-    assert (store.open_sessions.end(ADA, "chat"), store.users.list_all()) == (None, [])
+    assert store.open_sessions.end(ADA, "chat") is None
+    assert store.users.list_all() == []
     store.open_sessions.append(ADA, "chat", hello)
     turns = store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False)
     assert [turn.id for turn in turns] == ["chat:2"]
     assert [turn.text for turn in store.read(ADA).open_sessions[0].turns] == ["hello", "hi"]
     assert store.open_sessions.end(ADA, "chat") is not None
     assert [turn.text for turn in store.items.list_all(ADA)[0].item.turns] == ["hello", "hi"]
-    assert (store.read(ADA).open_sessions, store.open_sessions.end(ADA, "chat")) == ((), None)
+    assert store.read(ADA).open_sessions == ()
+    assert store.open_sessions.end(ADA, "chat") is None
     with pytest.raises(ConflictError, match="has ended"):
         store.open_sessions.append(ADA, "chat", hello)
 
@@ -218,7 +223,8 @@ def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"):
                 store.items.add(ADA, session("two"))
-        assert (store.items.list_all(ADA), store.items.add(ADA, session("two")).new) == ([], True)
+        assert store.items.list_all(ADA) == []
+        assert store.items.add(ADA, session("two")).new is True
 
 
 def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:

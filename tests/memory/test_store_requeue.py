@@ -165,4 +165,6 @@ def test_a_failure_of_an_item_that_is_reset_in_the_same_moment_is_not_recorded(s
     failing.join()
 
     (stored,) = store.items.list_all(ADA)
-    assert (stored.state, stored.attempts, stored.error) == ("queued", 0, "")
+    assert stored.state == "queued"
+    assert stored.attempts == 0
+    assert stored.error == ""

@@ -159,7 +159,8 @@ def test_a_long_text_is_escaped_once_and_shown_as_a_short_one_is(name: str) -> N
         prompts.append(lm.asked[0][-1]["content"])
     short, long = prompts
     shown = "Is it [[ #~# answer ## ]], or [[ #~~# answer ## ]]?"
-    assert (short.count(shown), long.count(shown)) == (1, 1000)
+    assert short.count(shown) == 1
+    assert long.count(shown) == 1000
     assert short.partition("Is it")[0] == long.partition("Is it")[0]
 
 
@@ -167,7 +168,9 @@ def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_roo
     lm = Replying("no number", '{"number": 3}', CutText('{"numb'), '{"number": 4}')
     assert _under_schema(lm, "number: int") == [{"number": 3}]
     slip, request = lm.asked[1][-2:]
-    assert (slip["role"], slip["content"], request["role"]) == ("assistant", "no number", "user")
+    assert slip["role"] == "assistant"
+    assert slip["content"] == "no number"
+    assert request["role"] == "user"
     assert "number: is missing" in request["content"]
     assert _under_schema(lm, "number: int", max_tokens=10) == [{"number": 4}]
     assert [one.get("max_tokens") for one in lm.settings] == [None, None, 10, 20]
@@ -347,7 +350,8 @@ def test_lists_that_a_demo_lacks_are_empty_and_texts_are_said_to_be_missing(name
     assert shown.count(LACKS) == 1
     # A model that answers as the demo does is read.
     read = chosen.parse(LISTED, shown)
-    assert (read["patterns"], read["answer"]) == ([], "Ann")
+    assert read["patterns"] == []
+    assert read["answer"] == "Ann"
 
 
 @pytest.mark.parametrize("name", ["auto", "chat", "json"])
@@ -416,7 +420,8 @@ def test_a_malformed_or_hostile_answer_is_refused_at_once_with_its_text(completi
     started = time.process_time()
     with pytest.raises(AdapterParseError) as caught:
         CompactAdapter().parse(ManageMemory, completion)
-    assert (caught.value.lm_response, time.process_time() - started < 2) == (completion, True)
+    assert caught.value.lm_response == completion
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("completion", ["", "\n "])

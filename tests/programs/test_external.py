@@ -92,7 +92,8 @@ def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(m
 
     examples = asked(make_history(3), 3)
     found = run(build_external_program(Picky, "mine", "question-answering"), examples)
-    assert (found.failures, found.write_failures) == (0, 1)
+    assert found.failures == 0
+    assert found.write_failures == 1
     assert "no room at all" in found.failed_writes[0].message
     assert "1 writes failed" in str(found)
     Picky.bad = "all"
@@ -111,7 +112,9 @@ def test_failed_writes_above_the_allowed_share_break_a_run(make_history):
     examples = asked(make_history(4), 3)
     program = build_external_program(Full, "mine", "question-answering")
     found = run(program, examples)
-    assert (found.failures, found.failure_rate, found.broken) == (0, 0.25, True)
+    assert found.failures == 0
+    assert found.failure_rate == 0.25
+    assert found.broken is True
     assert re.match(r"1 of 4 writes failed, .* allows 10%; most often: .*disk full", found.breakage)
 
     allowed = found.model_copy(update={"max_failure_rate": 0.25})
@@ -220,7 +223,8 @@ class Unusual:
 @pytest.mark.parametrize("store", [Unusual, Unusual(folder=Path())])
 def test_stores_with_unusual_signatures_that_fit_are_taken(store: Any, make_history: Any) -> None:
     found = run(build_external_program(store, "mine", "question-answering"), asked(make_history(1), 1))
-    assert (found.failures, found.write_failures) == (0, 0)
+    assert found.failures == 0
+    assert found.write_failures == 0
 
 
 @pytest.mark.parametrize(("entry_id", "noticed"), [("note", True), ("D1:1", False), ("", False)])
@@ -336,7 +340,8 @@ class Silent(Agent):
 def test_why_an_answer_is_wrong_is_told_as_far_as_it_is_known(thing, turn, why, make_history):
     examples = asked(make_history(2), 1, answer="something else", evidence_ids=(turn,), evidence=(turn,))
     (row,) = run(build_external_program(thing, "mine", "question-answering"), examples).rows
-    assert (row.failure, row.reason) == (None, why)
+    assert row.failure is None
+    assert row.reason == why
 
 
 def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
@@ -411,7 +416,8 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
         return "not found"
 
     found = evaluated(build_external_program(cheat, "cheat", movielens.task), movielens, examples, threads)
-    assert (len(found.rows), found.failures) == (60, 0)
+    assert len(found.rows) == 60
+    assert found.failures == 0
     assert {(row.answer, row.score) for row in found.rows} == {("not found", 0.0)}
 
 
@@ -430,7 +436,9 @@ def test_an_agent_is_handed_the_records_before_the_asked_one_and_no_others(threa
         return "Yes"
 
     found = evaluated(build_external_program(agent, "agent", omnibehavior.task), omnibehavior, examples, threads)
-    assert (len(found.rows), found.failures, later_records) == (len(examples), 0, [])
+    assert len(found.rows) == len(examples)
+    assert found.failures == 0
+    assert later_records == []
 
 
 def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted):
@@ -533,7 +541,8 @@ def test_what_a_name_stands_for():
 )
 def test_recalled_texts_are_matched_to_turns(recalled: Any, sources: Any, kind: str, make_history: Callable[..., Any]):
     (hit,) = hits_of([recalled], make_history(1, turns=3))
-    assert (hit.sources, hit.kind) == (sources, kind)
+    assert hit.sources == sources
+    assert hit.kind == kind
 
 
 def remembering() -> Callable[[dict[str, Any]], str]:
@@ -558,7 +567,8 @@ def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_histo
     found = run(program, [q for h in histories for q in asked(h, 2)], threads=1)
     assert found.failures == 0
     assert found.rows[0].answer == "I saw Quito with 6 friends"
-    assert (found.construction.calls, found.answering_usage.calls) == (5, 4)
+    assert found.construction.calls == 5
+    assert found.answering_usage.calls == 4
     assert found.construction.input_tokens > 0
     assert len({body["user"] for _, _, body in server.requests}) == 2
     assert all(body["metadata"]["session"] for _, _, body in server.requests)

@@ -97,7 +97,8 @@ def test_what_is_no_log_and_no_dialogue(lived):
     plain = lived(history=History(id="x", items=(logs, dialogue))).memory
     found = lived(history=History(id="y", items=(profile, logs, dialogue, *empty)))
     assert "nurse" not in str(found.prompts)
-    assert (found.memory.situations, found.memory.topics) == (plain.situations, plain.topics)
+    assert found.memory.situations == plain.situations
+    assert found.memory.topics == plain.topics
     read = lived(history=History(id="z", items=(behavior, dialogue))).memory
     assert [one.text for one in read.situations] == [one.text for one in plain.situations]
 
@@ -261,7 +262,8 @@ def test_the_last_month_joins_where_there_is_enough_before(settled):
     memory = found.memory
     assert asked(found.calls) == {"general_need": 2, "general_preference": 2, "type_verdict": 2, "principle_verdict": 2}
     first = memory.principles[0]
-    assert (memory.clustered, first.members) == (6, ("t1", "t3", "t5", "t7"))
+    assert memory.clustered == 6
+    assert first.members == ("t1", "t3", "t5", "t7")
     assert first.need_type == "type(3)"
     assert first.preference.endswith("sleeping soundly 3) & gentle sleeping soundly 4")
 

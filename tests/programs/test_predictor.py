@@ -311,7 +311,8 @@ def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it
         ask(thing="after")
     assert [(call.inputs["thing"], len(call.completions)) for call in outer.calls] == [("before", 1), ("after", 1)]
     assert [(call.inputs["thing"], len(call.completions)) for call in inner.calls] == [("within", 0)]
-    assert (len(inner.failures), outer.failures) == (1, [])
+    assert len(inner.failures) == 1
+    assert outer.failures == []
 
 
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]

@@ -68,7 +68,8 @@ def test_a_value_below_the_heading_of_another_output_is_that_ones() -> None:
     proposals = [{"action": "remove", "experience_id": "pattern-1"}]
     text = f'**Tasks:**\n[{{"task": "a", "verdict": "right"}}]\n\n**Proposals:**\n{json.dumps(proposals)}'
     found, _ = read_answer(ReflectOnPractice, text, INPUTS)
-    assert ([each.task for each in found["tasks"]], [each.action for each in found["proposals"]]) == (["a"], ["remove"])
+    assert [each.task for each in found["tasks"]] == ["a"]
+    assert [each.action for each in found["proposals"]] == ["remove"]
 
 
 def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> None:
@@ -128,7 +129,8 @@ def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
     assert found["tasks"] == []
     assert [(repair.kind, repair.path) for repair in repairs] == [("field", "tasks")]
     found, repairs = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
-    assert (found["reasoning"], found["answer"]) == ("", "Go for a walk.")
+    assert found["reasoning"] == ""
+    assert found["answer"] == "Go for a walk."
     assert [repair.kind for repair in repairs] == ["field"]
 
 

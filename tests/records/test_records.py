@@ -143,7 +143,8 @@ SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
 )
 def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, when: str) -> None:
     query = Query(text="Where?", date=date)
-    assert (query.when, query.dated_text) == (when, f"Where? (asked on {when})" if when else "Where?")
+    assert query.when == when
+    assert query.dated_text == (f"Where? (asked on {when})" if when else "Where?")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,8 @@ HITS = (
 
 def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
     context = Context(hits=HITS)
-    assert (context.sources, context.evidence) == (("D1:1", "D2:1", "D1:2", "L1:1"), ("D1:1", "D1:2", "L1:1"))
+    assert context.sources == ("D1:1", "D2:1", "D1:2", "L1:1")
+    assert context.evidence == ("D1:1", "D1:2", "L1:1")
     speaking = ("turn", "log", "record", "session", "fact", "conclusion", "situation", "topic")
     found = {kind for kind in (*speaking, *ABSTRACT_KINDS) if Hit(id="x", text="y", kind=kind).is_evidence}
     assert found == set(speaking)
@@ -231,5 +233,6 @@ def test_a_pipe_that_is_written_to_stays_a_pipe(tmp_path: Path) -> None:
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with atomic_write(pipe) as file:
         file.write("words")
-    assert (os.read(reader, 100), pipe.is_fifo()) == (b"words", True)
+    assert os.read(reader, 100) == b"words"
+    assert pipe.is_fifo() is True
     os.close(reader)

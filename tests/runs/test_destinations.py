@@ -213,7 +213,8 @@ def test_saving_keeps_no_secret(tmp_path):
     save(program, tmp_path / "program")
     assert secret not in "".join(path.read_text() for path in (tmp_path / "program").iterdir())
     loaded: Any = load(tmp_path / "program")
-    assert (loaded.task.answer.config, loaded.task.answer.fields) == ({"temperature": 0.3}, {})
+    assert loaded.task.answer.config == {"temperature": 0.3}
+    assert loaded.task.answer.fields == {}
     assert [demo.toDict() for demo in loaded.task.answer.demos] == [{"question": "Who?", "answer": "Ada"}]
 
 

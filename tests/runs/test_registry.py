@@ -78,7 +78,8 @@ def words_of(program: Any) -> str:
 def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program, name):
     register(program(0.5, "Old."), name, "prod")
     done = register(program(0.6, "New."), name, "prod")
-    assert (done.version, words_of(load(done.address))) == ("2", "New.")
+    assert done.version == "2"
+    assert words_of(load(done.address)) == "New."
     assert words_of(load(f"models:/{name}/1")) == "Old."
     # The twenty questions are about two conversations.
     scope = "other questions about these conversations"
@@ -202,7 +203,8 @@ def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
 def test_evaluate_and_compile_take_an_address(registered, tmp_path):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
     found = run_evaluate(registered.address, inputs, "test")
-    assert (found.program, len(found.rows)) == ("turn-rag", 2)
+    assert found.program == "turn-rag"
+    assert len(found.rows) == 2
     outcome = run_compile(registered.address, inputs, keep=KeepOptions(tmp_path / "out", force=True))
     assert isinstance(outcome, CompileResult)
     assert load(tmp_path / "out").method.config["k"] == 3
@@ -223,7 +225,10 @@ def test_the_model_holds_text_only(registered):
 def test_the_same_program_makes_no_second_version(program, name):
     folder = program()
     first, second = register(folder, name), register(folder, name, "prod")
-    assert (first.version, first.is_new, second.version, second.is_new) == ("1", True, "1", False)
+    assert first.version == "1"
+    assert first.is_new is True
+    assert second.version == "1"
+    assert second.is_new is False
     assert pin_address(second.address) == f"models:/{name}/1"
 
 
@@ -283,8 +288,10 @@ def test_the_environment_names_the_model_and_an_unreadable_answer_fails_its_row_
     assert [served.predict([ROW])[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
     assert len(server.texts) == 2, "an answer came from DSPy's cache, where what users say must not lie"
     first, second = served.predict([ROW, ROW | {"question": "Where did Bob go?"}])
-    assert (first["answer"], first["failure"]) == ("Porto", None)
-    assert (second["answer"], second["failure"]["kind"]) == (None, "parse")
+    assert first["answer"] == "Porto"
+    assert first["failure"] is None
+    assert second["answer"] is None
+    assert second["failure"]["kind"] == "parse"
 
 
 def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
@@ -295,6 +302,8 @@ def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
 
         loaded = load_model(address)
     (found,) = loaded.predict([ROW])
-    assert (found["answer"], found["sources"], found["failure"]) == ("I moved to Lisbon.", ["D1:1"], None)
+    assert found["answer"] == "I moved to Lisbon."
+    assert found["sources"] == ["D1:1"]
+    assert found["failure"] is None
     assert [hit["sources"] for hit in found["evidence"]] == [["D1:1"]]
     json.dumps(found)

@@ -76,9 +76,12 @@ def test_group_means_count_every_question() -> None:
 def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(count: int, unit: str, scope: str) -> None:
     result = compare_paired_scores([1.0] * 42, [0.0] * 42, [f"user {n % count}" for n in range(42)])
     assert result.interval is not None
-    assert (result.interval.unit, result.scope, result.group_count) == (unit, scope, count)
+    assert result.interval.unit == unit
+    assert result.scope == scope
+    assert result.group_count == count
     assert result.statement == f"{result}: better (scope: {scope})"
-    assert (result.to_dict()["scope"], result.to_dict()["groups"]) == (scope, count)
+    assert result.to_dict()["scope"] == scope
+    assert result.to_dict()["groups"] == count
 
 
 def test_the_smallest_number_of_groups_is_the_first_with_which_a_difference_can_be_significant() -> None:
@@ -136,7 +139,8 @@ def test_a_large_design_effect_is_warned_of_where_questions_were_resampled() -> 
     assert two.to_dict()["warning"] == two.warning
 
     alternating = compare_paired_scores(scores, [0.0] * 24, ["a", "b"] * 12)
-    assert (alternating.design_effect, alternating.warning) == (1.0, None)
+    assert alternating.design_effect == 1.0
+    assert alternating.warning is None
     # Six conversations of four: whole conversations are resampled, so there is nothing to warn of.
     six = compare_paired_scores(scores, [0.0] * 24, [str(n // 4) for n in range(24)])
     assert six.design_effect == pytest.approx(4.0)
@@ -261,14 +265,18 @@ def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], o
     back = compare_paired_scores(
         [score / 4 for score, _ in other], [0.0] * len(rows), [str(97 * group % 89) for _, group in other]
     )
-    assert (there.interval, there.p_value, there.verdict) == (back.interval, back.p_value, back.verdict)
+    assert there.interval == back.interval
+    assert there.p_value == back.p_value
+    assert there.verdict == back.verdict
 
 
 def test_rounding_noise_is_a_tie_and_no_question_no_number() -> None:
     assert compare_paired_scores([0.1 + 0.2], [0.3], ["one"]).ties == 1
     result = compare_paired_scores([], [], [])
     assert math.isnan(result.mean)
-    assert (result.interval, result.p_value, str(result)) == (None, 1.0, "n = 0")
+    assert result.interval is None
+    assert result.p_value == 1.0
+    assert str(result) == "n = 0"
 
 
 @pytest.mark.parametrize(
@@ -455,7 +463,9 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     assert found.evaluation.to_dict() == kept.read()["result"]
     assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
     assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
-    assert (found.conditions["lm"], found.conditions["judge_hash"], found.conditions["metric"]) == ("openai/x", "ab", "f1")
+    assert found.conditions["lm"] == "openai/x"
+    assert found.conditions["judge_hash"] == "ab"
+    assert found.conditions["metric"] == "f1"
 
 
 @pytest.mark.parametrize(
@@ -496,7 +506,9 @@ def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tie
     server = stub(answer=answer)
     judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
     found = judge_win_rate(first, second, judge)
-    assert (found.n, found.rate, found.tied) == (4, rate, tied)
+    assert found.n == 4
+    assert found.rate == rate
+    assert found.tied == tied
     assert (found.wins, found.ties, found.losses) == counts
 
 
@@ -511,4 +523,6 @@ def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
     server = stub(lambda n, text: "400" if examples[1].question in text else None)
     judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
     found = judge_win_rate(first, second, judge)
-    assert (found.n, found.unreadable, found.wins + found.ties + found.losses) == (2, 1, 2)
+    assert found.n == 2
+    assert found.unreadable == 1
+    assert found.wins + found.ties + found.losses == 2

@@ -289,7 +289,8 @@ def test_the_language_model_ignores_nothing(reach: Reach) -> None:
 def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
     _, client, _ = reach()
     program, language_model = client.models.list().data
-    assert (program.id, language_model.id) == ("my-model", "my-model-chat")
+    assert program.id == "my-model"
+    assert language_model.id == "my-model-chat"
     descriptions = [model.model_dump()["description"] for model in (program, language_model)]
     assert "in its own short words" in descriptions[0]
     assert "a chat client wants" in descriptions[1]

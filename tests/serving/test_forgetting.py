@@ -89,7 +89,8 @@ def test_what_waits_for_a_thread_is_not_stored(connect, scripted, store, gate, b
     assert within(15, lambda: "ada" in begun)
     store.forgetting.forget_user(ADA)
     gate.go.set()
-    assert (first.result().is_success, second.result().status_code) == (True, status)
+    assert first.result().is_success is True
+    assert second.result().status_code == status
     assert [one.owner.user for one in store.users.list_all()] == ["bob"]
 
 

@@ -39,7 +39,8 @@ def test_requests_model_and_store_are_counted_without_names(client: Any, scraped
     assert [client.ask("Where?", user="nobody").status_code for _ in range(2)] == [404, 404]
     found = scraped()
     asked = 'mempiler_requests_total{method="POST",route="/v1/users/{user}/ask",status="%d"}'
-    assert (found[asked % 200], found[asked % 404]) == (1, 2)
+    assert found[asked % 200] == 1
+    assert found[asked % 404] == 2
     timed = 'mempiler_request_seconds_%s{%sroute="/v1/users/{user}/ask"}'
     buckets = [found[timed % ("bucket", f'le="{bound}",')] for bound in ("0.005", "1.0", "60.0", "+Inf")]
     assert buckets == sorted(buckets)
@@ -48,7 +49,8 @@ def test_requests_model_and_store_are_counted_without_names(client: Any, scraped
     assert found['mempiler_lm_calls_total{outcome="answered"}'] == 1
     assert found['mempiler_lm_tokens_total{direction="input"}'] > 0
     assert found['mempiler_lm_answers_total{outcome="ok"}'] == 1
-    assert (found["mempiler_users"], found["mempiler_store_up"]) == (1, 1)
+    assert found["mempiler_users"] == 1
+    assert found["mempiler_store_up"] == 1
     assert [found[f'mempiler_sessions{{state="{state}"}}'] for state in ("queued", "failed")] == [1, 0]
     assert not re.search("ada|chat-17|Lisbon|acme", str(found))
 
@@ -146,11 +148,14 @@ def test_a_question_is_one_trace_which_names_nobody_and_tells_errors_by_their_ki
         assert within(20, lambda: len(spans("POST /v1/users/{user}/ask")) == 2)
         assert within(20, lambda: spans("GET /v1/users/{user}/entries"))
     (request, refused), (call, failed) = spans("POST /v1/users/{user}/ask"), spans("call of the model")
-    assert (request.context.trace_id, request.parent.span_id) == (int("1" * 32, 16), int("2" * 16, 16))
-    assert (call.parent.span_id, failed.parent.span_id) == (request.context.span_id, refused.context.span_id)
+    assert request.context.trace_id == int("1" * 32, 16)
+    assert request.parent.span_id == int("2" * 16, 16)
+    assert call.parent.span_id == request.context.span_id
+    assert failed.parent.span_id == refused.context.span_id
     assert request.attributes["http.status_code"] == 200
     assert call.attributes["gen_ai.request.model"] == "scripted/test"
-    assert (failed.attributes["error.type"], failed.events) == ("LMUnexpectedError", ())
+    assert failed.attributes["error.type"] == "LMUnexpectedError"
+    assert failed.events == ()
     assert [span.status.is_ok for span in (request, call, refused, failed)] == [True, True, False, False]
     told = "".join(span.to_json() for span in kept.get_finished_spans())
     assert [word for word in ("lovelace", "chat-17", "Lisbon", "acme", "secret") if word in told] == []

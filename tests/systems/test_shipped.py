@@ -205,7 +205,8 @@ def test_calls_are_those_of_the_run(start: Start) -> None:
     with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as work:
         system.add(ITEM)
     used = meter.read()
-    assert (used.calls["task"], work.usage.calls) == (1, 1)
+    assert used.calls["task"] == 1
+    assert work.usage.calls == 1
     assert used.input_tokens == work.usage.input_tokens > 0
     answer = json.loads(system.search("x", k=1)[0]["text"])
     assert "Lisbon" in answer["choices"][0]["message"]["content"]
@@ -272,7 +273,8 @@ def test_other_requests_are_refused() -> None:
         for path, body, key, status, reason in REFUSED:
             headers = {"Authorization": f"Bearer {key or proxy.key}"}
             found = httpx.post(proxy.url + path, json=body, headers=headers)
-            assert (found.status_code, reason in found.text) == (status, True), path
+            assert found.status_code == status, path
+            assert reason in found.text, path
 
 
 ROOT = Path(environment.__file__).parent

@@ -165,7 +165,9 @@ def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_l
     frozen = [{p.dtype for p in each.model.parameters() if not p.requires_grad} for each in (whole, half)]
     assert frozen == [{torch.float32}, {torch.bfloat16}]
     assert {p.dtype for p in half.parameters()} == {torch.float32}
-    assert (whole.half, half.half, half.copy().half) == (False, True, True)
+    assert whole.half is False
+    assert half.half is True
+    assert half.copy().half is True
     prompts, answers = [[6, 7, 8], [9]], [[8, 9, 1], [10]]
     for row, other in zip(half.logprobs(prompts, answers), whole.logprobs(prompts, answers), strict=True):
         assert row == pytest.approx(other, abs=0.1)

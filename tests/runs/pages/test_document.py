@@ -88,7 +88,9 @@ def evaluation(*rows: Row, **changes: Any) -> Evaluation:
 )
 def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
     shown = row(**changes)
-    assert (shown.reason, shown.recall_extent, shown.right) == (why, hit, why == "right")
+    assert shown.reason == why
+    assert shown.recall_extent == hit
+    assert shown.right == (why == "right")
 
 
 def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
@@ -114,7 +116,8 @@ def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
         *("-Short.", "+Long."),
         *("+", "+Settings: temperature = 0.5"),
     ]
-    assert (changed.changed, same.changed) == (True, False)
+    assert changed.changed is True
+    assert same.changed is False
     assert {" Answer.", " Short."} <= set(same.diff)
 
 

@@ -36,10 +36,12 @@ def test_the_model_that_answers_gives_the_rewards_unless_another_one_is_named():
     config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
     tuning = PAPER.variants["32 sessions"].tuned
     course = TrainingChoices().with_reward_model(config).training_config(tuning, SEVEN)
-    assert (course.answer_lm, course.answer_api_base) == (READER, "http://reader/v1")
+    assert course.answer_lm == READER
+    assert course.answer_api_base == "http://reader/v1"
     # The address of the one is not taken for the other.
     named = TrainingChoices({"answer_lm": "openai/other"}).with_reward_model(config).training_config(tuning, SEVEN)
-    assert (named.answer_lm, named.answer_api_base) == ("openai/other", None)
+    assert named.answer_lm == "openai/other"
+    assert named.answer_api_base is None
     assert TrainingChoices().with_reward_model(run_config(benchmark="")).training_config(tuning, SEVEN).answer_lm is None
 
 
@@ -62,7 +64,9 @@ def test_a_training_that_could_not_begin_is_one_line_before_anything_is_made(wor
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     code, _, err = cli("reproduce", "memory-r2", "--section", "objectives-tiny", *words)
-    assert (code, said in err.splitlines()[-1], "Traceback" in err) == (2, True, False)
+    assert code == 2
+    assert said in err.splitlines()[-1]
+    assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
 
