@@ -284,6 +284,8 @@ def test_the_prompts_of_a_run_are_those_of_its_program(cli: Call, tmp_path: Path
         assert out.splitlines()[:1] == ["task.answer"]
     folder.program.rename(tmp_path / "named")
     folder.update(result={"program": str(tmp_path / "named")})
-    assert cli("show", folder.path, "--prompts")[:2] == (0, out)
+    code, shown, _ = cli("show", folder.path, "--prompts")
+    assert code == 0
+    assert shown == out
     folder.update(result={"program": "turn-rag"})
     assert cli("show", folder.path, "--prompts")[0] == 2

@@ -155,7 +155,8 @@ def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: in
     taken = [set(ids(part)) for part in parts(split)]
     assert all(not one & other for one, other in combinations(taken, 2))
     assert conversations == 1 or not groups(split.train) & (groups(split.dev) | groups(split.test))
-    assert [len(split.train), len(split.test)] == [min(train, len(whole.train)), min(test, len(whole.test))]
+    assert len(split.train) == min(train, len(whole.train))
+    assert len(split.test) == min(test, len(whole.test))
     assert set(ids(split.train)) <= set(ids(whole.train))
     assert ids(split.test) == ids(found.split(5, 1, test, seed=seed).test)
     assert split.digest == found.split(train, None, test, seed=seed).digest

@@ -60,8 +60,7 @@ def test_a_killed_run_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path, 
     resumed = mempiler_cli(rest, *words_of(name), "--resume", run, train=16, threads=threads)
     assert whole.code == 0
     assert resumed.code == 0
-    if threads == 1:
-        assert outcome(resumed.found) == outcome(whole.found)
+    assert outcome(resumed.found) == outcome(whole.found)
     assert set(broken.texts) | set(rest.texts) == set(unbroken.texts)
     # Only calls that were in flight when it was killed are made twice, and each question asks one call at a time.
     assert 0 < len(rest.texts) < len(unbroken.texts)

@@ -482,15 +482,15 @@ def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
 
 
 @pytest.mark.parametrize(
-    ("says", "rate", "tied", "counts"),
+    ("says", "rate", "tied", "wins", "ties", "losses"),
     [
-        ("the second run's", 1.0, 0.0, (4, 0, 0)),
-        ("the first run's", 0.0, 0.0, (0, 0, 4)),
-        ("what stands first", 0.5, 0.0, (0, 4, 0)),
-        ("tie", 0.0, 1.0, (0, 4, 0)),
+        ("the second run's", 1.0, 0.0, 4, 0, 0),
+        ("the first run's", 0.0, 0.0, 0, 0, 4),
+        ("what stands first", 0.5, 0.0, 0, 4, 0),
+        ("tie", 0.0, 1.0, 0, 4, 0),
     ],
 )
-def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, counts) -> None:
+def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, wins, ties, losses) -> None:
     asked = [(str(each.id), str(each.question)) for each in load_benchmark("memoryquest").examples[:4]]
     first, second = (
         FinishedRun(name, made(row(id, question=question, answer=name) for id, question in asked), {}, MEMORYQUEST)
@@ -509,7 +509,9 @@ def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tie
     assert found.n == 4
     assert found.rate == rate
     assert found.tied == tied
-    assert (found.wins, found.ties, found.losses) == counts
+    assert found.wins == wins
+    assert found.ties == ties
+    assert found.losses == losses
 
 
 def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:

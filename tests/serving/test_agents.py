@@ -80,13 +80,14 @@ def test_no_request_opens_a_stream_without_an_end(connect: Any) -> None:
     client, call = connect(mcp=True), {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTEN}
     headers = {"Accept": "application/json, text/event-stream"}
     posted = {**headers, "MCP-Protocol-Version": VERSION, "Mcp-Method": call["method"]}
-    for method, sent, json, expected in (
-        ("GET", headers, None, (405, "POST")),
-        ("DELETE", headers, None, (405, "POST")),
-        ("POST", posted, call, (404, None)),
+    for method, sent, json, status, allowed in (
+        ("GET", headers, None, 405, "POST"),
+        ("DELETE", headers, None, 405, "POST"),
+        ("POST", posted, call, 404, None),
     ):
         with client.stream(method, "/v1/mcp", json=json, headers=sent, timeout=5) as response:
-            assert (response.status_code, response.headers.get("allow")) == expected
+            assert response.status_code == status
+            assert response.headers.get("allow") == allowed
             assert response.headers["content-type"] == "application/json"
 
 

@@ -66,7 +66,8 @@ def limit_in_file(folder: Path, **limits: str) -> None:
 def test_requests_are_limited_over_all_processes(connect: Any, set_clock: SetClock) -> None:
     first, second = connect(tenant_requests_per_minute=3), connect(tenant_requests_per_minute=3)
     set_clock(20)
-    assert [first.get("/v1/users").status_code, second.get("/v1/users").status_code] == [200, 200]
+    assert first.get("/v1/users").status_code == 200
+    assert second.get("/v1/users").status_code == 200
     assert first.add("I moved to Lisbon.").status_code == 201
     for client in (first, second, second):
         refused = client.get("/v1/users")
@@ -90,7 +91,8 @@ def test_requests_are_limited_over_all_processes(connect: Any, set_clock: SetClo
 
 def test_a_refused_request_stores_nothing(connect: Any, store: Store, set_clock: SetClock) -> None:
     client = connect(tenant_requests_per_minute=0)
-    assert [client.add("I moved.").status_code, client.chat("Hello.").status_code] == [429, 429]
+    assert client.add("I moved.").status_code == 429
+    assert client.chat("Hello.").status_code == 429
     assert store.users.list_all() == []
 
 

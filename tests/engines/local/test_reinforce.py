@@ -59,7 +59,9 @@ def test_a_fault_with_a_weight_makes_its_completion_less_likely_where_rewards_ar
         return job_of(model).step([group]).left_out, chance(model, "w7")
 
     start = chance(make_model(), "w7")
-    assert trained({}) == (1, start)
+    left_out, unchanged = trained({})
+    assert left_out == 1
+    assert unchanged == start
     left_out, after = trained({"unreadable": 0.5})
     assert left_out == 0
     assert after < start
