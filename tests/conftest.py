@@ -69,7 +69,7 @@ def pytest_collection_finish() -> None:
         _STORE.parent.mkdir(exist_ok=True)
         with warnings.catch_warnings(action="ignore"):
             tracking.create_database(f"sqlite:///{_STORE}")
-        tracking._create_tables = lambda path: shutil.copy(_STORE, path)
+        tracking.create_tables = lambda path: shutil.copy(_STORE, path)
     gc.freeze()
     # A tenth of all the time is the collector's otherwise.
     gc.set_threshold(50_000, 20, 50)
@@ -214,6 +214,18 @@ def scripted() -> Callable[..., Any]:
         return MeteredLM("scripted/test", metering, engine=ScriptedEngine(reply, delay), **settings)
 
     return make
+
+
+@contextmanager
+def listening(event_name: str, listener: Callable[..., None]) -> Iterator[None]:
+    """Call `listener` for an event of SQLAlchemy's engines that happens in the block, of any database."""
+    from sqlalchemy import Engine, event
+
+    event.listen(Engine, event_name, listener)
+    try:
+        yield
+    finally:
+        event.remove(Engine, event_name, listener)
 
 
 @pytest.fixture

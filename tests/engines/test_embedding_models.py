@@ -19,7 +19,7 @@ from mempiler.engines import fastembed_models, weights
 from mempiler.engines.cache_folder import cache_folder
 from mempiler.engines.call_context import Deadline, call_context
 from mempiler.engines.embedders import embedder
-from mempiler.engines.encoder import TEXTS_PER_SLOT, TOKEN_WIDTH, TextEncoding, _projection
+from mempiler.engines.encoder import TEXTS_PER_SLOT, TOKEN_WIDTH, TextEncoding, token_projection
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.rerankers import FastEmbedReranker, QueryTokens, TokenMatch
@@ -233,10 +233,10 @@ def test_tokens_come_with_the_vector_and_do_not_depend_on_the_batch(asked: list[
 
 def test_wide_tokens_are_projected_without_losing_their_angles() -> None:
     rows = np.random.default_rng(3).standard_normal((2, 384)).astype(np.float32)
-    assert np.array_equal(_projection(TOKEN_WIDTH), np.eye(TOKEN_WIDTH))
-    assert _projection(384).shape == (384, TOKEN_WIDTH)
+    assert np.array_equal(token_projection(TOKEN_WIDTH), np.eye(TOKEN_WIDTH))
+    assert token_projection(384).shape == (384, TOKEN_WIDTH)
     near = rows[0] + 0.3 * rows[1]
-    a, b = rows[0] @ _projection(384), near @ _projection(384)
+    a, b = rows[0] @ token_projection(384), near @ token_projection(384)
     assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.9
 
 

@@ -99,7 +99,7 @@ def test_request_that_waits_for_a_slot_is_refused_if_the_endpoint_is_found_dead_
     with ThreadPoolExecutor(1) as pool:
         with slots.slot():
             waiting = pool.submit(embed)
-            assert within(20, lambda: len(slots._waiting) == 1)
+            assert within(20, lambda: slots.waiting == 1)
             remote.guard.stop(EndpointError("the endpoint is dead"))
         with pytest.raises(EndpointError, match="the endpoint is dead"):
             waiting.result(20)

@@ -153,10 +153,6 @@ def test_only_failures_of_the_endpoint_count():
     assert guard.fatal_error is None
 
 
-def waiting(lane: FairSemaphore) -> int:
-    return sum(map(len, lane._waiting.values()))
-
-
 def served(lane: FairSemaphore, callers: str) -> str:
     """In which order callers get the only place, who come one after the other while it is taken."""
     order: list[str] = []
@@ -168,7 +164,7 @@ def served(lane: FairSemaphore, callers: str) -> str:
     with ThreadPoolExecutor(len(callers)) as pool, lane.slot():
         for n, whose in enumerate(callers, 1):
             pool.submit(call, whose)
-            assert until(20, lambda n=n: waiting(lane) == n)
+            assert until(20, lambda n=n: lane.waiting == n)
     return "".join(order)
 
 
@@ -177,7 +173,7 @@ def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) 
     lane = FairSemaphore(1)
     assert served(lane, come) == get
     assert lane.free == 1
-    assert waiting(lane) == 0
+    assert lane.waiting == 0
 
 
 def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest_comes_first() -> None:
@@ -192,14 +188,14 @@ def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest
     with ThreadPoolExecutor(20) as pool:
         for n in range(8):
             pool.submit(work, "acme", n)
-        assert until(5, lambda: (waiting(lane), lane.free) == (6, 2))
+        assert until(5, lambda: (lane.waiting, lane.free) == (6, 2))
         for _ in range(6):
             pool.submit(work, "other", 0)
         assert until(5, lambda: order == ["acme"] * 2 + ["other"] * 6)
         go.set()
     assert order[8:] == ["acme"] * 6
     assert lane.free == 4
-    assert waiting(lane) == 0
+    assert lane.waiting == 0
 
 
 async def taken(lane: FairSemaphore) -> None:
@@ -214,7 +210,7 @@ def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[FairSemapho
             with call_context(deadline=Deadline(0.02)), pytest.raises(AbandonedCallError):
                 taking(lane)
         assert lane.free == 0
-        assert waiting(lane) == 0
+        assert lane.waiting == 0
     assert lane.free == 1
 
 
@@ -223,7 +219,7 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(taken(lane))
-        await asyncio.to_thread(until, 5, lambda: waiting(lane) == 1)
+        await asyncio.to_thread(until, 5, lambda: lane.waiting == 1)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -231,7 +227,7 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
     with lane.slot():
         asyncio.run(cancelled())
         assert lane.free == 0
-        assert waiting(lane) == 0
+        assert lane.waiting == 0
     assert lane.free == 1
 
 
@@ -261,7 +257,7 @@ def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted
     lm = scripted(lambda kind, text, n: "yes", guard=guard)
     with ThreadPoolExecutor(1) as pool, guard.slots(lm.endpoint).slot():
         asked = pool.submit(lm, "well")
-        assert until(20, lambda: waiting(guard.slots(lm.endpoint)) == 1)
+        assert until(20, lambda: guard.slots(lm.endpoint).waiting == 1)
         guard.stop(EndpointError("dead"))
     assert type(asked.exception()) is EndpointError
     assert lm.engine.prompts == []

@@ -19,8 +19,9 @@ from mempiler.memory.store.documents import ChangeLog, Document, MemoryChange
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import Erasure
 from mempiler.serving.memories.queue_writer import SHORT
-from sqlalchemy import event, text
+from sqlalchemy import text
 
+from ..conftest import listening
 from .conftest import ADA, BOB, WRITER, session
 
 
@@ -336,17 +337,19 @@ def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, t
     writing, reading = (remembering(path, method) for _ in range(2))
     behind: list[int] = []
 
-    @event.listens_for(reading.store._database.engine, "before_cursor_execute")
-    def _executed(db: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
+    def note_changes_read(db: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
         if "FROM mempiler_changes" in statement:
             behind.append(values[-1])
 
     for n in range(4):
         told = [{"role": "user", "name": "Ada", "content": f"I have {n + 2} dogs, and I moved to town{n}."}]
         (writing if n < 3 else reading).add(told)
-        before, read = len(behind), reading.read()
+        behind.clear()
+        with listening("before_cursor_execute", note_changes_read):
+            read = reading.read()
+        expected = [n == 0] if n < 3 else []
+        assert [number < 0 for number in behind] == expected
         assert read == writing.read() == remembering(path, method).read()
-        assert [number < 0 for number in behind[before:]] == ([n == 0] if n < 3 else [])
     assert reading.recall("Where did Ada move?").hits == writing.recall("Where did Ada move?").hits
 
 
@@ -437,10 +440,10 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, va
         assert store.forgetting.forget_user(ADA), "damage is no reason to keep what is to be forgotten"
 
 
-def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(store: Any) -> None:
+def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(store: Any, database: Any) -> None:
     """Its turn has an id that would stay taken. The message does not say what the row holds."""
     store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
-    with store._database.write_transaction() as transaction:
+    with database.write_transaction() as transaction:
         transaction.connection.execute(
             text('UPDATE mempiler_open_turns SET json = \'{"text": "falcon\'')
         )

@@ -18,11 +18,13 @@ import pytest
 from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
 from mempiler.memory.store import sqlite
 from mempiler.memory.store import tables as t
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.postgresql import PostgreSQL
 from sqlalchemy import event, insert, update
 from sqlalchemy.engine import make_url
 
+from ..conftest import listening
 from .conftest import ADA, session
 
 
@@ -136,10 +138,12 @@ def test_turns_of_an_unknown_user_do_not_begin_a_session_that_must_be_there(stor
         store.open_sessions.append(ADA, "chat", session("hello").turns, may_begin=False)
 
 
-def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(store: Store) -> None:
+def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(
+    store: Store, database: Database
+) -> None:
     for session_id in ("broken", "whole"):
         store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text="hello")])
-    damage_open_session(store, "broken")
+    damage_open_session(database, "broken")
 
     assert store.open_sessions.end(ADA, "whole") is not None
     assert [stored.item.id for stored in store.items.list_all(ADA)] == ["whole"]
@@ -147,9 +151,9 @@ def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(store: S
         store.open_sessions.end(ADA, "broken")
 
 
-def damage_open_session(store: Store, session_id: str) -> None:
+def damage_open_session(database: Database, session_id: str) -> None:
     rows = t.open_turns.c.session == session_id
-    with store._database.write_transaction() as transaction:
+    with database.write_transaction() as transaction:
         transaction.connection.execute(update(t.open_turns).where(rows).values(json='{"text": '))
 
 
@@ -209,8 +213,8 @@ def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
             connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 8}")
 
-        event.listen(store._database.engine, "begin", limit)
-        with pytest.raises(StoreError, match=rf"disk is full; nothing was half written; .* the disk of {tmp_path}"):
+        message = rf"disk is full; nothing was half written; .* the disk of {tmp_path}"
+        with listening("begin", limit), pytest.raises(StoreError, match=message):
             store.items.add(ADA, session("secret " * 50_000))
         store.items.add(ADA, session("small"))
         assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == ["small"]
@@ -312,10 +316,10 @@ def test_stores_that_cannot_be_opened(address, error, message, tmp_path, monkeyp
     assert "secret" not in str(raised.value)
 
 
-def test_error_of_the_database_shows_no_row(store: Store) -> None:
+def test_error_of_the_database_shows_no_row(store: Store, database: Database) -> None:
     store.items.add(ADA, session("one"))
     row = {"tenant": "default", "user": "ada", "position": 1, "id": "secret", "digest": "", "json": "secret"}
-    with pytest.raises(StoreError) as raised, store._database.write_transaction() as transaction:
+    with pytest.raises(StoreError) as raised, database.write_transaction() as transaction:
         transaction.connection.execute(insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0))
     assert not re.search("secret|ada", str(raised.value))
 
@@ -366,7 +370,7 @@ def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         for user in ("ada", "bob"):
             store.items.add(Owner(user), session("one"))
-        with store._database.write_transaction() as transaction:
+        with closing(Database(tmp_path / "s.sqlite")) as database, database.write_transaction() as transaction:
             transaction.connection.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
         assert [found.owner.user for found in store.users.list_all()] == ["bob", "\u202eada"]
 

@@ -15,6 +15,7 @@ from mempiler.memory.edits import Amendment
 from mempiler.memory.metadata import validate_filter
 from mempiler.memory.store import database, queue_scan
 from mempiler.memory.store import tables as t
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.documents import Document, Stamp
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import MAX_LEASE, Claim
@@ -232,18 +233,22 @@ def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (MAX_LEASE / 2, False), (0.0, False)])
-def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(store: Store, wrong: float, free: bool) -> None:
+def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(
+    store: Store, database: Database, wrong: float, free: bool
+) -> None:
     fill(store)
     assert store.queue.claim("me", 10 * MAX_LEASE if wrong == 0 else 60, WRITER)
-    with store._database.write_transaction() as transaction:
+    with database.write_transaction() as transaction:
         transaction.connection.execute(update(t.users).values(claimed_until=t.users.c.claimed_until + wrong))
     assert bool(store.queue.claim("you", 60, WRITER)) == free
 
 
 @pytest.mark.parametrize(("wrong", "idle"), [(DAY, True), (-DAY, True), (30.0, False)])
-def test_an_open_session_whose_turns_are_dated_wrongly_ends(store: Store, wrong: float, idle: bool) -> None:
+def test_an_open_session_whose_turns_are_dated_wrongly_ends(
+    store: Store, database: Database, wrong: float, idle: bool
+) -> None:
     store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
-    with store._database.write_transaction() as transaction:
+    with database.write_transaction() as transaction:
         transaction.connection.execute(update(t.open_turns).values(added=t.open_turns.c.added + wrong))
     assert bool(store.open_sessions.idle(1800)) == idle
 

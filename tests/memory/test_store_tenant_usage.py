@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from mempiler import Store
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.tenant_usage import Reservation, SpendingRefusal
 
 FORK = multiprocessing.get_context("fork")
@@ -38,9 +40,9 @@ def test_requests_of_several_processes_are_counted_together(url: str) -> None:
     assert all(times == 1 for number, times in counts.items()) or counts[1] == 2
 
 
-def test_a_count_begins_again_with_the_minute(store: Store, monkeypatch: Any) -> None:
-    if store._database.is_server:
-        return  # it has a clock of its own
+def test_a_count_begins_again_with_the_minute(store: Store, database: Database, monkeypatch: Any) -> None:
+    if database.is_server:
+        pytest.skip("a server has a clock of its own")
     monkeypatch.setattr(time, "time", lambda: 1_800_000_010.0)
     usage = store.tenant_usage
     assert usage.count_request("acme") == (1, 50.0)
@@ -113,9 +115,9 @@ def test_what_a_killed_process_had_reserved_becomes_free(url: str) -> None:
         assert store.tenant_usage.spent_today("acme") == 0
 
 
-def test_a_late_cost_counts_for_the_day_of_its_reservation(store: Store, monkeypatch: Any) -> None:
-    if store._database.is_server:
-        return  # it has a clock of its own
+def test_a_late_cost_counts_for_the_day_of_its_reservation(store: Store, database: Database, monkeypatch: Any) -> None:
+    if database.is_server:
+        pytest.skip("a server has a clock of its own")
     midnight = 1_800_057_600.0
     monkeypatch.setattr(time, "time", lambda: midnight - 1)
     usage = store.tenant_usage

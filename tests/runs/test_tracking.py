@@ -131,7 +131,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         time.sleep(0.2)
         new.write_text("whole")
 
-    monkeypatch.setattr(store, "_create_tables", tables)
+    monkeypatch.setattr(store, "create_tables", tables)
     return tmp_path / "mlflow.db"
 
 
@@ -149,7 +149,7 @@ def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.
         time.sleep(60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_create_tables", slow)
+        patch.setattr(store, "create_tables", slow)
         process = made(path)
     assert within(20, lambda: list(path.parent.glob(".mlflow-*/begun")))
     os.kill(process.pid, signal.SIGKILL)
@@ -169,7 +169,7 @@ def test_of_three_first_runs_one_makes_the_file(path: Path) -> None:
 
 
 def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_create_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(store, "create_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
         store.create_database(f"sqlite:///{path}")
 

@@ -19,10 +19,10 @@ from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.serving.http import health, store_call
 from mempiler.serving.worker.breaker import Breaker
-from sqlalchemy import event
 
 from tests.stub_server import StubServer, every
 
+from ..conftest import listening
 from .conftest import turns, within
 
 
@@ -146,7 +146,7 @@ def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None
     try:
         for one in asked:
             one.start()
-        assert within(10, lambda: sum(map(len, lane._waiting.values())) == 2)
+        assert within(10, lambda: lane.waiting == 2)
         assert others.ask("Where did Ada move?").status_code == 200
     finally:
         go.set()
@@ -295,11 +295,9 @@ def test_a_store_that_cannot_be_written_or_a_broken_token_file_is_not_ready_and_
     client = connect().as_tenant(None)
     monkeypatch.setattr(health, "WRITE_INTERVAL", 0.0)
     assert client.get("/ready").status_code == 200
-    engine = client.service.store._database.engine
-    engine.dispose()
-    event.listen(engine, "connect", lambda connection, record: connection.execute("PRAGMA query_only=ON"))
     (tmp_path / "tokens").write_text("nonsense-that-is-long-enough\n")
-    found = client.get("/ready")
+    with listening("begin", lambda connection: connection.exec_driver_sql("PRAGMA query_only=ON")):
+        found = client.get("/ready")
     parts = found.json()["parts"]
     assert found.status_code == 503
     assert parts["store"] is True

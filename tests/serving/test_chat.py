@@ -7,14 +7,17 @@ import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
 import openai
 import pytest
 from mempiler import Store, Turn, UserMemory
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.tables import open_turns
+from mempiler.serving.worker.worker import Worker
 from openai import OpenAI
 from sqlalchemy import update
 
@@ -143,9 +146,9 @@ def test_session_ends_after_the_gap(
 
 def test_idle_session_is_ended_by_the_worker(client: Any, store: Store) -> None:
     client.chat("one")
-    assert client.service.worker.sweep() == 0
-    client.service.worker._gap = 0
-    assert client.service.worker.sweep() == 1
+    memories = client.service.memories
+    assert Worker(memories, session_gap=30).sweep() == 0
+    assert Worker(memories, session_gap=0).sweep() == 1
     assert list(client.sessions().values()) == [("queued", 2)]
 
 
@@ -157,10 +160,9 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
         store.open_sessions.append(Owner(user, "acme"), "chat", turn)
     rows = open_turns.c.user == "ada"
     damage = update(open_turns).where(rows).values(json='{"falcon": ')
-    with store._database.write_transaction() as transaction:
+    with closing(Database(store.url)) as database, database.write_transaction() as transaction:
         transaction.connection.execute(damage)
-    worker = client.service.worker
-    worker._gap = 0
+    worker = Worker(client.service.memories, session_gap=0)
 
     assert worker.sweep() == 1
     assert worker.sweep() == 0

@@ -11,8 +11,8 @@ import pytest
 from mempiler import Store, StoreError
 from mempiler.serving.http.metrics import SHARED_FOLDER
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
-from sqlalchemy import event
 
+from ..conftest import listening
 from .conftest import service_over, serving, within
 from .served import values
 
@@ -20,9 +20,9 @@ SCRAPER = {"Authorization": "Bearer token-of-who-scrapes-it"}
 
 
 @pytest.fixture
-def scraped(client: Any) -> Callable[[], dict[str, float]]:
+def scraped(client: Any, tmp_path: Path) -> Callable[[], dict[str, float]]:
     """Reads `/metrics` of the service with a token of the operator's."""
-    with (client.service.tokens._path).open("a") as file:
+    with (tmp_path / "tokens").open("a") as file:
         file.write("metrics token-of-who-scrapes-it\n")
 
     def get() -> dict[str, float]:
@@ -173,14 +173,16 @@ def test_a_request_takes_few_statements(connect: Any, store: Store) -> None:
         (lambda n: client.ask(f"What is the secret word of garden {n}?"), 3),
         (lambda n: client.add(f"The secret word of garden {n} is mk{n}.", user="new"), 7),
     ]
-    trace: Any = lambda connection, record: connection.set_trace_callback(seen.append)  # noqa: E731
-    event.listen(store._database.engine, "connect", trace)
-    store._database.engine.dispose()
+
+    def note_statement(db: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        seen.append(statement)
+
     for request, most in requests:
         # What is read once, by the first requests, is no part of it, nor what the worker looks for meanwhile.
         counts = list[int]()
         for n in range(4):
             seen.clear()
-            assert request(n).status_code in (200, 201)
+            with listening("before_cursor_execute", note_statement):
+                assert request(n).status_code in (200, 201)
             counts.append(sum(text.split()[0] not in TRANSACTION for text in seen))
         assert min(counts) <= most

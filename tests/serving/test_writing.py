@@ -163,7 +163,8 @@ def test_failures_keep_no_name_and_go_with_the_user(store: Store, scripted: Any)
     note(store, "bad", "zoe-4711")
     owner, breaker = Owner("zoe-4711", "acme"), Breaker()
     lm = scripted(failing(lambda text, n: True), guard=breaker)
-    worker = worker_of(store, lm, interval=0.05)
+    program = build("recursive-summary")
+    worker = Worker(Memories(program, store, lm), session_gap=30, writers=1, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 1)
     assert worker.stop(15)
@@ -171,7 +172,7 @@ def test_failures_keep_no_name_and_go_with_the_user(store: Store, scripted: Any)
     texts = [one for root in (worker.writers.failures, breaker) for one in values_below(root) if isinstance(one, str)]
     assert not [text for text in texts if "zoe" in text]
 
-    UserMemory(Memories(worker._memories.program, store, lm), owner).forget()
+    UserMemory(Memories(program, store, lm), owner).forget()
     assert len(worker.writers.failures) == 0
     # What failed for the forgotten user is nothing that failed for all.
     fail_for(breaker, owner, 1)
