@@ -171,7 +171,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
 
-def test_extras_are_there() -> None:
+def test_the_page_names_the_extras_that_there_are() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = set(re.findall(r"pip install '\.\[([\w-]+)\]'", PAGE))
     assert named == {"langchain", "langgraph", "llamaindex", "openai-agents"} & set(extras)

@@ -184,7 +184,7 @@ def _exists(symbol: str) -> bool:
     return False
 
 
-def test_the_page_is_right_and_complete() -> None:
+def test_the_page_names_symbols_that_exist_and_misses_no_signature_or_method() -> None:
     named = dict.fromkeys(_SYMBOL.findall(PAGE))
     assert [symbol for symbol in named if not _exists(symbol)] == []
     symbols = (f"{kind.__module__}.{kind.__qualname__}" for kind in (*suite(), *map(method_class, METHODS)))
@@ -335,7 +335,7 @@ def test_examples_are_found() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_of_a_docstring_runs(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told: list[str] = []
     doctest.DocTestRunner().run(example, out=told.append, clear_globs=False)

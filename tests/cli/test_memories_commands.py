@@ -124,7 +124,7 @@ def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:
     assert not (folder / "all.jsonl.part").exists()
 
 
-def test_forget_session_then_user(filled: Run) -> None:
+def test_a_forgotten_session_and_then_its_user_are_gone(filled: Run) -> None:
     found = json.loads(filled("memories", "show", "--user", "ada", "--json")[1])
     assert [session["state"] for session in found["sessions"]] == ["remembered", "remembered"]
     assert len(found["memory"]["turns"]) == 3

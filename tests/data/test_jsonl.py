@@ -51,7 +51,7 @@ def rows(folder, *changes):
         ({"messages": ..., "history": CHAT}, ["D1:1", "D1:2"]),
     ],
 )
-def test_forms_of_the_past(tmp_path, columns, turns):
+def test_a_past_is_read_in_every_form_that_it_may_have(tmp_path, columns, turns):
     assert list(rows(tmp_path, columns).examples[0].history.turns) == turns
 
 

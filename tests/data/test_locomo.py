@@ -102,7 +102,7 @@ def test_category_five_is_left_out_of_the_headline_and_no_judge_is_asked_about_i
         ("99999999999 days", None),
     ],
 )
-def test_time_back(text, span):
+def test_a_time_back_in_words_is_read_as_a_duration(text, span):
     assert time_back(text) == span
 
 

@@ -185,7 +185,8 @@ def test_every_plan_follows_the_transitions_and_refers_to_its_framework(seed, pa
     assert list(framework) == [f"T{n}" for n in range(1, count + 1)]
     assert {label for one in planned.plan for _, label in one.values()} == labels
     told = [one for topic in framework.values() for one in topic["solutions"].values()]
-    assert part == "history" or {one["feedback"] for one in told} == {"pos"}
+    if part == "query":
+        assert {one["feedback"] for one in told} == {"pos"}
     replies = ["feedback response"]
     for one in planned.plan:
         assert one["user"][0] in AFTER["assistant"][replies[-1]]

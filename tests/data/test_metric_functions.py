@@ -55,7 +55,8 @@ def test_every_form_of_a_score_is_read(result: Any, value: float, feedback: str 
     else:
         # A metric without feedback is explained by the gold answer.
         assert found.feedback
-        assert value == 1 or "Lisbon" in found.feedback
+        if value != 1:
+            assert "Lisbon" in found.feedback
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,8 @@ def test_what_is_broken_is_refused_in_one_line_and_a_check_says_the_same(tmp_pat
     report = check(name, path)
     fatal = next(row for row in report.findings if row.fatal)
     assert not report.ok
-    assert fatal.message in str(refusal.value) or fatal.kind == "no questions"
+    if fatal.kind != "no questions":
+        assert fatal.message in str(refusal.value)
 
 
 ODD: list[tuple[str, Change, str]] = [

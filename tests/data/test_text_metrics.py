@@ -24,7 +24,7 @@ from mempiler.data.word_splitting import BY_SCRIPT, words_by_script
         ("the", "a", 1, 1),  # neither holds a word
     ],
 )
-def test_squad_metrics(answer: str, gold: str, f1: float, exact: float) -> None:
+def test_squad_metrics_are_those_worked_out_by_hand(answer: str, gold: str, f1: float, exact: float) -> None:
     assert squad_f1(answer, gold) == pytest.approx(f1)
     assert exact_match(answer, gold) == exact
 
@@ -54,7 +54,7 @@ def test_squad_metrics(answer: str, gold: str, f1: float, exact: float) -> None:
         ("❤️!", "❤", 1, 1),
     ],
 )
-def test_words_of_any_language(answer: str, gold: str, f1: float, exact: float) -> None:
+def test_f1_and_exact_match_compare_words_of_any_language(answer: str, gold: str, f1: float, exact: float) -> None:
     example, prediction = dspy.Example(answer=gold), dspy.Prediction(answer=answer)
     assert TokenF1().score(example, prediction).value == pytest.approx(f1)
     assert ExactMatch().score(example, prediction).value == exact

@@ -285,7 +285,7 @@ def test_what_the_length_of_long_texts_explains_counts_nothing() -> None:
     assert short.tolist() == pytest.approx([0, 1, 2])
 
 
-def test_rerankers_by_name(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedder_has_the_reranker_that_is_named_or_refuses_it(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert embedder().reranker is None
     assert embedder("minilm").reranker.name == "tokens"
     assert embedder("minilm", reranker="none").reranker is None

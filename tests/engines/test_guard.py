@@ -298,7 +298,7 @@ def test_a_failed_call_is_counted_as_failed_only(scripted):
     assert dict(usage.calls) == {}
 
 
-def test_readings_subtract(scripted):
+def test_the_difference_of_two_readings_is_the_usage_between_them(scripted):
     lm = scripted(echo)
     lm.count(5, 2, cost=0.5)
     before = lm.meter.read()

@@ -291,12 +291,13 @@ KINDS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
 @pytest.mark.parametrize(("kind", "value"), KINDS, ids=str)
-def test_a_type_is_filled(kind: Any, value: Any, adapter: Any) -> None:
+def test_an_output_field_of_any_type_gets_a_valid_value(kind: Any, value: Any, adapter: Any) -> None:
     inputs = {"context": (str, dspy.InputField()), "question": (str, dspy.InputField())}
     signature = make_signature({**inputs, "value": (kind, dspy.OutputField())}, "Fill the fields.")
     found = predict(signature, adapter=adapter(), context=CONTEXT, question="How many kittens were adopted?").value
     pydantic.TypeAdapter(kind).validate_python(found, strict=not isinstance(found, (list, tuple, set)))
-    assert value is ANY or found == value
+    if value is not ANY:
+        assert found == value
 
 
 @pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])

@@ -124,7 +124,8 @@ def test_a_refused_program_is_kept_by_force_without_sampling_again_what_was_give
     words = ("--json", "--dev", "4", "--min-n", "20")
     refused = compile_with(name, model, *words)
     assert not refused["promoted"]
-    assert refused["optimizer"]["given_up"] > 0 or name in ("copro", "better-together")
+    if name not in ("copro", "better-together"):
+        assert refused["optimizer"]["given_up"] > 0
     forced = compile_with(name, again, *words, "--resume", refused["run"], "--force")
     assert forced["promoted"] is True
     assert again.answers == 0
@@ -237,4 +238,5 @@ def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history
     elsewhere = [turn.text for id, (turn, _) in turns if id not in evidence and len(turn.text) > 30]
     assert max((sum(words in text for words in elsewhere) for text in engine.prompts), default=0) < len(elsewhere) / 2
     assert all("turns=(" not in text for text in engine.prompts)
-    assert engine.prompts or name not in ("mipro", "copro", "gepa")
+    if name in ("mipro", "copro", "gepa"):
+        assert engine.prompts

@@ -93,7 +93,7 @@ def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     assert [found is not None for found in server.formats] == [True, False, True, False, True]
 
 
-def test_each_address_is_tried(stub: Any) -> None:
+def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
     chosen, servers = AutoAdapter(), [stub(schemas="honour"), stub(schemas="refuse")]
     name = servers[0].model
     for n, server in enumerate(servers * 2):
@@ -406,7 +406,7 @@ def test_each_input_is_one_line_related_memories_are_written_out_and_an_answer_l
 
 
 @given(text | st.sampled_from(["answer: yes", '"quoted"', "a\nanswer: b", "```json\n1\n```", "", "[1", "reasoning: x"]))
-def test_texts_come_back(value: str) -> None:
+def test_a_text_is_read_as_it_was_written(value: str) -> None:
     assert back(AnswerFromContext, answer=value) == {"answer": value}
     assert back(RespondPersonally, reasoning=value, answer=value) == {"reasoning": value, "answer": value}
 

@@ -50,7 +50,7 @@ def summaries(*replies: str | dict[str, Any]) -> Any:
         ("no-memory", {}, "Who mends violins?", []),
     ],
 )
-def test_what_is_recalled(name: str, config: dict[str, Any], question: str, turns: list[str]) -> None:
+def test_each_baseline_recalls_its_turns(name: str, config: dict[str, Any], question: str, turns: list[str]) -> None:
     found = [hit.id for hit in recalled(name, question, **config).hits]
     assert found == turns
 

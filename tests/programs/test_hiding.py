@@ -295,7 +295,7 @@ def test_traits_and_restrictions_are_entries_that_can_be_reworded() -> None:
         (Entry(id="m9", text="Ada likes tea", kind="fact", sources=("D1:1",)), False),  # beside it in the same turn
     ],
 )
-def test_what_an_amendment_means(entry: Entry, gone: bool) -> None:
+def test_a_deletion_hides_an_entry_that_says_the_same_of_the_same_turns(entry: Entry, gone: bool) -> None:
     amend = Amendments([deleted("m1", "fact", ("D1:1",))])
     assert (amend.visible_entry(entry) is None) is gone
 

@@ -242,7 +242,7 @@ BASE = PersonalMemory().upsert(
         (change("  ", "Goal"), [1, 1]),
     ],
 )
-def test_each_change_is_applied(said, frequencies):
+def test_a_change_adds_a_fact_or_counts_for_a_known_one(said, frequencies):
     assert [fact.frequency for fact in BASE.upsert([said], [session(3, 9)]).facts] == frequencies
     assert [(fact.id, fact.sources) for fact in BASE.facts] == [("f1", ("D1:1",)), ("f2", ("D2:2",))]
 
@@ -278,7 +278,7 @@ def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
         *("span from the first", "undated apart", "transitive", "edge of the cosine", "none"),
     ],
 )
-def test_which_facts_merge(facts, vectors, groups):
+def test_alike_facts_within_seven_days_are_merged(facts, vectors, groups):
     assert merge_groups(facts, np.array(vectors, dtype=np.float32), 0.8) == groups
 
 

@@ -309,7 +309,7 @@ def test_number_of_dates_in_a_text_is_limited() -> None:
     assert text.count("[29 January 2023]") == MAX_DATES_OF_A_RULE
 
 
-def test_twice_is_once() -> None:
+def test_a_text_whose_dates_are_resolved_stays_as_it_is() -> None:
     once = resolve_text_dates(
         "Last week I met her; the week before 9 June I had not. 上周一起去。", MONDAY
     )

@@ -275,7 +275,11 @@ def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
 def test_form_is_mended_and_counted(raw: Any, annotation: Any, value: Any, kinds: list[str] | None) -> None:
     found, mended = read(raw, annotation)
     assert found == value
-    assert mended == kinds if kinds is not None else mended
+    if kinds is not None:
+        assert mended == kinds
+    else:
+        # How broken JSON is mended is the business of json-repair; that it was is counted.
+        assert mended
 
 
 @pytest.mark.parametrize(

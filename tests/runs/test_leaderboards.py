@@ -57,7 +57,7 @@ def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options
     assert thing.notes[0].endswith(f"; {left} of {len(asked.examples)} questions have no answer there")
 
 
-def test_what_amb_keeps_of_a_run(tmp_path):
+def test_results_for_amb_hold_the_scores_and_the_answers(tmp_path):
     asked, ran = run("locomo")
     found = json.loads(write_harness_results(ran, "amb", tmp_path / "amb.json")[0].read_text())
     assert found["accuracy"] == ran.evaluation.score

@@ -124,7 +124,7 @@ def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program,
         (manifest_of(0.9), manifest_of(0.5, scores=[]), "models:/m@prod keeps no score of each dev question"),
     ],
 )
-def test_gate(new, old, told):
+def test_the_gate_accepts_a_program_or_says_why_not(new, old, told):
     if told is None:
         assert gate(new, old, "models:/m@prod").line.startswith(f"dev {new.scores['gate']['score']:.3f}")
         return

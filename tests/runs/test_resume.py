@@ -110,7 +110,10 @@ def test_a_run_that_was_stopped_goes_on(stub, mempiler_cli, name, script, limit,
     resumed = mempiler_cli(more, *words_of(name), "--resume", str(run_of(first)))
     assert ended.code == code
     assert resumed.code == 0
-    assert (ended.found["stopped"] == "budget reached: max-calls 3") if limit else ended.resume
+    if limit:
+        assert ended.found["stopped"] == "budget reached: max-calls 3"
+    else:
+        assert ended.resume
     assert outcome(resumed.found) == outcome(whole.found)
     assert first.answered + more.answered == healthy.answered
 

@@ -382,7 +382,11 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
 def test_a_gain_of_a_broken_or_unfinished_run_is_none(changed: dict[str, Any], refused: str | None) -> None:
     start, compiled = (evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0))
     found = decide_promotion(start, compiled.model_copy(update=changed)).rejection_reason
-    assert found is None if refused is None else (found or "").startswith(refused)
+    if refused is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.startswith(refused)
 
 
 SPENT = Usage(100, 1000, cost=10, seconds=3000)
@@ -417,7 +421,7 @@ def written(calls: int) -> Usage:
         pytest.param(((4,), (4,)), written(0), False, 100 * 12 / 4, id="writing without a call"),
     ],
 )
-def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None:
+def test_the_usage_of_the_scoring_to_come_is_estimated(split, writing, rewrites: bool, calls: float) -> None:
     dev, test = (questions(*part) for part in split)
     kept = estimate_remaining_usage(answered(4, writing), SPENT, Split((), dev, test), rewrites)
     assert kept.calls == pytest.approx(calls)

@@ -117,7 +117,7 @@ def test_the_contract_of_a_memory(memory: Any) -> None:
     assert not ada.search("Lisbon").pending
 
 
-def test_the_contract_of_entries(memory: Any, store: Any) -> None:
+def test_a_client_lists_changes_and_deletes_entries_and_undoes_it(memory: Any, store: Any) -> None:
     ada = memory("ada")
     entries = ada.entries
     assert entries.list() == EntryPage()
@@ -366,7 +366,7 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
         ([(200, "<html>welcome</html>")], 1, ServiceError("POST /v1/users/ada/ask: what answers here is no service")),
     ],
 )
-def test_answers_and_errors(answers: Any, attempts: int, expected: Any, monkeypatch: Any) -> None:
+def test_a_call_is_tried_again_and_a_failure_is_the_error_of_its_status(answers: Any, attempts: int, expected: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with Client("http://service", retries=2) as client:
         sent = answering(client, *answers)

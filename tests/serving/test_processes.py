@@ -126,7 +126,8 @@ def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path, mo
     try:
         assert within(60, lambda: '"listening"' in served.log.read_text())
         body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
-        assert not asked or served.ask("POST", "/v1/chat/completions", body) == 200
+        if asked:
+            assert served.ask("POST", "/v1/chat/completions", body) == 200
         served.process.send_signal(number)
         assert served.process.wait(20) == 0
     finally:
