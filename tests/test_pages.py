@@ -56,12 +56,12 @@ def test_the_page_s_method_and_benchmark_keep_the_promises(text: str, folder: Pa
     EXTEND.run(["python checks.py"], folder, folder)
 
 
-def test_a_method_of_ones_own_is_short() -> None:
+def test_a_custom_method_is_short() -> None:
     lines = [line for line in EXTEND.files["session_notes.py"].splitlines() if line]
     assert len(lines) <= 45
 
 
-def test_a_benchmark_of_ones_own_is_short() -> None:
+def test_a_custom_benchmark_is_short() -> None:
     lines = [line for line in EXTEND.files["trivia.py"].splitlines() if line]
     assert len(lines) <= 40
 

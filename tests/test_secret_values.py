@@ -22,7 +22,7 @@ def test_a_secret_that_begins_with_another_one_leaves_nothing_of_itself() -> Non
 
 
 @pytest.mark.parametrize("placeholder", [None, "", "none", "EMPTY"])
-def test_what_servers_without_a_key_are_shown_is_no_secret(placeholder: str | None) -> None:
+def test_the_placeholder_for_servers_without_a_key_is_no_secret(placeholder: str | None) -> None:
     text = "none of the EMPTY lists"
     assert Secrets([placeholder]).hide(text) == text
 

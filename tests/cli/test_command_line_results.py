@@ -62,7 +62,7 @@ def test_evaluate_prints_one_json_object(cli):
 
 
 @pytest.mark.parametrize(("reused", "share"), [(0.5, pytest.approx(0.5, abs=0.01)), (None, None)])
-def test_the_share_of_prompts_that_a_server_had_cached_is_told_where_it_is_known(stub, mempiler_cli, reused, share):
+def test_the_share_of_cached_prompt_tokens_is_shown_where_it_is_known(stub, mempiler_cli, reused, share):
     ran = mempiler_cli(stub(reused=reused), "evaluate", "turn-rag", "--split", "test")
     assert ran.found["cached_share"] == share
     assert ran.found["prompt_tokens"] > 0
@@ -251,7 +251,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, t
     assert all(words in cli(*check)[1] for words in told)
 
 
-def test_what_is_published_is_asked_by_its_address(cli, tmp_path):
+def test_a_published_program_is_asked_by_its_address(cli, tmp_path):
     gate = {"split": "dev", "score": 0.5, "n": 20, "stopped": None, "lm": "offline", "judge": None}
     made = Manifest(method="", task="", scores={"gate": gate}, lms={"task": "offline"})
     save(build("turn-rag"), tmp_path / "program", made)
@@ -266,7 +266,7 @@ def test_what_is_published_is_asked_by_its_address(cli, tmp_path):
     assert "Lisbon" in json.loads(asked[1])["answer"]
 
 
-def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
+def test_prints_and_logs_of_optimizers_are_not_shown(capsys, caplog):
     before, logger = sys.stdout, logging.getLogger("dspy.teleprompt")
     with progress():
         print("Bootstrapped 4 full traces")
@@ -279,7 +279,7 @@ def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
     assert logger.isEnabledFor(logging.ERROR)
 
 
-def test_what_is_spent_stands_beside_its_limit() -> None:
+def test_usage_is_shown_beside_its_limit() -> None:
     usage = UsageReport(
         calls=Counter(task=1200), cost=0.5, failed=2, answers=Counter({("p", "lost"): 3, ("p", "ok"): 9})
     )
@@ -381,7 +381,7 @@ def test_a_file_that_is_not_ours_is_overwritten_by_force_alone(run: Run, name: s
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_file_is_never_replaced(run: Run, name: str, tmp_path: Path) -> None:
+def test_only_a_file_is_ever_replaced(run: Run, name: str, tmp_path: Path) -> None:
     (tmp_path / "null").symlink_to("/dev/null")
     code, _, err = run(*FILES[name], "null", "--force")
     assert code == 2

@@ -166,7 +166,7 @@ def test_failures_are_listed_with_question_and_message(call):
     assert [each["where"] for each in found["writes"]] == ["ann, item D0, extract", "ann, item D1, extract"]
 
 
-def test_failures_of_a_compile_are_told_apart_by_phase(call):
+def test_failures_of_a_compile_are_listed_by_phase(call):
     lost = evaluation([None, 1.0])
     promoted = call("show", compiled(lost, evaluation([1.0, None])), "--failed")[1]
     assert "  answer before: endpoint: no 0\n" in promoted
@@ -216,7 +216,7 @@ def test_a_question_shows_its_evidence_and_its_prompt(call: Call, run: str) -> N
     assert "\x1b[31m" not in out
 
 
-def test_of_a_program_that_reports_no_recall_only_its_prompts_are_told(
+def test_only_prompts_are_shown_of_a_program_that_reports_no_recall(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
@@ -247,7 +247,7 @@ def test_entries_that_were_not_found_are_marked(call: Call, tmp_path: Path, monk
     assert [entry["fallback"] for entry in shown["entries"]] == [True]
 
 
-def test_what_is_not_there_is_refused(call: Call, run: str) -> None:
+def test_a_run_that_does_not_exist_is_refused(call: Call, run: str) -> None:
     missing = {"q9": "has no question 'q9'", "q": "has 3 questions 'q'"}
     asked = [(["--question", id], told) for id, told in missing.items()] + [(["--category", "nine"], "category of")]
     for options, told in asked:

@@ -94,7 +94,7 @@ def test_ask_answers_from_the_store_with_sources(filled: Run) -> None:
     assert found["why"][0]["sources"][0]["line"].startswith("[chat-2:1] (2 April 2024, Tuesday) Ada: My sister")
 
 
-def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> None:
+def test_texts_of_users_cannot_send_control_characters_to_the_terminal(run: Run, folder: Path) -> None:
     said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end \u202eturned\u2066"
     (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))
     assert run("memories", "add", "hostile.json", "--user", "ada")[0] == 0
@@ -307,7 +307,7 @@ def test_a_rebuild_goes_on_after_a_kill(command: Run, written: Any, program: str
     assert len(counted) == 8
 
 
-def test_what_is_queued_is_of_all_tenants_or_of_its_scope_and_of_its_program(command: Run) -> None:
+def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(command: Run) -> None:
     with Store("s.sqlite") as store:
         for owner in USERS:
             text = {"role": "user", "content": "I like tea."}

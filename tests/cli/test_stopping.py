@@ -24,7 +24,7 @@ from mempiler.runs.tracking.tracker import Tracker
 from ..conftest import within
 
 
-def test_what_is_kept_and_how_to_go_on() -> None:
+def test_the_line_of_a_stopped_command_says_how_to_go_on() -> None:
     said = stop_line(RunInterrupted("it is kept", ("--resume", "run-1")), ["train"])
     assert said == "stopped; it is kept; the same command with --resume run-1 goes on"
     said = stop_line(KeyboardInterrupt(), ["memories", "rebuild", "program", "--force"])
@@ -147,7 +147,7 @@ PATIENCE = 90.0
 
 
 @pytest.mark.slow
-def test_it_opens_at_our_experiment_and_leaves_nothing_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)

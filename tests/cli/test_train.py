@@ -77,7 +77,7 @@ def result(start: Path) -> dict[str, Any]:
     return {**found, "items": [item for group in heard for item in group["group"]]}
 
 
-def test_what_was_sampled_is_what_is_trained(result: dict[str, Any]) -> None:
+def test_the_tokens_that_were_sampled_are_the_tokens_that_are_trained(result: dict[str, Any]) -> None:
     from mempiler.engines.local.model import LocalModel
 
     model = LocalModel.load(result["model"].removeprefix("local:"), device="cpu")

@@ -131,7 +131,7 @@ def test_exact_match_is_the_released_one(case: dict[str, Any], agrees: Agrees) -
 
 
 @pytest.mark.vectors("locomo_metrics", "rouge-*")
-def test_what_is_named_rouge_l(case: dict[str, Any], agrees: Agrees) -> None:
+def test_rouge_l_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     agrees(rouge_l(case["input"]["answer"], case["input"]["gold"]))
 
 

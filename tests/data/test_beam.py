@@ -94,7 +94,7 @@ ODD: list[tuple[Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "told"), ODD)
-def test_what_is_odd_is_told_and_what_is_broken_is_refused_in_one_line(tmp_path, change, told) -> None:
+def test_an_odd_file_is_reported_and_a_broken_one_refused_in_one_line(tmp_path, change, told) -> None:
     files = copy.deepcopy(FORMS["beam"])
     change(files)
     path = write(tmp_path, files).parent

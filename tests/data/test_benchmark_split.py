@@ -190,7 +190,7 @@ def test_every_benchmark_of_the_catalog_loads_and_refuses_unknown_options(name: 
         benchmark(name, None, colour="blue")
 
 
-def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> None:
+def test_a_custom_benchmark_is_named_by_module_and_class(tmp_path: Path) -> None:
     path = write(tmp_path, FORMS["jsonl"])
     loaded = benchmark("mempiler.data.jsonl:JsonlBenchmark", path, metric="exact")
     assert type(loaded).__name__ == "JsonlBenchmark"
@@ -231,7 +231,7 @@ JUDGED: list[tuple[str, str | None, str | None]] = [
 
 
 @pytest.mark.parametrize(("name", "metric", "hash"), JUDGED)
-def test_what_needs_a_judge_names_its_prompt_and_is_missed_in_one_line(name, metric, hash) -> None:
+def test_a_metric_that_needs_a_judge_has_the_hash_of_its_prompt_and_refuses_to_score_without(name, metric, hash) -> None:
     found = benchmark(name, **({"metric": metric} if metric else {}))
     assert found.scorer.judge_hash == hash
     if hash:

@@ -91,7 +91,7 @@ def offer(server: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Downloa
 
 
 @pytest.mark.parametrize("path", ["/file", "/moved"])
-def test_a_file_is_fetched_byte_by_byte_and_its_licence_told(offer: Any, tmp_path: Path, path: str) -> None:
+def test_a_file_is_fetched_byte_by_byte_and_its_licence_printed(offer: Any, tmp_path: Path, path: str) -> None:
     offer(path)
     told: list[str] = []
     found = fetch("set", tmp_path, told.append)
@@ -113,7 +113,7 @@ def test_another_file_of_that_name_is_neither_fetched_nor_written_over(offer: An
     assert (tmp_path / "set.jsonl").read_bytes() == b"my own"
 
 
-def test_a_checksum_that_only_others_report_is_told_and_the_file_kept(offer: Any, tmp_path: Path) -> None:
+def test_a_mismatch_with_a_checksum_that_others_report_is_printed_and_the_file_kept(offer: Any, tmp_path: Path) -> None:
     offer(sha256="0" * 64, reported=True)
     told: list[str] = []
     found = fetch("set", tmp_path, told.append)
@@ -135,7 +135,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "wanted", "error", "says"), REFUSED)
-def test_what_cannot_be_had_is_one_line_and_nothing_is_kept(offer, tmp_path, name, wanted, error, says) -> None:
+def test_a_failed_download_is_one_line_and_leaves_no_file(offer, tmp_path, name, wanted, error, says) -> None:
     address = offer(**wanted).address
     with pytest.raises(error) as refusal:
         fetch(name, tmp_path, lambda line: None)

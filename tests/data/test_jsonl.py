@@ -55,7 +55,7 @@ def test_a_past_is_read_in_every_form_that_it_may_have(tmp_path, columns, turns)
     assert list(rows(tmp_path, columns).examples[0].history.turns) == turns
 
 
-def test_a_full_row_and_a_bare_one_that_is_named_by_its_past_and_line(tmp_path):
+def test_a_row_may_have_all_columns_or_the_required_ones_only(tmp_path):
     full, bare = rows(
         tmp_path, {"evidence": ["D1:1"], "category": "taste", "id": 7, "user": "ada", "answer": "a\u2028b"}, {}
     ).examples
@@ -81,7 +81,7 @@ def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_
     assert [benchmark.group(example) for example in benchmark.examples] == ["ada", "ada", "bo"]
 
 
-def test_evidence_that_is_no_turn_is_told_in_the_order_of_the_line(tmp_path):
+def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path):
     evidence = ["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"]
     path = write(tmp_path, {"own.jsonl": [{**ROW, "evidence": evidence}]})
     told = [row.message.partition(" ")[0] for row in check("jsonl", path).findings]
@@ -140,7 +140,7 @@ def own(tmp_path, monkeypatch):
     ("name", "answer", "value", "feedback"),
     [("right", "coffee", 0.0, "Wrong: the gold answer is 'tea'."), ("coached", "coffee", 0.25, "Name the drink.")],
 )
-def test_a_function_of_ones_own_scores(own, name, answer, value, feedback):
+def test_a_function_of_the_user_scores(own, name, answer, value, feedback):
     found = own(f"own_metrics:{name}", answer)
     assert found.value == value
     assert found.feedback == feedback
@@ -292,7 +292,7 @@ def json_lines(folder, text, name="own.jsonl"):
     return path
 
 
-def test_a_json_array_is_told_in_one_line_and_the_command_it_names_converts_it(tmp_path):
+def test_a_json_array_is_refused_in_one_line_and_the_command_it_names_converts_it(tmp_path):
     path = json_lines(tmp_path, json.dumps([ROW] * 40, indent=1), "array.json")
     report = check("jsonl", path)
     assert [row.where for row in report.findings] == ["whole file"]
@@ -303,7 +303,7 @@ def test_a_json_array_is_told_in_one_line_and_the_command_it_names_converts_it(t
     assert len(JsonlBenchmark.load(tmp_path / "array.converted.jsonl").examples) == 40
 
 
-def test_a_csv_file_is_told_in_one_line_and_the_command_it_names_converts_it(tmp_path):
+def test_a_csv_file_is_refused_in_one_line_and_the_command_it_names_converts_it(tmp_path):
     path = json_lines(tmp_path, 'question,answer\n"Where, now?",Lisbon\n' * 20, "rows.jsonl")
     with pytest.raises(DataError, match=r"is a CSV file \(its first line: question, answer\)") as refusal:
         JsonlBenchmark.load(path)
@@ -336,6 +336,6 @@ def test_misnamed_fields_are_named_at_once(tmp_path, names, message):
         JsonlBenchmark.load(json_lines(tmp_path, json.dumps(row)))
 
 
-def test_lines_that_are_lists_are_told_line_by_line(tmp_path):
+def test_lines_that_are_lists_are_reported_line_by_line(tmp_path):
     report = check("jsonl", json_lines(tmp_path, "[1]\n[2]\n"))
     assert [row.where for row in report.findings][:2] == ["line 1", "line 2"]

@@ -114,7 +114,7 @@ def test_profiles_are_read_in_the_order_of_their_numbers(profiles):
         (None, "none with a user's profile.json"),
     ],
 )
-def test_what_is_no_profile_is_named(tmp_path, content, message):
+def test_a_broken_profile_is_named(tmp_path, content, message):
     if content is not None:
         (tmp_path / "user0_profile.json").write_text(content)
     with pytest.raises(DataError, match=message):
@@ -201,7 +201,7 @@ RULES = {
 """By step: answers in the order in which they are given, and what of each is told; None where nothing is wrong."""
 
 
-def test_the_rule_that_was_broken_is_told_and_asked_about_again(made):
+def test_the_model_is_asked_again_with_the_rule_that_it_broke(made):
     waiting, seen = {kind: list(RULES[step]) for kind, step in STEPS.items()}, []
 
     def reply(kind, text, n):

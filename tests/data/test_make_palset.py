@@ -66,7 +66,7 @@ def test_side_files_have_the_released_form(made_palset):
     assert len(files["solution_preference_en.json"]["0000"][days[-1]]["topic-1"]["neg_list"]) == 2
 
 
-def test_no_step_is_told_what_it_must_not_know(made_palset):
+def test_no_prompt_holds_what_its_step_must_not_know(made_palset):
     """Candidates are written without a look at the user, in a query dialogue liked solutions alone are proposed."""
     seen = defaultdict(list)
     made_palset(lambda kind, text, n: seen[kind].append(text) or good(kind, text, n), months=4)
@@ -115,7 +115,7 @@ LOST = {"turns": "dialogue", "topics": "requirements", "logs": "logs", "experien
 """By output: the step that is given up for November's first week, which gets a dialogue for this seed."""
 
 
-def test_what_is_given_up_takes_its_dialogue_with_it_and_leaves_logs_to_the_next_one(made_palset):
+def test_a_situation_that_is_given_up_has_no_dialogue_and_its_logs_go_to_the_next_one(made_palset):
     before = made_palset(good)[0]["input_en.json"]["0000"]["history"]
     assert before[0]["dialogue_timestamp"].startswith("2024-11-07")
     for lost, step in LOST.items():
@@ -196,7 +196,7 @@ def test_faults_are_mended_and_what_was_mended_is_looked_at_again(made_palset):
     assert calls["faults"] == 8 + 1 + 2 * dialogues
 
 
-def test_what_stays_faulty_is_left_out_of_logs_and_reported_of_dialogues(made_palset):
+def test_faults_that_stay_are_left_out_of_logs_and_reported_of_dialogues(made_palset):
     files, report, _ = made_palset(
         lambda kind, text, n: faulty(kind, text, mend=False) or good(kind, text, n), reviews=1
     )

@@ -97,7 +97,7 @@ RULES = {
 """By output of a step: what breaks a rule of it and how that is told, alone; None where nothing is wrong."""
 
 
-def test_the_rule_that_was_broken_is_told_and_asked_about_again(made_palset):
+def test_the_model_is_asked_again_with_the_rule_that_it_broke(made_palset):
     waiting, told = {kind: list(rules) for kind, rules in RULES.items()}, []
 
     def reply(kind, text, n):

@@ -222,7 +222,7 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
         ("beam", "evidence", "evidence"),
     ],
 )
-def test_what_was_shown_for_want_of_a_hit_counts_in_no_benchmarks_recall(name: str, metric: str, part: str) -> None:
+def test_turns_shown_because_nothing_was_found_count_in_no_recall(name: str, metric: str, part: str) -> None:
     loaded = load_benchmark(name, metric=metric)
     example = next(example for example in loaded.examples if loaded.scorer.in_headline(example))
     every_turn = tuple(example.history.turns)

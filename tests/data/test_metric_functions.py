@@ -67,7 +67,7 @@ def test_every_form_of_a_score_is_read(result: Any, value: float, feedback: str 
     ],
     ids=repr,
 )
-def test_what_is_no_score_is_refused_with_the_value_the_question_and_the_fix(result: Any) -> None:
+def test_an_invalid_score_is_refused_with_the_value_the_question_and_the_fix(result: Any) -> None:
     with pytest.raises(UserError) as refusal:
         score_of(result)
     message = str(refusal.value)

@@ -123,7 +123,7 @@ def test_a_user_counts_once(tmp_path):
         OmniBehavior.load(tmp_path)
 
 
-def test_what_was_never_seen_is_in_no_history_and_in_no_question(tmp_path):
+def test_records_that_nobody_saw_are_in_no_history_and_in_no_question(tmp_path):
     kept = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00"), video("2025-10-04 10:00:00")]
     done = [{"type": "watch", "play_duration": 0}]
     unseen = [{**VIDEO, "timestamp": f"2025-{day} 09:00:00", "action": done} for day in ("09-03", "10-01", "10-04")]
@@ -292,7 +292,7 @@ def test_a_check_tells_of_all_that_is_odd(folder):
     assert not report.ok
 
 
-def test_unknown_users_are_told_in_the_order_of_their_ratings(folder):
+def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder):
     users = ("80", "9", "70", "8", "60", "7")
     with (folder / "ratings.dat").open("a", encoding="latin-1") as file:
         file.writelines(f"{user}::1::4::{n}\n" for n, user in enumerate(users))

@@ -69,7 +69,7 @@ def test_logs_precede_the_dialogue_of_their_session_and_none_after_it_is_in_a_hi
     assert "later" not in texts(history)
 
 
-def test_logs_of_now_are_shown_with_a_selection_on_demand(tmp_path: Path) -> None:
+def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) -> None:
     shown = loaded(tmp_path, "select", show_logs=True).examples[0].inputs()
     assert [item.id for item in shown["recent"]] == ["L3"]
 

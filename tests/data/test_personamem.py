@@ -109,7 +109,7 @@ def rows_of(folder, *changes, **options):
     return benchmark("personamem-v2", write(folder, {**SECOND, CSV: rows}), **options)
 
 
-def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are_told(tmp_path):
+def test_cells_may_be_a_python_dict_json_or_text_and_skipped_rows_are_reported(tmp_path):
     said = "Where should I stay? It's late."
     nothing = {"preference": "", "related_conversation_snippet": ""}
     asked = [

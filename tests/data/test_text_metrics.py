@@ -127,7 +127,7 @@ def test_feedback_names_missing_words_and_not_characters() -> None:
         ("12:30", "no letters"),
     ],
 )
-def test_languages_are_told_by_script_and_common_words(text: str, language: str) -> None:
+def test_languages_are_recognized_by_script_and_common_words(text: str, language: str) -> None:
     assert language_of(text).name == language
 
 
@@ -136,7 +136,7 @@ def test_bundled_samples_are_in_the_languages_they_are_written_in() -> None:
     assert {language.name for language in count_languages(asked)} <= {"English", "Chinese", "Latin script"}
 
 
-def test_dates_are_told_from_what_is_none() -> None:
+def test_dates_are_recognized_and_other_texts_are_not() -> None:
     assert all(map(is_date, ["7 May 2023", "13 August", "January, 2023", "the summer of 2022", "2023-05-07"]))
     assert not any(map(is_date, ["10 years ago", "she may go", "last Friday", "three", "12345", "march to work"]))
 

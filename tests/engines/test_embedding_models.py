@@ -73,7 +73,7 @@ def test_weights_beside_an_onnx_file_that_names_them_are_a_part_of_it(tiny: Path
 
 
 @pytest.mark.parametrize(("text", "told"), [("我 昨天 搬 到 里斯本", 1), ("Ann moved to Lisbon", 0)])
-def test_texts_of_a_language_that_a_model_does_not_know_are_told_of_once(tiny, caplog, text, told) -> None:
+def test_texts_of_a_language_that_a_model_does_not_know_are_warned_of_once(tiny, caplog, text, told) -> None:
     found = embedder("minilm")
     for n in range(2):
         found.embed([" ".join([text] * (times + n)) for times in range(1, 20)])
@@ -82,7 +82,7 @@ def test_texts_of_a_language_that_a_model_does_not_know_are_told_of_once(tiny, c
     assert all("take --embedder e5" in line for line in lines)
 
 
-def test_e5_is_told_queries_from_passages(tiny: Path) -> None:
+def test_e5_gets_a_prefix_for_queries_and_one_for_passages(tiny: Path) -> None:
     found = embedder("e5")
     assert np.allclose(found.embed_queries(["Oslo"])[0], exact("query: Oslo"), atol=1e-6)
     assert np.allclose(found.embed(["Oslo"])[0], exact("passage: Oslo"), atol=1e-6)
@@ -277,7 +277,7 @@ def test_embedding_and_reranking_hold_a_place_in_turn(tiny: Path) -> None:
         assert lane.free == 1
 
 
-def test_what_the_length_of_long_texts_explains_counts_nothing() -> None:
+def test_the_length_of_a_long_text_is_no_advantage_in_reranking() -> None:
     long, longer = "c" * 200 + "a", "c" * 800 + "ab"
     found = TokenMatch(Rows()).scores("ab", [["c"], [long], [longer]], dict.fromkeys("abz", 1.0))
     assert np.ptp(found) < 0.5

@@ -93,7 +93,7 @@ CUT_OFF = ("stall", "trickle", "headers", "silence", "endless", "bomb", "packed"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_goes_wrong_is_an_error_in_time_and_leaves_nothing(ask: Any, fault: str) -> None:
+def test_a_fault_of_the_endpoint_is_an_error_in_time_and_leaves_no_connection(ask: Any, fault: str) -> None:
     made, settings, error, message, requests = FAULTS[fault]
     with failing(made) as server:
         lm, begun = named(server, **settings), time.monotonic()
@@ -645,7 +645,7 @@ def test_a_relayed_call_is_estimated_where_its_usage_cannot_be_true(reported: An
     ("fault", "settings", "error"),
     [("stall", {"deadline": 0.4}, LMTimeoutError), ("endless", {}, LMProviderError), ("401", {}, UserError)],
 )
-def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error: type[Exception]) -> None:
+def test_a_reply_that_never_ends_is_cut_off(fault: str, settings: dict[str, Any], error: type[Exception]) -> None:
     async def read_whole_reply(upstream: Upstream) -> None:
         async with upstream.stream(HI) as reply:
             async for _ in reply.lines:

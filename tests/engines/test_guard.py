@@ -68,7 +68,7 @@ def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     ],
     ids=["tokens", "usd", "calls"],
 )
-def test_what_calls_used_counts_against_the_limits(limits, worked, calls, limit_hit):
+def test_usage_of_calls_counts_against_the_limits(limits, worked, calls, limit_hit):
     guard = BudgetGuard(limits)
     while guard.limit_hit is None:
         with suppress(BudgetError):
@@ -169,7 +169,7 @@ def served(lane: FairSemaphore, callers: str) -> str:
 
 
 @pytest.mark.parametrize(("come", "get"), [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")])
-def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
+def test_a_waiting_caller_is_served_before_the_second_call_of_another(come: str, get: str) -> None:
     lane = FairSemaphore(1)
     assert served(lane, come) == get
     assert lane.free == 1
@@ -203,7 +203,7 @@ async def taken(lane: FairSemaphore) -> None:
 
 
 @pytest.mark.parametrize("taking", [lambda lane: lane.slot().__enter__(), lambda lane: asyncio.run(taken(lane))])
-def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[FairSemaphore], Any]) -> None:
+def test_a_caller_that_leaves_at_the_deadline_holds_no_slot(taking: Callable[[FairSemaphore], Any]) -> None:
     lane = FairSemaphore(1)
     with lane.slot():
         for _ in range(3):
@@ -214,7 +214,7 @@ def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[FairSemapho
     assert lane.free == 1
 
 
-def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
+def test_a_caller_that_is_cancelled_while_waiting_holds_no_slot() -> None:
     lane = FairSemaphore(1)
 
     async def cancelled() -> None:
@@ -322,7 +322,7 @@ def test_the_difference_of_two_readings_is_the_usage_between_them(scripted):
         (ConfigurationError("no such region"), "no such region"),
     ],
 )
-def test_what_only_the_user_can_mend_ends_the_run_at_once(scripted, failure, words):
+def test_an_error_that_only_the_user_can_fix_ends_the_run_at_once(scripted, failure, words):
     lm = scripted(failing(failure))
     for _ in range(3):
         with pytest.raises(UserError, match=words):

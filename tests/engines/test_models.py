@@ -108,7 +108,7 @@ def test_all_parts_of_a_model_in_several_files_count(llama: Any, tmp_path: Path)
     ("content", "said"),
     [(None, "no such GGUF file"), (b"PK\3\4 no model", "is no GGUF file"), (b"GGUF", "cannot serve it")],
 )
-def test_what_cannot_be_served_is_refused(llama: Any, own: Path, monkeypatch: Any, content: Any, said: str) -> None:
+def test_a_gguf_model_that_cannot_be_served_is_refused(llama: Any, own: Path, monkeypatch: Any, content: Any, said: str) -> None:
     own.unlink() if content is None else own.write_bytes(content)
     with pytest.raises(UserError, match=said):
         language_model(f"gguf:{own}")
@@ -329,7 +329,7 @@ def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_pu
     ],
     ids=["down", "key", "model", "no vector", "no object"],
 )
-def test_what_an_endpoint_does_wrong_is_one_line(server, replies, error, message):
+def test_a_fault_of_an_embedding_endpoint_is_one_line(server, replies, error, message):
     server.replies = replies
     with pytest.raises(error, match=message):
         embedder("m", server.url).embed(["a"])

@@ -103,7 +103,7 @@ def test_empty_inputs_are_answered(context: str, question: str) -> None:
     ],
     ids=["the best unit has it", "none: the first", "letters"],
 )
-def test_of_a_list_of_words_or_letters_one_is_chosen(question: str, options: Any, answer: str) -> None:
+def test_one_word_or_letter_of_a_list_is_chosen(question: str, options: Any, answer: str) -> None:
     rated = (
         "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5\n[u:2] user: Robot Night, a horror film => 2"
     )

@@ -138,7 +138,7 @@ def test_an_address_or_key_beside_an_object_is_refused(name: str) -> None:
         language_model(dspy.LM("openai/x"), **{name: "http://somewhere/v1"})
 
 
-def test_what_is_no_model_is_refused_in_one_line() -> None:
+def test_an_object_that_is_no_model_is_refused_in_one_line() -> None:
     wrong: Any = 7
     with pytest.raises(UserError, match=r"expected a name or a dspy\.LM, got int"):
         language_model(wrong)

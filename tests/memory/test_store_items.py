@@ -277,7 +277,7 @@ def test_options_in_the_address_of_a_server_come_first() -> None:
     assert int(passed["connect_timeout"]) == 7
 
 
-def test_what_a_server_keeps_of_deleted_rows_is_its_own_matter() -> None:
+def test_erasure_on_a_server_says_that_postgresql_keeps_deleted_rows() -> None:
     erasure = PostgreSQL(make_url("postgresql://ada@host/base"), 1).erase_deleted_bytes()
     assert erasure.erased is None
     assert not erasure.is_final

@@ -64,7 +64,7 @@ def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
     return process
 
 
-def test_who_is_killed_while_the_tables_are_made_has_changed_nothing(url: str) -> None:
+def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(url: str) -> None:
     statement, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
         statement += 1

@@ -90,7 +90,7 @@ def test_several_users_are_claimed_at_once_those_that_wait_longest(open_store: C
     assert not one.queue.claim("late", -1, WRITER, limit=4)
 
 
-def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]) -> None:
+def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., Store]) -> None:
     one, two = open_store(), open_store()
     fill(one)
     slow = claim_of(one, worker="slow")
@@ -253,7 +253,7 @@ def test_an_open_session_whose_turns_are_dated_wrongly_ends(
     assert bool(store.open_sessions.idle(1800)) == idle
 
 
-def test_who_adds_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
+def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
     memories = Memories(build("turn-rag"), store, language_model("offline"))
     fill(store, count=1)
     assert store.queue.claim("busy", 500, memories.writer_fingerprint)

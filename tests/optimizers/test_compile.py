@@ -221,7 +221,7 @@ def test_a_budget_of_one_proposal_says_so_before_it_starts(
     assert all(str(says) in line for line in told)
 
 
-def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
+def test_leftovers_of_an_optimizer_are_removed(make_history):
     start = program_of("memory-r2")
     compiled = start.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))

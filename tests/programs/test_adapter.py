@@ -355,7 +355,7 @@ def test_lists_that_a_demo_lacks_are_empty_and_texts_are_said_to_be_missing(name
 
 
 @pytest.mark.parametrize("name", ["auto", "chat", "json"])
-def test_what_begins_a_prompt_is_rendered_once_and_anew_when_words_change(name, monkeypatch) -> None:
+def test_the_beginning_of_a_prompt_is_rendered_anew_only_when_its_instruction_changes(name, monkeypatch) -> None:
     rendered: list[str] = []
     plain = dspy.ChatAdapter.format_task_description
 

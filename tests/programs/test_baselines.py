@@ -155,7 +155,7 @@ def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str, ite
 
 
 @pytest.mark.parametrize("name", SEARCHING)
-def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: Any, name: str) -> None:
+def test_the_nearest_earlier_logs_are_found_beside_the_dialogues(scripted: Any, name: str) -> None:
     # In the time that the example spans, all that was said would be forgotten.
     more = {"inner_forgetting": False} if name == "memory-bank" else {}
     ids = [hit.id for hit in logs_recalled(scripted, with_logs(name, k=1, inner_k=1, **more))]

@@ -121,7 +121,7 @@ def test_failed_writes_above_the_allowed_share_break_a_run(make_history):
     assert not allowed.broken
 
 
-def test_what_a_store_took_that_could_not_be_written_is_counted(make_history):
+def test_calls_of_a_store_that_then_fails_are_counted(make_history):
     class Asking(Lines):
         def add(self, session: Any) -> None:
             dspy.Predict("text -> fact")(text=session.lines()[0])
@@ -272,7 +272,7 @@ class Hostile(Lines):
         ("nothing", "search returned None, expected a list"),
     ],
 )
-def test_what_a_hostile_store_does_concerns_the_questions_of_its_history(how, reason, make_history, monkeypatch):
+def test_a_hostile_store_harms_only_the_questions_of_its_history(how, reason, make_history, monkeypatch):
     monkeypatch.setattr(Hostile, "how", how)
     examples = [q for h in (make_history(4, id="bad"), make_history(2, id="good")) for q in asked(h, 3)]
     found = run(build_external_program(Hostile, "mine", "question-answering", config={"timeout": 1.0}), examples)
@@ -337,14 +337,14 @@ class Silent(Agent):
     ],
     ids=["shown to its model", "not shown", "a text", "own words", "nothing recalled", "another turn", "recalled"],
 )
-def test_why_an_answer_is_wrong_is_told_as_far_as_it_is_known(thing, turn, why, make_history):
+def test_feedback_explains_a_wrong_answer_as_far_as_possible(thing, turn, why, make_history):
     examples = asked(make_history(2), 1, answer="something else", evidence_ids=(turn,), evidence=(turn,))
     (row,) = run(build_external_program(thing, "mine", "question-answering"), examples).rows
     assert row.failure is None
     assert row.reason == why
 
 
-def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
+def test_a_module_gets_the_options_that_it_has_a_parameter_for(make_history):
     heard: list[Any] = []
 
     def chooser(history: History, question: str, options: list[str]) -> str:
@@ -470,7 +470,7 @@ def user_of(history: History) -> str:
     return history.items[0].id.partition(":")[0]
 
 
-def test_what_is_no_answer_is_a_failure(make_history):
+def test_a_result_that_is_no_answer_is_a_failure(make_history):
     wrong = {
         "answered NoneType, expected a text": None,
         "answered bytes": b"\xff",
@@ -521,7 +521,7 @@ def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem)
         build_external_program(thing, "mine", "question-answering", config=config)
 
 
-def test_what_a_name_stands_for():
+def test_a_name_stands_for_a_method_an_address_or_an_external_system():
     assert load_target("turn-rag") is None
     assert load_target("mempiler.programs.baselines.turn_rag:TurnRAG") is None
     assert load_target("http://127.0.0.1:1/v1") is not None

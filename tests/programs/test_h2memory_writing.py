@@ -89,7 +89,7 @@ def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(li
     assert memory.topics[2].need == memory.topics[2].stated
 
 
-def test_what_is_no_log_and_no_dialogue(lived):
+def test_profiles_and_empty_items_are_not_written_and_behavior_is_read_as_logs(lived):
     logs, dialogue = pal(1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
@@ -170,7 +170,7 @@ def test_two_logs_are_in_one_group_where_a_way_of_links_joins_them() -> None:
         (prompts.ProposedSolution, "feedback_type", None, "others"),
     ],
 )
-def test_what_prompts_ask_for_is_read_in_any_form(form, field, said, read) -> None:
+def test_replies_are_read_in_any_form_that_the_prompts_allow(form, field, said, read) -> None:
     others = {"situation": "x", "requirement": "x", "solution": "x"}
     given = {name: value for name, value in others.items() if name in form.model_fields}
     assert getattr(form.model_validate({**given, field: said}), field) == read

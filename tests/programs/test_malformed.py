@@ -173,7 +173,7 @@ def moody() -> Callable[[], MeteredLM]:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_was_left_is_found_and_written_once_the_model_is_well(name: str, moody: Any, store: Store) -> None:
+def test_failed_turns_are_searched_and_written_once_the_model_recovers(name: str, moody: Any, store: Store) -> None:
     lm = moody()
     memory = build(name).memory(store, "ada", lm=lm)
     for session in talk():

@@ -211,7 +211,7 @@ def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
     assert all(len(fact.content.split()) <= 20 for fact in memory.facts)
 
 
-def test_what_came_before_is_shown_before_what_is_to_be_read() -> None:
+def test_earlier_turns_are_shown_before_the_turns_to_be_read() -> None:
     fields = {kind: list(kind.input_fields) for kind in (ExtractFactsInContext, ManageMemoryInContext, EditMemory)}
     assert fields == {
         ExtractFactsInContext: ["earlier", "dialogue"],

@@ -80,7 +80,7 @@ def test_three_parts_of_a_long_session_are_written_by_one_update(written):
     assert len(found.memory.facts) == 16
 
 
-def test_what_cannot_be_read_of_a_part_is_kept_as_raw_text(written):
+def test_an_unreadable_part_is_kept_as_raw_text(written):
     history = exchanges(11)
 
     def unreadable(kind, text, n):

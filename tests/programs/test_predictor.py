@@ -215,7 +215,7 @@ def test_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
     assert module.attribute is module.steps[0] is module.by_name["b"] is module.pair.first
 
 
-def test_what_is_no_plain_predictor_is_not_replaced() -> None:
+def test_only_plain_predictors_are_replaced() -> None:
     ours = predictor(AnswerFromContext)
     numbers = (1, 2)
     module = module_with(ours=ours, numbers=numbers)

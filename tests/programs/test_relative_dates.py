@@ -199,7 +199,7 @@ def test_the_date_stands_beside_the_words(words: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("words", UNCLEAR)
-def test_what_is_not_clear_stays(words: str) -> None:
+def test_unclear_dates_stay_as_they_are(words: str) -> None:
     assert resolve_text_dates(words, MONDAY) == words
 
 

@@ -71,7 +71,7 @@ def test_conclusions_of_a_node_come_newest_first_behind_those_by_words(recalled)
     assert [hit.id for hit in context.hits] == ["e9.1", "e8.1", "e7.1"]
 
 
-def test_the_context_is_told_in_blocks_and_what_is_inferred_is_no_dated_utterance(recalled):
+def test_the_context_is_shown_in_blocks_and_inferences_have_no_date(recalled):
     plan = [{"name": "Interests and Entertainment", "retrieve": ["summary"]}, {"name": "Sports", "retrieve": LAYERS}]
     _, context, _ = recalled(plan, facts=1, conclusions=1)
     lines = context.text().split("\n")
@@ -249,7 +249,7 @@ def test_whatever_comes_in_the_graph_stays_sound(steps):
     assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
 
 
-def test_what_flows_up_stands_for_a_concept_that_has_a_theory_of_its_own():
+def test_a_theory_that_flows_up_replaces_the_one_of_the_concept():
     own, flow = Theory(sigma="own"), Theory(sigma="flow")
     node = Node(id="n1", name="Food", tier="abstract", own=own)
     assert node.theory == own

@@ -118,7 +118,7 @@ def searched_by(reader: Any) -> str:
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
-def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> None:
+def test_an_embedding_model_searches_alone_if_it_is_configured_so(method: str) -> None:
     # Without an embedder of meaning there is nothing but words.
     for given, kind in ((meaning(), "vectors"), (embedder(), "words")):
         assert searched_by(build(method, embedder=given, hybrid=False).method.reader) == kind

@@ -103,7 +103,7 @@ def test_the_model_sees_context_query_and_recent_logs(name: str, ask: Any) -> No
         ("dialogue-reply", {"dialogue": "user: hi\nassistant: hm"}, "solutions", "dialogue"),
     ],
 )
-def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, Any], about: str, modality: str) -> None:
+def test_methods_get_the_subject_of_a_query(name: str, fields: dict[str, Any], about: str, modality: str) -> None:
     query = task_class(name)().query({"question": "how?", **fields})
     assert query.about == about
     assert query.modality == modality
@@ -118,7 +118,7 @@ def test_a_reply_is_of_the_kind_that_is_asked_for(ask: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "rgmem", "pgr", "pgr+turn-rag"])
-def test_a_reader_is_told_to_decline_and_to_reason_first_only_where_it_is_asked_to(method: str) -> None:
+def test_the_prompt_asks_to_decline_and_to_reason_only_if_it_is_configured_so(method: str) -> None:
     plain, told = (
         build(method, embedder=embedder(), **settings).task.answer.signature
         for settings in ({}, {"task.abstain": True, "task.reasoning": True})
@@ -304,7 +304,7 @@ def test_a_task_shows_dates_where_it_is_set() -> None:
 
 
 @pytest.mark.parametrize("dates", [False, True])
-def test_what_memories_are_written_from_has_them_too(scripted, tmp_path, dates: bool) -> None:
+def test_memories_are_written_from_resolved_dates_too(scripted, tmp_path, dates: bool) -> None:
     save(build("memory-r2", embedder=embedder(), **{"task.dates": dates}), tmp_path / "program")
     program = load(tmp_path / "program", embedder=embedder())
     with dspy.context(lm=dspy.LM("openai/none", api_key="none")):

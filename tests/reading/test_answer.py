@@ -116,7 +116,7 @@ def test_a_missing_required_output_is_asked_for_again(text: str) -> None:
         read_answer(UpdateFacts, text, INPUTS)
 
 
-def test_what_a_model_thinks_before_it_answers_is_no_answer() -> None:
+def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
     said = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
     assert read_answer(RespondPersonally, said, {})[0]["answer"] == "Go for a walk."
 
@@ -303,7 +303,7 @@ def test_form_is_mended_and_counted(raw: Any, annotation: Any, value: Any, kinds
         ({"a": 1, "b": 2}, str),
     ],
 )
-def test_what_is_not_there_is_not_made_up(raw: Any, annotation: Any) -> None:
+def test_missing_values_are_not_made_up(raw: Any, annotation: Any) -> None:
     with pytest.raises(UnreadableError):
         read(raw, annotation)
 

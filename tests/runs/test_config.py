@@ -196,7 +196,7 @@ def parse_training(text: str) -> dict[str, Any]:
     return {"objective": section["optimizer"], **settings}
 
 
-def test_what_was_made_in_python_has_no_file() -> None:
+def test_objects_made_in_python_cannot_stand_in_a_file() -> None:
     example = mempiler.benchmark("locomo").test[:2]
     result = mempiler.evaluate("turn-rag", example, metric="f1", progress=False)
     with pytest.raises(UserError, match="rests on objects that were made in Python \\(questions\\)"):

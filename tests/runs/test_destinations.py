@@ -197,7 +197,7 @@ IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.
         ("manifest.json", ("signatures",), {"task.lm": []}, "saved predictor task.lm is not in the code"),
     ],
 )
-def test_what_is_no_prompt_is_refused_in_one_line(name, path, value, words, folders, tmp_path):
+def test_a_value_that_is_no_prompt_is_refused_in_one_line(name, path, value, words, folders, tmp_path):
     assert words in refusal(load, tampered(folders["turn-rag"], tmp_path / "program", (name, path, value)))
 
 

@@ -165,7 +165,7 @@ def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, how, out, wor
 
 
 @pytest.mark.parametrize(("part", "options", "asked"), [("all", {}, 48), ("dev", {}, 8), ("all", {"test": 3}, 3)])
-def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
+def test_evaluate_asks_the_part_that_is_named(scene, part, options, asked):
     found = run_evaluate("turn-rag", scene(learning, **options), part)
     assert len(found.rows) == asked
     run = client().get_run(found.run_id)
@@ -194,7 +194,7 @@ def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene)
         run_evaluate(str(tmp_path / "out"), with_options(inputs, set={"k": 3}))
 
 
-def test_another_model_answers_than_the_one_that_writes(stub) -> None:
+def test_the_answer_model_answers_and_the_task_model_writes(stub) -> None:
     server = stub()
     inputs = run_inputs(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
     found = run_evaluate("memory-r2", inputs, "test")

@@ -151,7 +151,7 @@ def test_lost_sessions_within_the_allowed_share_end_with_0(call: Any) -> None:
         ("turn-rag", ["--split", "train", "--train", "0"], "train = 0: no question would be asked"),
     ],
 )
-def test_what_could_only_give_an_empty_or_confusing_score_is_refused_in_one_line(
+def test_options_that_could_only_give_an_empty_or_confusing_score_are_refused_in_one_line(
     call: Any, program: str, more: list[str], message: str
 ) -> None:
     code, out, line = call("evaluate", program, "--benchmark", "locomo", "--test", "4", *more)

@@ -102,7 +102,7 @@ def test_a_file_that_is_no_such_results_is_one_line(content, words, tmp_path):
     assert words in refusal(lambda: RecordedAnswers(path).attach_answers(asked, asked.examples))
 
 
-def test_what_cannot_be_written_is_one_line(tmp_path):
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (there := tmp_path / "there").write_text("mine")
     ran, strange = run("locomo")[1], FinishedRun("a-run", evaluation([row("q1")]), {}, {})
     assert "there already; choose another name, or give --force" in refusal(write_harness_results, ran, "amb", there)

@@ -203,7 +203,7 @@ def test_a_program_that_equals_the_original_is_not_asked_again(compile_with, mon
     assert model.calls == 16
 
 
-def test_what_decides_and_what_it_speaks_of_is_said_of_a_kept_program(compile_with, tmp_path):
+def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
     outcome = compile_with(Model(), out=tmp_path / "out")
     page = open_page(RunFolder(outcome.run))
     assert page.verdict.startswith("dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better (")
@@ -230,7 +230,7 @@ def test_conversations_that_differ_are_warned_of_where_dev_has_few(compile_with)
     assert note == f"dev questions: {gain.warning}"
 
 
-def test_what_other_parts_of_a_larger_run_spent_is_no_usage_of_the_first_scoring(tmp_path, monkeypatch, scripted):
+def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(tmp_path, monkeypatch, scripted):
     script_models(monkeypatch, scripted(Model()).engine)
     inputs = run_inputs(benchmark="jsonl", data=own_questions(tmp_path), lm="scripted/test", min_n=8)
     guard = BudgetGuard()

@@ -231,7 +231,7 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
         (["--replay", "last", "--workers", "2"], "--workers does not go with --replay"),
     ],
 )
-def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, cli, words, line):
+def test_a_replay_with_options_that_do_not_fit_is_refused_in_one_line(stub, mempiler_cli, cli, words, line):
     made = mempiler_cli(stub(), *EVALUATE)
     words = [made.found["run_id"] if word == "last" else word for word in words]
     code, _, err = cli(*EVALUATE, "--benchmark", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words)

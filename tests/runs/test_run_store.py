@@ -98,7 +98,7 @@ def rows_of(path):
     return {id: json.loads(zlib.decompress(value) if isinstance(value, bytes) else value) for id, value in rows}
 
 
-def test_what_is_kept_grows_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
+def test_stored_memories_grow_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
     history = make_history(8)
     with dspy.context(lm=scripted(fact_replies)):
         program_of(tmp_path).remember(history)
@@ -119,7 +119,7 @@ def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripte
     assert len(lm.engine.prompts) == 4
 
 
-def test_a_memory_after_one_that_is_not_kept_is_kept_whole(scripted, make_history, tmp_path):
+def test_a_memory_after_one_that_is_not_stored_is_stored_whole(scripted, make_history, tmp_path):
     path, history = tmp_path / "run.sqlite", make_history(4)
     broken = scripted(lambda kind, text, n: "no fields" if n < 3 else {"reasoning": "", "answer": f"answer {n}"})
 

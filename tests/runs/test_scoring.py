@@ -181,7 +181,7 @@ def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_his
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_shown_for_want_of_a_hit_counts_in_no_recall_and_is_marked(scripted, make_history, fails):
+def test_turns_shown_because_nothing_was_found_count_in_no_recall_and_are_marked(scripted, make_history, fails):
     history = make_history(1)
     newest = tuple(history.turns)[-1]
     (question,) = asked(history, 1, "Zebra?", answer="none", evidence_ids=(newest,), evidence=(newest,))
@@ -339,7 +339,7 @@ def test_practice_is_planned_once_a_user_and_not_once_an_item():
     assert found.calls["task"] <= plan.calls.high <= 2 * found.calls["task"]
 
 
-def test_what_another_system_takes_is_not_planned(module):
+def test_an_external_system_cannot_be_planned(module):
     with pytest.raises(UserError, match="leave --plan out"):
         plan_evaluate("mine_to_score:Fine", run_inputs("locomo"))
 

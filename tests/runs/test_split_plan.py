@@ -72,7 +72,7 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
         ({"test": 60}, "--test 60: the data allow 27 test questions, which are taken"),
     ],
 )
-def test_what_is_too_small_is_said_with_what_would_do(tmp_path: Path, sizes: dict[str, int], line: str) -> None:
+def test_a_part_that_is_too_small_is_named_with_the_size_that_would_do(tmp_path: Path, sizes: dict[str, int], line: str) -> None:
     plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path), **sizes))
     assert line in plan.lines()
 

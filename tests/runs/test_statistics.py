@@ -158,7 +158,7 @@ def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
     assert note.startswith("B: The difference varies from conversation to conversation (design effect 12.0): ")
 
 
-def test_equal_programs_are_rarely_told_apart_and_a_false_verdict_on_few_conversations_is_warned_of(
+def test_equal_programs_rarely_differ_and_a_verdict_on_few_conversations_has_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A/A: the true difference is 0, and differences in one conversation move together."""
@@ -438,7 +438,7 @@ def run(rows: Sequence[Row], name: str = "run", conditions: dict[str, Any] | Non
 
 
 @pytest.mark.parametrize("key", CONDITIONS)
-def test_what_makes_a_difference_beside_the_programs_is_warned_of(key):
+def test_runs_under_different_conditions_are_compared_with_a_warning(key):
     rows = [row("q1", 1.0)]
     (note,) = compare_runs([run(rows, conditions={key: "one"}), run(rows, conditions={key: "other"})]).notes
     assert f"{CONDITIONS[key]}: one and other" in note

@@ -160,7 +160,7 @@ def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.
     assert list(path.parent.glob(".mlflow-*")) == []
 
 
-def test_of_three_first_runs_one_makes_the_file(path: Path) -> None:
+def test_one_of_three_first_runs_creates_the_database(path: Path) -> None:
     processes = [made(path) for _ in range(3)]
     for process in processes:
         process.join(30)

@@ -106,7 +106,7 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
         ([*ENV, "--reward-set", "compression=-1"], "memory-r2", "--reward-set: compression: Input should be gr"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(options, method, message, tmp_path, cli) -> None:
+def test_an_export_that_is_impossible_is_one_line(options, method, message, tmp_path, cli) -> None:
     code, _, err = cli("export", "verifiers", method, *options, "--out", tmp_path / "out")
     (line,) = err.splitlines()
     assert code == 2
@@ -224,7 +224,7 @@ def own_examples(count: int) -> list[dspy.Example]:
     return world.examples[:count]
 
 
-def test_a_training_on_ones_own_examples_is_planned() -> None:
+def test_a_training_on_own_examples_is_planned() -> None:
     examples = own_examples(3)
     plan = mempiler.plan_training(
         trainset=examples[:1],

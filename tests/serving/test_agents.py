@@ -131,7 +131,7 @@ def test_an_agent_reads_of_each_entry_when_it_was_said() -> None:
     assert "when" not in second
 
 
-def test_what_is_put_beside_a_message_ends_with_the_turns_that_are_not_written_yet(tmp_path: Path) -> None:
+def test_context_for_a_message_includes_the_turns_that_are_not_written_yet(tmp_path: Path) -> None:
     store, lm = Store(tmp_path / "memories.sqlite"), language_model("offline")
     memory = mempiler.build("turn-rag").memory(store=store, user="ada", lm=lm)
     memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])

@@ -127,7 +127,7 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
     assert within(10, lambda: not held.total())
 
 
-def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None:
+def test_embedding_for_a_tenant_counts_in_its_share(connect: Any) -> None:
     go, inside = threading.Event(), list[int]()
 
     @compute_slot()
@@ -250,7 +250,7 @@ SLOW = b"POST /v1/users/a/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100
     ],
     ids=["page", "slow", "long", "idle"],
 )
-def test_what_is_sent_in_part_is_answered_and_its_connection_is_closed(
+def test_a_partial_request_is_answered_and_its_connection_closed(
     connect: Any, sent: bytes, answer: bytes
 ) -> None:
     port = connect(tokens=False, keep_alive=1.0, timeout=0.5).base_url.port

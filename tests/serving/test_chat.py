@@ -25,7 +25,7 @@ from ..stub_server import every
 from .conftest import ADA, Reach, failing, turns, within
 
 
-def test_what_was_said_is_stored_before_the_model_is_asked(
+def test_a_message_is_stored_before_the_model_is_asked(
     connect: Any, scripted: Any, store: Store
 ) -> None:
     def fails(text: str, call_number: int) -> bool:
@@ -62,7 +62,7 @@ def test_only_what_follows_the_last_answer_is_new(
     assert "user: two" not in prompt
 
 
-def test_what_the_system_says_reaches_the_model_and_no_memory(
+def test_a_system_message_reaches_the_model_and_no_memory(
     connect: Any, scripted: Any, store: Store
 ) -> None:
     lm = scripted(lambda kind, text, call_number: {"answer": "Ahoy!"})
@@ -202,7 +202,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 """Changes of a request, and what the error says."""
 
 
-def test_what_it_cannot_do_is_refused_and_changes_nothing(client: Any, store: Store) -> None:
+def test_an_unsupported_request_is_refused_and_changes_nothing(client: Any, store: Store) -> None:
     for change, message in REFUSED:
         body = {"user": "ada", "messages": [{"role": "user", "content": "hi"}], **change}
         response = client.post("/v1/chat/completions", json=body)
@@ -415,7 +415,7 @@ def broken_stream(texts: Sequence[str]) -> bytes:
 @pytest.mark.parametrize(
     ("fault", "status"), [(None, 502), ("500", 502), ("400", 422), ("dead", 502)]
 )
-def test_what_fails_before_the_first_word_is_a_status(
+def test_a_failure_before_the_first_word_is_a_status(
     reach: Reach, store: Store, fault: str | None, status: int
 ) -> None:
     script = every(fault) if fault else None

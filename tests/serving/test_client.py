@@ -201,7 +201,7 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
         ada.add(OSLO, metadata={"channel": "phone"})
 
 
-def test_what_only_a_service_tells(client: Any) -> None:
+def test_a_client_reads_status_sessions_and_memory_and_lists_users(client: Any) -> None:
     with Client(client.address, TOKENS["acme"]) as mine, Client(client.address, TOKENS["globex"]) as other:
         ada = mine.memory("ada")
         assert ada.status() is None
@@ -267,7 +267,7 @@ NO_SESSIONS = [Behavior.from_actions("b", []), "I moved.", {"role": "user", "con
 NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x\0", None]
 
 
-def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
+def test_invalid_arguments_are_refused_before_a_request() -> None:
     with Client("http://127.0.0.1:9") as client:
         ada = client.memory("ada")
         calls: list[tuple[Callable[[Any], Any], list[Any], str]] = [

@@ -74,7 +74,7 @@ def test_answer_does_not_come_into_a_session_of_later(connect, scripted, store, 
 
 
 @pytest.mark.parametrize(("what", "status"), [("chat", 200), ("add", 409)])
-def test_what_waits_for_a_thread_is_not_stored(connect, scripted, store, gate, begun, monkeypatch, what, status):
+def test_a_message_that_waits_for_a_thread_is_not_stored_after_its_user_is_forgotten(connect, scripted, store, gate, begun, monkeypatch, what, status):
     """A chat is answered all the same, a session is refused."""
     add = UserMemory.add
 

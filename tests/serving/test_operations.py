@@ -73,7 +73,7 @@ def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: An
     assert 'mempiler_requests_in_progress{pool="asking"}' in found
 
 
-def test_the_state_is_told_while_every_slot_for_store_calls_is_taken(
+def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(
     connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, go, begun = connect(tokens=False, store_threads=1).as_tenant(None), threading.Event(), threading.Event()
@@ -108,7 +108,7 @@ def test_a_process_that_died_as_it_made_its_file_hides_no_other(scraped: Any, tm
     assert [name for name in scraped() if name[-1].isdigit()] == ["counter_2"]
 
 
-def test_what_clients_choose_makes_no_new_values(client: Any, scraped: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_texts_that_clients_choose_make_no_new_metrics(client: Any, scraped: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "mempiler.serving"):
         for n in range(5):
             client.request(f"METHOD{n}" * 4000, f"/nowhere/{n}")

@@ -209,7 +209,7 @@ def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any,
     assert "sqlite" not in response.text
 
 
-def test_a_store_that_fails_is_told_without_its_address(client, store, monkeypatch) -> None:
+def test_a_failing_store_is_reported_without_its_address(client, store, monkeypatch) -> None:
     def fail(*arguments: object) -> None:
         raise StoreError("postgresql://secret is gone")
 

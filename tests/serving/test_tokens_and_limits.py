@@ -248,7 +248,7 @@ def test_the_page_has_the_defaults_of_all_settings() -> None:
     assert Settings.model_fields.keys() - told <= {"session_gap", "mcp"}
 
 
-def test_what_cannot_work_is_refused_at_the_start(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_cannot_work_are_refused_at_the_start(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
     command = ["serve", tmp_path / "program", "--store", tmp_path / "memories.sqlite"]
@@ -352,7 +352,7 @@ def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: An
         assert foreign not in told, (tenant, user, verb)
 
 
-def test_what_both_say_of_the_same_names_each_is_told_alone(clients: dict[str, Client]) -> None:
+def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, Client]) -> None:
     verbs = {name for part in (RemoteMemory, RemoteEntries) for name in vars(part) if not name.startswith("_")}
     assert verbs - {"entries"} <= VERBS.keys()
     both = [Step(clients[tenant], "cleo", mark, "s1", mark) for tenant, mark in MARKS.items()]

@@ -149,7 +149,7 @@ def test_no_text_that_a_store_could_not_hold(store: Store) -> None:
     assert memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
 
 
-def test_what_has_no_text_of_its_own_cannot_be_reworded(store: Store) -> None:
+def test_an_entry_without_its_own_text_cannot_be_updated(store: Store) -> None:
     memory = memory_of(store, "session-rag")
     add(memory, "D1", "I like tea.", "I like rum.")
     with pytest.raises(UserError, match="its turns"):
@@ -229,7 +229,7 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_a_search_finds_is_listed_in_every_method(method: str, store: Store) -> None:
+def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, store: Store) -> None:
     memory = memory_of(store, method)
     for n, word in enumerate(("falcon", "otter"), 1):
         add(memory, f"D{n}", f"The code word of the safe is {word}.", metadata={"word": word})

@@ -243,7 +243,7 @@ def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(s
     assert worker.stop(15)
 
 
-def test_who_asks_for_many_users_makes_room_among_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_with_many_users_evicts_only_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mempiler.serving.memories.user_caches.USERS", 4)
     note(store, "fine")
     memories = Memories(build("turn-rag"), store)
@@ -284,7 +284,7 @@ def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_asid
 
 
 @pytest.mark.parametrize("damage", ["json = '{'", "state = 'lost'", "attempts = 'x'"])
-def test_a_damaged_row_is_set_aside_and_told_and_the_rest_of_its_user_is_written(
+def test_a_damaged_row_is_set_aside_and_reported_and_the_rest_of_its_user_is_written(
     store: Store, scripted: Any, connect: Any, damage: str
 ) -> None:
     for n in range(3):

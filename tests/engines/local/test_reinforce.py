@@ -84,7 +84,7 @@ def test_batches_and_epochs_are_updates_of_their_own(model):
 
 
 @pytest.mark.parametrize("changed", [{"ratio": "token"}, {"leave_one_out": True}])
-def test_what_the_loss_is_made_of_are_settings(make_model, changed):
+def test_settings_change_the_loss(make_model, changed):
     # As if another model had sampled: both completions have become likelier by a factor of e^2 and e.
     model = make_model()
     group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
@@ -166,7 +166,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_a_job_that_ended_does_not_r
 
 
 @pytest.mark.parametrize("changed", [{"prompt_ids": None}, {"reward": "good"}, {"completion_ids": [5]}])
-def test_what_is_no_group_is_refused(model, changed):
+def test_a_malformed_group_is_refused(model, changed):
     group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
     group["group"][1] |= changed
     for wrong in ({}, group):

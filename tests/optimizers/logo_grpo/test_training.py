@@ -259,7 +259,7 @@ def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_setting
 
 
 @pytest.mark.parametrize("case", ["no provider", "no history", "no writer", "teacher", "two models", "nothing counts"])
-def test_what_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) -> None:
+def test_a_program_that_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) -> None:
     made = world(method="turn-rag") if case == "no writer" else world()
     lm: Any = made.lm
     if case == "no provider":

@@ -90,7 +90,7 @@ def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(mak
     assert json.loads(kept.read_text())["config"]["k"] == 2
 
 
-def test_what_learned_on_another_benchmark_is_asked_all_of_this_one(make_paper):
+def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_one(make_paper):
     """Two sections that learn alike share what was learned."""
     here = {**PLAIN, "tuned": LABELED}
     variants = {"three turns": PLAIN, "demos": here, "abroad": {**PLAIN, "tuned": {**LABELED, "on": "locomo"}}}

@@ -25,7 +25,7 @@ from ...run_inputs import run_config
 SETUP = run_config(benchmark="", test=8, threads=2)
 
 
-def test_what_a_run_takes_lies_in_its_plan(make_paper):
+def test_the_usage_of_a_run_lies_within_its_plan(make_paper):
     paper, meter = make_paper(), Meter()
     plan, _ = plan_paper(paper, SETUP)
     reproduce(paper, SETUP, meter=meter)
@@ -136,7 +136,7 @@ def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
     assert by_label["patterns alone"].alerts is False
 
 
-def test_what_cannot_be_run_is_said_and_the_rest_is_run():
+def test_rows_that_cannot_be_run_are_named_and_the_rest_is_run():
     resolved, notes = resolve_sections(read_paper("h2memory"), run_config(benchmark="", lm="openai/x"))
     assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
@@ -147,7 +147,7 @@ def test_what_cannot_be_run_is_said_and_the_rest_is_run():
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_what_a_paper_names_is_there(name):
+def test_every_name_in_the_description_of_a_paper_exists(name):
     paper = read_paper(name)
     tables = [table for found in paper.printed.values() for table in found]
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
@@ -282,7 +282,7 @@ def layered(layer, *row):
     return {"title": layer, "model": "m", "columns": ["method", "A", "B"], "rows": [list(row)], "layer": layer}
 
 
-def test_of_sources_that_disagree_the_first_one_with_a_cell_is_taken_and_named(make_paper):
+def test_the_first_of_several_sources_that_prints_a_cell_is_taken_and_named(make_paper):
     paper = make_paper(printed={"table1": [layered("figure", "RAG", 38.1, None), layered("notes", "RAG", 37.9, 12)]})
     section = paper.sections[0]
     columns = [Column(name=name, printed=(name,)) for name in ("A", "B")]
@@ -313,7 +313,7 @@ def test_a_row_of_certain_weights_is_run_with_no_others():
         resolve_sections(paper, config.with_options(lm="local:tiny"), Selection(["sizes"]))
 
 
-def test_of_a_section_the_rows_that_need_no_training_are_run_with_a_model_elsewhere():
+def test_rows_that_need_no_training_are_run_with_a_model_elsewhere():
     (found,), notes = resolve_sections(read_paper("memory-r2"), run_config(benchmark="", lm="openai/x"), Selection(["main"]))
     assert {"start", "RAG"} <= set(found.labels)
     assert "32 sessions" not in found.labels

@@ -19,7 +19,7 @@ PAPER = read_paper("memory-r2")
 TRAINING_PAGE = Path(mempiler.__file__).parent / "docs" / "training.md"
 
 
-def test_what_a_row_is_about_is_kept_and_said():
+def test_a_setting_that_a_row_is_about_is_kept_and_named():
     config = run_config(benchmark="", lm="local:x")
     choices = TrainingChoices({"horizons": [4], "lora": 8})
     _, notes = resolve_sections(PAPER, config, Selection(["curriculum"], trainings=choices))
@@ -45,7 +45,7 @@ def test_the_model_that_answers_gives_the_rewards_unless_another_one_is_named():
     assert TrainingChoices().with_reward_model(run_config(benchmark="")).training_config(tuning, SEVEN).answer_lm is None
 
 
-def test_what_only_plans_need_and_addresses_may_change_when_a_run_is_resumed():
+def test_addresses_and_settings_of_plans_may_change_when_a_run_is_resumed():
     settings = {"lora": 8, "answer_lm": READER, "answer_api_base": "http://a", "train_gpus": 3, "gpu_memory": 80}
     assert TrainingChoices(settings).result_settings == {"lora": 8, "answer_lm": READER}
 
