@@ -283,19 +283,19 @@ def test_invalid_arguments_are_refused_before_a_request() -> None:
 
 
 @pytest.mark.parametrize("entry", ["a?b#c", "%2F..", "50 % of it", "a\nb", "...", "ü:1", "&by=x"])
-def test_other_ids_of_entries_arrive_as_they_are(entry: str) -> None:
+def test_other_ids_of_entries_arrive_as_they_are(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Client("http://service") as client:
-        sent = answering(client, (404, problem("there is no such entry")))
+        sent = answering(monkeypatch, (404, problem("there is no such entry")))
         assert client.memory("ada").entries.delete(entry, by="a&b") is None
         assert unquote(sent[0].url.raw_path.partition(b"?")[0].decode()) == f"/v1/users/ada/entries/{entry}"
         assert dict(sent[0].url.params) == {"by": "a&b"}
 
 
-def answering(client: Client, *answers: Any) -> list[httpx.Request]:
-    """Puts scripted answers (status, JSON or text, headers) or exceptions in the place of a service."""
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> list[httpx.Request]:
+    """Put scripted answers (status, JSON or text, headers) or exceptions in the place of a service."""
     sent, left = list[httpx.Request](), iter(answers)
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
         sent.append(request)
         found = next(left)
         if isinstance(found, Exception):
@@ -304,8 +304,7 @@ def answering(client: Client, *answers: Any) -> list[httpx.Request]:
         content = {"json": body} if isinstance(body, dict) else {"text": body}
         return httpx.Response(status, headers=headers[0] if headers else {}, **content)
 
-    client._http.close()
-    client._http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", answer)
     return sent
 
 
@@ -313,10 +312,10 @@ def problem(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "x", "code": 0}}
 
 
-def test_a_service_that_repeats_the_token_does_not_make_errors_show_it() -> None:
+def test_a_service_that_repeats_the_token_does_not_make_errors_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     token = "token-0123456789"
     with Client("http://service", token=token) as client:
-        answering(client, (400, problem(f"you sent {token}")))
+        answering(monkeypatch, (400, problem(f"you sent {token}")))
         with pytest.raises(UserError, match=r"^you sent \[secret\]$"):
             client.memory("ada").ask("Where?")
 
@@ -369,7 +368,7 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
 def test_a_call_is_tried_again_and_a_failure_is_the_error_of_its_status(answers: Any, attempts: int, expected: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with Client("http://service", retries=2) as client:
-        sent = answering(client, *answers)
+        sent = answering(monkeypatch, *answers)
         if isinstance(expected, str):
             assert client.memory("ada").ask("Where?").answer == expected
         else:
@@ -395,7 +394,7 @@ def test_a_call_is_tried_again_and_a_failure_is_the_error_of_its_status(answers:
 def test_only_what_cannot_be_done_twice_is_sent_again(call: Any, fault: Any, attempts: int, monkeypatch: Any) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with Client("http://service", retries=1) as client:
-        sent = answering(client, fault, fault)
+        sent = answering(monkeypatch, fault, fault)
         with pytest.raises(ServiceError):
             call(client.memory("ada"))
         assert len(sent) == attempts

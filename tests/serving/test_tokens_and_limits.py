@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store, UserError
 from mempiler.cli import app
+from mempiler.serving.client.api_request import ApiRequest
 from mempiler.serving.client.remote_memory import RemoteEntries, RemoteMemory
 from mempiler.serving.http.token_file import TenantLimits, Tokens
 from mempiler.serving.settings import Settings
@@ -298,7 +299,7 @@ class Step:
 
     def chat(self, own: Any = None) -> str:
         body = {"user": self.user, "messages": [CHAT], "mempiler": own}
-        return self.client._http.post("/v1/chat/completions", json=body).text
+        return self.client.send(ApiRequest("POST", "/v1/chat/completions", json.dumps, body, is_repeatable=False))
 
 
 FLOWER = "Which flower is it today?"
