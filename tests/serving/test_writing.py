@@ -1,13 +1,10 @@
 """The background: writers of queued sessions, worker and breaker; the command; logs without what was said."""
 
 import contextvars
-import gc
 import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Sized
-from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import pytest
@@ -35,6 +32,7 @@ from mempiler.serving.worker.failure_counts import FailureCounts
 from mempiler.serving.worker.worker import Worker
 from mempiler.serving.worker.writers import write_all_queued
 
+from ..conftest import largest_container, values_below
 from .conftest import failing, within
 
 DOWN, WELL = LMServerError("down", model="x"), failing(lambda text, n: False)
@@ -138,17 +136,6 @@ def test_breaker_refuses_whose_calls_fail(down: list[Owner], refused: set[str]) 
     contextvars.copy_context().run(run)
 
 
-def values_below(root: Any) -> list[Any]:
-    """What an object holds, however deep; code and classes are not looked into."""
-    found, waiting = {id(root): root}, [root]
-    while waiting:
-        for value in gc.get_referents(waiting.pop()):
-            if id(value) not in found and not isinstance(value, ModuleType | FunctionType | MethodType | type):
-                found[id(value)] = value
-                waiting.append(value)
-    return list(found.values())
-
-
 def fail_for(breaker: Breaker, owner: Owner, times: int) -> None:
     """Lets calls for a user fail."""
 
@@ -206,8 +193,7 @@ def test_a_long_outage_of_many_users_does_not_fill_the_breaker() -> None:
     for n in range(3 * MAX_CALLERS):
         fail_for(breaker, Owner(f"user {n}", "acme"), 1)
     assert breaker.open
-    sizes = [len(value) for value in values_below(breaker) if isinstance(value, Sized)]
-    assert MAX_CALLERS / 2 < max(sizes) <= MAX_CALLERS
+    assert MAX_CALLERS / 2 < largest_container(breaker) <= MAX_CALLERS
 
 
 def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:
