@@ -22,7 +22,7 @@ from mempiler.runs.model_registry import find_version
 from mempiler.runs.program_address import fetch_program, pin_address
 from mempiler.runs.publish import RegisteredProgram, register
 from mempiler.runs.registered_model import ServedProgram
-from mempiler.runs.tracking.store import client, use_tracking_store
+from mempiler.runs.tracking.store import client, tracking_uri, use_tracking_store
 from mlflow.exceptions import MlflowException
 
 from .evaluations import refusal
@@ -180,7 +180,8 @@ def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path,
     store = Path(str(find_version(done.address).source).removeprefix("file://")) / "artifacts" / "program"
     for path in program(words="Theirs.").iterdir():
         shutil.copyfile(path, store / path.name)
-    monkeypatch.setattr("mempiler.runs.model_registry.results_folder", lambda: tmp_path / "elsewhere")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri())
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))
     assert "was altered after it was registered" in refusal(load, done.address)
     assert list((tmp_path / "elsewhere" / "registry").iterdir()) == []
 

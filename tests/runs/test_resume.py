@@ -8,9 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from mempiler.engines.embedders import TextEmbedder
 from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import run_evaluate
 
@@ -239,22 +237,13 @@ def test_a_replay_with_options_that_do_not_fit_is_refused_in_one_line(stub, memp
     assert line in err
 
 
-def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def compute(texts: Any) -> np.ndarray:
-        asked.extend(texts)
-        return np.array([[len(text), text.count("a"), text.count("e") + 1] for text in texts], np.float32)
-
-    monkeypatch.setattr(
-        "mempiler.runs.run_models.make_embedder", lambda name, *_: TextEmbedder(name, compute, query_prefix="q: ")
-    )
-    sizes = {"train": 4, "dev": 4, "test": 4}
-    made = run_evaluate("turn-rag", run_inputs("locomo", embedder="openai/e", **sizes))
-    assert asked
-    asked.clear()
-    played = run_evaluate("turn-rag", run_inputs("locomo", embedder="openai/e", replay=made.run_id, **sizes))
-    assert asked == []
+def test_a_replay_takes_the_vectors_of_the_run(stub) -> None:
+    server = stub()
+    options = {"embedder": server.model, "embedder_api_base": server.url, "train": 4, "dev": 4, "test": 4}
+    made = run_evaluate("turn-rag", run_inputs("locomo", **options))
+    assert len(server.requests) > 0
+    server.die()
+    played = run_evaluate("turn-rag", run_inputs("locomo", replay=made.run_id, **options))
     same = {"id", "answer", "score", "sources"}
     assert [row.model_dump(include=same) for row in played.rows] == [row.model_dump(include=same) for row in made.rows]
 
