@@ -277,14 +277,14 @@ def _token_directions(states: np.ndarray) -> np.ndarray:
     Returns:
         int8 [tokens, at most `TOKEN_WIDTH`], where 127 stands for 1.
     """
-    projected = states @ _projection(states.shape[1])
+    projected = states @ token_projection(states.shape[1])
     lengths = np.linalg.norm(projected, axis=1, keepdims=True)  # [tokens, 1]
     directions = 127 * projected / np.where(lengths > 0, lengths, 1)
     return np.round(directions).astype(np.int8)
 
 
 @functools.cache
-def _projection(width: int) -> np.ndarray:
+def token_projection(width: int) -> np.ndarray:
     """Return a random projection with orthogonal columns; always the same one for a width.
 
     Returns:

@@ -64,6 +64,12 @@ class FairSemaphore:
         # The row of callers, each with the queue of its calls. A turn is done once it has a slot.
         self._waiting: OrderedDict[Hashable, deque[Future[None]]] = OrderedDict()
 
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a slot."""
+        with self._lock:
+            return sum(len(queue) for queue in self._waiting.values())
+
     @contextmanager
     def slot(self) -> Generator[None]:
         """Hold a slot for the block; wait for it no longer than the deadline of the call context.

@@ -19,13 +19,14 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from multiprocessing import forkserver
 from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import hypothesis
@@ -69,7 +70,7 @@ def pytest_collection_finish() -> None:
         _STORE.parent.mkdir(exist_ok=True)
         with warnings.catch_warnings(action="ignore"):
             tracking.create_database(f"sqlite:///{_STORE}")
-        tracking._create_tables = lambda path: shutil.copy(_STORE, path)
+        tracking.create_tables = lambda path: shutil.copy(_STORE, path)
     gc.freeze()
     # A tenth of all the time is the collector's otherwise.
     gc.set_threshold(50_000, 20, 50)
@@ -214,6 +215,34 @@ def scripted() -> Callable[..., Any]:
         return MeteredLM("scripted/test", metering, engine=ScriptedEngine(reply, delay), **settings)
 
     return make
+
+
+def values_below(root: Any) -> list[Any]:
+    """Return what an object holds, however deep; code and classes are not looked into."""
+    found, waiting = {id(root): root}, [root]
+    while waiting:
+        for value in gc.get_referents(waiting.pop()):
+            if id(value) not in found and not isinstance(value, ModuleType | FunctionType | MethodType | type):
+                found[id(value)] = value
+                waiting.append(value)
+    return list(found.values())
+
+
+def largest_container(root: Any) -> int:
+    """Return the length of the longest collection, text or array that an object holds, however deep."""
+    return max(len(value) for value in values_below(root) if isinstance(value, Sized))
+
+
+@contextmanager
+def listening(event_name: str, listener: Callable[..., None]) -> Iterator[None]:
+    """Call `listener` for an event of SQLAlchemy's engines that happens in the block, of any database."""
+    from sqlalchemy import Engine, event
+
+    event.listen(Engine, event_name, listener)
+    try:
+        yield
+    finally:
+        event.remove(Engine, event_name, listener)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_
     assert run_within(10, both()) == [("ada", "nobody"), ("bob", "nobody")]
 
 
-def test_what_blocks_is_done_by_a_thread_in_bridged_code_alone() -> None:
+def test_blocking_calls_go_to_a_thread_in_bridged_code_only() -> None:
     def is_in_another_thread() -> bool:
         return off_loop(threading.get_ident) != threading.get_ident()
 
@@ -133,7 +133,7 @@ def test_waiting_outside_of_bridged_code_is_refused() -> None:
     awaitable.close()
 
 
-def test_who_stops_waiting_for_a_future_does_not_cancel_it() -> None:
+def test_giving_up_the_wait_for_a_future_does_not_cancel_it() -> None:
     future: Future[str] = Future()
 
     async def cancel() -> None:

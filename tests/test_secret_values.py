@@ -22,7 +22,7 @@ def test_a_secret_that_begins_with_another_one_leaves_nothing_of_itself() -> Non
 
 
 @pytest.mark.parametrize("placeholder", [None, "", "none", "EMPTY"])
-def test_what_servers_without_a_key_are_shown_is_no_secret(placeholder: str | None) -> None:
+def test_the_placeholder_for_servers_without_a_key_is_no_secret(placeholder: str | None) -> None:
     text = "none of the EMPTY lists"
     assert Secrets([placeholder]).hide(text) == text
 
@@ -35,7 +35,8 @@ def test_an_error_and_what_it_came_from_say_nothing() -> None:
 
     Secrets([KEY]).hide_in_error(error)
 
-    assert (error.args, vars(error)) == (("failed: [secret]",), {"reason": "[secret]"})
+    assert error.args == ("failed: [secret]",)
+    assert vars(error) == {"reason": "[secret]"}
     assert cause.args == ("refused: [secret]", 7)
 
 

@@ -244,7 +244,7 @@ def _exists(symbol: str) -> bool:
     return False
 
 
-def test_the_page_is_right_and_complete() -> None:
+def test_the_page_names_symbols_that_exist_and_misses_no_signature_or_method() -> None:
     named = dict.fromkeys(_SYMBOL.findall(PAGE))
     assert [symbol for symbol in named if not _exists(symbol)] == []
     symbols = (f"{kind.__module__}.{kind.__qualname__}" for kind in (*suite(), *map(method_class, METHODS)))
@@ -340,7 +340,8 @@ def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeyp
     assert [words[0] for words in own] == ["evaluate", "compile", "compile", "show", "serve", "compile"]
     for words in [*own[:4], own[5]]:
         code, out, err = cli(*words)
-        assert (code, bool(out)) == (0, True), (words, err)
+        assert code == 0, (words, err)
+        assert out, (words, err)
 
     lm = language_model(server.model, api_base=server.url, cache=False)
     found: dict[str, Any] = {"lm": lm, "mempiler": mempiler}
@@ -351,7 +352,8 @@ def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeyp
 
     _, ask, _, publish = under("In production")
     code, out, _ = cli(*ask, "--lm", server.model)
-    assert (code, out.splitlines()[0]) == (0, asked.answer)
+    assert code == 0
+    assert out.splitlines()[0] == asked.answer
     assert cli(*publish)[0] == 0
     assert mempiler.load("models:/memory@prod").memory
 
@@ -406,7 +408,7 @@ def test_examples_are_found() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_of_a_docstring_runs(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told: list[str] = []
     doctest.DocTestRunner().run(example, out=told.append, clear_globs=False)

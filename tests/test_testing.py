@@ -172,7 +172,7 @@ class ChoosingReader(EntryReader):
         return super().recall(memory, Query(text=chosen.wanted if chosen else query.text))
 
 
-def test_who_keeps_all_promises_passes() -> None:
+def test_a_program_that_keeps_all_promises_passes() -> None:
     check_benchmark(alike())
     check_method(Method(NoteWriter(), ChoosingReader()))
 

@@ -144,7 +144,7 @@ def create_database(uri: str) -> None:
                 shutil.rmtree(abandoned, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=path.parent) as folder:
                 new_path = Path(folder) / path.name
-                _create_tables(new_path)
+                create_tables(new_path)
                 new_path.replace(path)
     except Timeout as error:
         reason = f"another process has been making it for {CREATION_PATIENCE:.0f} s; stop it"
@@ -201,7 +201,7 @@ def artifact_location(uri: str) -> str | None:
     return None
 
 
-def _create_tables(path: Path) -> None:
+def create_tables(path: Path) -> None:
     """Let MLflow create its tables in a new SQLite file."""
     from mlflow import MlflowClient
 

@@ -91,7 +91,8 @@ def test_every_further_run_is_compared_with_the_first(call, runs):
     assert [each["mean"] for each in differences] == pytest.approx([0.25, -8 / 24])
     assert [each["verdict"] for each in differences] == ["better", "worse"]
     assert {each["scope"] for each in differences} == {"other questions about these conversations"}
-    assert (found["runs"][0]["cost"], found["gate"]) == (0.5, None)
+    assert found["runs"][0]["cost"] == 0.5
+    assert found["gate"] is None
 
 
 def test_too_few_questions_are_said_to_be_too_few(call, runs):
@@ -120,13 +121,16 @@ def test_the_gate_ends_with_1_if_another_is_worse(call, runs, names, options, co
     ended, out, _ = call("compare", *chosen, "--gate", *options, "--json")
     gate = json.loads(out)["gate"]
     scope = "other questions about these conversations"
-    assert (ended, gate["passed"], gate["scope"]) == (code, code == 0, scope)
+    assert ended == code
+    assert gate["passed"] == (code == 0)
+    assert gate["scope"] == scope
     assert f"; scope: {scope})" in gate["message"]
 
 
 def test_runs_on_other_questions_cannot_be_compared(call, runs):
     code, _, err = call("compare", runs["half"], runs["other"])
-    assert (code, "have no question in common" in err.splitlines()[-1]) == (2, True)
+    assert code == 2
+    assert "have no question in common" in err.splitlines()[-1]
 
 
 def test_a_compile_is_compared_with_its_start_on_the_same_questions_in_a_page_too(call, tmp_path):
@@ -137,11 +141,13 @@ def test_a_compile_is_compared_with_its_start_on_the_same_questions_in_a_page_to
     found = json.loads(call("compare", start["run_id"], made["run"], *files, "--json")[1])
     assert len(json.loads((tmp_path / "amb.json").read_text())["results"]) == start["n"]
     compared = found["comparisons"][0]
-    assert (compared["shared"], compared["warnings"]) == (6, [])
+    assert compared["shared"] == 6
+    assert compared["warnings"] == []
     assert compared["overall"]["difference"] == made["difference"]
     html = (tmp_path / "both.html").read_text(encoding="utf-8")
     data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
-    assert (data["phases"], len(data["questions"])) == (["A", "B"], 6)
+    assert data["phases"] == ["A", "B"]
+    assert len(data["questions"]) == 6
     assert all(shown["calls"] and shown["entries"] for each in data["questions"] for shown in each["shown"])
 
 
@@ -160,7 +166,7 @@ def test_failures_are_listed_with_question_and_message(call):
     assert [each["where"] for each in found["writes"]] == ["ann, item D0, extract", "ann, item D1, extract"]
 
 
-def test_failures_of_a_compile_are_told_apart_by_phase(call):
+def test_failures_of_a_compile_are_listed_by_phase(call):
     lost = evaluation([None, 1.0])
     promoted = call("show", compiled(lost, evaluation([1.0, None])), "--failed")[1]
     assert "  answer before: endpoint: no 0\n" in promoted
@@ -210,7 +216,7 @@ def test_a_question_shows_its_evidence_and_its_prompt(call: Call, run: str) -> N
     assert "\x1b[31m" not in out
 
 
-def test_of_a_program_that_reports_no_recall_only_its_prompts_are_told(
+def test_only_prompts_are_shown_of_a_program_that_reports_no_recall(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
@@ -241,18 +247,22 @@ def test_entries_that_were_not_found_are_marked(call: Call, tmp_path: Path, monk
     assert [entry["fallback"] for entry in shown["entries"]] == [True]
 
 
-def test_what_is_not_there_is_refused(call: Call, run: str) -> None:
+def test_a_run_that_does_not_exist_is_refused(call: Call, run: str) -> None:
     missing = {"q9": "has no question 'q9'", "q": "has 3 questions 'q'"}
     asked = [(["--question", id], told) for id, told in missing.items()] + [(["--category", "nine"], "category of")]
     for options, told in asked:
         code, out, err = call("show", run, *options)
-        assert (code, out, err.count("\n"), told in err) == (2, "", 1, True)
+        assert code == 2
+        assert out == ""
+        assert err.count("\n") == 1
+        assert told in err
 
 
 def test_the_prompts_of_a_program_are_plain_text(cli: Call, tmp_path: Path) -> None:
     save(build("turn-rag"), tmp_path / "program")
     code, out, _ = cli("show", tmp_path / "program", "--prompts")
-    assert (code, out.splitlines()[:2]) == (0, ["task.answer", "==========="])
+    assert code == 0
+    assert out.splitlines()[:2] == ["task.answer", "==========="]
     assert cli("show", tmp_path, "--prompts")[0] == 2
 
 
@@ -270,9 +280,12 @@ def test_the_prompts_of_a_run_are_those_of_its_program(cli: Call, tmp_path: Path
     save(build("turn-rag"), folder.program)
     for name in (folder.path, folder.path.name):
         code, out, _ = cli("show", name, "--prompts")
-        assert (code, out.splitlines()[:1]) == (0, ["task.answer"])
+        assert code == 0
+        assert out.splitlines()[:1] == ["task.answer"]
     folder.program.rename(tmp_path / "named")
     folder.update(result={"program": str(tmp_path / "named")})
-    assert cli("show", folder.path, "--prompts")[:2] == (0, out)
+    code, shown, _ = cli("show", folder.path, "--prompts")
+    assert code == 0
+    assert shown == out
     folder.update(result={"program": "turn-rag"})
     assert cli("show", folder.path, "--prompts")[0] == 2

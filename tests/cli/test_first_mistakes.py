@@ -35,7 +35,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def error_line(found: tuple[int, str, str], code: int = 2) -> str:
     """The last line of standard error, of a command that failed with this code and printed no result."""
-    assert (found[0], found[1]) == (code, ""), found
+    assert found[0] == code, found
+    assert found[1] == "", found
     return found[2].splitlines()[-1]
 
 
@@ -53,12 +54,12 @@ def test_a_path_of_a_python_file_is_answered_with_the_name_to_write(cli, command
     assert line == f"mempiler: method {path.removesuffix(':Agent')!r} is a file; write {target}"
 
 
-def test_a_missing_python_file_is_told(cli):
+def test_a_missing_python_file_is_named(cli):
     line = error_line(cli("compile", "./agnt.py", "--benchmark", "jsonl", "--data", "own.jsonl"))
     assert line == "mempiler: method './agnt.py': there is no such file; write module:Class, e.g. agent:Agent"
 
 
-def test_a_missing_folder_of_a_program_is_told_with_the_one_of_a_similar_name(cli):
+def test_for_a_missing_program_folder_one_of_a_similar_name_is_suggested(cli):
     ask = ["Where?", "--history", "history.json"]
     assert error_line(cli("ask", "my-programm", *ask)) == "mempiler: my-programm: there is no such folder"
     save(build("turn-rag"), "my-program")

@@ -48,7 +48,7 @@ def plain(result: Any) -> Any:
     return json.loads(json.dumps(result.to_dict()))
 
 
-def test_compile(run_command: Callable[..., dict[str, Any]]) -> None:
+def test_compile_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
     printed = run_command(
         *("compile", "turn-rag", "--benchmark", "locomo", "--train", "12", "--dev", "4", "--test", "6"),
         *("--optimizer", "labeled", "--optimizer-set", "max_labeled_demos=3", "--set", "k=5", "--force"),
@@ -68,7 +68,7 @@ def test_compile(run_command: Callable[..., dict[str, Any]]) -> None:
     assert settings_of(returned.run) == settings_of(printed["run"])
 
 
-def test_evaluate(run_command: Callable[..., dict[str, Any]]) -> None:
+def test_evaluate_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
     printed = run_command(
         *("evaluate", "turn-rag", "--benchmark", "locomo", "--test", "6", "--split", "test", "--categories", "2,4")
     )
@@ -77,7 +77,7 @@ def test_evaluate(run_command: Callable[..., dict[str, Any]]) -> None:
     assert settings_of(str(returned.run_id)) == settings_of(printed["run_id"])
 
 
-def test_compare(run_command: Callable[..., dict[str, Any]]) -> None:
+def test_compare_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
     first = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 1}, progress=False)
     second = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 9}, progress=False)
     printed = run_command("compare", str(first.run_id), str(second.run_id))
@@ -87,7 +87,7 @@ def test_compare(run_command: Callable[..., dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_train(run_command: Callable[..., dict[str, Any]]) -> None:
+def test_train_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
     pytest.importorskip("torch")
     benchmark = ("--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2")
     printed = run_command(

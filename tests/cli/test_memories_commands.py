@@ -82,7 +82,10 @@ def test_a_file_is_added_once_and_remembered(run: Run, folder: Path, make_histor
     assert run("memories", "add", "chat.json", "--user", "ada")[1] == "0 new, 2 known\n"
     assert run("memories", "rebuild", "program")[1] == "1 users, 2 sessions, 0 failures\n"
     (found,) = listed(run)
-    assert (found["user"], found["sessions"], found["queued"], found["position"]) == ("ada", 2, 0, 2)
+    assert found["user"] == "ada"
+    assert found["sessions"] == 2
+    assert found["queued"] == 0
+    assert found["position"] == 2
 
 
 def test_ask_answers_from_the_store_with_sources(filled: Run) -> None:
@@ -91,7 +94,7 @@ def test_ask_answers_from_the_store_with_sources(filled: Run) -> None:
     assert found["why"][0]["sources"][0]["line"].startswith("[chat-2:1] (2 April 2024, Tuesday) Ada: My sister")
 
 
-def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> None:
+def test_texts_of_users_cannot_send_control_characters_to_the_terminal(run: Run, folder: Path) -> None:
     said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end \u202eturned\u2066"
     (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))
     assert run("memories", "add", "hostile.json", "--user", "ada")[0] == 0
@@ -121,7 +124,7 @@ def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:
     assert not (folder / "all.jsonl.part").exists()
 
 
-def test_forget_session_then_user(filled: Run) -> None:
+def test_a_forgotten_session_and_then_its_user_are_gone(filled: Run) -> None:
     found = json.loads(filled("memories", "show", "--user", "ada", "--json")[1])
     assert [session["state"] for session in found["sessions"]] == ["remembered", "remembered"]
     assert len(found["memory"]["turns"]) == 3
@@ -156,7 +159,8 @@ def test_an_entry_is_changed_deleted_and_brought_back(filled: Run) -> None:
     assert filled(*edit, "--text", "I moved to Porto.", "--by", "desk")[1] == "update of chat-1:1\n"
     assert "Ada: I moved to Porto." in filled("memories", "search", "program", "Porto", *ADA)[1]
     deleted = json.loads(filled(*edit, "--delete", "--json")[1])
-    assert (deleted["what"], deleted["new"]) == ("delete", None)
+    assert deleted["what"] == "delete"
+    assert deleted["new"] is None
     for word in ("Lisbon", "Porto"):
         assert filled("memories", "search", "program", word, *ADA)[1] == ""
     assert filled(*edit, "--undo")[1] == "undo of chat-1:1\n"
@@ -173,7 +177,10 @@ def test_deleted_words_are_not_shown(filled: Run) -> None:
         told = "(deleted)", "My sister visits me.", "How do you like it", "delete of chat-1:1 (turn), 20", "by desk"
         assert all(text in shown for text in told)
     code, out, err = filled(*show)
-    assert (code, out, err.count("\n"), "give PROGRAM" in err) == (2, "", 1, True)
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "give PROGRAM" in err
     assert "run: mempiler memories rebuild" in filled(*show, "other")[2]
     for entry in ("chat-1:1", "chat-2:1"):
         filled("memories", "edit", "program", entry, "--undo", *ADA)
@@ -208,18 +215,23 @@ MISTAKES = {
 def test_mistakes_are_one_line(filled: Run) -> None:
     for arguments, message in MISTAKES.items():
         code, _, err = filled("memories", *shlex.split(arguments))
-        assert (code, err.startswith("mempiler: "), err.count("\n")) == (2, True, 1)
+        assert code == 2
+        assert err.startswith("mempiler: ")
+        assert err.count("\n") == 1
         assert message in err
     for more in (("--user", "bob"), ("--user", "ada", "--history", "chat.json")):
         assert filled("ask", "program", "Where?", *more)[0] == 2
     code, _, err = filled("memories", "list", "--store", "chat.json")
-    assert (code, "not a database" in err) == (4, True)
+    assert code == 4
+    assert "not a database" in err
 
 
 def test_users_are_there_after_a_refused_import(filled: Run) -> None:
     filled("memories", "export", "all.jsonl")
     code, _, err = filled("memories", "import", "all.jsonl")
-    assert (code, "give --replace" in err, len(listed(filled))) == (2, True, 1)
+    assert code == 2
+    assert "give --replace" in err
+    assert len(listed(filled)) == 1
     assert filled("memories", "rebuild", "program", "--failed")[1] == "1 users, 0 sessions, 0 failures\n"
     assert filled("memories", "import", "all.jsonl", "--replace")[0] == 0
 
@@ -295,7 +307,7 @@ def test_a_rebuild_goes_on_after_a_kill(command: Run, written: Any, program: str
     assert len(counted) == 8
 
 
-def test_what_is_queued_is_of_all_tenants_or_of_its_scope_and_of_its_program(command: Run) -> None:
+def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(command: Run) -> None:
     with Store("s.sqlite") as store:
         for owner in USERS:
             text = {"role": "user", "content": "I like tea."}
@@ -314,14 +326,14 @@ def test_exit_code_says_that_somebody_holds_the_bytes(command: Run) -> None:
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
         code, out, told = command("memories", "forget", "--user", "eve")
-        assert (code, out) == (4, "1 forgotten, 2 sessions, 2 turns, 0 queued anew\n")
+        assert code == 4
+        assert out == "1 forgotten, 2 sessions, 2 turns, 0 queued anew\n"
         assert told.startswith("mempiler: user 'eve' is forgotten, and the bytes are not gone yet: somebody reads")
         assert told.count("\n") == 1
         reader.execute("COMMIT")
-    assert command("memories", "forget", "--user", "eve")[:2] == (
-        0,
-        "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n",
-    )
+    code, out, _ = command("memories", "forget", "--user", "eve")
+    assert code == 0
+    assert out == "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n"
     assert command("memories", "forget", "--user", "eve")[0] == UserError.exit_code
     assert b"I am eve" not in Path("s.sqlite").read_bytes()
 
@@ -342,7 +354,9 @@ def test_commands_leave_nothing_of_a_forgotten_user(
     # By another process: who closes a database that this one has open takes its locks away.
     places = [place for place in (tmp_path, Path(os.environ["DSPY_CACHEDIR"])) if place.exists()]
     found = subprocess.run(["grep", "-rlF", "82716354", *places], capture_output=True, text=True)
-    assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert found.stderr == ""
 
 
 def test_a_store_in_a_folder_that_cannot_be_written_is_listed_searched_shown_and_exported(
@@ -365,4 +379,5 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_listed_searched_shown_and
     assert found == expected
     assert [code for code, _, _ in found] == [0, 0, 0, 0]
     assert "Lisbon" in found[1][1]
-    assert (added[0], "readonly database" in added[2]) == (4, True)
+    assert added[0] == 4
+    assert "readonly database" in added[2]

@@ -24,7 +24,7 @@ from mempiler.runs.tracking.tracker import Tracker
 from ..conftest import within
 
 
-def test_what_is_kept_and_how_to_go_on() -> None:
+def test_the_line_of_a_stopped_command_says_how_to_go_on() -> None:
     said = stop_line(RunInterrupted("it is kept", ("--resume", "run-1")), ["train"])
     assert said == "stopped; it is kept; the same command with --resume run-1 goes on"
     said = stop_line(KeyboardInterrupt(), ["memories", "rebuild", "program", "--force"])
@@ -78,7 +78,8 @@ sys.argv = ["mempiler", "memories", "list", "--store", "none.sqlite"]
 runpy.run_module("mempiler", run_name="__main__")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (130, "mempiler: stopped\n")
+    assert done.returncode == 130
+    assert done.stderr == "mempiler: stopped\n"
 
 
 def test_an_interrupt_that_python_loses_is_sent_again() -> None:
@@ -148,7 +149,7 @@ PATIENCE = 90.0
 
 
 @pytest.mark.slow
-def test_it_opens_at_our_experiment_and_leaves_nothing_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)

@@ -36,7 +36,7 @@ def same_of(case: dict[str, Any], events: list[str], lines: list[str], asked: li
 
 
 @pytest.mark.vectors("beam", "beam-eo-*", "beam-al-*")
-def test_order(case: dict[str, Any], agrees: Agrees) -> None:
+def test_the_order_of_events_is_scored_as_released(case: dict[str, Any], agrees: Agrees) -> None:
     events, lines, asked = case["input"]["reference"], case["input"]["system"], []
     aligned = align(events, lines, same_of(case, events, lines, asked))
     found = {name: None if value != value else value for name, value in order_scores(events, aligned).items()}
@@ -44,7 +44,7 @@ def test_order(case: dict[str, Any], agrees: Agrees) -> None:
 
 
 @pytest.mark.vectors("beam", "beam-eq-*")
-def test_the_verdict_on_a_pair(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
+def test_the_verdict_on_a_pair_is_read_as_released(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     lm = scripted(lambda *call: f"[[ ## verdict ## ]]\n{case['input']['reply']}")
     try:
         agrees(SameEventJudge(lm, adapter())("sowing", "I sowed"))
@@ -53,7 +53,7 @@ def test_the_verdict_on_a_pair(case: dict[str, Any], agrees: Agrees, scripted: A
 
 
 @pytest.mark.vectors("beam", "beam-jd-*", "beam-ev-*")
-def test_an_answer(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
+def test_an_answer_is_scored_as_released(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     given = case["input"]
     rubric = given.get("rubric") or [f"item {n}" for n, _ in enumerate(given["replies"])]
     answer = given.get("answer", "An answer.")
@@ -76,7 +76,7 @@ def test_an_answer(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
 
 
 @pytest.mark.vectors("beam", "beam-ag-*")
-def test_the_table(case: dict[str, Any], agrees: Agrees) -> None:
+def test_the_table_is_that_of_the_released_code(case: dict[str, Any], agrees: Agrees) -> None:
     chats = case["input"]["chats"]
     found = []
     for name in case["input"]["row_names"]:

@@ -48,7 +48,7 @@ TURN = re.compile(r"D\d+:\d+")
 
 
 @pytest.mark.vectors("memory_r2", "f1-*")
-def test_f1_and_bleu(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_f1_and_bleu_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     said, gold = case["input"]["answer"], case["input"]["gold"]
     example, prediction = dspy.Example(answer=gold, category="4", evidence=()), dspy.Prediction(answer=said)
     bleu1 = LocomoF1().score(example, prediction).parts["bleu1"]
@@ -56,7 +56,7 @@ def test_f1_and_bleu(case: dict[str, Any], agrees: Callable[..., None]) -> None:
 
 
 @pytest.mark.vectors("memory_r2", "answer-*")
-def test_answers(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_answers_are_read_as_released(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     # Their mark of the answer is a tag, ours a header. An answer that cannot be read is scored as an empty one.
     reply = TAG.sub(lambda tag: "" if tag[1] else "\n[[ ## answer ## ]]\n", case["input"]["reply"])
     try:
@@ -67,7 +67,7 @@ def test_answers(case: dict[str, Any], agrees: Callable[..., None]) -> None:
 
 
 @pytest.mark.vectors("memory_r2", "json-*")
-def test_replies_of_the_manager(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_replies_of_the_manager_are_read_as_released(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     try:
         found = read_answer(ManageMemory, case["input"]["reply"].replace('"operation"', '"op"'), layout="json")[0]
     except UnreadableError:
@@ -77,7 +77,7 @@ def test_replies_of_the_manager(case: dict[str, Any], agrees: Callable[..., None
 
 
 @pytest.mark.vectors("memory_r2", "ops-*")
-def test_operations(case: dict[str, Any], agrees: Callable[..., None], scripted: Any) -> None:
+def test_operations_change_a_memory_as_released(case: dict[str, Any], agrees: Callable[..., None], scripted: Any) -> None:
     batch, theirs = case["input"]["commands"], case["expected"]
     memory, each = FactMemory(), []
     for command in batch if isinstance(batch, list) else [batch]:
@@ -132,18 +132,18 @@ def _row(fact: Any) -> dict[str, Any]:
 
 
 @pytest.mark.vectors("memory_r2", "words-*")
-def test_words(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_texts_are_cut_into_the_released_words(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     agrees(count_words(case["input"]["text"]))
 
 
 @pytest.mark.vectors("memory_r2", "compression-*")
-def test_compression(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_compression_is_the_released_one(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     given = case["input"]
     agrees(compression_excess(given["memory_words"], given["session_words"], given["threshold"]))
 
 
 @pytest.mark.vectors("memory_r2", "reward-*")
-def test_rewards(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_rewards_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     given = case["input"]
     settings = RewardSettings(compression=given["lambda"])
     sizes = given["memory_words"]
@@ -178,7 +178,7 @@ def _rollout(sessions: int, said: int, kept: int) -> Rollout:
 
 
 @pytest.mark.vectors("memory_r2", "advantage-*")
-def test_advantages(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_advantages_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     kind = case["id"].split("-")[1]
     rewards, names = case["input"]["rewards"], case["input"]["groups"]
     found = [0.0] * len(rewards)
@@ -208,7 +208,7 @@ def test_the_reward_of_every_turn_of_a_session(case: dict[str, Any], agrees: Cal
 
 
 @pytest.mark.vectors("memory_r2", "dia-*")
-def test_turn_ids_of_evidence(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_turn_ids_of_evidence_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     said = case["input"]["dia_id"]
     found = [[int(n) for n in id[1:].split(":")] for id in evidence_ids([said] if isinstance(said, str) else [])]
     agrees(found or [[None, None]], [case["expected"]["reward"]])
@@ -269,7 +269,7 @@ def test_when_a_question_is_asked(case: dict[str, Any], agrees: Callable[..., No
 
 
 @pytest.mark.vectors("memory_r2", "split")
-def test_the_split(case: dict[str, Any], agrees: Callable[..., None], asked: Any) -> None:
+def test_the_split_is_the_released_one(case: dict[str, Any], agrees: Callable[..., None], asked: Any) -> None:
     made = asked(["D1:1"])
     ids = [id for part in ("train", "validation", "test") for id in case["expected"][part]]
     whole = Locomo(made.examples, made.source, conversations=ids)
@@ -288,7 +288,7 @@ def test_the_split(case: dict[str, Any], agrees: Callable[..., None], asked: Any
 
 
 @pytest.mark.vectors("memory_r2", "policy-loss-*")
-def test_the_policy_loss(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_the_policy_loss_is_the_released_one(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     torch = pytest.importorskip("torch", reason="local models need the local extra")
     from mempiler.engines.local.loss import grpo_loss
 
@@ -325,14 +325,14 @@ def collected(scripted: Any, fact_replies: Any, make_history: Any) -> Callable[.
 
 
 @pytest.mark.vectors("memory_r2", "groups-global")
-def test_global_groups(case: dict[str, Any], agrees: Callable[..., None], collected: Any) -> None:
+def test_global_groups_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None], collected: Any) -> None:
     given = case["input"]
     (batch,) = collected(given["sessions"], objective="grpo", num_rollouts=given["rollouts"])
     agrees(_grouping(batch, "conversation, session, role"), {k: case["expected"][k] for k in _GROUPING})
 
 
 @pytest.mark.vectors("memory_r2", "groups-local")
-def test_local_groups(case: dict[str, Any], agrees: Callable[..., None], collected: Any) -> None:
+def test_local_groups_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None], collected: Any) -> None:
     given = case["input"]
     drawn = {"num_rollouts": 2, "local_n": given["inner_n"], "local_fraction": 1.0}
     (batch,) = collected(given["sessions_drawn"], objective="local", **drawn)

@@ -44,14 +44,14 @@ RULES = {
 
 
 @pytest.mark.vectors("longmemeval_metrics", "retrieval-[!r]*")
-def test_sessions(case: dict[str, Any], agrees: Agrees) -> None:
+def test_retrieval_metrics_of_sessions_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
     given = case["input"]
     found = retrieval_metrics(given["ranked"], given["gold"], given["sessions"], given["k"])
     agrees({name.partition("@")[0]: value for name, value in found.items()})
 
 
 @pytest.mark.vectors("longmemeval_metrics", "turn2session-*")
-def test_turns_as_sessions(case: dict[str, Any], agrees: Agrees) -> None:
+def test_retrieval_metrics_of_turns_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
     given = case["input"]
     ranked, gold, turns = (
         [id.partition("_")[0] for id in given[name]] for name in ("ranked_turns", "gold_turns", "turns")
@@ -61,7 +61,7 @@ def test_turns_as_sessions(case: dict[str, Any], agrees: Agrees) -> None:
 
 
 @pytest.mark.vectors("longmemeval_metrics", "dcg-*")
-def test_dcg(case: dict[str, Any], agrees: Agrees) -> None:
+def test_dcg_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     agrees(dcg(case["input"]["relevances"], case["input"]["k"]))
 
 
@@ -95,7 +95,7 @@ def test_the_verdict_of_a_reply(case: dict[str, Any], agrees: Agrees, scripted: 
 
 
 @pytest.mark.vectors("longmemeval_metrics", "sums-*")
-def test_sums(case: dict[str, Any], agrees: Agrees) -> None:
+def test_sums_over_questions_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
     rows = [
         row(one["question_id"], right, category=one["question_type"], parts={"accuracy": right})
         for one in case["input"]["rows"]
@@ -121,29 +121,29 @@ def test_the_mean_of_a_retrieval_metric(case: dict[str, Any], agrees: Agrees) ->
 
 
 @pytest.mark.vectors("locomo_metrics", "answer-*")
-def test_answers(case: dict[str, Any], agrees: Agrees) -> None:
+def test_answers_are_read_as_released(case: dict[str, Any], agrees: Agrees) -> None:
     given = case["input"]
     example = dspy.Example(category=str(given["category"]), answer=str(given["gold"]), evidence=())
     agrees(LocomoF1().score(example, dspy.Prediction(answer=given["answer"])).value)
 
 
 @pytest.mark.vectors("locomo_metrics", "normalise-*")
-def test_words(case: dict[str, Any], agrees: Agrees) -> None:
+def test_texts_are_cut_into_the_released_words(case: dict[str, Any], agrees: Agrees) -> None:
     agrees(" ".join(words(case["input"]["text"])))
 
 
 @pytest.mark.vectors("locomo_metrics", "exact-*")
-def test_exact_match(case: dict[str, Any], agrees: Agrees) -> None:
+def test_exact_match_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     agrees(bool(exact_match(case["input"]["answer"], case["input"]["gold"])))
 
 
 @pytest.mark.vectors("locomo_metrics", "rouge-*")
-def test_what_is_named_rouge_l(case: dict[str, Any], agrees: Agrees) -> None:
+def test_rouge_l_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     agrees(rouge_l(case["input"]["answer"], case["input"]["gold"]))
 
 
 @pytest.mark.vectors("locomo_metrics", "recall-*")
-def test_recall(case: dict[str, Any], agrees: Agrees) -> None:
+def test_recall_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     evidence = case["input"]["evidence"]
     # A context of session 3 rests on all its turns, those of the evidence among them.
     sources = [
@@ -158,7 +158,7 @@ def example(answer: str) -> Example:
 
 
 @pytest.mark.vectors("implexconv_metrics", "text-*")
-def test_scores_of_words(case: dict[str, Any], agrees: Agrees) -> None:
+def test_scores_of_words_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
     found = WordsAndSessions().score(example(case["input"]["reference"]), Prediction(answer=case["input"]["response"]))
     agrees({"bleu": [found.parts[f"bleu{order}"] for order in (1, 2, 3)], "rouge_l_f": found.parts["rouge_l"]})
 
@@ -199,25 +199,25 @@ def one(letters: list[str]) -> str | None:
 
 @pytest.mark.parametrize("taken", [str, read], ids=["whole", "read"])
 @pytest.mark.vectors("personamem_parse", "v1-[0-9]*")
-def test_letters_of_v1(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
+def test_letters_of_v1_are_read_as_released(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
     answer = taken(case["input"]["response"])
     agrees({"right_for": [letter for letter in LETTERS if right(LetterAccuracy(), answer, f"({letter})")]})
 
 
 @pytest.mark.vectors("personamem_parse", "v1-gold-*")
-def test_gold_letters_of_v1(case: dict[str, Any], agrees: Agrees) -> None:
+def test_gold_letters_of_v1_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
     agrees(right(LetterAccuracy(), case["input"]["response"], case["input"]["gold"]))
 
 
 @pytest.mark.parametrize("taken", [str, read], ids=["whole", "read"])
 @pytest.mark.vectors("personamem_parse", "v2-[0-9]*")
-def test_final_answers_of_v2(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
+def test_final_answers_of_v2_are_read_as_released(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
     answer = taken(case["input"]["response"])
     agrees(one([letter for letter in LETTERS if right(FinalLetterAccuracy(), answer, f"({letter})")]))
 
 
 @pytest.mark.vectors("personamem_parse", "v2-boxed-*")
-def test_boxed_letters_of_v2(case: dict[str, Any], agrees: Agrees) -> None:
+def test_boxed_letters_of_v2_are_read_as_released(case: dict[str, Any], agrees: Agrees) -> None:
     gold = case["input"]["gold"].partition(" ")[0]  # there the text of the option follows its letter
     agrees(float(right(FinalLetterAccuracy(), read(case["input"]["response"]), gold)))
 
@@ -236,7 +236,7 @@ def _marks() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_case_is_tested(name: str, conformance: Any) -> None:
+def test_every_case_of_the_vectors_is_tested(name: str, conformance: Any) -> None:
     patterns = [pattern for marked, found in _marks() if marked == name for pattern in found]
     ids = [case["id"] for case in conformance.vectors(name)]
     assert [i for i in ids if not any(fnmatch.fnmatchcase(i, pattern) for pattern in patterns)] == []

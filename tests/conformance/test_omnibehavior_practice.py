@@ -143,7 +143,7 @@ def test_drawing_by_recency_draws_the_released_records(case, agrees):
 
 
 @pytest.mark.vectors("omnibehavior_practice", "shuffle-*")
-def test_what_is_drawn_is_practised_in_the_released_order(case, agrees):
+def test_drawn_records_are_practised_in_the_released_order(case, agrees):
     agrees(shuffle_as_released(range(case["input"]["items"])))
 
 

@@ -52,7 +52,7 @@ def named(columns: Mapping[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.vectors("pal_metrics", "bleu-*", "restate-batch-*")
-def test_bleu(case: dict[str, Any], agrees: Agrees) -> None:
+def test_bleu_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     scorer, given = RestatementBleu("bleu1"), case["input"]
     pairs = [row[2:] for row in given["rows"]] if "rows" in given else [(given["reference"], given["candidate"])]
     found = [scorer.score(about(requirement=gold), Prediction(answer=said)).parts for gold, said in pairs]
@@ -60,7 +60,7 @@ def test_bleu(case: dict[str, Any], agrees: Agrees) -> None:
 
 
 @pytest.mark.vectors("pal_metrics", "generate-*")
-def test_bleu_of_solutions(case: dict[str, Any], agrees: Agrees) -> None:
+def test_bleu_of_solutions_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     scorer, given = GenerationBleu("bleu1"), case["input"]
     found = [
         scorer.score(about(positives=liked), Prediction(answer=said)).parts
@@ -77,7 +77,7 @@ def test_points_that_a_judge_may_give(case: dict[str, Any], agrees: Agrees, scri
 
 
 @pytest.mark.vectors("pal_metrics", "g-score-*")
-def test_g_score(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
+def test_g_score_is_the_released_one(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     points = [found for user in case["input"]["points_by_user"].values() for found in user]
     given = iter(points)
     judge = NeedsJudge(scripted(lambda *call: json.dumps({"analysis": "-", "score": next(given)})), adapter())
@@ -87,7 +87,7 @@ def test_g_score(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
 
 
 @pytest.mark.vectors("pal_metrics", "select-read-*")
-def test_selections_that_are_read(case: dict[str, Any], agrees: Agrees) -> None:
+def test_selections_are_read_as_released(case: dict[str, Any], agrees: Agrees) -> None:
     chosen: list[str] = []
     with suppress(UnreadableError):
         chosen = read_answer(SelectSolutions, case["input"]["reply"], {"options": SOLUTIONS})[0]["answer"]
@@ -96,7 +96,7 @@ def test_selections_that_are_read(case: dict[str, Any], agrees: Agrees) -> None:
 
 
 @pytest.mark.vectors("pal_metrics", "s-score-*")
-def test_s_score(case: dict[str, Any], agrees: Agrees) -> None:
+def test_s_score_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     topic = about(candidates=candidates(case["input"]["feedback"]))
     found = [
         SelectionPoints().score(topic, Prediction(answer=chosen)).parts
@@ -115,7 +115,7 @@ def test_scores_that_a_judge_may_give(case: dict[str, Any], agrees: Agrees, scri
 
 
 @pytest.mark.vectors("pal_metrics", "win-tie-lose-*")
-def test_outcomes(case: dict[str, Any], agrees: Agrees) -> None:
+def test_outcomes_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
     counts, means = {"win": 0, "tie": 0, "lose": 0}, dict[str, list[float]]()
     persona = benchmark("palbench.restate").examples[0].asked.persona
     for name, scores in case["input"]["scores_test_baseline"].items():

@@ -26,7 +26,8 @@ FLAT = [[message for turn in batch["turns"] for message in turn] for batch in BA
 
 def test_a_size_is_a_folder_and_answers_may_be_unsaid(tmp_path: Path) -> None:
     loaded = benchmark("beam", write(tmp_path, FORMS["beam"]).parents[2], size="100K")
-    assert (loaded.has_unanswerable, set(loaded.source.files)) == (True, {CHAT, ASKED})
+    assert loaded.has_unanswerable is True
+    assert set(loaded.source.files) == {CHAT, ASKED}
     with pytest.raises(DataError, match="no chat of the size 10M"):
         benchmark("beam", tmp_path, size="10M")
 
@@ -56,11 +57,9 @@ def test_plans_are_joined_and_evidence_counts_through_all_of_them(tmp_path: Path
         files = {f"10M/1/plan-{n}/chat.json": plan for n, plan in enumerate((BATCHES, second))}
     write(tmp_path, {**files, "10M/1/probing_questions/probing_questions.json": asked})
     (example,) = benchmark("beam", tmp_path, size="10M").examples
-    assert (example.evidence_ids, len(example.history), lines(example)[9]) == (
-        ("D4:2",),
-        6,
-        "[D4:2] assistant: Water it.",
-    )
+    assert example.evidence_ids == ("D4:2",)
+    assert len(example.history) == 6
+    assert lines(example)[9] == "[D4:2] assistant: Water it."
 
 
 FIRST, LATER = (CHAT, 0, "turns", 0), (CHAT, 1, "turns", 0)
@@ -95,7 +94,7 @@ ODD: list[tuple[Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "told"), ODD)
-def test_what_is_odd_is_told_and_what_is_broken_is_refused_in_one_line(tmp_path, change, told) -> None:
+def test_an_odd_file_is_reported_and_a_broken_one_refused_in_one_line(tmp_path, change, told) -> None:
     files = copy.deepcopy(FORMS["beam"])
     change(files)
     path = write(tmp_path, files).parent

@@ -51,20 +51,25 @@ def rows(folder, *changes):
         ({"messages": ..., "history": CHAT}, ["D1:1", "D1:2"]),
     ],
 )
-def test_forms_of_the_past(tmp_path, columns, turns):
+def test_a_past_is_read_in_every_form_that_it_may_have(tmp_path, columns, turns):
     assert list(rows(tmp_path, columns).examples[0].history.turns) == turns
 
 
-def test_a_full_row_and_a_bare_one_that_is_named_by_its_past_and_line(tmp_path):
+def test_a_row_may_have_all_columns_or_the_required_ones_only(tmp_path):
     full, bare = rows(
         tmp_path, {"evidence": ["D1:1"], "category": "taste", "id": 7, "user": "ada", "answer": "a\u2028b"}, {}
     ).examples
     assert set(full.inputs().keys()) == {"history", "question", "evidence_ids"}
     # A line separator inside a text does not cut the line.
-    assert (full.id, full.category, full.answer) == ("7", "taste", "a\u2028b")
-    assert (full.history.id, full.evidence_ids, full.evidence) == ("ada", ("D1:1",), ("D1:1",))
+    assert full.id == "7"
+    assert full.category == "taste"
+    assert full.answer == "a\u2028b"
+    assert full.history.id == "ada"
+    assert full.evidence_ids == ("D1:1",)
+    assert full.evidence == ("D1:1",)
     assert bare.id == f"{bare.history.digest[:12]}:2"
-    assert (bare.category, bare.evidence_ids) == ("all", ())
+    assert bare.category == "all"
+    assert bare.evidence_ids == ()
 
 
 def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_path):
@@ -76,7 +81,7 @@ def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_
     assert [benchmark.group(example) for example in benchmark.examples] == ["ada", "ada", "bo"]
 
 
-def test_evidence_that_is_no_turn_is_told_in_the_order_of_the_line(tmp_path):
+def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path):
     evidence = ["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"]
     path = write(tmp_path, {"own.jsonl": [{**ROW, "evidence": evidence}]})
     told = [row.message.partition(" ")[0] for row in check("jsonl", path).findings]
@@ -86,7 +91,8 @@ def test_evidence_that_is_no_turn_is_told_in_the_order_of_the_line(tmp_path):
 def test_a_right_chinese_answer_with_a_full_stop_is_right(tmp_path):
     benchmark = rows(tmp_path, {"question": "我住在哪里？", "answer": "里斯本"})
     score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="里斯本。"))
-    assert (score.value, dict(score.parts)) == (1.0, {"f1": 1.0, "exact": 1.0})
+    assert score.value == 1.0
+    assert dict(score.parts) == {"f1": 1.0, "exact": 1.0}
 
 
 METRICS = """
@@ -121,7 +127,8 @@ def own(tmp_path, monkeypatch):
 
     def score(metric, answer="coffee"):
         benchmark = load(tmp_path, "jsonl", metric=metric)
-        assert (benchmark.scorer.title, benchmark.scorer.judge_hash) == (metric, None)
+        assert benchmark.scorer.title == metric
+        assert benchmark.scorer.judge_hash is None
         return benchmark.score(benchmark.examples[0], dspy.Prediction(answer=answer))
 
     yield score
@@ -133,9 +140,10 @@ def own(tmp_path, monkeypatch):
     ("name", "answer", "value", "feedback"),
     [("right", "coffee", 0.0, "Wrong: the gold answer is 'tea'."), ("coached", "coffee", 0.25, "Name the drink.")],
 )
-def test_a_function_of_ones_own_scores(own, name, answer, value, feedback):
+def test_a_function_of_the_user_scores(own, name, answer, value, feedback):
     found = own(f"own_metrics:{name}", answer)
-    assert (found.value, found.feedback) == (value, feedback)
+    assert found.value == value
+    assert found.feedback == feedback
     assert set(found.parts) == {"f1", "exact", name.rpartition(".")[2]}
 
 
@@ -168,7 +176,8 @@ def test_the_judge_that_was_set_decides(tmp_path: Path) -> None:
     judge = Fixed(Verdict(False, "Another drink."))
     benchmark = load(tmp_path, "jsonl", metric="judge").with_judges(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="tea"))
-    assert (found.value, dict(found.parts)) == (0.0, {"f1": 1.0, "exact": 1.0, "judge": 0.0})
+    assert found.value == 0.0
+    assert dict(found.parts) == {"f1": 1.0, "exact": 1.0, "judge": 0.0}
     assert found.feedback == "Wrong: the gold answer is 'tea'. The judge says: Another drink."
     assert judge.asked == [("What does the user like?", "tea", "tea")]
     assert benchmark.scorer.judge_hash == "fixed"
@@ -185,7 +194,8 @@ def test_a_judge_asks_its_own_model_outside_the_trace_once_more_if_it_must_and_n
         assert dspy.settings.trace == []
     generous = GenerousJudge(scripted(lambda kind, text, n: {"label": "CORRECT" if n == 1 else "WRONG"}), adapter())
     assert [generous("Where?", "Lisbon", "By the sea").correct for _ in range(2)] == [True, False]
-    assert (len(task.engine.prompts), len(model.engine.prompts)) == (0, 3)
+    assert len(task.engine.prompts) == 0
+    assert len(model.engine.prompts) == 3
     assert "In Lisbon" in model.engine.prompts[0][1]
 
 
@@ -282,7 +292,7 @@ def json_lines(folder, text, name="own.jsonl"):
     return path
 
 
-def test_a_json_array_is_told_in_one_line_and_the_command_it_names_converts_it(tmp_path):
+def test_a_json_array_is_refused_in_one_line_and_the_command_it_names_converts_it(tmp_path):
     path = json_lines(tmp_path, json.dumps([ROW] * 40, indent=1), "array.json")
     report = check("jsonl", path)
     assert [row.where for row in report.findings] == ["whole file"]
@@ -293,7 +303,7 @@ def test_a_json_array_is_told_in_one_line_and_the_command_it_names_converts_it(t
     assert len(JsonlBenchmark.load(tmp_path / "array.converted.jsonl").examples) == 40
 
 
-def test_a_csv_file_is_told_in_one_line_and_the_command_it_names_converts_it(tmp_path):
+def test_a_csv_file_is_refused_in_one_line_and_the_command_it_names_converts_it(tmp_path):
     path = json_lines(tmp_path, 'question,answer\n"Where, now?",Lisbon\n' * 20, "rows.jsonl")
     with pytest.raises(DataError, match=r"is a CSV file \(its first line: question, answer\)") as refusal:
         JsonlBenchmark.load(path)
@@ -326,6 +336,6 @@ def test_misnamed_fields_are_named_at_once(tmp_path, names, message):
         JsonlBenchmark.load(json_lines(tmp_path, json.dumps(row)))
 
 
-def test_lines_that_are_lists_are_told_line_by_line(tmp_path):
+def test_lines_that_are_lists_are_reported_line_by_line(tmp_path):
     report = check("jsonl", json_lines(tmp_path, "[1]\n[2]\n"))
     assert [row.where for row in report.findings][:2] == ["line 1", "line 2"]

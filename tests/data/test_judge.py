@@ -19,7 +19,7 @@ def test_replies_stand_in_the_order_of_what_was_asked():
     assert ask_all(ask, [1, 2, 3], threads=3) == [10, 20, 30]
 
 
-def test_of_calls_that_fail_together_the_first_in_order_is_told():
+def test_the_error_of_the_first_call_in_order_is_raised():
     for _ in range(20):
         all_running = threading.Barrier(8)
 

@@ -115,7 +115,7 @@ def test_profiles_are_read_in_the_order_of_their_numbers(profiles):
         (None, "none with a user's profile.json"),
     ],
 )
-def test_what_is_no_profile_is_named(tmp_path, content, message):
+def test_a_broken_profile_is_named(tmp_path, content, message):
     if content is not None:
         (tmp_path / "user0_profile.json").write_text(content)
     with pytest.raises(DataError, match=message):
@@ -124,7 +124,8 @@ def test_what_is_no_profile_is_named(tmp_path, content, message):
 
 def test_the_benchmark_reads_a_user_file_of_the_form_that_is_promised(made, tmp_path):
     [user], report, calls = made(good)
-    assert (user["user_id"], report.rejections) == ("user2", [])
+    assert user["user_id"] == "user2"
+    assert report.rejections == []
     assert [session["session_id"] for session in user["sessions"]] == [f"s{n}" for n in range(1, 31)]
     dates = [session["date"] for session in user["sessions"]]
     assert dates == sorted(dates)
@@ -144,7 +145,8 @@ def test_requests_over_the_threshold_go_and_the_lowest_fifteen_come_first(made):
 
     [user], report, _ = made(reply)
     kept = [float(query["query"].split("near=")[1]) for query in user["queries"]]
-    assert (len(kept), kept) == (15, sorted(kept))
+    assert len(kept) == 15
+    assert kept == sorted(kept)
     gone = Counter(one.problems[0] for one in report.rejections if one.step == "gate")
     assert gone == {"mean cosine 0.310 is over 0.3": 1, "mean cosine 0.900 is over 0.3": 3, "15 others are lower": 5}
 
@@ -156,7 +158,8 @@ def test_a_request_without_all_its_chats_is_left_out_whole_and_a_user_without_re
         return good(kind, text, n)
 
     [user], report, _ = made(reply)
-    assert (len(user["queries"]), len(user["sessions"])) == (5, 25)
+    assert len(user["queries"]) == 5
+    assert len(user["sessions"]) == 25
     assert [one.problems for one in report.rejections if one.step == "query"] == [
         ("left out: no dialogue for 2024-04-10",)
     ]
@@ -199,7 +202,7 @@ RULES = {
 """By step: answers in the order in which they are given, and what of each is told; None where nothing is wrong."""
 
 
-def test_the_rule_that_was_broken_is_told_and_asked_about_again(made):
+def test_the_model_is_asked_again_with_the_rule_that_it_broke(made):
     waiting, seen = {kind: list(RULES[step]) for kind, step in STEPS.items()}, []
 
     def reply(kind, text, n):
@@ -225,7 +228,8 @@ def test_a_request_that_the_endpoint_refuses_is_reported_and_asked_about_again(m
     [user], report, calls = made(reply, threads=1)
     assert len(user["queries"]) == 6
     [rejection] = report.rejections
-    assert (rejection.step, rejection.outcome) == ("timeline", "retried")
+    assert rejection.step == "timeline"
+    assert rejection.outcome == "retried"
     assert "flagged by the content filter" in rejection.problems[0]
     assert calls["events"] == 6 + 1
 
@@ -320,7 +324,8 @@ def test_good_teacher_does_what_the_fact_calls_for(known: str | None, fact: str,
     entry = [StoredMemory(memory_id="m1", speaker="", content=known)] if known else []
     said = FACT.model_copy(update={"fact": fact})
     [operation] = teach_operations([OTHER, *entry], [said], random.Random(0))
-    assert (operation.op, operation.memory_id) == (op, target)
+    assert operation.op == op
+    assert operation.memory_id == target
 
 
 def test_poor_teacher_errs_as_often_as_asked() -> None:

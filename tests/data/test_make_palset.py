@@ -45,7 +45,8 @@ def test_texts_in_another_language_are_refused(made_palset):
         return good(kind, text.replace("Chinese", "English"), n)
 
     _, report, calls = made_palset(reply, language="zh", attempts=2)
-    assert (calls["people"], report.accepted) == (2, {})
+    assert calls["people"] == 2
+    assert report.accepted == {}
     assert "people[1].occupation is not in Chinese: The user occupation 0" in report.rejections[0].problems[0]
 
 
@@ -66,7 +67,7 @@ def test_side_files_have_the_released_form(made_palset):
     assert len(files["solution_preference_en.json"]["0000"][days[-1]]["topic-1"]["neg_list"]) == 2
 
 
-def test_no_step_is_told_what_it_must_not_know(made_palset):
+def test_no_prompt_holds_what_its_step_must_not_know(made_palset):
     """Candidates are written without a look at the user, in a query dialogue liked solutions alone are proposed."""
     seen = defaultdict(list)
     made_palset(lambda kind, text, n: seen[kind].append(text) or good(kind, text, n), months=4)
@@ -91,7 +92,9 @@ def test_no_attempt_repeats_a_question_and_an_answer_that_cannot_be_read_is_a_co
 
     files, report, _ = made_palset(reply, attempts=5, threads=1)
     # The first answer is asked for twice, in another form.
-    assert (files, len(seen), len(set(seen[2:]))) == ({}, 6, 4)
+    assert files == {}
+    assert len(seen) == 6
+    assert len(set(seen[2:])) == 4
     assert "no answer that can be read" in seen[2]
     assert "- this is attempt 4" in seen[4]
     told = [one.problems[0] for one in report.rejections if one.step == "people"]
@@ -113,7 +116,7 @@ LOST = {"turns": "dialogue", "topics": "requirements", "logs": "logs", "experien
 """By output: the step that is given up for November's first week, which gets a dialogue for this seed."""
 
 
-def test_what_is_given_up_takes_its_dialogue_with_it_and_leaves_logs_to_the_next_one(made_palset):
+def test_a_situation_that_is_given_up_has_no_dialogue_and_its_logs_go_to_the_next_one(made_palset):
     before = made_palset(good)[0]["input_en.json"]["0000"]["history"]
     assert before[0]["dialogue_timestamp"].startswith("2024-11-07")
     for lost, step in LOST.items():
@@ -194,7 +197,7 @@ def test_faults_are_mended_and_what_was_mended_is_looked_at_again(made_palset):
     assert calls["faults"] == 8 + 1 + 2 * dialogues
 
 
-def test_what_stays_faulty_is_left_out_of_logs_and_reported_of_dialogues(made_palset):
+def test_faults_that_stay_are_left_out_of_logs_and_reported_of_dialogues(made_palset):
     files, report, _ = made_palset(
         lambda kind, text, n: faulty(kind, text, mend=False) or good(kind, text, n), reviews=1
     )

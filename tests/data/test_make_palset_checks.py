@@ -98,7 +98,7 @@ RULES = {
 """By output of a step: what breaks a rule of it and how that is told, alone; None where nothing is wrong."""
 
 
-def test_the_rule_that_was_broken_is_told_and_asked_about_again(made_palset):
+def test_the_model_is_asked_again_with_the_rule_that_it_broke(made_palset):
     waiting, told = {kind: list(rules) for kind, rules in RULES.items()}, []
 
     def reply(kind, text, n):
@@ -186,7 +186,8 @@ def test_every_plan_follows_the_transitions_and_refers_to_its_framework(seed, pa
     assert list(framework) == [f"T{n}" for n in range(1, count + 1)]
     assert {utterance.reference for turn in planned.plan for utterance in turn} == labels
     told = [one for topic in framework.values() for one in topic["solutions"].values()]
-    assert part == "history" or {one["feedback"] for one in told} == {"pos"}
+    if part == "query":
+        assert {one["feedback"] for one in told} == {"pos"}
     replies = ["feedback response"]
     for turn in planned.plan:
         assert turn.user.action in AFTER["assistant"][replies[-1]]

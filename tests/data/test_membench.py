@@ -36,7 +36,8 @@ def asked(messages, targets):
 )
 def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(tmp_path, name, content, id, evidence):
     (example,) = benchmark("membench", write(tmp_path, {f"{name}.json": content})).examples
-    assert (example.id, list(example.evidence)) == (id, evidence)
+    assert example.id == id
+    assert list(example.evidence) == evidence
     assert lines(example)[-len(evidence)] == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
 
 

@@ -64,7 +64,9 @@ def test_a_reference_that_names_only_its_session_rests_on_all_of_it_and_focuses_
 def test_evidence_recall_needs_no_judge(tmp_path: Path, sources: tuple[str, ...], parts: dict[str, float]) -> None:
     loaded = load(tmp_path, "memoryquest", metric="evidence")
     found = loaded.score(loaded.examples[0], retrieved(*sources))
-    assert (dict(found.parts), found.value, loaded.scorer.judge_hash) == (parts, parts["evidence"], None)
+    assert dict(found.parts) == parts
+    assert found.value == parts["evidence"]
+    assert loaded.scorer.judge_hash is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,8 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     benchmark = load(tmp_path, "implexconv", metric="answer").with_judges(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=CONTEXT))
     assert judge.asked == [("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")]
-    assert (found.value, found.parts) == (1.0, {**dict.fromkeys(WORDS, 0.0), "evidence": 1.0, "judge": 1.0})
+    assert found.value == 1.0
+    assert found.parts == {**dict.fromkeys(WORDS, 0.0), "evidence": 1.0, "judge": 1.0}
     # Evidence is counted by session.
     assert session_recall(("D1:1", "D1:2", "D2:1"), CONTEXT.sources) == 0.5
 
@@ -219,7 +222,7 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
         ("beam", "evidence", "evidence"),
     ],
 )
-def test_what_was_shown_for_want_of_a_hit_counts_in_no_benchmarks_recall(name: str, metric: str, part: str) -> None:
+def test_turns_shown_because_nothing_was_found_count_in_no_recall(name: str, metric: str, part: str) -> None:
     loaded = load_benchmark(name, metric=metric)
     example = next(example for example in loaded.examples if loaded.scorer.in_headline(example))
     every_turn = tuple(example.history.turns)

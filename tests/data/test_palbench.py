@@ -70,7 +70,7 @@ def test_logs_precede_the_dialogue_of_their_session_and_none_after_it_is_in_a_hi
     assert "later" not in texts(history)
 
 
-def test_logs_of_now_are_shown_with_a_selection_on_demand(tmp_path: Path) -> None:
+def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) -> None:
     shown = loaded(tmp_path, "select", show_logs=True).examples[0].inputs()
     assert [item.id for item in shown["recent"]] == ["L3"]
 
@@ -103,7 +103,9 @@ def test_the_papers_column_is_a_mean_over_all_topics_failed_ones_included() -> N
 def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {"score": {"points": 7.5 if n == 1 else 1}})
     topic, judge = benchmark("palbench.restate").examples[0].asked.topic, NeedsJudge(lm, adapter())
-    assert (judge(topic, "a need")[0], judge(topic, " ")[0], len(lm.engine.prompts)) == (1.0, 0.0, 2)
+    assert judge(topic, "a need")[0] == 1.0
+    assert judge(topic, " ")[0] == 0.0
+    assert len(lm.engine.prompts) == 2
 
 
 PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
@@ -114,7 +116,8 @@ def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end
     for turns in PLANS:
         assert all(reply in AFTER["user"][asked] for asked, reply in turns)
         replies = Counter(reply for _, reply in turns)
-        assert (replies["requirement prediction"], replies["solution proposal"]) == (2, 2)
+        assert replies["requirement prediction"] == 2
+        assert replies["solution proposal"] == 2
         assert [asked for asked, _ in turns[:3]] == ["topic inquiry", *["requirement confirmation"] * 2]
         assert turns[-1] == ("solution feedback", "feedback response")
     assert drawn_plan("topic 1") == drawn_plan("topic 1")
@@ -200,7 +203,8 @@ def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_o
     assert last.answer.startswith(f"reply {len(heard)}")
     for (asked, _), (_, text) in zip(PLANS[0], lm.engine.prompts, strict=True):
         about_needs = asked in ("topic inquiry", "requirement confirmation")
-        assert ("NEEDS" in text, "PREFERENCES" in text) == (about_needs, not about_needs)
+        assert ("NEEDS" in text) == about_needs
+        assert ("PREFERENCES" in text) == (not about_needs)
         assert USER_ACTIONS[asked] in text
 
 

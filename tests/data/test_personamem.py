@@ -83,15 +83,19 @@ def test_a_skill_without_a_question_is_listed_with_none(scripted):
     with dspy.context(lm=lm):
         by = score_questions(build("no-memory", task=found.task), found, found.examples[:1], lm.meter).by_category()
     latest = by["acknowledge_latest_user_preferences"]
-    assert (latest["n"], latest["score"], latest["context_tokens"]) == (0, None, None)
-    assert (len(by), by["suggest_new_ideas"]["n"]) == (7, 1)
+    assert latest["n"] == 0
+    assert latest["score"] is None
+    assert latest["context_tokens"] is None
+    assert len(by) == 7
+    assert by["suggest_new_ideas"]["n"] == 1
 
 
 @pytest.mark.parametrize(("answer", "value"), [("(b)", 1.0), ("(a)", 0.0), ("", 0.0), ("I do not know", 0.0)])
 def test_a_score_says_which_option_is_right(tmp_path, answer, value):
     found = load(tmp_path, "personamem")
     score = found.score(found.examples[0], dspy.Prediction(answer=answer))
-    assert (score.value, score.parts) == (value, {"accuracy": value})
+    assert score.value == value
+    assert score.parts == {"accuracy": value}
     assert ("(b) It's silence." in score.feedback) is not bool(value)
 
 
@@ -105,7 +109,7 @@ def rows_of(folder, *changes, **options):
     return benchmark("personamem-v2", write(folder, {**SECOND, CSV: rows}), **options)
 
 
-def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are_told(tmp_path):
+def test_cells_may_be_a_python_dict_json_or_text_and_skipped_rows_are_reported(tmp_path):
     said = "Where should I stay? It's late."
     nothing = {"preference": "", "related_conversation_snippet": ""}
     asked = [
@@ -120,7 +124,8 @@ def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are
     references = ["Prefers tents", "I sleep best in a tent.", "On the camp site."]
     assert [example.reference for example in examples] == references
     report = check("personamem-v2", tmp_path / CSV)
-    assert (report.ok, report.kinds) == (True, {"left out": 2})
+    assert report.ok is True
+    assert report.kinds == {"left out": 2}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +172,8 @@ def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, metri
     (example,) = found.examples
     context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
     score = found.score(example, dspy.Prediction(answer="In a hotel.", context=context))
-    assert (score.value, score.parts) == (recall, parts)
+    assert score.value == recall
+    assert score.parts == parts
     assert judge.asked == [(example.question, ["Prefers tents"], "[D1:2] user: I sleep best in a tent.")]
     assert "Prefers tents (the judge: why not)" in score.feedback
 
@@ -179,11 +185,9 @@ def test_a_request_is_answered_with_a_response_to_the_user(tmp_path):
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path):
     changes = [{}, *({"correct_answer": f"Reply {n}."} for n in range(30))]
     first, second = (rows_of(tmp_path, *changes, metric="mcq") for _ in range(2))
-    assert (first.task, bool(first.scorer.required_judges), first.scorer.title) == (
-        "multiple-choice",
-        False,
-        "accuracy",
-    )
+    assert first.task == "multiple-choice"
+    assert not first.scorer.required_judges
+    assert first.scorer.title == "accuracy"
     assert [example.options for example in first.examples] == [example.options for example in second.examples]
     example = first.examples[0]
     assert set(example.inputs().keys()) == {"history", "question", "options", "evidence_ids"}

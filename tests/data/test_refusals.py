@@ -63,7 +63,7 @@ REFUSED: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("name", "change", "message"), REFUSED)
-def test_what_is_broken_is_refused_in_one_line_and_a_check_says_the_same(tmp_path, name, change, message):
+def test_a_broken_file_is_refused_in_one_line_and_a_check_says_the_same(tmp_path, name, change, message):
     path = write(tmp_path, changed(name, change))
     with pytest.raises(DataError) as refusal:
         benchmark(name, path)
@@ -71,7 +71,8 @@ def test_what_is_broken_is_refused_in_one_line_and_a_check_says_the_same(tmp_pat
     report = check(name, path)
     fatal = next(row for row in report.findings if row.fatal)
     assert not report.ok
-    assert fatal.message in str(refusal.value) or fatal.kind == "no questions"
+    if fatal.kind != "no questions":
+        assert fatal.message in str(refusal.value)
 
 
 ODD: list[tuple[str, Change, str]] = [
@@ -117,7 +118,7 @@ ODD: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("name", "change", "kind"), ODD)
-def test_what_is_odd_is_read_and_told(tmp_path, name, change, kind):
+def test_odd_values_are_read_and_reported(tmp_path, name, change, kind):
     path = write(tmp_path, changed(name, change))
     assert benchmark(name, path).examples
     report = check(name, path)

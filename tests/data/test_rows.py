@@ -45,7 +45,7 @@ def test_any_list_in_any_pieces_is_what_it_is_whole(tmp_path_factory, entries, p
         (b'[{"a": 1}, {"b": NaN}]', 1, "entry 2: NaN is no JSON number"),
     ],
 )
-def test_what_is_no_list_is_told_in_one_line_after_the_entries_before(tmp_path, content, entries, message) -> None:
+def test_a_file_that_stops_being_a_list_is_refused_after_the_entries_before(tmp_path, content, entries, message) -> None:
     (tmp_path / "list.json").write_bytes(content)
     read: list[Any] = []
     with pytest.raises(DataError, match=re.escape(message)):

@@ -19,7 +19,7 @@ from mempiler.engines import fastembed_models, weights
 from mempiler.engines.cache_folder import cache_folder
 from mempiler.engines.call_context import Deadline, call_context
 from mempiler.engines.embedders import embedder
-from mempiler.engines.encoder import TEXTS_PER_SLOT, TOKEN_WIDTH, TextEncoding, _projection
+from mempiler.engines.encoder import TEXTS_PER_SLOT, TOKEN_WIDTH, TextEncoding, token_projection
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.rerankers import FastEmbedReranker, QueryTokens, TokenMatch
@@ -73,7 +73,7 @@ def test_weights_beside_an_onnx_file_that_names_them_are_a_part_of_it(tiny: Path
 
 
 @pytest.mark.parametrize(("text", "told"), [("我 昨天 搬 到 里斯本", 1), ("Ann moved to Lisbon", 0)])
-def test_texts_of_a_language_that_a_model_does_not_know_are_told_of_once(tiny, caplog, text, told) -> None:
+def test_texts_of_a_language_that_a_model_does_not_know_are_warned_of_once(tiny, caplog, text, told) -> None:
     found = embedder("minilm")
     for n in range(2):
         found.embed([" ".join([text] * (times + n)) for times in range(1, 20)])
@@ -82,7 +82,7 @@ def test_texts_of_a_language_that_a_model_does_not_know_are_told_of_once(tiny, c
     assert all("take --embedder e5" in line for line in lines)
 
 
-def test_e5_is_told_queries_from_passages(tiny: Path) -> None:
+def test_e5_gets_a_prefix_for_queries_and_one_for_passages(tiny: Path) -> None:
     found = embedder("e5")
     assert np.allclose(found.embed_queries(["Oslo"])[0], exact("query: Oslo"), atol=1e-6)
     assert np.allclose(found.embed(["Oslo"])[0], exact("passage: Oslo"), atol=1e-6)
@@ -129,7 +129,8 @@ def test_other_files_are_not_kept(source: Path, cli: Any, file: str, given: str,
     if file:
         (source / file).write_bytes((source / file).read_bytes()[:-1] + b"!")
     code, _, err = cli("fetch", "minilm", "--from", source / given)
-    assert (code, said in err.splitlines()[-1]) == (2, True)
+    assert code == 2
+    assert said in err.splitlines()[-1]
     assert not WEIGHTS["minilm"].is_stored
 
 
@@ -208,7 +209,8 @@ def test_other_weights_have_other_vectors(tmp_path: Path) -> None:
     for name, tokens in (("a", []), ("with tokens", [[1, -2], [3, 4]])):
         CachedVectors(name, VectorFile(path), tokens=bool(tokens)).write({"Ann": known}, ["Ann"])
         read = CachedVectors(name, VectorFile(path), tokens=bool(tokens)).read(["Ann"])["Ann"]
-        assert (read.vector.tolist(), read.tokens.tolist()) == ([1, 1], tokens)
+        assert read.vector.tolist() == [1, 1]
+        assert read.tokens.tolist() == tokens
     assert CachedVectors("b", VectorFile(path)).read(["Ann"]) == {}
 
 
@@ -231,10 +233,10 @@ def test_tokens_come_with_the_vector_and_do_not_depend_on_the_batch(asked: list[
 
 def test_wide_tokens_are_projected_without_losing_their_angles() -> None:
     rows = np.random.default_rng(3).standard_normal((2, 384)).astype(np.float32)
-    assert np.array_equal(_projection(TOKEN_WIDTH), np.eye(TOKEN_WIDTH))
-    assert _projection(384).shape == (384, TOKEN_WIDTH)
+    assert np.array_equal(token_projection(TOKEN_WIDTH), np.eye(TOKEN_WIDTH))
+    assert token_projection(384).shape == (384, TOKEN_WIDTH)
     near = rows[0] + 0.3 * rows[1]
-    a, b = rows[0] @ _projection(384), near @ _projection(384)
+    a, b = rows[0] @ token_projection(384), near @ token_projection(384)
     assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.9
 
 
@@ -271,10 +273,11 @@ def test_embedding_and_reranking_hold_a_place_in_turn(tiny: Path) -> None:
         embedder("minilm").embed([f"text {n}" for n in range(TEXTS_PER_SLOT + 1)])
         assert place.call_count == 2
         TokenMatch(embedder("minilm")).scores("jazz", [["Ann likes jazz"]], {"jazz": 1.0})
-        assert (place.call_count, lane.free) == (3, 1)
+        assert place.call_count == 3
+        assert lane.free == 1
 
 
-def test_what_the_length_of_long_texts_explains_counts_nothing() -> None:
+def test_the_length_of_a_long_text_is_no_advantage_in_reranking() -> None:
     long, longer = "c" * 200 + "a", "c" * 800 + "ab"
     found = TokenMatch(Rows()).scores("ab", [["c"], [long], [longer]], dict.fromkeys("abz", 1.0))
     assert np.ptp(found) < 0.5
@@ -282,7 +285,7 @@ def test_what_the_length_of_long_texts_explains_counts_nothing() -> None:
     assert short.tolist() == pytest.approx([0, 1, 2])
 
 
-def test_rerankers_by_name(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedder_has_the_reranker_that_is_named_or_refuses_it(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert embedder().reranker is None
     assert embedder("minilm").reranker.name == "tokens"
     assert embedder("minilm", reranker="none").reranker is None
@@ -427,6 +430,7 @@ def test_a_saved_program_ranks_as_it_was_made_and_loads_nothing_from_afar(tiny: 
         made: Any = load(tmp_path / f"program {reranker}").method.embedder
         return getattr(made.reranker, "name", None)
 
-    assert (loaded(None), loaded("none")) == ("tokens", None)
+    assert loaded(None) == "tokens"
+    assert loaded("none") is None
     with pytest.raises(UserError, match="fastembed:x/y: was made with --reranker fastembed:x/y; give --reranker"):
         loaded("fastembed:x/y")

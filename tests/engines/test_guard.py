@@ -54,7 +54,9 @@ def admitted(guard: BudgetGuard, calls: int) -> int:
 def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     guard = BudgetGuard(Limits(max_calls=limit))
     assert admitted(guard, 100) == limit
-    assert (guard.limit_hit, guard.refused_calls, guard.fatal_error) == (f"max-calls {limit}", 100 - limit, None)
+    assert guard.limit_hit == f"max-calls {limit}"
+    assert guard.refused_calls == 100 - limit
+    assert guard.fatal_error is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     ],
     ids=["tokens", "usd", "calls"],
 )
-def test_what_calls_used_counts_against_the_limits(limits, worked, calls, limit_hit):
+def test_usage_of_calls_counts_against_the_limits(limits, worked, calls, limit_hit):
     guard = BudgetGuard(limits)
     while guard.limit_hit is None:
         with suppress(BudgetError):
@@ -88,7 +90,8 @@ def test_candidates_of_calls_in_flight_count_before_they_come():
             guard.record_success(1, None, calls=4)
 
     assert outcomes([lambda n=n: call(n) for n in range(64)]) == {type(None), BudgetError}
-    assert (len(asked), guard.spent().calls) == (5, 20)
+    assert len(asked) == 5
+    assert guard.spent().calls == 20
 
 
 def test_a_call_waits_for_room_in_the_budget_until_its_deadline():
@@ -150,10 +153,6 @@ def test_only_failures_of_the_endpoint_count():
     assert guard.fatal_error is None
 
 
-def waiting(lane: FairSemaphore) -> int:
-    return sum(map(len, lane._waiting.values()))
-
-
 def served(lane: FairSemaphore, callers: str) -> str:
     """In which order callers get the only place, who come one after the other while it is taken."""
     order: list[str] = []
@@ -165,15 +164,16 @@ def served(lane: FairSemaphore, callers: str) -> str:
     with ThreadPoolExecutor(len(callers)) as pool, lane.slot():
         for n, whose in enumerate(callers, 1):
             pool.submit(call, whose)
-            assert until(20, lambda n=n: waiting(lane) == n)
+            assert until(20, lambda n=n: lane.waiting == n)
     return "".join(order)
 
 
 @pytest.mark.parametrize(("come", "get"), [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")])
-def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
+def test_a_waiting_caller_is_served_before_the_second_call_of_another(come: str, get: str) -> None:
     lane = FairSemaphore(1)
     assert served(lane, come) == get
-    assert (lane.free, waiting(lane)) == (1, 0)
+    assert lane.free == 1
+    assert lane.waiting == 0
 
 
 def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest_comes_first() -> None:
@@ -188,12 +188,14 @@ def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest
     with ThreadPoolExecutor(20) as pool:
         for n in range(8):
             pool.submit(work, "acme", n)
-        assert until(5, lambda: (waiting(lane), lane.free) == (6, 2))
+        assert until(5, lambda: (lane.waiting, lane.free) == (6, 2))
         for _ in range(6):
             pool.submit(work, "other", 0)
         assert until(5, lambda: order == ["acme"] * 2 + ["other"] * 6)
         go.set()
-    assert (order[8:], lane.free, waiting(lane)) == (["acme"] * 6, 4, 0)
+    assert order[8:] == ["acme"] * 6
+    assert lane.free == 4
+    assert lane.waiting == 0
 
 
 async def taken(lane: FairSemaphore) -> None:
@@ -201,29 +203,31 @@ async def taken(lane: FairSemaphore) -> None:
 
 
 @pytest.mark.parametrize("taking", [lambda lane: lane.slot().__enter__(), lambda lane: asyncio.run(taken(lane))])
-def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[FairSemaphore], Any]) -> None:
+def test_a_caller_that_leaves_at_the_deadline_holds_no_slot(taking: Callable[[FairSemaphore], Any]) -> None:
     lane = FairSemaphore(1)
     with lane.slot():
         for _ in range(3):
             with call_context(deadline=Deadline(0.02)), pytest.raises(AbandonedCallError):
                 taking(lane)
-        assert (lane.free, waiting(lane)) == (0, 0)
+        assert lane.free == 0
+        assert lane.waiting == 0
     assert lane.free == 1
 
 
-def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
+def test_a_caller_that_is_cancelled_while_waiting_holds_no_slot() -> None:
     lane = FairSemaphore(1)
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(taken(lane))
-        await asyncio.to_thread(until, 5, lambda: waiting(lane) == 1)
+        await asyncio.to_thread(until, 5, lambda: lane.waiting == 1)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
     with lane.slot():
         asyncio.run(cancelled())
-        assert (lane.free, waiting(lane)) == (0, 0)
+        assert lane.free == 0
+        assert lane.waiting == 0
     assert lane.free == 1
 
 
@@ -244,7 +248,8 @@ def test_calls_of_all_copies_of_a_model_share_the_places(scripted: Any, text: st
     models = (lm, lm.copy(temperature=0.5), copy.deepcopy(lm))
     with ThreadPoolExecutor(12) as pool:
         wait([pool.submit(models[n % 3], f"{text} {n}") for n in range(12)])
-    assert (max(counted), guard.slots(lm.endpoint).free) == (3, 3)
+    assert max(counted) == 3
+    assert guard.slots(lm.endpoint).free == 3
 
 
 def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted: Any) -> None:
@@ -252,9 +257,10 @@ def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted
     lm = scripted(lambda kind, text, n: "yes", guard=guard)
     with ThreadPoolExecutor(1) as pool, guard.slots(lm.endpoint).slot():
         asked = pool.submit(lm, "well")
-        assert until(20, lambda: waiting(guard.slots(lm.endpoint)) == 1)
+        assert until(20, lambda: guard.slots(lm.endpoint).waiting == 1)
         guard.stop(EndpointError("dead"))
-    assert (type(asked.exception()), lm.engine.prompts) == (EndpointError, [])
+    assert type(asked.exception()) is EndpointError
+    assert lm.engine.prompts == []
 
 
 def echo(kind: str, text: str, n: int) -> str:
@@ -288,10 +294,11 @@ def test_a_failed_call_is_counted_as_failed_only(scripted):
     with pytest.raises(LMServerError):
         lm("hello")
     usage = lm.meter.read()
-    assert (usage.failed, dict(usage.calls)) == (1, {})
+    assert usage.failed == 1
+    assert dict(usage.calls) == {}
 
 
-def test_readings_subtract(scripted):
+def test_the_difference_of_two_readings_is_the_usage_between_them(scripted):
     lm = scripted(echo)
     lm.count(5, 2, cost=0.5)
     before = lm.meter.read()
@@ -300,7 +307,10 @@ def test_readings_subtract(scripted):
     lm.meter.include(UsageReport(cached=1))
     since = lm.meter.read() - before
     assert since.by_role() == {"task": 0, "prompt": 0, "judge": 1, "cached": 1}
-    assert (since.input_tokens, since.output_tokens, since.cost, since.unpriced) == (7, 1, 0.0, 1)
+    assert since.input_tokens == 7
+    assert since.output_tokens == 1
+    assert since.cost == 0.0
+    assert since.unpriced == 1
     assert before == UsageReport(before.calls, 0, 0, 5, 2, 0.5, 0)
 
 
@@ -312,7 +322,7 @@ def test_readings_subtract(scripted):
         (ConfigurationError("no such region"), "no such region"),
     ],
 )
-def test_what_only_the_user_can_mend_ends_the_run_at_once(scripted, failure, words):
+def test_an_error_that_only_the_user_can_fix_ends_the_run_at_once(scripted, failure, words):
     lm = scripted(failing(failure))
     for _ in range(3):
         with pytest.raises(UserError, match=words):
@@ -325,16 +335,29 @@ def test_an_answer_without_a_cost_is_priced_by_its_tokens(scripted, prices, cost
     lm = scripted(lambda kind, text, n: "x" * 400, prices=prices)
     lm("y" * 800)
     usage = lm.meter.read()
-    assert (dict(usage.calls), usage.input_tokens, usage.output_tokens) == ({"task": 1}, 200, 100)
-    assert (usage.cost, usage.unpriced, usage.failed) == (pytest.approx(cost), int(prices is None), 0)
+    assert dict(usage.calls) == {"task": 1}
+    assert usage.input_tokens == 200
+    assert usage.output_tokens == 100
+    assert usage.cost == pytest.approx(cost)
+    assert usage.unpriced == int(prices is None)
+    assert usage.failed == 0
 
 
-@pytest.mark.parametrize(("reused", "told"), [(75, (100, 75)), (0, (100, 0)), (None, (0, 0))])
-def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(scripted, reused, told):
-    lm, details = scripted(echo), {} if reused is None else {"prompt_tokens_details": {"cached_tokens": reused}}
+@pytest.mark.parametrize(
+    ("details", "reported", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 75}}, 100, 75),
+        ({"prompt_tokens_details": {"cached_tokens": 0}}, 100, 0),
+        ({}, 0, 0),
+    ],
+)
+def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(scripted, details, reported, cached):
+    lm = scripted(echo)
     lm.count(100, 1, details)
     usage = lm.meter.read()
-    assert (usage.cache_reported_tokens, usage.cached_tokens, usage.input_tokens) == (*told, 100)
+    assert usage.input_tokens == 100
+    assert usage.cache_reported_tokens == reported
+    assert usage.cached_tokens == cached
 
 
 def test_a_piece_of_work_takes_what_it_asks_answers_from_a_cache_included(scripted):
@@ -346,7 +369,8 @@ def test_a_piece_of_work_takes_what_it_asks_answers_from_a_cache_included(script
     lm("after")
     assert [each.input_tokens for each in work.calls] == [10, 10]
     used = lm.meter.read()
-    assert (used.calls["task"], used.cached) == (3, 1)
+    assert used.calls["task"] == 3
+    assert used.cached == 1
 
 
 def test_a_task_that_stops_waiting_for_a_slot_leaves_the_queue() -> None:

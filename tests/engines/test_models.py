@@ -67,8 +67,11 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: 
     with dspy.context(lm=lm):
         assert mempiler.build("turn-rag")(history=HISTORY, question="Where does Ann live?").answer == "I live in Oslo."
     (wanted,) = llama.seen
-    assert (wanted.n_parallel, wanted.n_ctx, wanted.sampling.temp) == (3, 3 * 8192, 0)
-    assert (wanted.no_extra_bufts, wanted.api_keys) == (False, [lm.engine.key])
+    assert wanted.n_parallel == 3
+    assert wanted.n_ctx == 3 * 8192
+    assert wanted.sampling.temp == 0
+    assert wanted.no_extra_bufts is False
+    assert wanted.api_keys == [lm.engine.key]
     assert wanted.speculative.types == [llama.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     assert language_model(f"gguf:{own}", loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
@@ -105,7 +108,7 @@ def test_all_parts_of_a_model_in_several_files_count(llama: Any, tmp_path: Path)
     ("content", "said"),
     [(None, "no such GGUF file"), (b"PK\3\4 no model", "is no GGUF file"), (b"GGUF", "cannot serve it")],
 )
-def test_what_cannot_be_served_is_refused(llama: Any, own: Path, monkeypatch: Any, content: Any, said: str) -> None:
+def test_a_gguf_model_that_cannot_be_served_is_refused(llama: Any, own: Path, monkeypatch: Any, content: Any, said: str) -> None:
     own.unlink() if content is None else own.write_bytes(content)
     with pytest.raises(UserError, match=said):
         language_model(f"gguf:{own}")
@@ -124,7 +127,8 @@ def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, own: Pat
     assert language_model("gguf:tiny", loaded=loaded).kwargs["max_tokens"] == 1024
     # With one slot an answer does not depend on what the cache held: a resumed run ends as an unbroken one.
     off = llama.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    assert (llama.seen[0].no_extra_bufts, llama.seen[0].flash_attn_type) == (True, off)
+    assert llama.seen[0].no_extra_bufts is True
+    assert llama.seen[0].flash_attn_type == off
     assert language_model("gguf:tiny", loaded=loaded, max_tokens=5000).kwargs["max_tokens"] == 5000
     with pytest.raises(UserError, match="is no language model; use it as --embedder minilm"):
         language_model("gguf:minilm")
@@ -215,7 +219,8 @@ def test_offline_vectors_are_a_promise():
 @example(["Ann moved to Lisbon", "", "  \n", "and the of", "北京", "x" * 10_000])
 def test_offline_batch_equals_one_by_one_and_rows_have_length_one_or_none(texts):
     batch = embedder().embed(texts)
-    assert (batch.shape, batch.dtype) == ((len(texts), DIMENSION), np.float32)
+    assert batch.shape == (len(texts), DIMENSION)
+    assert batch.dtype == np.float32
     assert all(np.array_equal(row, embedder().embed([text])[0]) for row, text in zip(batch, texts, strict=True))
     lengths = np.linalg.norm(batch, axis=1)
     assert np.minimum(abs(lengths - 1), lengths) == pytest.approx(0, abs=1e-6)
@@ -309,7 +314,8 @@ def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_pu
     assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, range(1, 101), rtol=1e-4)
     sent = [{name.lower(): value for name, value in headers.items()} for _, headers, _ in server.requests]
     assert {headers["authorization"] for headers in sent} == {"Bearer sk-test"}
-    assert (remote.dimension, remote.name) == (3, "openai/bge-m3")
+    assert remote.dimension == 3
+    assert remote.name == "openai/bge-m3"
 
 
 @pytest.mark.parametrize(
@@ -323,7 +329,7 @@ def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_pu
     ],
     ids=["down", "key", "model", "no vector", "no object"],
 )
-def test_what_an_endpoint_does_wrong_is_one_line(server, replies, error, message):
+def test_a_fault_of_an_embedding_endpoint_is_one_line(server, replies, error, message):
     server.replies = replies
     with pytest.raises(error, match=message):
         embedder("m", server.url).embed(["a"])
@@ -400,7 +406,10 @@ def test_tokens_of_texts_are_estimated_where_the_reported_number_cannot_be_true(
     server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": reported}})]
     assert remote.embed(texts).shape == (2, 3)
     used = meter.read()
-    assert (used.failed, used.estimated, used.input_tokens, guard.spent().tokens) == (0, 1, 550, 550)
+    assert used.failed == 0
+    assert used.estimated == 1
+    assert used.input_tokens == 550
+    assert guard.spent().tokens == 550
 
 
 def test_an_embedder_that_cuts_long_texts_is_believed(server):
@@ -409,7 +418,8 @@ def test_an_embedder_that_cuts_long_texts_is_believed(server):
     texts = ["word " * 2000]
     server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": 256}})]
     remote.embed(texts)
-    assert (meter.read().input_tokens, meter.read().estimated) == (256, 0)
+    assert meter.read().input_tokens == 256
+    assert meter.read().estimated == 0
 
 
 @pytest.mark.parametrize("usage", [[1], "many", 7])
@@ -469,7 +479,8 @@ def test_vectors_belong_to_a_model_and_its_address(server):
     with Embedding() as elsewhere:
         for name, address in (("m", server.url), ("other", server.url), ("m", elsewhere.url)):
             embedder(name, address).embed(["a"])
-        assert (server.texts_of, elsewhere.texts_of) == (["a", "a"], ["a"])
+        assert server.texts_of == ["a", "a"]
+        assert elsewhere.texts_of == ["a"]
 
 
 def test_vectors_are_those_of_an_address_in_any_spelling(server, monkeypatch):
@@ -486,7 +497,8 @@ def test_vectors_belong_to_the_address_that_a_variable_names(server, monkeypatch
         for each in (server, elsewhere):
             monkeypatch.setenv("HOSTED_VLLM_API_BASE", each.url)
             embedder("hosted_vllm/bge-m3").embed(["a"])
-        assert (server.texts_of, elsewhere.texts_of) == (["a"], ["a"])
+        assert server.texts_of == ["a"]
+        assert elsewhere.texts_of == ["a"]
 
 
 def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
@@ -516,7 +528,10 @@ def test_a_config_and_keywords_make_the_same_model():
         "openai/any", api_base="http://elsewhere:1/v1", timeout=3, retries=0, deadline=9, cache=False, temperature=0.5
     )
     engine = by_config.engine
-    assert (engine.address, engine.timeout, engine.retries, engine.seconds) == ("http://elsewhere:1/v1", 3, 0, 9)
+    assert engine.address == "http://elsewhere:1/v1"
+    assert engine.timeout == 3
+    assert engine.retries == 0
+    assert engine.seconds == 9
     assert vars(engine) == vars(by_keywords.engine)
     assert by_config.kwargs == by_keywords.kwargs
     assert by_config.kwargs["temperature"] == 0.5
@@ -527,8 +542,10 @@ def test_a_config_and_keywords_make_the_same_model():
 def test_keywords_change_a_config_for_one_model():
     config = ModelConfig(timeout=3, retries=0, settings={"temperature": 0.5, "max_tokens": 7})
     lm = language_model("openai/any", config, timeout=5, max_tokens=9)
-    assert (lm.engine.timeout, lm.engine.retries) == (5, 0)
-    assert (lm.kwargs["temperature"], lm.kwargs["max_tokens"]) == (0.5, 9)
+    assert lm.engine.timeout == 5
+    assert lm.engine.retries == 0
+    assert lm.kwargs["temperature"] == 0.5
+    assert lm.kwargs["max_tokens"] == 9
     assert config == ModelConfig(timeout=3, retries=0, settings={"temperature": 0.5, "max_tokens": 7})
 
 

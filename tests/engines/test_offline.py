@@ -103,7 +103,7 @@ def test_empty_inputs_are_answered(context: str, question: str) -> None:
     ],
     ids=["the best unit has it", "none: the first", "letters"],
 )
-def test_of_a_list_of_words_or_letters_one_is_chosen(question: str, options: Any, answer: str) -> None:
+def test_one_word_or_letter_of_a_list_is_chosen(question: str, options: Any, answer: str) -> None:
     rated = (
         "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5\n[u:2] user: Robot Night, a horror film => 2"
     )
@@ -291,12 +291,13 @@ KINDS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
 @pytest.mark.parametrize(("kind", "value"), KINDS, ids=str)
-def test_a_type_is_filled(kind: Any, value: Any, adapter: Any) -> None:
+def test_an_output_field_of_any_type_gets_a_valid_value(kind: Any, value: Any, adapter: Any) -> None:
     inputs = {"context": (str, dspy.InputField()), "question": (str, dspy.InputField())}
     signature = make_signature({**inputs, "value": (kind, dspy.OutputField())}, "Fill the fields.")
     found = predict(signature, adapter=adapter(), context=CONTEXT, question="How many kittens were adopted?").value
     pydantic.TypeAdapter(kind).validate_python(found, strict=not isinstance(found, (list, tuple, set)))
-    assert value is ANY or found == value
+    if value is not ANY:
+        assert found == value
 
 
 @pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])

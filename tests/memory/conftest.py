@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from mempiler import Session, Turn
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.documents import Stamp
 from mempiler.memory.store.owner import Owner
 
@@ -47,3 +48,11 @@ def open_store(url: str) -> Iterator[Callable[..., Any]]:
 def store(open_store: Callable[..., Any]) -> Any:
     """An empty store of each kind."""
     return open_store()
+
+
+@pytest.fixture
+def database(url: str, store: Any) -> Iterator[Database]:
+    """Another connection to the database of `store`, for changes that no method of a store makes."""
+    database = Database(url)
+    yield database
+    database.close()

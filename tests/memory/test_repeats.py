@@ -205,7 +205,7 @@ def test_turn_of_another_day_or_speaker_or_in_other_words_keeps_its_place(
     assert found_ids(index, "Who ran along the river?", 3) == ["t1", "t2", "t9"]
 
 
-def test_what_an_assistant_says_again_on_another_day_counts_once() -> None:
+def test_a_text_that_an_assistant_repeats_on_another_day_counts_once() -> None:
     text = "I do not know where you live."
     replies = [turn(day, text, speaker="assistant", day=day) for day in range(1, 11)]
     index = index_of([*replies, FACT])

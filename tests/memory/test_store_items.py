@@ -18,11 +18,13 @@ import pytest
 from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
 from mempiler.memory.store import sqlite
 from mempiler.memory.store import tables as t
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.postgresql import PostgreSQL
 from sqlalchemy import event, insert, update
 from sqlalchemy.engine import make_url
 
+from ..conftest import listening
 from .conftest import ADA, session
 
 
@@ -36,7 +38,9 @@ def test_sessions_keep_their_order_and_get_ids_that_are_free(store: Store) -> No
 
 def test_same_session_twice_is_stored_once(store: Store) -> None:
     first, second = (store.items.add(ADA, session("one", id="s")) for _ in range(2))
-    assert (first.new, second.new, first.position) == (True, False, second.position)
+    assert first.new is True
+    assert second.new is False
+    assert first.position == second.position
     assert len(store.items.list_all(ADA)) == 1
     with pytest.raises(ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"):
         store.items.add(ADA, session("two", id="s"))
@@ -89,7 +93,8 @@ def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
     store.items.add(Owner(name, name), session(text, id=name))
     store.items.add(Owner("bob"), session("two"))
     (stored,) = store.items.list_all(Owner(name, name))
-    assert (stored.item.id, stored.item.turns[0].text) == (name, text)
+    assert stored.item.id == name
+    assert stored.item.turns[0].text == text
     assert store.items.list_all(Owner(name)) == []
     assert store.forgetting.forget_user(Owner(name, name))
     assert [found.owner.user for found in store.users.list_all()] == ["bob"]
@@ -114,14 +119,16 @@ def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
     hello = [Turn(id="", speaker="Ada", text="hello")]
     with pytest.raises(ConflictError, match="no open session 'chat'"):
         store.open_sessions.append(ADA, "chat", hello, may_begin=False)
-    assert (store.open_sessions.end(ADA, "chat"), store.users.list_all()) == (None, [])
+    assert store.open_sessions.end(ADA, "chat") is None
+    assert store.users.list_all() == []
     store.open_sessions.append(ADA, "chat", hello)
     turns = store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False)
     assert [turn.id for turn in turns] == ["chat:2"]
     assert [turn.text for turn in store.read(ADA).open_sessions[0].turns] == ["hello", "hi"]
     assert store.open_sessions.end(ADA, "chat") is not None
     assert [turn.text for turn in store.items.list_all(ADA)[0].item.turns] == ["hello", "hi"]
-    assert (store.read(ADA).open_sessions, store.open_sessions.end(ADA, "chat")) == ((), None)
+    assert store.read(ADA).open_sessions == ()
+    assert store.open_sessions.end(ADA, "chat") is None
     with pytest.raises(ConflictError, match="has ended"):
         store.open_sessions.append(ADA, "chat", hello)
 
@@ -131,10 +138,12 @@ def test_turns_of_an_unknown_user_do_not_begin_a_session_that_must_be_there(stor
         store.open_sessions.append(ADA, "chat", session("hello").turns, may_begin=False)
 
 
-def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(store: Store) -> None:
+def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(
+    store: Store, database: Database
+) -> None:
     for session_id in ("broken", "whole"):
         store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text="hello")])
-    damage_open_session(store, "broken")
+    damage_open_session(database, "broken")
 
     assert store.open_sessions.end(ADA, "whole") is not None
     assert [stored.item.id for stored in store.items.list_all(ADA)] == ["whole"]
@@ -142,9 +151,9 @@ def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(store: S
         store.open_sessions.end(ADA, "broken")
 
 
-def damage_open_session(store: Store, session_id: str) -> None:
+def damage_open_session(database: Database, session_id: str) -> None:
     rows = t.open_turns.c.session == session_id
-    with store._database.write_transaction() as transaction:
+    with database.write_transaction() as transaction:
         transaction.connection.execute(update(t.open_turns).where(rows).values(json='{"text": '))
 
 
@@ -204,8 +213,8 @@ def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
             connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 8}")
 
-        event.listen(store._database.engine, "begin", limit)
-        with pytest.raises(StoreError, match=rf"disk is full; nothing was half written; .* the disk of {tmp_path}"):
+        message = rf"disk is full; nothing was half written; .* the disk of {tmp_path}"
+        with listening("begin", limit), pytest.raises(StoreError, match=message):
             store.items.add(ADA, session("secret " * 50_000))
         store.items.add(ADA, session("small"))
         assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == ["small"]
@@ -218,7 +227,8 @@ def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"):
                 store.items.add(ADA, session("two"))
-        assert (store.items.list_all(ADA), store.items.add(ADA, session("two")).new) == ([], True)
+        assert store.items.list_all(ADA) == []
+        assert store.items.add(ADA, session("two")).new is True
 
 
 def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
@@ -267,7 +277,7 @@ def test_options_in_the_address_of_a_server_come_first() -> None:
     assert int(passed["connect_timeout"]) == 7
 
 
-def test_what_a_server_keeps_of_deleted_rows_is_its_own_matter() -> None:
+def test_erasure_on_a_server_says_that_postgresql_keeps_deleted_rows() -> None:
     erasure = PostgreSQL(make_url("postgresql://ada@host/base"), 1).erase_deleted_bytes()
     assert erasure.erased is None
     assert not erasure.is_final
@@ -306,10 +316,10 @@ def test_stores_that_cannot_be_opened(address, error, message, tmp_path, monkeyp
     assert "secret" not in str(raised.value)
 
 
-def test_error_of_the_database_shows_no_row(store: Store) -> None:
+def test_error_of_the_database_shows_no_row(store: Store, database: Database) -> None:
     store.items.add(ADA, session("one"))
     row = {"tenant": "default", "user": "ada", "position": 1, "id": "secret", "digest": "", "json": "secret"}
-    with pytest.raises(StoreError) as raised, store._database.write_transaction() as transaction:
+    with pytest.raises(StoreError) as raised, database.write_transaction() as transaction:
         transaction.connection.execute(insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0))
     assert not re.search("secret|ada", str(raised.value))
 
@@ -360,7 +370,7 @@ def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         for user in ("ada", "bob"):
             store.items.add(Owner(user), session("one"))
-        with store._database.write_transaction() as transaction:
+        with closing(Database(tmp_path / "s.sqlite")) as database, database.write_transaction() as transaction:
             transaction.connection.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
         assert [found.owner.user for found in store.users.list_all()] == ["bob", "\u202eada"]
 

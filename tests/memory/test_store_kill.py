@@ -64,7 +64,7 @@ def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
     return process
 
 
-def test_who_is_killed_while_the_tables_are_made_has_changed_nothing(url: str) -> None:
+def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(url: str) -> None:
     statement, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
         statement += 1
@@ -73,7 +73,8 @@ def test_who_is_killed_while_the_tables_are_made_has_changed_nothing(url: str) -
         code = process.exitcode
         if code == -signal.SIGKILL:
             assert contents(url) == {}
-    assert (code, statement > 12) == (0, True)
+    assert code == 0
+    assert statement > 12
     assert contents(url)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
 
 
@@ -153,7 +154,9 @@ def test_one_line_and_nothing_half_imported(tmp_path, monkeypatch, cli, bad, mes
     lines, where = (bad, "") if isinstance(bad, list) else ([HEADER, line("bob"), bad], ": line 3")
     Path("all.jsonl").write_text("\n".join(lines))
     code, _, told = cli("memories", "import", "all.jsonl", "--store", "s.sqlite")
-    assert (code, told.startswith(f"mempiler: all.jsonl{where}"), told.count("\n")) == (2, True, 1)
+    assert code == 2
+    assert told.startswith(f"mempiler: all.jsonl{where}")
+    assert told.count("\n") == 1
     assert message in told
     with Store("s.sqlite") as store:
         assert store.users.list_all() == []
@@ -207,7 +210,9 @@ def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_ki
 
     assert code == 0
     assert seen == sorted(seen, reverse=True), "once it is replaced, it stays so"
-    assert (seen[0], seen[-1], len(seen) > 10) == ("old", "new", True)
+    assert seen[0] == "old"
+    assert seen[-1] == "new"
+    assert len(seen) > 10
 
 
 SCRIPT = Path(__file__).parents[2] / "perf" / "kill.py"
@@ -229,13 +234,20 @@ def killed(url: str, *options: str) -> dict[str, Any]:
 
 def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
     found = killed(url, "--kills", "5", "--every", "0.05")
-    assert (found["kills"], found["sessions"], found["remembered"]) == (5, 40, 40)
+    assert found["kills"] == 5
+    assert found["sessions"] == 40
+    assert found["remembered"] == 40
     assert found["idle"] < 5, "every kill came after the load"
-    assert (found["lost"], found["twice"], found["wrong"]) == (0, 0, 0)
+    assert found["lost"] == 0
+    assert found["twice"] == 0
+    assert found["wrong"] == 0
 
 
 @pytest.mark.slow
 def test_load_under_jumping_clocks_and_kills_loses_nothing(url: str) -> None:
     found = killed(url, "--kills", "15", "--sessions", "95", "--delay", "0.05", "--clocks-jump")
-    assert (found["kills"], found["remembered"]) == (15, found["sessions"])
-    assert (found["lost"], found["twice"], found["wrong"]) == (0, 0, 0)
+    assert found["kills"] == 15
+    assert found["remembered"] == found["sessions"]
+    assert found["lost"] == 0
+    assert found["twice"] == 0
+    assert found["wrong"] == 0

@@ -15,6 +15,7 @@ from mempiler.memory.edits import Amendment
 from mempiler.memory.metadata import validate_filter
 from mempiler.memory.store import database, queue_scan
 from mempiler.memory.store import tables as t
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.documents import Document, Stamp
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import MAX_LEASE, Claim
@@ -58,7 +59,9 @@ def test_committed_items_are_remembered_and_the_document_comes_back(store: Store
     claim = commit(store, claim_of(store), document(1), 60)
     assert claim is not None
     found = store.read(ADA)
-    assert (states(store), found.document, found.version) == (["remembered", "queued"], document(1), claim.version)
+    assert states(store) == ["remembered", "queued"]
+    assert found.document == document(1)
+    assert found.version == claim.version
     assert [stored.item.id for stored in found.pending_items] == ["s1"]
 
 
@@ -87,7 +90,7 @@ def test_several_users_are_claimed_at_once_those_that_wait_longest(open_store: C
     assert not one.queue.claim("late", -1, WRITER, limit=4)
 
 
-def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]) -> None:
+def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., Store]) -> None:
     one, two = open_store(), open_store()
     fill(one)
     slow = claim_of(one, worker="slow")
@@ -95,7 +98,8 @@ def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]
     fast = claim_of(two, worker="fast")
     assert commit(two, fast, document(2), 60) is not None
     assert commit(one, slow, document(1), 60) is None
-    assert (one.read(ADA).document, states(one)) == (document(2), ["remembered", "remembered"])
+    assert one.read(ADA).document == document(2)
+    assert states(one) == ["remembered", "remembered"]
 
 
 @pytest.mark.parametrize("change", ["forget user", "reset", "forget session", "replace"])
@@ -138,7 +142,8 @@ def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None
     assert commit(store, claim_of(store), document(2), 60) is not None
     assert store.forgetting.forget_session(ADA, "s0")
     assert not store.forgetting.forget_session(ADA, "s0")
-    assert (store.read(ADA).document, states(store)) == (None, ["queued", "queued"])
+    assert store.read(ADA).document is None
+    assert states(store) == ["queued", "queued"]
 
 
 def test_failed_item_stays_beside_the_memory(store: Store) -> None:
@@ -228,23 +233,27 @@ def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (MAX_LEASE / 2, False), (0.0, False)])
-def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(store: Store, wrong: float, free: bool) -> None:
+def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(
+    store: Store, database: Database, wrong: float, free: bool
+) -> None:
     fill(store)
     assert store.queue.claim("me", 10 * MAX_LEASE if wrong == 0 else 60, WRITER)
-    with store._database.write_transaction() as transaction:
+    with database.write_transaction() as transaction:
         transaction.connection.execute(update(t.users).values(claimed_until=t.users.c.claimed_until + wrong))
     assert bool(store.queue.claim("you", 60, WRITER)) == free
 
 
 @pytest.mark.parametrize(("wrong", "idle"), [(DAY, True), (-DAY, True), (30.0, False)])
-def test_an_open_session_whose_turns_are_dated_wrongly_ends(store: Store, wrong: float, idle: bool) -> None:
+def test_an_open_session_whose_turns_are_dated_wrongly_ends(
+    store: Store, database: Database, wrong: float, idle: bool
+) -> None:
     store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
-    with store._database.write_transaction() as transaction:
+    with database.write_transaction() as transaction:
         transaction.connection.execute(update(t.open_turns).values(added=t.open_turns.c.added + wrong))
     assert bool(store.open_sessions.idle(1800)) == idle
 
 
-def test_who_adds_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
+def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
     memories = Memories(build("turn-rag"), store, language_model("offline"))
     fill(store, count=1)
     assert store.queue.claim("busy", 500, memories.writer_fingerprint)
@@ -320,7 +329,9 @@ def test_amendments_are_numbered_one_after_the_other_for_each_user(store: Any) -
     for owner in (ADA, OTHER):
         store.items.add(owner, of_two("D1"))
     assert [store.amendments.append(ADA, row) for row in (ROW, ROW, replace(ROW, number=3))] == [True, False, False]
-    assert (store.read(ADA).last_amendment, store.read(OTHER).last_amendment, store.amendments.list_all(ADA)) == (1, 0, [ROW])
+    assert store.read(ADA).last_amendment == 1
+    assert store.read(OTHER).last_amendment == 0
+    assert store.amendments.list_all(ADA) == [ROW]
     assert [store.amendments.append(owner, ROW) for owner in (OTHER, Owner("nobody"))] == [True, False]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from mempiler import Store
 from mempiler.memory.store import queries
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.tables import tables
 from sqlalchemy import inspect
 from sqlalchemy.engine.interfaces import ReflectedIndex
@@ -95,17 +95,17 @@ def test_only_postgresql_has_a_clock_of_its_own(database: queries.DatabaseName) 
     )
 
 
-def test_the_revisions_make_the_tables_that_are_described(store: Store) -> None:
-    with store._database.engine.connect() as connection:
+def test_the_revisions_make_the_tables_that_are_described(database: Database) -> None:
+    with database.engine.connect() as connection:
         options = {"version_table": "mempiler_version"}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, tables) == []
 
 
-def keys_and_indexes(store: Store) -> dict[str, object]:
+def keys_and_indexes(database: Database) -> dict[str, object]:
     """The primary key and the indexes of each table, as the database describes them."""
     described: dict[str, object] = {}
-    with store._database.engine.connect() as connection:
+    with database.engine.connect() as connection:
         inspector = inspect(connection)
         for table in tables.tables:
             indexes = sorted(inspector.get_indexes(table), key=lambda index: str(index["name"]))
@@ -126,12 +126,12 @@ def condition_of(index: ReflectedIndex) -> str:
     return str(options.get("sqlite_where", options.get("postgresql_where", "")))
 
 
-def test_the_revisions_make_the_keys_and_partial_indexes_that_are_described(store: Store) -> None:
+def test_the_revisions_make_the_keys_and_partial_indexes_that_are_described(database: Database) -> None:
     """Alembic's comparison looks at neither."""
-    made_by_revisions = keys_and_indexes(store)
-    tables.drop_all(store._database.engine)
-    tables.create_all(store._database.engine)
+    made_by_revisions = keys_and_indexes(database)
+    tables.drop_all(database.engine)
+    tables.create_all(database.engine)
 
-    assert made_by_revisions == keys_and_indexes(store)
+    assert made_by_revisions == keys_and_indexes(database)
     assert "finalized_position" in str(made_by_revisions["mempiler_memories"])
     assert "worker" in str(made_by_revisions["mempiler_users"])

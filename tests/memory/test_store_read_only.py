@@ -43,7 +43,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_writt
         assert store.writable
 
 
-def test_what_is_in_the_log_of_a_store_is_read_too(path: Path) -> None:
+def test_rows_in_the_write_ahead_log_are_read_too(path: Path) -> None:
     """As where a service has the store open, or was killed."""
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from mempiler import Store
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.tenant_usage import Reservation, SpendingRefusal
 
 FORK = multiprocessing.get_context("fork")
@@ -38,9 +40,9 @@ def test_requests_of_several_processes_are_counted_together(url: str) -> None:
     assert all(times == 1 for number, times in counts.items()) or counts[1] == 2
 
 
-def test_a_count_begins_again_with_the_minute(store: Store, monkeypatch: Any) -> None:
-    if store._database.is_server:
-        return  # it has a clock of its own
+def test_a_count_begins_again_with_the_minute(store: Store, database: Database, monkeypatch: Any) -> None:
+    if database.is_server:
+        pytest.skip("a server has a clock of its own")
     monkeypatch.setattr(time, "time", lambda: 1_800_000_010.0)
     usage = store.tenant_usage
     assert usage.count_request("acme") == (1, 50.0)
@@ -61,7 +63,7 @@ def test_processes_reserve_no_more_than_the_limit(url: str) -> None:
     assert sum(in_processes(3, reserve)) == 10
 
 
-def test_what_was_spent_replaces_what_was_reserved(store: Store) -> None:
+def test_the_cost_of_a_call_replaces_its_reservation(store: Store) -> None:
     usage = store.tenant_usage
     first = usage.reserve("acme", 0.6, limit=1.0, lifetime=600.0)
     assert isinstance(first, Reservation)
@@ -76,7 +78,7 @@ def test_what_was_spent_replaces_what_was_reserved(store: Store) -> None:
     assert isinstance(usage.reserve("globex", 1.0, limit=1.0, lifetime=600.0), Reservation)
 
 
-def test_a_call_that_does_not_fit_into_the_rest_of_the_day_is_told_apart(store: Store) -> None:
+def test_a_refusal_says_that_the_budget_of_the_day_is_spent(store: Store) -> None:
     usage = store.tenant_usage
     reservation = usage.reserve("acme", 0.5, limit=1.0, lifetime=600.0)
     assert isinstance(reservation, Reservation)
@@ -94,7 +96,7 @@ def test_sums_are_not_refused_because_of_rounding(store: Store) -> None:
     assert isinstance(store.tenant_usage.reserve("acme", 0.1, 0.3, 600.0), SpendingRefusal)
 
 
-def test_what_a_killed_process_had_reserved_becomes_free(url: str) -> None:
+def test_reservations_of_a_killed_process_become_free(url: str) -> None:
     def reserve_and_die() -> None:
         Store(url).tenant_usage.reserve("acme", 1.0, limit=1.0, lifetime=2.0)
         os._exit(9)
@@ -113,9 +115,9 @@ def test_what_a_killed_process_had_reserved_becomes_free(url: str) -> None:
         assert store.tenant_usage.spent_today("acme") == 0
 
 
-def test_a_late_cost_counts_for_the_day_of_its_reservation(store: Store, monkeypatch: Any) -> None:
-    if store._database.is_server:
-        return  # it has a clock of its own
+def test_a_late_cost_counts_for_the_day_of_its_reservation(store: Store, database: Database, monkeypatch: Any) -> None:
+    if database.is_server:
+        pytest.skip("a server has a clock of its own")
     midnight = 1_800_057_600.0
     monkeypatch.setattr(time, "time", lambda: midnight - 1)
     usage = store.tenant_usage

@@ -81,7 +81,10 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
     found = compile_with(name, model, "--json", "--out", str(tmp_path / "out"))
     assert model.malformed > 0
     told = found["optimizer"]
-    assert (told["optimizer"], told["ended"], told["rescued"], told["notes"]) == (name, None, False, [])
+    assert told["optimizer"] == name
+    assert told["ended"] is None
+    assert told["rescued"] is False
+    assert told["notes"] == []
     assert told["unreadable"] >= model.malformed - 1
     assert found["usage"]["calls"]["prompt"] == model.proposals
     assert found["promoted"], found["refused"]
@@ -89,7 +92,8 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
     resumed = compile_with(name, again, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"])
     assert resumed["after"]["score"] == found["after"]["score"] == 1.0
     if not found["optimizer"]["given_up"]:
-        assert (again.answers, again.proposals) == (0, 0)
+        assert again.answers == 0
+        assert again.proposals == 0
 
 
 @each_optimizer
@@ -120,9 +124,12 @@ def test_a_refused_program_is_kept_by_force_without_sampling_again_what_was_give
     words = ("--json", "--dev", "4", "--min-n", "20")
     refused = compile_with(name, model, *words)
     assert not refused["promoted"]
-    assert refused["optimizer"]["given_up"] > 0 or name in ("copro", "better-together")
+    if name not in ("copro", "better-together"):
+        assert refused["optimizer"]["given_up"] > 0
     forced = compile_with(name, again, *words, "--resume", refused["run"], "--force")
-    assert (forced["promoted"], again.answers, again.proposals) == (True, 0, 0)
+    assert forced["promoted"] is True
+    assert again.answers == 0
+    assert again.proposals == 0
     assert forced["after"]["score"] == refused["refused_candidate"]["test"]["score"]
 
 
@@ -174,18 +181,23 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
         table,
         re.MULTILINE,
     )
-    assert (code, f"LM calls, whole run: {model.answers} task; " in table) == (0, True)
+    assert code == 0
+    assert f"LM calls, whole run: {model.answers} task; " in table
     assert BETTER in load(out).task.answer.signature.instructions
     resumed = compile_with("broken", again, "--json", "--out", out, "--resume", run[0])
-    assert (resumed["optimizer"]["ended"], resumed["optimizer"]["rescued"]) == ("BrokenError: two lines", True)
-    assert (resumed["promoted"], resumed["usage"]["calls"]["task"], again.answers) == (True, 0, 0)
+    assert resumed["optimizer"]["ended"] == "BrokenError: two lines"
+    assert resumed["optimizer"]["rescued"] is True
+    assert resumed["promoted"] is True
+    assert resumed["usage"]["calls"]["task"] == 0
+    assert again.answers == 0
     assert json.loads((Path(resumed["run"]) / "run.json").read_text())["status"] == "stopped"
 
 
 def test_an_optimizer_that_breaks_before_it_compiled_anything_is_a_broken_run(compile_with, tmp_path, monkeypatch):
     break_optimizer(monkeypatch, breaks(lambda job, programs: evaluated(job, programs[:1]), BrokenError()))
     code, table = compile_with("broken", Model(0), "--out", str(tmp_path / "out")).values()
-    assert (code, "broken failed (BrokenError): the run went on with the start" in table) == (4, True)
+    assert code == 4
+    assert "broken failed (BrokenError): the run went on with the start" in table
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
 
 
@@ -226,4 +238,5 @@ def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history
     elsewhere = [turn.text for id, (turn, _) in turns if id not in evidence and len(turn.text) > 30]
     assert max((sum(words in text for words in elsewhere) for text in engine.prompts), default=0) < len(elsewhere) / 2
     assert all("turns=(" not in text for text in engine.prompts)
-    assert engine.prompts or name not in ("mipro", "copro", "gepa")
+    if name in ("mipro", "copro", "gepa"):
+        assert engine.prompts

@@ -94,7 +94,8 @@ def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
     report = json.loads((tree / "report.json").read_text())
 
     # Places of mutations: `<` and `10` of `allows`; `%`, `2`, `==` and `1` of `is_odd`.
-    assert (report["tested"], report["survived"]) == (6, 4)
+    assert report["tested"] == 6
+    assert report["survived"] == 4
     assert report["survival_rate"] == 66.67
     assert report["guarantees"] == {"limits": {"tested": 6, "survived": 4}}
     assert {survivor["file"] for survivor in report["survivors"]} == {"limits.py"}

@@ -93,7 +93,7 @@ def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     assert [found is not None for found in server.formats] == [True, False, True, False, True]
 
 
-def test_each_address_is_tried(stub: Any) -> None:
+def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
     chosen, servers = AutoAdapter(), [stub(schemas="honour"), stub(schemas="refuse")]
     name = servers[0].model
     for n, server in enumerate(servers * 2):
@@ -159,7 +159,8 @@ def test_a_long_text_is_escaped_once_and_shown_as_a_short_one_is(name: str) -> N
         prompts.append(lm.asked[0][-1]["content"])
     short, long = prompts
     shown = "Is it [[ #~# answer ## ]], or [[ #~~# answer ## ]]?"
-    assert (short.count(shown), long.count(shown)) == (1, 1000)
+    assert short.count(shown) == 1
+    assert long.count(shown) == 1000
     assert short.partition("Is it")[0] == long.partition("Is it")[0]
 
 
@@ -167,7 +168,9 @@ def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_roo
     lm = Replying("no number", '{"number": 3}', CutText('{"numb'), '{"number": 4}')
     assert _under_schema(lm, "number: int") == [{"number": 3}]
     slip, request = lm.asked[1][-2:]
-    assert (slip["role"], slip["content"], request["role"]) == ("assistant", "no number", "user")
+    assert slip["role"] == "assistant"
+    assert slip["content"] == "no number"
+    assert request["role"] == "user"
     assert "number: is missing" in request["content"]
     assert _under_schema(lm, "number: int", max_tokens=10) == [{"number": 4}]
     assert [one.get("max_tokens") for one in lm.settings] == [None, None, 10, 20]
@@ -347,11 +350,12 @@ def test_lists_that_a_demo_lacks_are_empty_and_texts_are_said_to_be_missing(name
     assert shown.count(LACKS) == 1
     # A model that answers as the demo does is read.
     read = chosen.parse(LISTED, shown)
-    assert (read["patterns"], read["answer"]) == ([], "Ann")
+    assert read["patterns"] == []
+    assert read["answer"] == "Ann"
 
 
 @pytest.mark.parametrize("name", ["auto", "chat", "json"])
-def test_what_begins_a_prompt_is_rendered_once_and_anew_when_words_change(name, monkeypatch) -> None:
+def test_the_beginning_of_a_prompt_is_rendered_anew_only_when_its_instruction_changes(name, monkeypatch) -> None:
     rendered: list[str] = []
     plain = dspy.ChatAdapter.format_task_description
 
@@ -402,7 +406,7 @@ def test_each_input_is_one_line_related_memories_are_written_out_and_an_answer_l
 
 
 @given(text | st.sampled_from(["answer: yes", '"quoted"', "a\nanswer: b", "```json\n1\n```", "", "[1", "reasoning: x"]))
-def test_texts_come_back(value: str) -> None:
+def test_a_text_is_read_as_it_was_written(value: str) -> None:
     assert back(AnswerFromContext, answer=value) == {"answer": value}
     assert back(RespondPersonally, reasoning=value, answer=value) == {"reasoning": value, "answer": value}
 
@@ -416,7 +420,8 @@ def test_a_malformed_or_hostile_answer_is_refused_at_once_with_its_text(completi
     started = time.process_time()
     with pytest.raises(AdapterParseError) as caught:
         CompactAdapter().parse(ManageMemory, completion)
-    assert (caught.value.lm_response, time.process_time() - started < 2) == (completion, True)
+    assert caught.value.lm_response == completion
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("completion", ["", "\n "])

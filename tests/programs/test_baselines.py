@@ -50,7 +50,7 @@ def summaries(*replies: str | dict[str, Any]) -> Any:
         ("no-memory", {}, "Who mends violins?", []),
     ],
 )
-def test_what_is_recalled(name: str, config: dict[str, Any], question: str, turns: list[str]) -> None:
+def test_each_baseline_recalls_its_turns(name: str, config: dict[str, Any], question: str, turns: list[str]) -> None:
     found = [hit.id for hit in recalled(name, question, **config).hits]
     assert found == turns
 
@@ -155,7 +155,7 @@ def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str, ite
 
 
 @pytest.mark.parametrize("name", SEARCHING)
-def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: Any, name: str) -> None:
+def test_the_nearest_earlier_logs_are_found_beside_the_dialogues(scripted: Any, name: str) -> None:
     # In the time that the example spans, all that was said would be forgotten.
     more = {"inner_forgetting": False} if name == "memory-bank" else {}
     ids = [hit.id for hit in logs_recalled(scripted, with_logs(name, k=1, inner_k=1, **more))]
@@ -172,8 +172,10 @@ def test_the_summaries_of_dialogues_and_of_logs_are_two(scripted: Any) -> None:
         memory = made.remember(LOGGED).memory
     assert lm.engine.calls == {"summary": 2, "log_summary": 3}
     first, second, *_ = made.method.reader.recall(memory, Query(text="x")).hits
-    assert (first.id, set(first.sources)) == ("summary", {"D1:1", "D1:2", "D2:1", "D2:2"})
-    assert (second.id, set(second.sources)) == ("log_summary", {f"L{n}:{t}" for n in (1, 2, 3) for t in (1, 2)})
+    assert first.id == "summary"
+    assert set(first.sources) == {"D1:1", "D1:2", "D2:1", "D2:2"}
+    assert second.id == "log_summary"
+    assert set(second.sources) == {f"L{n}:{t}" for n in (1, 2, 3) for t in (1, 2)}
     asked = [text for kind, text in lm.engine.prompts if kind == "log_summary"]
     assert "log_summary about running shoes, number 1." in asked[1]
     assert not any("[D" in text for text in asked)
@@ -268,7 +270,8 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
     soon = method.reader.recall(memory, Query(text="greyhound", date=format_time(after(4))))
     late = method.reader.recall(memory, Query(text="greyhound", date=format_time(after(400))))
     assert len(soon.hits) > 0
-    assert (late.hits, late.counts["forgotten"]) == ((), len(memory.pieces))
+    assert late.hits == ()
+    assert late.counts["forgotten"] == len(memory.pieces)
     assert late.notes == soon.notes
 
 

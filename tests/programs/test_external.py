@@ -92,7 +92,8 @@ def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(m
 
     examples = asked(make_history(3), 3)
     found = run(build_external_program(Picky, "mine", "question-answering"), examples)
-    assert (found.failures, found.write_failures) == (0, 1)
+    assert found.failures == 0
+    assert found.write_failures == 1
     assert "no room at all" in found.failed_writes[0].message
     assert "1 writes failed" in str(found)
     Picky.bad = "all"
@@ -111,14 +112,16 @@ def test_failed_writes_above_the_allowed_share_break_a_run(make_history):
     examples = asked(make_history(4), 3)
     program = build_external_program(Full, "mine", "question-answering")
     found = run(program, examples)
-    assert (found.failures, found.failure_rate, found.broken) == (0, 0.25, True)
+    assert found.failures == 0
+    assert found.failure_rate == 0.25
+    assert found.broken is True
     assert re.match(r"1 of 4 writes failed, .* allows 10%; most often: .*disk full", found.breakage)
 
     allowed = found.model_copy(update={"max_failure_rate": 0.25})
     assert not allowed.broken
 
 
-def test_what_a_store_took_that_could_not_be_written_is_counted(make_history):
+def test_calls_of_a_store_that_then_fails_are_counted(make_history):
     class Asking(Lines):
         def add(self, session: Any) -> None:
             dspy.Predict("text -> fact")(text=session.lines()[0])
@@ -220,7 +223,8 @@ class Unusual:
 @pytest.mark.parametrize("store", [Unusual, Unusual(folder=Path())])
 def test_stores_with_unusual_signatures_that_fit_are_taken(store: Any, make_history: Any) -> None:
     found = run(build_external_program(store, "mine", "question-answering"), asked(make_history(1), 1))
-    assert (found.failures, found.write_failures) == (0, 0)
+    assert found.failures == 0
+    assert found.write_failures == 0
 
 
 @pytest.mark.parametrize(("entry_id", "noticed"), [("note", True), ("D1:1", False), ("", False)])
@@ -268,7 +272,7 @@ class Hostile(Lines):
         ("nothing", "search returned None, expected a list"),
     ],
 )
-def test_what_a_hostile_store_does_concerns_the_questions_of_its_history(how, reason, make_history, monkeypatch):
+def test_a_hostile_store_harms_only_the_questions_of_its_history(how, reason, make_history, monkeypatch):
     monkeypatch.setattr(Hostile, "how", how)
     examples = [q for h in (make_history(4, id="bad"), make_history(2, id="good")) for q in asked(h, 3)]
     found = run(build_external_program(Hostile, "mine", "question-answering", config={"timeout": 1.0}), examples)
@@ -333,13 +337,14 @@ class Silent(Agent):
     ],
     ids=["shown to its model", "not shown", "a text", "own words", "nothing recalled", "another turn", "recalled"],
 )
-def test_why_an_answer_is_wrong_is_told_as_far_as_it_is_known(thing, turn, why, make_history):
+def test_feedback_explains_a_wrong_answer_as_far_as_possible(thing, turn, why, make_history):
     examples = asked(make_history(2), 1, answer="something else", evidence_ids=(turn,), evidence=(turn,))
     (row,) = run(build_external_program(thing, "mine", "question-answering"), examples).rows
-    assert (row.failure, row.reason) == (None, why)
+    assert row.failure is None
+    assert row.reason == why
 
 
-def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
+def test_a_module_gets_the_options_that_it_has_a_parameter_for(make_history):
     heard: list[Any] = []
 
     def chooser(history: History, question: str, options: list[str]) -> str:
@@ -411,7 +416,8 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
         return "not found"
 
     found = evaluated(build_external_program(cheat, "cheat", movielens.task), movielens, examples, threads)
-    assert (len(found.rows), found.failures) == (60, 0)
+    assert len(found.rows) == 60
+    assert found.failures == 0
     assert {(row.answer, row.score) for row in found.rows} == {("not found", 0.0)}
 
 
@@ -430,7 +436,9 @@ def test_an_agent_is_handed_the_records_before_the_asked_one_and_no_others(threa
         return "Yes"
 
     found = evaluated(build_external_program(agent, "agent", omnibehavior.task), omnibehavior, examples, threads)
-    assert (len(found.rows), found.failures, later_records) == (len(examples), 0, [])
+    assert len(found.rows) == len(examples)
+    assert found.failures == 0
+    assert later_records == []
 
 
 def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted):
@@ -462,7 +470,7 @@ def user_of(history: History) -> str:
     return history.items[0].id.partition(":")[0]
 
 
-def test_what_is_no_answer_is_a_failure(make_history):
+def test_a_result_that_is_no_answer_is_a_failure(make_history):
     wrong = {
         "answered NoneType, expected a text": None,
         "answered bytes": b"\xff",
@@ -513,7 +521,7 @@ def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem)
         build_external_program(thing, "mine", "question-answering", config=config)
 
 
-def test_what_a_name_stands_for():
+def test_a_name_stands_for_a_method_an_address_or_an_external_system():
     assert load_target("turn-rag") is None
     assert load_target("mempiler.programs.baselines.turn_rag:TurnRAG") is None
     assert load_target("http://127.0.0.1:1/v1") is not None
@@ -533,7 +541,8 @@ def test_what_a_name_stands_for():
 )
 def test_recalled_texts_are_matched_to_turns(recalled: Any, sources: Any, kind: str, make_history: Callable[..., Any]):
     (hit,) = hits_of([recalled], make_history(1, turns=3))
-    assert (hit.sources, hit.kind) == (sources, kind)
+    assert hit.sources == sources
+    assert hit.kind == kind
 
 
 def remembering() -> Callable[[dict[str, Any]], str]:
@@ -558,7 +567,8 @@ def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_histo
     found = run(program, [q for h in histories for q in asked(h, 2)], threads=1)
     assert found.failures == 0
     assert found.rows[0].answer == "I saw Quito with 6 friends"
-    assert (found.construction.calls, found.answering_usage.calls) == (5, 4)
+    assert found.construction.calls == 5
+    assert found.answering_usage.calls == 4
     assert found.construction.input_tokens > 0
     assert len({body["user"] for _, _, body in server.requests}) == 2
     assert all(body["metadata"]["session"] for _, _, body in server.requests)

@@ -174,7 +174,8 @@ def test_old_logs_that_are_retried_begin_no_session(person: Person) -> None:
     person.retry()
 
     late_situation = person.memory.situations[-1]
-    assert (late_situation.batch, late_situation.sources) == ("L1", ("L1:3",))
+    assert late_situation.batch == "L1"
+    assert late_situation.sources == ("L1:3",)
     assert late_situation.id in person.memory.background["health"].situations
     assert current_batches(person.memory) == {"L2"}
     assert person.memory.answered
@@ -257,6 +258,7 @@ def test_a_retried_history_has_the_sessions_of_one_that_never_failed(scripted) -
         memories.append(person.memory)
 
     undisturbed, retried = memories
-    assert (retried.batches, retried.answered) == (undisturbed.batches, undisturbed.answered)
+    assert retried.batches == undisturbed.batches
+    assert retried.answered == undisturbed.answered
     own_by_dialogue = {topic.dialogue: topic.own for topic in retried.topics}
     assert own_by_dialogue == {topic.dialogue: topic.own for topic in undisturbed.topics}

@@ -89,7 +89,7 @@ def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(li
     assert memory.topics[2].need == memory.topics[2].stated
 
 
-def test_what_is_no_log_and_no_dialogue(lived):
+def test_profiles_and_empty_items_are_not_written_and_behavior_is_read_as_logs(lived):
     logs, dialogue = pal(1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
@@ -97,7 +97,8 @@ def test_what_is_no_log_and_no_dialogue(lived):
     plain = lived(history=History(id="x", items=(logs, dialogue))).memory
     found = lived(history=History(id="y", items=(profile, logs, dialogue, *empty)))
     assert "nurse" not in str(found.prompts)
-    assert (found.memory.situations, found.memory.topics) == (plain.situations, plain.topics)
+    assert found.memory.situations == plain.situations
+    assert found.memory.topics == plain.topics
     read = lived(history=History(id="z", items=(behavior, dialogue))).memory
     assert [one.text for one in read.situations] == [one.text for one in plain.situations]
 
@@ -169,7 +170,7 @@ def test_two_logs_are_in_one_group_where_a_way_of_links_joins_them() -> None:
         (prompts.ProposedSolution, "feedback_type", None, "others"),
     ],
 )
-def test_what_prompts_ask_for_is_read_in_any_form(form, field, said, read) -> None:
+def test_replies_are_read_in_any_form_that_the_prompts_allow(form, field, said, read) -> None:
     others = {"situation": "x", "requirement": "x", "solution": "x"}
     given = {name: value for name, value in others.items() if name in form.model_fields}
     assert getattr(form.model_validate({**given, field: said}), field) == read
@@ -261,7 +262,8 @@ def test_the_last_month_joins_where_there_is_enough_before(settled):
     memory = found.memory
     assert asked(found.calls) == {"general_need": 2, "general_preference": 2, "type_verdict": 2, "principle_verdict": 2}
     first = memory.principles[0]
-    assert (memory.clustered, first.members) == (6, ("t1", "t3", "t5", "t7"))
+    assert memory.clustered == 6
+    assert first.members == ("t1", "t3", "t5", "t7")
     assert first.need_type == "type(3)"
     assert first.preference.endswith("sleeping soundly 3) & gentle sleeping soundly 4")
 

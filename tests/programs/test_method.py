@@ -176,7 +176,7 @@ class LosesANumber(Method):
         super().__init__(CutsTurns(20), EntryReader())
 
 
-def test_a_method_of_ones_own_is_built_with_its_settings() -> None:
+def test_a_custom_method_is_built_with_its_settings() -> None:
     assert build(f"{__name__}:Paged", k=5).method.config == {"k": 5}
     assert Paged().config == {"k": 3}
 
@@ -324,7 +324,7 @@ def test_a_turn_without_a_time_has_that_of_its_session() -> None:
     assert [entry.time for entry in entries] == [session_time, turn_time]
 
 
-def test_a_writer_that_returns_a_bare_memory_is_told_to_return_an_update(make_history: Any) -> None:
+def test_a_writer_that_returns_a_memory_is_refused_with_the_hint_to_return_an_update(make_history: Any) -> None:
     class Bare(KeepTurns):
         def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Any:
             return memory.with_session(item)

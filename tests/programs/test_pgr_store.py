@@ -40,7 +40,8 @@ def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
     written, make_history, sessions, every, calls
 ):
     found = written(store(every=every), make_history(sessions), reply)
-    assert (found.calls["facts"], found.memory.pending) == (calls, ())
+    assert found.calls["facts"] == calls
+    assert found.memory.pending == ()
     assert {turn for fact in found.memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
 
 
@@ -75,10 +76,11 @@ def test_a_long_session_is_written_in_parts_that_end_with_a_reply(scripted, hist
 
 def test_three_parts_of_a_long_session_are_written_by_one_update(written):
     found = written(store(exchanges=2), exchanges(8), reply)
-    assert (found.calls["facts"], len(found.memory.facts)) == (2, 16)
+    assert found.calls["facts"] == 2
+    assert len(found.memory.facts) == 16
 
 
-def test_what_cannot_be_read_of_a_part_is_kept_as_raw_text(written):
+def test_an_unreadable_part_is_kept_as_raw_text(written):
     history = exchanges(11)
 
     def unreadable(kind, text, n):
@@ -94,7 +96,8 @@ def test_a_model_is_shown_nine_facts_as_an_example_of_an_update(scripted, make_h
     """As many as the paper's prompt (appendix, Memory Creation Prompt): four updates and five new facts."""
     (demo,) = store().method.writer.update_facts.demos
     states = [fact.state for fact in demo.facts]
-    assert (states.count("update"), states.count("add")) == (4, 5)
+    assert states.count("update") == 4
+    assert states.count("add") == 5
     turns = {line.partition("]")[0].strip("[") for line in demo.dialogue.splitlines()}
     assert {id for fact in demo.facts for id in fact.turn_ids} <= turns
     known = {fact.fact_id for fact in demo.existing_facts}
@@ -142,7 +145,8 @@ def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(written, make_hist
 
     memory = written(store(every=1, related=1), make_history(2), blind).memory
     assert memory.facts[0].earlier == ()
-    assert (memory.facts[-1].info, memory.facts[-1].frequency) == ("Ann moved", 1)
+    assert memory.facts[-1].info == "Ann moved"
+    assert memory.facts[-1].frequency == 1
 
 
 def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(written, make_history):
@@ -161,7 +165,8 @@ def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_lose
 def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(written, make_history):
     found = written(store(every=1, merge_after=6, merge_score=0.5), make_history(2), reply)
     memory = found.memory
-    assert (found.calls["merged_fact"], memory.fresh) == (2, 0)
+    assert found.calls["merged_fact"] == 2
+    assert memory.fresh == 0
     assert [fact.frequency for fact in memory.facts] == [6, 6]
     assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
 
@@ -237,7 +242,7 @@ BASE = PersonalMemory().upsert(
         (change("  ", "Goal"), [1, 1]),
     ],
 )
-def test_each_change_is_applied(said, frequencies):
+def test_a_change_adds_a_fact_or_counts_for_a_known_one(said, frequencies):
     assert [fact.frequency for fact in BASE.upsert([said], [session(3, 9)]).facts] == frequencies
     assert [(fact.id, fact.sources) for fact in BASE.facts] == [("f1", ("D1:1",)), ("f2", ("D2:2",))]
 
@@ -245,8 +250,10 @@ def test_each_change_is_applied(said, frequencies):
 def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
     said = change("Ann lives in Porto", "Identity", ["Porto"], ["[D3:2]"], "f1")
     updated = BASE.upsert([said], [session(3, 9)]).facts[0]
-    assert (updated.info, updated.earlier) == ("Ann lives in Porto", ("Ann lives in Lisbon",))
-    assert (updated.sessions, updated.sources) == (("D1", "D3"), ("D1:1", "D3:2"))
+    assert updated.info == "Ann lives in Porto"
+    assert updated.earlier == ("Ann lives in Lisbon",)
+    assert updated.sessions == ("D1", "D3")
+    assert updated.sources == ("D1:1", "D3:2")
     assert updated.entities == ("Lisbon", "Porto")
     assert [time.day for time in updated.dates] == [1, 9]
 
@@ -271,7 +278,7 @@ def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
         *("span from the first", "undated apart", "transitive", "edge of the cosine", "none"),
     ],
 )
-def test_which_facts_merge(facts, vectors, groups):
+def test_alike_facts_within_seven_days_are_merged(facts, vectors, groups):
     assert merge_groups(facts, np.array(vectors, dtype=np.float32), 0.8) == groups
 
 
@@ -280,8 +287,12 @@ def test_a_merge_sums_frequencies_and_unites_provenance_under_the_highest_id():
     memory = PersonalMemory(facts=facts, issued=10).merge(["f10", "f2", "f9"], "all in one", "Identity", ["one", "one"])
     assert [fact.id for fact in memory.facts] == ["f10", "f3"]
     merged = memory.facts[0]
-    assert (merged.frequency, merged.merged, merged.sources) == (6, ("f2", "f9", "f10"), ("Tf2", "Tf9", "Tf10"))
-    assert ([time.day for time in merged.dates], merged.entities) == ([1, 2, 4], ("one",))
+    assert merged.frequency == 6
+    assert merged.merged == ("f2", "f9", "f10")
+    assert merged.sources == ("Tf2", "Tf9", "Tf10")
+    assert [time.day for time in merged.dates] == [1, 2, 4]
+    assert merged.entities == ("one",)
     assert merged.type == "Goal"  # none of the parts was an identity
     again = memory.merge(["f10", "f3"], "all", "Goal").facts[0]
-    assert (again.merged, again.earlier[-2:]) == (("f2", "f9", "f10", "f3"), ("all in one", "info f3"))
+    assert again.merged == ("f2", "f9", "f10", "f3")
+    assert again.earlier[-2:] == ("all in one", "info f3")

@@ -44,7 +44,9 @@ def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
     assert memory.counts == {"pooled": 30, "added": 2}
     assert memory.adjusted == (0, 5, 10)
     assert [part.text for part in memory.patterns] == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
-    assert (memory.practised, memory.waiting, memory.rounds) == (30, 0, 10)
+    assert memory.practised == 30
+    assert memory.waiting == 0
+    assert memory.rounds == 10
 
 
 def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_order_they_run(practised, monkeypatch):
@@ -169,7 +171,8 @@ def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_
     grounded = verdicts("groundedness", "sensitive", (False, True, False))
     found = practised(grounded, rounds=1, scene_chars=8, blind=False)
     (shown,) = found.shown("generality", "proposals")
-    assert ("two of" in shown, "one of" in shown) == (True, False)
+    assert "two of" in shown
+    assert "one of" not in shown
     assert found.shown("virtual_scenes", "situation")[0].splitlines()[0] == "video; s..."
     assert found.shown("generality", "candidates")[0].startswith("A. video; s...\n")
 
@@ -268,7 +271,8 @@ def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, store):
         memory.add(part[-1])
     found = memory.read()
     places = [int(record[1:]) for record in records(found)]
-    assert (sorted(places[:25]), sorted(places[25:])) == (list(range(6, 31)), list(range(31, 61)))
+    assert sorted(places[:25]) == list(range(6, 31))
+    assert sorted(places[25:]) == list(range(31, 61))
     assert found.practised == found.total == 60
     assert lm.engine.calls["useful_patterns"] == 55
 
@@ -316,7 +320,8 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
         assert len(samples) == (
             min(rounds * per_round, room) if weighting == "uniform" else room and rounds * per_round
         )
-        assert weighting == "recency" or len(set(targets)) == len(targets)
+        if weighting == "uniform":
+            assert len(set(targets)) == len(targets)
         assert all(since < target <= total and target > least for target in targets)
     for sample in (*first, *second):
         target, shown = number(sample.target.id), [number(record.id) for record in sample.past]
@@ -371,12 +376,10 @@ def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
     start = pooled()
     after = adjusted(start, [change_of("add pattern", text="Skips ads", proposals=ids(1, 3, 5))])
     new = after.patterns[-1]
-    assert (new.id, new.text, new.sources, new.support) == (
-        "pattern-2",
-        "Skips ads",
-        ("r1", "all", "r3", "r5"),
-        ids(1, 3, 5),
-    )
+    assert new.id == "pattern-2"
+    assert new.text == "Skips ads"
+    assert new.sources == ("r1", "all", "r3", "r5")
+    assert new.support == ids(1, 3, 5)
     assert after.pool == tuple(p for p in start.pool if p.id in ids(2, 4, 6))
     assert after.counts == {"added": 1}
 
@@ -415,7 +418,9 @@ def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, ou
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
     after = adjusted(pooled(), [change_of("modify", "pattern-1", "Likes slow jazz", ids(1, 2, 3))])
     (entry,) = after.patterns
-    assert (entry.id, entry.text, entry.earlier) == ("pattern-1", "Likes slow jazz", ("Likes jazz",))
+    assert entry.id == "pattern-1"
+    assert entry.text == "Likes slow jazz"
+    assert entry.earlier == ("Likes jazz",)
     assert entry.sources == ("a1", "r1", "all", "r2", "r3")
 
 
@@ -424,7 +429,10 @@ def test_no_entry_is_deleted_a_downgraded_one_is_a_proposal_in_its_own_words(wor
     downgraded = adjusted(pooled(), [change_of(word, "alert-1", proposals=ids(1, 2, 3))])
     assert downgraded.alerts == ()
     back = downgraded.pool[-1]
-    assert (back.id, back.action, back.content, back.sources) == ("p-7", "add alert", "I overrate likes", ("a2",))
+    assert back.id == "p-7"
+    assert back.action == "add alert"
+    assert back.content == "I overrate likes"
+    assert back.sources == ("a2",)
     assert downgraded.counts == {"downgraded": 1}
     assert "remove" not in get_args(Adjustment)
     assert "The way to remove an entry is to downgrade it" in " ".join(AdjustExperience.instructions.split())
@@ -444,7 +452,8 @@ def test_without_consensus_every_proposal_is_carried_out():
     start = start.replace(pool=(*start.pool, more, odd))
     after = adopt_all_proposals(start, PracticeSettings(consensus=False))
     assert [part.text for part in after.patterns] == ["Likes jazz", "said 1", "said 2"]
-    assert (after.alerts, after.pool) == ((), ())
+    assert after.alerts == ()
+    assert after.pool == ()
     assert after.counts == {"added": 2, "downgraded": 1, "refused: unknown entry": 1}
 
 
@@ -455,7 +464,8 @@ def test_the_experience_after_a_round_is_read_from_one_run(practised, scripted):
     for rounds in (5, 10, 15):
         short = practised(rounds=rounds).memory
         at_round = long.at_round(rounds)
-        assert (at_round.patterns, at_round.alerts) == (short.patterns, short.alerts)
+        assert at_round.patterns == short.patterns
+        assert at_round.alerts == short.alerts
     assert len({long.at_round(rounds).patterns for rounds in (5, 10, 15)}) == 3
 
     lm = scripted(practice_script())

@@ -215,7 +215,7 @@ def test_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
     assert module.attribute is module.steps[0] is module.by_name["b"] is module.pair.first
 
 
-def test_what_is_no_plain_predictor_is_not_replaced() -> None:
+def test_only_plain_predictors_are_replaced() -> None:
     ours = predictor(AnswerFromContext)
     numbers = (1, 2)
     module = module_with(ours=ours, numbers=numbers)
@@ -311,7 +311,8 @@ def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it
         ask(thing="after")
     assert [(call.inputs["thing"], len(call.completions)) for call in outer.calls] == [("before", 1), ("after", 1)]
     assert [(call.inputs["thing"], len(call.completions)) for call in inner.calls] == [("within", 0)]
-    assert (len(inner.failures), outer.failures) == (1, [])
+    assert len(inner.failures) == 1
+    assert outer.failures == []
 
 
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
@@ -375,7 +376,8 @@ def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
     heard = threading.Event()
 
     def between(n: int) -> None:
-        assert n < 7 or heard.wait(10)
+        if n >= 7:
+            assert heard.wait(10)
 
     async def asked(memory: Any) -> list[str]:
         parts = []

@@ -199,7 +199,7 @@ def test_the_date_stands_beside_the_words(words: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("words", UNCLEAR)
-def test_what_is_not_clear_stays(words: str) -> None:
+def test_unclear_dates_stay_as_they_are(words: str) -> None:
     assert resolve_text_dates(words, MONDAY) == words
 
 
@@ -309,7 +309,7 @@ def test_number_of_dates_in_a_text_is_limited() -> None:
     assert text.count("[29 January 2023]") == MAX_DATES_OF_A_RULE
 
 
-def test_twice_is_once() -> None:
+def test_a_text_whose_dates_are_resolved_stays_as_it_is() -> None:
     once = resolve_text_dates(
         "Last week I met her; the week before 9 June I had not. 上周一起去。", MONDAY
     )

@@ -170,7 +170,9 @@ def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_withou
         (edge,) = add_units(GraphMemory(), [(unit, paths)]).relations.values()
         return edge.mentions[0].conclusions
 
-    assert (shown((0,), (2,)), shown((), ()), shown((1,), None)) == ((0, 2), (), None)
+    assert shown((0,), (2,)) == (0, 2)
+    assert shown((), ()) == ()
+    assert shown((1,), None) is None
 
 
 @pytest.mark.parametrize("kind", ["fact_summary", "general_facts"])

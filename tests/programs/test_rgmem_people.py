@@ -59,10 +59,13 @@ def test_each_person_has_a_graph_from_the_conclusions_about_them(written):
     asked = written(program(), talk("Ann", "Bob"), reply)
     assert asked.memory.roots.keys() == {USER, "Ann", "Bob"}
     assert events_by_person(asked.memory) == [("Ann", "Running"), ("Bob", "Sleep")]
-    assert (asked.calls["fact"], asked.calls["entity_paths"]) == (2, 4)
+    assert asked.calls["fact"] == 2
+    assert asked.calls["entity_paths"] == 4
     fragments = dict(zip(asked.shown("entity_paths", "user"), asked.shown("entity_paths", "fragment"), strict=True))
-    assert ("Ann runs" in fragments["Ann"], "Bob sleeps" in fragments["Ann"]) == (True, False)
-    assert ("Ann runs" in fragments["Bob"], "Bob sleeps" in fragments["Bob"]) == (False, True)
+    assert "Ann runs" in fragments["Ann"]
+    assert "Bob sleeps" not in fragments["Ann"]
+    assert "Ann runs" not in fragments["Bob"]
+    assert "Bob sleeps" in fragments["Bob"]
     users = {
         kind: set(asked.shown(kind, "user")) for kind in ("edge_labels", "fact_summary", "general_facts", "macro_law")
     }
@@ -76,7 +79,8 @@ def test_an_operator_is_shown_the_conclusions_about_its_own_person(written):
     for user, evidence in zip(
         asked.shown("fact_summary", "user"), asked.shown("fact_summary", "new_evidence"), strict=True
     ):
-        assert ("Ann runs" in evidence, "Bob sleeps" in evidence) == (user == "Ann", user == "Bob")
+        assert ("Ann runs" in evidence) == (user == "Ann")
+        assert ("Bob sleeps" in evidence) == (user == "Bob")
 
 
 def test_an_assistant_has_no_graph_and_the_user_keeps_the_one_that_is_always_there(written):

@@ -103,9 +103,10 @@ def test_the_model_sees_context_query_and_recent_logs(name: str, ask: Any) -> No
         ("dialogue-reply", {"dialogue": "user: hi\nassistant: hm"}, "solutions", "dialogue"),
     ],
 )
-def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, Any], about: str, modality: str) -> None:
+def test_methods_get_the_subject_of_a_query(name: str, fields: dict[str, Any], about: str, modality: str) -> None:
     query = task_class(name)().query({"question": "how?", **fields})
-    assert (query.about, query.modality) == (about, modality)
+    assert query.about == about
+    assert query.modality == modality
 
 
 def test_a_reply_is_of_the_kind_that_is_asked_for(ask: Any) -> None:
@@ -117,7 +118,7 @@ def test_a_reply_is_of_the_kind_that_is_asked_for(ask: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "rgmem", "pgr", "pgr+turn-rag"])
-def test_a_reader_is_told_to_decline_and_to_reason_first_only_where_it_is_asked_to(method: str) -> None:
+def test_the_prompt_asks_to_decline_and_to_reason_only_if_it_is_configured_so(method: str) -> None:
     plain, told = (
         build(method, embedder=embedder(), **settings).task.answer.signature
         for settings in ({}, {"task.abstain": True, "task.reasoning": True})
@@ -134,7 +135,8 @@ def test_reasons_are_read_and_a_saved_program_asks_for_them_too(scripted: Any, t
     history = History.parse([{"role": "user", "content": "My parrot is called Rio."}])
     with dspy.context(lm=scripted(lambda kind, text, n: {"reasoning": "line 1", "answer": "Rio"})):
         found = program(history=history, question="What is the parrot called?")
-    assert (found.reasoning, found.answer) == ("line 1", "Rio")
+    assert found.reasoning == "line 1"
+    assert found.answer == "Rio"
 
 
 def test_memories_of_learned_operations_keep_the_setting_of_programs_saved_before() -> None:
@@ -261,7 +263,8 @@ def test_the_summary_covers_every_record_before_its_question(scripted, history, 
     assert len(updates) == 5
     assert "zebra crossing" in updates[3]
     assert "title: clip 29" in updates[4]
-    assert (earlier.memory.sources[0], later.memory.sources[0]) == ("a21", "a26")
+    assert earlier.memory.sources[0] == "a21"
+    assert later.memory.sources[0] == "a26"
 
 
 def test_experience_is_practised_on_the_history_alone(scripted, history, long_since):
@@ -280,7 +283,8 @@ def test_an_answer_that_names_no_option_may_be_asked_for_again(scripted, history
     program = build("truncation", task="behavior-prediction", **{"task.reask": times})
     with dspy.context(lm=lm):
         said = program(history=history, recent=recent, question="Like it?", options=YES_NO)
-    assert (said.answer, len(lm.engine.prompts)) == (found, answers)
+    assert said.answer == found
+    assert len(lm.engine.prompts) == answers
 
 
 def test_a_task_shows_dates_where_it_is_set() -> None:
@@ -300,7 +304,7 @@ def test_a_task_shows_dates_where_it_is_set() -> None:
 
 
 @pytest.mark.parametrize("dates", [False, True])
-def test_what_memories_are_written_from_has_them_too(scripted, tmp_path, dates: bool) -> None:
+def test_memories_are_written_from_resolved_dates_too(scripted, tmp_path, dates: bool) -> None:
     save(build("memory-r2", embedder=embedder(), **{"task.dates": dates}), tmp_path / "program")
     program = load(tmp_path / "program", embedder=embedder())
     with dspy.context(lm=dspy.LM("openai/none", api_key="none")):
@@ -363,7 +367,8 @@ def test_every_task_shows_resolved_dates_unless_told_otherwise(name: str) -> Non
         query = asked.query({"question": "When?", "options": ["S1: a", "S2: b"]}, new_items=[later])
         inputs = str(asked.prompt_inputs(context, query))
         assert "We met yesterday" in inputs
-        assert ("yesterday [29 January 2023]" in inputs, "Last night [28 February 2023]" in inputs) == (shows, shows)
+        assert ("yesterday [29 January 2023]" in inputs) == shows
+        assert ("Last night [28 February 2023]" in inputs) == shows
 
 
 @pytest.mark.parametrize("method", sorted({*METHODS, "pgr+turn-rag", "logs+session-rag"}))
@@ -424,5 +429,6 @@ def test_a_program_that_was_saved_before_dates_were_resolved_by_default_shows_no
 def test_a_program_that_answers_another_task_shows_the_lines_that_its_memories_were_written_from() -> None:
     trained = build("memory-r2", "memory-lookup", embedder(), **{"task.dates": False})
     other = with_task(trained, "question-answering", TaskSettings(abstain=True))
-    assert (other.task.settings.dates, other.task.settings.abstain) == (False, True)
+    assert other.task.settings.dates is False
+    assert other.task.settings.abstain is True
     assert not other.method.writer.shows_resolved_dates

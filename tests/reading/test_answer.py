@@ -68,7 +68,8 @@ def test_a_value_below_the_heading_of_another_output_is_that_ones() -> None:
     proposals = [{"action": "remove", "experience_id": "pattern-1"}]
     text = f'**Tasks:**\n[{{"task": "a", "verdict": "right"}}]\n\n**Proposals:**\n{json.dumps(proposals)}'
     found, _ = read_answer(ReflectOnPractice, text, INPUTS)
-    assert ([each.task for each in found["tasks"]], [each.action for each in found["proposals"]]) == (["a"], ["remove"])
+    assert [each.task for each in found["tasks"]] == ["a"]
+    assert [each.action for each in found["proposals"]] == ["remove"]
 
 
 def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> None:
@@ -115,7 +116,7 @@ def test_a_missing_required_output_is_asked_for_again(text: str) -> None:
         read_answer(UpdateFacts, text, INPUTS)
 
 
-def test_what_a_model_thinks_before_it_answers_is_no_answer() -> None:
+def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
     said = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
     assert read_answer(RespondPersonally, said, {})[0]["answer"] == "Go for a walk."
 
@@ -128,7 +129,8 @@ def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
     assert found["tasks"] == []
     assert [(repair.kind, repair.path) for repair in repairs] == [("field", "tasks")]
     found, repairs = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
-    assert (found["reasoning"], found["answer"]) == ("", "Go for a walk.")
+    assert found["reasoning"] == ""
+    assert found["answer"] == "Go for a walk."
     assert [repair.kind for repair in repairs] == ["field"]
 
 
@@ -273,7 +275,11 @@ def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
 def test_form_is_mended_and_counted(raw: Any, annotation: Any, value: Any, kinds: list[str] | None) -> None:
     found, mended = read(raw, annotation)
     assert found == value
-    assert mended == kinds if kinds is not None else mended
+    if kinds is not None:
+        assert mended == kinds
+    else:
+        # How broken JSON is mended is the business of json-repair; that it was is counted.
+        assert mended
 
 
 @pytest.mark.parametrize(
@@ -297,7 +303,7 @@ def test_form_is_mended_and_counted(raw: Any, annotation: Any, value: Any, kinds
         ({"a": 1, "b": 2}, str),
     ],
 )
-def test_what_is_not_there_is_not_made_up(raw: Any, annotation: Any) -> None:
+def test_missing_values_are_not_made_up(raw: Any, annotation: Any) -> None:
     with pytest.raises(UnreadableError):
         read(raw, annotation)
 

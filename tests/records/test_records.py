@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 
 @given(value=VALUES, ascii=st.booleans())
-def test_what_the_standard_library_writes_is_read(value: Any, ascii: bool) -> None:
+def test_json_of_the_standard_library_is_read(value: Any, ascii: bool) -> None:
     assert parse_json(json.dumps(value, ensure_ascii=ascii), "here") == value
 
 
@@ -48,7 +48,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_what_nothing_could_hold_is_one_line(text: str, words: str) -> None:
+def test_json_that_cannot_be_represented_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(DataError, match=f"^file.json: line 3: .*{re.escape(words)}"):
         parse_json(text, "file.json: line 3")
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_no_utf8_text_says_what_it_is(tmp_path: Path, content: by
 @pytest.mark.parametrize(
     ("path", "words"), [(".", "is a folder"), ("/dev/zero", "or a device"), ("x" * 300, "too long")]
 )
-def test_what_is_no_file_is_not_read(path: str, words: str) -> None:
+def test_only_regular_files_are_read(path: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         read_json(path)
 
@@ -143,7 +143,8 @@ SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
 )
 def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, when: str) -> None:
     query = Query(text="Where?", date=date)
-    assert (query.when, query.dated_text) == (when, f"Where? (asked on {when})" if when else "Where?")
+    assert query.when == when
+    assert query.dated_text == (f"Where? (asked on {when})" if when else "Where?")
 
 
 @pytest.mark.parametrize(
@@ -202,9 +203,10 @@ HITS = (
 )
 
 
-def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
+def test_hits_with_turns_are_evidence_and_hits_are_found_by_kind() -> None:
     context = Context(hits=HITS)
-    assert (context.sources, context.evidence) == (("D1:1", "D2:1", "D1:2", "L1:1"), ("D1:1", "D1:2", "L1:1"))
+    assert context.sources == ("D1:1", "D2:1", "D1:2", "L1:1")
+    assert context.evidence == ("D1:1", "D1:2", "L1:1")
     speaking = ("turn", "log", "record", "session", "fact", "conclusion", "situation", "topic")
     found = {kind for kind in (*speaking, *ABSTRACT_KINDS) if Hit(id="x", text="y", kind=kind).is_evidence}
     assert found == set(speaking)
@@ -231,5 +233,6 @@ def test_a_pipe_that_is_written_to_stays_a_pipe(tmp_path: Path) -> None:
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with atomic_write(pipe) as file:
         file.write("words")
-    assert (os.read(reader, 100), pipe.is_fifo()) == (b"words", True)
+    assert os.read(reader, 100) == b"words"
+    assert pipe.is_fifo() is True
     os.close(reader)

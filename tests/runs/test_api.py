@@ -439,7 +439,8 @@ def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(op
     assert compiled.usage["calls"]["task"] + compiled.usage["calls"]["prompt"] == server.answered <= 400
     assert "a-key" not in json.dumps(compiled.to_dict())
     for path in compiled.run.rglob("*"):
-        assert not path.is_file() or b"a-key" not in path.read_bytes(), path
+        if path.is_file():
+            assert b"a-key" not in path.read_bytes(), path
 
 
 def test_a_module_is_planned_without_a_call() -> None:

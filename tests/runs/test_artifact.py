@@ -42,7 +42,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("folder", [3, None])
-def test_what_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
+def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
     with pytest.raises(UserError) as refused:
         load(folder)
     assert str(refused.value).startswith(f"folder = {folder}: give the folder of a saved program")
@@ -88,7 +88,9 @@ def test_a_round_trip_gives_the_same_prompts(tmp_path, scripted, fact_replies, m
 
 def test_the_manifest_says_what_was_saved(saved):
     manifest = read_manifest(saved)
-    assert (manifest.method, manifest.task, manifest.config["k"]) == ("turn-rag", "question-answering", 10)
+    assert manifest.method == "turn-rag"
+    assert manifest.task == "question-answering"
+    assert manifest.config["k"] == 10
     assert [field[0] for field in manifest.signatures["task.answer"]] == ["context", "question", "answer"]
     assert manifest.packages["dspy"] == dspy.__version__
     assert sorted(path.name for path in saved.iterdir()) == ["manifest.json", "state.json"]
@@ -345,10 +347,11 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
     return Hub(monkeypatch)
 
 
-def test_what_is_published_is_loaded_and_asked_by_its_name(hub: Hub, saved: Path, cli: Any) -> None:
+def test_a_published_program_is_loaded_and_asked_by_its_name(hub: Hub, saved: Path, cli: Any) -> None:
     address = json.loads(cli("publish", saved, ADDRESS, "--json")[1])["address"]
     ((commit, files),) = hub.repos["ada/memory"].items()
-    assert (address, set(files)) == (f"{ADDRESS}@{commit}", {MANIFEST, STATE})
+    assert address == f"{ADDRESS}@{commit}"
+    assert set(files) == {MANIFEST, STATE}
     assert mempiler.load(ADDRESS).name == "turn-rag"
     assert pin_address(ADDRESS) == address
     asked = len(hub.asked)
@@ -368,7 +371,7 @@ def test_what_is_published_is_loaded_and_asked_by_its_name(hub: Hub, saved: Path
         (lambda files: files.update({MANIFEST: b"{"}), "manifest.json"),
     ],
 )
-def test_what_is_fetched_is_checked_like_any_folder(hub: Hub, saved: Path, change: Any, says: str) -> None:
+def test_a_fetched_program_is_checked_like_any_folder(hub: Hub, saved: Path, change: Any, says: str) -> None:
     files = {path.name: path.read_bytes() for path in saved.iterdir()}
     change(files)
     hub.commit("eve/memory", {**files, "evil.py": b"raise SystemExit"})
@@ -387,14 +390,14 @@ def test_what_is_fetched_is_checked_like_any_folder(hub: Hub, saved: Path, chang
         (ADDRESS, refused(503), EndpointError, "the hub cannot be reached, or fails: the hub says no"),
     ],
 )
-def test_what_is_missing_or_forbidden_is_one_line(hub, saved, address, error, kind, says) -> None:
+def test_a_missing_or_forbidden_repository_is_one_line(hub, saved, address, error, kind, says) -> None:
     push(saved, ADDRESS, private=True)
     hub.error = error
     with pytest.raises(kind, match=says):
         mempiler.load(address)
 
 
-def test_what_cannot_be_pushed_is_told(hub: Hub, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_push_is_reported(hub: Hub, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="leave out @main"):
         push(saved, f"{ADDRESS}@main")
     monkeypatch.delenv("HF_TOKEN")

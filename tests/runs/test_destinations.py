@@ -197,7 +197,7 @@ IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.
         ("manifest.json", ("signatures",), {"task.lm": []}, "saved predictor task.lm is not in the code"),
     ],
 )
-def test_what_is_no_prompt_is_refused_in_one_line(name, path, value, words, folders, tmp_path):
+def test_a_value_that_is_no_prompt_is_refused_in_one_line(name, path, value, words, folders, tmp_path):
     assert words in refusal(load, tampered(folders["turn-rag"], tmp_path / "program", (name, path, value)))
 
 
@@ -213,7 +213,8 @@ def test_saving_keeps_no_secret(tmp_path):
     save(program, tmp_path / "program")
     assert secret not in "".join(path.read_text() for path in (tmp_path / "program").iterdir())
     loaded: Any = load(tmp_path / "program")
-    assert (loaded.task.answer.config, loaded.task.answer.fields) == ({"temperature": 0.3}, {})
+    assert loaded.task.answer.config == {"temperature": 0.3}
+    assert loaded.task.answer.fields == {}
     assert [demo.toDict() for demo in loaded.task.answer.demos] == [{"question": "Who?", "answer": "Ada"}]
 
 

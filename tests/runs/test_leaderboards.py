@@ -57,14 +57,20 @@ def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options
     assert thing.notes[0].endswith(f"; {left} of {len(asked.examples)} questions have no answer there")
 
 
-def test_what_amb_keeps_of_a_run(tmp_path):
+def test_results_for_amb_hold_the_scores_and_the_answers(tmp_path):
     asked, ran = run("locomo")
     found = json.loads(write_harness_results(ran, "amb", tmp_path / "amb.json")[0].read_text())
-    assert (found["accuracy"], found["total_queries"]) == (ran.evaluation.score, ran.evaluation.n)
-    assert (found["split"], found["avg_retrieve_time_ms"], found["judge_llm"]) == ("sample", 2.0, None)
+    assert found["accuracy"] == ran.evaluation.score
+    assert found["total_queries"] == ran.evaluation.n
+    assert found["split"] == "sample"
+    assert found["avg_retrieve_time_ms"] == 2.0
+    assert found["judge_llm"] is None
     one = found["results"][0]
-    assert (one["query_id"], one["gold_answers"]) == ("sample-1_q0", [asked.examples[0].answer])
-    assert (one["correct"], one["score"], one["raw_response"]) == (True, 1.0, None)
+    assert one["query_id"] == "sample-1_q0"
+    assert one["gold_answers"] == [asked.examples[0].answer]
+    assert one["correct"] is True
+    assert one["score"] == 1.0
+    assert one["raw_response"] is None
     assert one["meta"] == {"sample_id": "sample-1", "category": "single-hop"}
     assert [each["judge_reason"] for each in found["results"][:3]] == ["", "", "down"]
 
@@ -76,7 +82,8 @@ def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
     assert [file.name for file in files] == ["x_responses.json", "x_judged.json"]
     said, verdicts = (json.loads(file.read_text())["locomo_exp_user_0"] for file in files)
     assert [each["status"] for each in said[:3]] == ["success", "success", "skipped"]
-    assert (said[0]["category"], said[0]["response_duration_ms"]) == (1, 498.0)
+    assert said[0]["category"] == 1
+    assert said[0]["response_duration_ms"] == 498.0
     assert [each["llm_judgments"]["judgment_1"] for each in verdicts[:2]] == [True, False]
 
 
@@ -95,7 +102,7 @@ def test_a_file_that_is_no_such_results_is_one_line(content, words, tmp_path):
     assert words in refusal(lambda: RecordedAnswers(path).attach_answers(asked, asked.examples))
 
 
-def test_what_cannot_be_written_is_one_line(tmp_path):
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (there := tmp_path / "there").write_text("mine")
     ran, strange = run("locomo")[1], FinishedRun("a-run", evaluation([row("q1")]), {}, {})
     assert "there already; choose another name, or give --force" in refusal(write_harness_results, ran, "amb", there)

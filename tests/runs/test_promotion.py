@@ -70,7 +70,9 @@ def test_a_program_in_out_is_replaced_by_one_that_was_kept_for_its_gain(compile_
     compile_with(Model(knows=""), out=out)
     assert demos(out) == 0
     outcome = compile_with(Model(), out=out)
-    assert (outcome.promoted, outcome.folder, outcome.untouched_out) == (True, out, None)
+    assert outcome.promoted is True
+    assert outcome.folder == out
+    assert outcome.untouched_out is None
     assert demos(out) == 8
 
 
@@ -81,7 +83,9 @@ def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_wit
     outcome = compile_with(Model(knows=""), out=out)
     assert files(out) == before
     own = outcome.run / "program"
-    assert (outcome.promoted, outcome.folder, outcome.untouched_out) == (False, own, out)
+    assert outcome.promoted is False
+    assert outcome.folder == own
+    assert outcome.untouched_out == out
     assert demos(own) == 0
     assert RunFolder(outcome.run).saved_program == own
     assert outcome.to_dict()["untouched_out"] == str(out)
@@ -93,7 +97,8 @@ def test_a_run_that_starts_from_the_program_in_out_leaves_its_scores(compile_wit
     compile_with(Model(), out=out)
     before = files(out)
     outcome = compile_with(Model(), method=str(out), out=out)
-    assert (outcome.promoted, outcome.untouched_out) == (False, out)
+    assert outcome.promoted is False
+    assert outcome.untouched_out == out
     assert files(out) == before
     assert read_manifest(out).optimizer["name"] == "labeled"
 
@@ -104,7 +109,8 @@ def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
     (out / "state.json").write_text((out / "state.json").read_text().replace("marker", "market", 1))
     before = files(out)
     outcome = compile_with(Model(knows=""), out=out)
-    assert (outcome.untouched_out, files(out)) == (out, before)
+    assert outcome.untouched_out == out
+    assert files(out) == before
     assert demos(outcome.folder) == 0
 
 
@@ -113,7 +119,8 @@ def test_a_resumed_run_replaces_its_own_start(compile_with, tmp_path):
     first = compile_with(Model(knows=""), out=out)
     scored = read_manifest(out).scores
     again = compile_with(Model(knows=""), out=out, resume=first.run.name)
-    assert (again.folder, again.untouched_out) == (out, None)
+    assert again.folder == out
+    assert again.untouched_out is None
     assert scored["before"]["run_id"] != read_manifest(out).scores["before"]["run_id"] == again.run_id
 
 
@@ -139,10 +146,14 @@ def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_pr
     # User 0 is one of those to train on, so neither dev nor test is known.
     outcome = compile_with(Model(), dev=4)
     summary = outcome.to_dict()
-    assert (outcome.promoted, summary["before"]["score"], summary["after"]["score"]) == (False, 0.0, 0.0)
+    assert outcome.promoted is False
+    assert summary["before"]["score"] == 0.0
+    assert summary["after"]["score"] == 0.0
     refused = summary["refused_candidate"]
-    assert (refused["test"]["score"], refused["test"]["n"]) == (1.0, 8)
-    assert (refused["difference"]["mean"], refused["difference"]["scope"]) == (1.0, SCOPE)
+    assert refused["test"]["score"] == 1.0
+    assert refused["test"]["n"] == 8
+    assert refused["difference"]["mean"] == 1.0
+    assert refused["difference"]["scope"] == SCOPE
 
     verdict = open_page(RunFolder(outcome.run)).verdict
     assert verdict == (
@@ -154,7 +165,8 @@ def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_pr
         "--force (in Python: resume=, force=True); nothing is asked anew."
     )
     run = client().get_run(outcome.run_id)
-    assert (run.data.metrics["after.score"], run.data.metrics["refused_candidate.score"]) == (0.0, 1.0)
+    assert run.data.metrics["after.score"] == 0.0
+    assert run.data.metrics["refused_candidate.score"] == 1.0
     assert len((outcome.run / "refused_candidate_rows.jsonl").read_text().splitlines()) == 8
 
 
@@ -162,7 +174,9 @@ def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is
     refused = compile_with(Model(), out=tmp_path / "out", dev=4)
     again = Model()
     forced = compile_with(again, out=tmp_path / "out", dev=4, resume=refused.run.name, force=True)
-    assert (forced.promoted, again.calls, demos(tmp_path / "out")) == (True, 0, 8)
+    assert forced.promoted is True
+    assert again.calls == 0
+    assert demos(tmp_path / "out") == 8
     assert refused.rejected_evaluation is not None
     assert forced.after.score == refused.rejected_evaluation.score == 1.0
     assert forced.rejected_evaluation is None
@@ -175,7 +189,8 @@ def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(co
     refused = compile_with(Model(), out=out, dev=4)
     assert refused.untouched_out == out
     forced = compile_with(Model(), out=out, dev=4, resume=refused.run.name, force=True)
-    assert (forced.folder, forced.untouched_out) == (out, None)
+    assert forced.folder == out
+    assert forced.untouched_out is None
     assert RunFolder(forced.run).saved_program == out
 
 
@@ -183,10 +198,12 @@ def test_a_program_that_equals_the_original_is_not_asked_again(compile_with, mon
     break_optimizer(monkeypatch, lambda job: job.student.deepcopy())
     model = Model()
     outcome = compile_with(model, how=CompileConfig("broken"))
-    assert (outcome.promoted, outcome.rejected_evaluation, model.calls) == (False, None, 16)
+    assert outcome.promoted is False
+    assert outcome.rejected_evaluation is None
+    assert model.calls == 16
 
 
-def test_what_decides_and_what_it_speaks_of_is_said_of_a_kept_program(compile_with, tmp_path):
+def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
     outcome = compile_with(Model(), out=tmp_path / "out")
     page = open_page(RunFolder(outcome.run))
     assert page.verdict.startswith("dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better (")
@@ -194,7 +211,8 @@ def test_what_decides_and_what_it_speaks_of_is_said_of_a_kept_program(compile_wi
     assert page.verdict in (outcome.run / "report.html").read_text().replace("Dev questions", "dev questions")
     assert outcome.to_dict()["difference"]["scope"] == outcome.to_dict()["dev_difference"]["scope"] == SCOPE
     tags = client().get_run(outcome.run_id).data.tags
-    assert (tags["mempiler.verdict"], tags["mempiler.scope"]) == ("better", SCOPE)
+    assert tags["mempiler.verdict"] == "better"
+    assert tags["mempiler.scope"] == SCOPE
     assert read_manifest(tmp_path / "out").scores["difference"]["scope"] == SCOPE
 
 
@@ -212,7 +230,7 @@ def test_conversations_that_differ_are_warned_of_where_dev_has_few(compile_with)
     assert note == f"dev questions: {gain.warning}"
 
 
-def test_what_other_parts_of_a_larger_run_spent_is_no_usage_of_the_first_scoring(tmp_path, monkeypatch, scripted):
+def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(tmp_path, monkeypatch, scripted):
     script_models(monkeypatch, scripted(Model()).engine)
     inputs = run_inputs(benchmark="jsonl", data=own_questions(tmp_path), lm="scripted/test", min_n=8)
     guard = BudgetGuard()

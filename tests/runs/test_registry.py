@@ -22,7 +22,7 @@ from mempiler.runs.model_registry import find_version
 from mempiler.runs.program_address import fetch_program, pin_address
 from mempiler.runs.publish import RegisteredProgram, register
 from mempiler.runs.registered_model import ServedProgram
-from mempiler.runs.tracking.store import client, use_tracking_store
+from mempiler.runs.tracking.store import client, tracking_uri, use_tracking_store
 from mlflow.exceptions import MlflowException
 
 from .evaluations import refusal
@@ -78,7 +78,8 @@ def words_of(program: Any) -> str:
 def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program, name):
     register(program(0.5, "Old."), name, "prod")
     done = register(program(0.6, "New."), name, "prod")
-    assert (done.version, words_of(load(done.address))) == ("2", "New.")
+    assert done.version == "2"
+    assert words_of(load(done.address)) == "New."
     assert words_of(load(f"models:/{name}/1")) == "Old."
     # The twenty questions are about two conversations.
     scope = "other questions about these conversations"
@@ -123,7 +124,7 @@ def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program,
         (manifest_of(0.9), manifest_of(0.5, scores=[]), "models:/m@prod keeps no score of each dev question"),
     ],
 )
-def test_gate(new, old, told):
+def test_the_gate_accepts_a_program_or_says_why_not(new, old, told):
     if told is None:
         assert gate(new, old, "models:/m@prod").line.startswith(f"dev {new.scores['gate']['score']:.3f}")
         return
@@ -179,7 +180,8 @@ def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path,
     store = Path(str(find_version(done.address).source).removeprefix("file://")) / "artifacts" / "program"
     for path in program(words="Theirs.").iterdir():
         shutil.copyfile(path, store / path.name)
-    monkeypatch.setattr("mempiler.runs.model_registry.results_folder", lambda: tmp_path / "elsewhere")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri())
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))
     assert "was altered after it was registered" in refusal(load, done.address)
     assert list((tmp_path / "elsewhere" / "registry").iterdir()) == []
 
@@ -202,7 +204,8 @@ def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
 def test_evaluate_and_compile_take_an_address(registered, tmp_path):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
     found = run_evaluate(registered.address, inputs, "test")
-    assert (found.program, len(found.rows)) == ("turn-rag", 2)
+    assert found.program == "turn-rag"
+    assert len(found.rows) == 2
     outcome = run_compile(registered.address, inputs, keep=KeepOptions(tmp_path / "out", force=True))
     assert isinstance(outcome, CompileResult)
     assert load(tmp_path / "out").method.config["k"] == 3
@@ -223,7 +226,10 @@ def test_the_model_holds_text_only(registered):
 def test_the_same_program_makes_no_second_version(program, name):
     folder = program()
     first, second = register(folder, name), register(folder, name, "prod")
-    assert (first.version, first.is_new, second.version, second.is_new) == ("1", True, "1", False)
+    assert first.version == "1"
+    assert first.is_new is True
+    assert second.version == "1"
+    assert second.is_new is False
     assert pin_address(second.address) == f"models:/{name}/1"
 
 
@@ -283,8 +289,10 @@ def test_the_environment_names_the_model_and_an_unreadable_answer_fails_its_row_
     assert [served.predict([ROW])[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
     assert len(server.texts) == 2, "an answer came from DSPy's cache, where what users say must not lie"
     first, second = served.predict([ROW, ROW | {"question": "Where did Bob go?"}])
-    assert (first["answer"], first["failure"]) == ("Porto", None)
-    assert (second["answer"], second["failure"]["kind"]) == (None, "parse")
+    assert first["answer"] == "Porto"
+    assert first["failure"] is None
+    assert second["answer"] is None
+    assert second["failure"]["kind"] == "parse"
 
 
 def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
@@ -295,6 +303,8 @@ def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
 
         loaded = load_model(address)
     (found,) = loaded.predict([ROW])
-    assert (found["answer"], found["sources"], found["failure"]) == ("I moved to Lisbon.", ["D1:1"], None)
+    assert found["answer"] == "I moved to Lisbon."
+    assert found["sources"] == ["D1:1"]
+    assert found["failure"] is None
     assert [hit["sources"] for hit in found["evidence"]] == [["D1:1"]]
     json.dumps(found)

@@ -28,14 +28,20 @@ def test_parts_are_spent_until_they_are_settled() -> None:
     guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
     parts = [guard.remaining(0.5), guard.remaining(0.5)]
     reservations = Reservations(guard, parts)
-    assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (10, 1000, 2)
+    assert guard.spent().calls == 10
+    assert guard.spent().tokens == 1000
+    assert guard.spent().cost == 2
     assert reservations.open_workers == [0, 1]
 
     reservations.settle(0, Usage(3, 100, 50, 0.5))
     assert reservations.open_workers == [1]
-    assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (8, 650, 1.5)
+    assert guard.spent().calls == 8
+    assert guard.spent().tokens == 650
+    assert guard.spent().cost == 1.5
     reservations.settle(1, Usage(2))
-    assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (5, 150, 0.5)
+    assert guard.spent().calls == 5
+    assert guard.spent().tokens == 150
+    assert guard.spent().cost == 0.5
     assert calls_left(guard) == 5
 
 

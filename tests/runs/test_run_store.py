@@ -39,8 +39,11 @@ def test_a_later_process_reads_memories_and_their_steps_without_a_call(scripted,
         second, read = program_of(tmp_path).remember(make_history(3)), traced(program_of(tmp_path))
         assert sum(lm.engine.calls.values()) == written + 2
         program_of(tmp_path).remember(make_history(4))
-    assert (second.memory, read, len(read)) == (first.memory, fresh, 3)
-    assert (written, sum(lm.engine.calls.values())) == (12, written + 2 + 4)
+    assert second.memory == first.memory
+    assert read == fresh
+    assert len(read) == 3
+    assert written == 12
+    assert sum(lm.engine.calls.values()) == written + 2 + 4
 
 
 class Paired(Writer):
@@ -80,7 +83,8 @@ def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(sc
         node = remembered(path, first, make_history(5))
         assert len(rows_of(path)) == 2
         read = remembered(path, second, make_history(5))
-        assert (read.memory, len(lm.engine.prompts)) == (node.memory, 2)
+        assert read.memory == node.memory
+        assert len(lm.engine.prompts) == 2
         assert second.writes == ["D1", "D3", "D5"]
         assert [len(each.write_calls) for each in read.ancestors()] == [
             len(each.write_calls) for each in node.ancestors()
@@ -94,7 +98,7 @@ def rows_of(path):
     return {id: json.loads(zlib.decompress(value) if isinstance(value, bytes) else value) for id, value in rows}
 
 
-def test_what_is_kept_grows_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
+def test_stored_memories_grow_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
     history = make_history(8)
     with dspy.context(lm=scripted(fact_replies)):
         program_of(tmp_path).remember(history)
@@ -115,7 +119,7 @@ def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripte
     assert len(lm.engine.prompts) == 4
 
 
-def test_a_memory_after_one_that_is_not_kept_is_kept_whole(scripted, make_history, tmp_path):
+def test_a_memory_after_one_that_is_not_stored_is_stored_whole(scripted, make_history, tmp_path):
     path, history = tmp_path / "run.sqlite", make_history(4)
     broken = scripted(lambda kind, text, n: "no fields" if n < 3 else {"reasoning": "", "answer": f"answer {n}"})
 
@@ -145,7 +149,8 @@ def test_equal_calls_share_an_answer_only_where_the_lm_cache_is_on(scripted, tmp
         answers = RunStore(tmp_path / "run.sqlite").answers
         lm = MeteredLM("scripted/answers", Metering(answers=answers), **settings)
         said.append([lm("same question"), lm("same question")])
-    assert (said[0], len(engine.prompts)) == (said[1], paid)
+    assert said[0] == said[1]
+    assert len(engine.prompts) == paid
     dspy.cache.reset_memory_cache()
 
 

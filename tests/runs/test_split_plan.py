@@ -72,7 +72,7 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
         ({"test": 60}, "--test 60: the data allow 27 test questions, which are taken"),
     ],
 )
-def test_what_is_too_small_is_said_with_what_would_do(tmp_path: Path, sizes: dict[str, int], line: str) -> None:
+def test_a_part_that_is_too_small_is_named_with_the_size_that_would_do(tmp_path: Path, sizes: dict[str, int], line: str) -> None:
     plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path), **sizes))
     assert line in plan.lines()
 
@@ -85,9 +85,11 @@ def test_a_size_that_is_said_to_be_enough_is_enough(tmp_path: Path) -> None:
     enough = {"dev": small.dev.size_for_verdict, "test": small.test.size_for_verdict}
     assert min(enough.values()) > 20
     larger = plan_split(run_inputs("locomo", **enough))
-    assert (larger.dev.counted, larger.test.counted) == (20, 20)
+    assert larger.dev.counted == 20
+    assert larger.test.counted == 20
     one_less = plan_split(run_inputs("locomo", dev=enough["dev"] - 1, test=enough["test"] - 1))
-    assert (one_less.dev.allows_verdict, one_less.test.allows_verdict) == (False, False)
+    assert one_less.dev.allows_verdict is False
+    assert one_less.test.allows_verdict is False
 
 
 COMPILE = ("compile", "turn-rag", "--benchmark", "jsonl", "--optimizer", "labeled")
@@ -98,16 +100,20 @@ def test_check_and_plan_say_how_the_questions_are_split(cli: Any, tmp_path: Path
     lines = plan_split(run_inputs("jsonl", data=data[1], dev=8)).lines()
     for command in (("evaluate", "turn-rag", "--benchmark", "jsonl", "--check"), (*COMPILE, "--plan")):
         code, out, _ = cli(*command, *data, "--dev", "8")
-        assert (code, [line for line in lines if line not in out.splitlines()]) == (0, [])
+        assert code == 0
+        assert [line for line in lines if line not in out.splitlines()] == []
         split = json.loads(cli(*command, *data, "--dev", "8", "--json")[1])["split"]
-        assert (split["dev"]["allows_verdict"], split["dev"]["size_for_verdict"]) == (False, 20)
+        assert split["dev"]["allows_verdict"] is False
+        assert split["dev"]["size_for_verdict"] == 20
 
 
 def test_a_check_says_that_questions_are_too_few_to_be_split(cli: Any, tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "I moved."}], "question": "What?", "answer": "moved"}
     (tmp_path / "one.jsonl").write_text(json.dumps(row))
     code, out, _ = cli("evaluate", "turn-rag", "--benchmark", "jsonl", "--check", "--data", tmp_path / "one.jsonl")
-    assert (code, "split: " in out, "none left for dev (questions: 1, conversations: 1)" in out) == (0, True, True)
+    assert code == 0
+    assert "split: " in out
+    assert "none left for dev (questions: 1, conversations: 1)" in out
 
 
 def test_a_compile_says_in_one_line_what_cannot_be_promoted_and_what_is_cut(cli: Any, tmp_path: Path) -> None:
@@ -120,8 +126,10 @@ def test_a_compile_says_in_one_line_what_cannot_be_promoted_and_what_is_cut(cli:
         (("--dev", "60", "--test", "4"), "note: --dev 60: the data allow 32 dev questions, which are taken"),
     ):
         code, _, err = cli(*COMPILE, *data, *sizes, "--json")
-        assert (code, err.splitlines()[1:]) == (0, [note])
+        assert code == 0
+        assert err.splitlines()[1:] == [note]
     code, _, err = cli(
         "evaluate", "turn-rag", "--benchmark", "jsonl", *data, "--split", "test", "--test", "9", "--json"
     )
-    assert (code, err.splitlines()[1:]) == (0, ["note: --test 9: the data allow 8 test questions, which are taken"])
+    assert code == 0
+    assert err.splitlines()[1:] == ["note: --test 9: the data allow 8 test questions, which are taken"]

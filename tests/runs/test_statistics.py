@@ -76,9 +76,12 @@ def test_group_means_count_every_question() -> None:
 def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(count: int, unit: str, scope: str) -> None:
     result = compare_paired_scores([1.0] * 42, [0.0] * 42, [f"user {n % count}" for n in range(42)])
     assert result.interval is not None
-    assert (result.interval.unit, result.scope, result.group_count) == (unit, scope, count)
+    assert result.interval.unit == unit
+    assert result.scope == scope
+    assert result.group_count == count
     assert result.statement == f"{result}: better (scope: {scope})"
-    assert (result.to_dict()["scope"], result.to_dict()["groups"]) == (scope, count)
+    assert result.to_dict()["scope"] == scope
+    assert result.to_dict()["groups"] == count
 
 
 def test_the_smallest_number_of_groups_is_the_first_with_which_a_difference_can_be_significant() -> None:
@@ -136,7 +139,8 @@ def test_a_large_design_effect_is_warned_of_where_questions_were_resampled() -> 
     assert two.to_dict()["warning"] == two.warning
 
     alternating = compare_paired_scores(scores, [0.0] * 24, ["a", "b"] * 12)
-    assert (alternating.design_effect, alternating.warning) == (1.0, None)
+    assert alternating.design_effect == 1.0
+    assert alternating.warning is None
     # Six conversations of four: whole conversations are resampled, so there is nothing to warn of.
     six = compare_paired_scores(scores, [0.0] * 24, [str(n // 4) for n in range(24)])
     assert six.design_effect == pytest.approx(4.0)
@@ -154,7 +158,7 @@ def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
     assert note.startswith("B: The difference varies from conversation to conversation (design effect 12.0): ")
 
 
-def test_equal_programs_are_rarely_told_apart_and_a_false_verdict_on_few_conversations_is_warned_of(
+def test_equal_programs_rarely_differ_and_a_verdict_on_few_conversations_has_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A/A: the true difference is 0, and differences in one conversation move together."""
@@ -261,14 +265,18 @@ def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], o
     back = compare_paired_scores(
         [score / 4 for score, _ in other], [0.0] * len(rows), [str(97 * group % 89) for _, group in other]
     )
-    assert (there.interval, there.p_value, there.verdict) == (back.interval, back.p_value, back.verdict)
+    assert there.interval == back.interval
+    assert there.p_value == back.p_value
+    assert there.verdict == back.verdict
 
 
 def test_rounding_noise_is_a_tie_and_no_question_no_number() -> None:
     assert compare_paired_scores([0.1 + 0.2], [0.3], ["one"]).ties == 1
     result = compare_paired_scores([], [], [])
     assert math.isnan(result.mean)
-    assert (result.interval, result.p_value, str(result)) == (None, 1.0, "n = 0")
+    assert result.interval is None
+    assert result.p_value == 1.0
+    assert str(result) == "n = 0"
 
 
 @pytest.mark.parametrize(
@@ -374,7 +382,11 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
 def test_a_gain_of_a_broken_or_unfinished_run_is_none(changed: dict[str, Any], refused: str | None) -> None:
     start, compiled = (evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0))
     found = decide_promotion(start, compiled.model_copy(update=changed)).rejection_reason
-    assert found is None if refused is None else (found or "").startswith(refused)
+    if refused is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.startswith(refused)
 
 
 SPENT = Usage(100, 1000, cost=10, seconds=3000)
@@ -409,7 +421,7 @@ def written(calls: int) -> Usage:
         pytest.param(((4,), (4,)), written(0), False, 100 * 12 / 4, id="writing without a call"),
     ],
 )
-def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None:
+def test_the_usage_of_the_scoring_to_come_is_estimated(split, writing, rewrites: bool, calls: float) -> None:
     dev, test = (questions(*part) for part in split)
     kept = estimate_remaining_usage(answered(4, writing), SPENT, Split((), dev, test), rewrites)
     assert kept.calls == pytest.approx(calls)
@@ -426,7 +438,7 @@ def run(rows: Sequence[Row], name: str = "run", conditions: dict[str, Any] | Non
 
 
 @pytest.mark.parametrize("key", CONDITIONS)
-def test_what_makes_a_difference_beside_the_programs_is_warned_of(key):
+def test_runs_under_different_conditions_are_compared_with_a_warning(key):
     rows = [row("q1", 1.0)]
     (note,) = compare_runs([run(rows, conditions={key: "one"}), run(rows, conditions={key: "other"})]).notes
     assert f"{CONDITIONS[key]}: one and other" in note
@@ -455,7 +467,9 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     assert found.evaluation.to_dict() == kept.read()["result"]
     assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
     assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
-    assert (found.conditions["lm"], found.conditions["judge_hash"], found.conditions["metric"]) == ("openai/x", "ab", "f1")
+    assert found.conditions["lm"] == "openai/x"
+    assert found.conditions["judge_hash"] == "ab"
+    assert found.conditions["metric"] == "f1"
 
 
 @pytest.mark.parametrize(
@@ -472,15 +486,15 @@ def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
 
 
 @pytest.mark.parametrize(
-    ("says", "rate", "tied", "counts"),
+    ("says", "rate", "tied", "wins", "ties", "losses"),
     [
-        ("the second run's", 1.0, 0.0, (4, 0, 0)),
-        ("the first run's", 0.0, 0.0, (0, 0, 4)),
-        ("what stands first", 0.5, 0.0, (0, 4, 0)),
-        ("tie", 0.0, 1.0, (0, 4, 0)),
+        ("the second run's", 1.0, 0.0, 4, 0, 0),
+        ("the first run's", 0.0, 0.0, 0, 0, 4),
+        ("what stands first", 0.5, 0.0, 0, 4, 0),
+        ("tie", 0.0, 1.0, 0, 4, 0),
     ],
 )
-def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, counts) -> None:
+def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, wins, ties, losses) -> None:
     asked = [(str(each.id), str(each.question)) for each in load_benchmark("memoryquest").examples[:4]]
     first, second = (
         FinishedRun(name, made(row(id, question=question, answer=name) for id, question in asked), {}, MEMORYQUEST)
@@ -496,8 +510,12 @@ def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tie
     server = stub(answer=answer)
     judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
     found = judge_win_rate(first, second, judge)
-    assert (found.n, found.rate, found.tied) == (4, rate, tied)
-    assert (found.wins, found.ties, found.losses) == counts
+    assert found.n == 4
+    assert found.rate == rate
+    assert found.tied == tied
+    assert found.wins == wins
+    assert found.ties == ties
+    assert found.losses == losses
 
 
 def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
@@ -511,4 +529,6 @@ def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
     server = stub(lambda n, text: "400" if examples[1].question in text else None)
     judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
     found = judge_win_rate(first, second, judge)
-    assert (found.n, found.unreadable, found.wins + found.ties + found.losses) == (2, 1, 2)
+    assert found.n == 2
+    assert found.unreadable == 1
+    assert found.wins + found.ties + found.losses == 2

@@ -50,8 +50,11 @@ def test_an_evaluation_is_logged_with_every_row(tmp_path):
         tracker.log_evaluation("evaluation", evaluation_of("single hop", "single hop", "multi"))
     run = client().get_run(tracker.run_id)
     tags = run.data.tags
-    assert (tags["command"], tags["mlflow.source.name"], bool(tags["mlflow.user"])) == ("evaluate", "mempiler", True)
-    assert (run.data.params["lm"], len(run.data.params["long"])) == ("offline", 6000)
+    assert tags["command"] == "evaluate"
+    assert tags["mlflow.source.name"] == "mempiler"
+    assert tags["mlflow.user"]
+    assert run.data.params["lm"] == "offline"
+    assert len(run.data.params["long"]) == 6000
     expected = {
         "evaluation.score": pytest.approx(1 / 3),
         "evaluation.n": 3,
@@ -128,7 +131,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         time.sleep(0.2)
         new.write_text("whole")
 
-    monkeypatch.setattr(store, "_create_tables", tables)
+    monkeypatch.setattr(store, "create_tables", tables)
     return tmp_path / "mlflow.db"
 
 
@@ -146,7 +149,7 @@ def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.
         time.sleep(60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_create_tables", slow)
+        patch.setattr(store, "create_tables", slow)
         process = made(path)
     assert within(20, lambda: list(path.parent.glob(".mlflow-*/begun")))
     os.kill(process.pid, signal.SIGKILL)
@@ -157,7 +160,7 @@ def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.
     assert list(path.parent.glob(".mlflow-*")) == []
 
 
-def test_of_three_first_runs_one_makes_the_file(path: Path) -> None:
+def test_one_of_three_first_runs_creates_the_database(path: Path) -> None:
     processes = [made(path) for _ in range(3)]
     for process in processes:
         process.join(30)
@@ -166,7 +169,7 @@ def test_of_three_first_runs_one_makes_the_file(path: Path) -> None:
 
 
 def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_create_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(store, "create_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
         store.create_database(f"sqlite:///{path}")
 
@@ -234,9 +237,11 @@ def test_a_trace_shows_what_a_question_went_through(runs):
         # One after the other, and all within the question.
         steps = [found[name] for name in ("remember", "recall", "answer", "score")]
         assert {step.parent_id for step in steps} == {whole.span_id}
-        assert (whole.parent_id, call.parent_id) == (None, found["answer"].span_id)
+        assert whole.parent_id is None
+        assert call.parent_id == found["answer"].span_id
         assert all(one.end_time_ns == next.start_time_ns for one, next in pairwise(steps))
-        assert (steps[0].start_time_ns, steps[-1].end_time_ns) == (whole.start_time_ns, whole.end_time_ns)
+        assert steps[0].start_time_ns == whole.start_time_ns
+        assert steps[-1].end_time_ns == whole.end_time_ns
         assert found["answer"].start_time_ns <= call.start_time_ns <= call.end_time_ns <= whole.end_time_ns
         assert whole.inputs["question"] in call.inputs["messages"][-1]["content"]
         assert whole.outputs in call.outputs["choices"][0]["message"]["content"]
@@ -271,7 +276,8 @@ def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs):
     ids |= {row["id"] for row in rows_of(runs, runs.evaluated[0], "evaluation")}
     assert dataset.name.split(".")[0] == "locomo"
     assert json.loads(dataset.profile)["num_records"] == len(ids)
-    assert (dataset.tags["benchmark"], dataset.tags["sample"]) == ("locomo", "True")
+    assert dataset.tags["benchmark"] == "locomo"
+    assert dataset.tags["sample"] == "True"
     for run in (*runs.evaluated, runs.compiled):
         (linked,) = runs.store.get_run(run).inputs.dataset_inputs
         assert linked.dataset.name == dataset.name

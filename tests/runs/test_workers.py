@@ -75,7 +75,7 @@ def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said:
         ({"replay": "run"}, "--replay"),
     ],
 )
-def test_what_does_not_go_with_workers_is_refused(about: dict[str, Any], said: str, ray: Any) -> None:
+def test_options_that_do_not_go_with_workers_are_refused(about: dict[str, Any], said: str, ray: Any) -> None:
     with pytest.raises(UserError, match=said):
         run_inputs(**{"benchmark": "locomo", "workers": 2, **about})
 

@@ -56,10 +56,12 @@ def test_a_call_for_no_user_or_without_a_token_is_refused(connect: Any) -> None:
     client = connect(mcp=True)
     for user in (None, "../ada", ""):
         found = ask(client, "search_memory", user, query="x")
-        assert (found.is_error, "in one header: Mempiler-User" in text(found)) == (True, True)
+        assert found.is_error is True
+        assert "in one header: Mempiler-User" in text(found)
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     refused = client.as_tenant(None).post("/v1/mcp", json=call)
-    assert (refused.status_code, "Bearer" in refused.json()["error"]["message"]) == (401, True)
+    assert refused.status_code == 401
+    assert "Bearer" in refused.json()["error"]["message"]
     assert connect().post("/v1/mcp", json=call).status_code == 404  # unless it is switched on
 
 
@@ -78,13 +80,14 @@ def test_no_request_opens_a_stream_without_an_end(connect: Any) -> None:
     client, call = connect(mcp=True), {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTEN}
     headers = {"Accept": "application/json, text/event-stream"}
     posted = {**headers, "MCP-Protocol-Version": VERSION, "Mcp-Method": call["method"]}
-    for method, sent, json, expected in (
-        ("GET", headers, None, (405, "POST")),
-        ("DELETE", headers, None, (405, "POST")),
-        ("POST", posted, call, (404, None)),
+    for method, sent, json, status, allowed in (
+        ("GET", headers, None, 405, "POST"),
+        ("DELETE", headers, None, 405, "POST"),
+        ("POST", posted, call, 404, None),
     ):
         with client.stream(method, "/v1/mcp", json=json, headers=sent, timeout=5) as response:
-            assert (response.status_code, response.headers.get("allow")) == expected
+            assert response.status_code == status
+            assert response.headers.get("allow") == allowed
             assert response.headers["content-type"] == "application/json"
 
 
@@ -96,7 +99,8 @@ def memory(store: Store) -> mempiler.UserMemory:
 
 def test_tool_takes_a_query_and_a_number_and_says_plain_lines(memory: mempiler.UserMemory) -> None:
     tool = mempiler.memory_tool(memory)
-    assert (tool.name, list(tool.args or {})) == ("search_memory", ["query", "k"])
+    assert tool.name == "search_memory"
+    assert list(tool.args or {}) == ["query", "k"]
     assert tool(query="Lisbon") == NOTHING
     said = ("I moved to Lisbon.\nIn spring.", "Lisbon is warm.", "Lisbon has hills.")
     memory.add([{"role": "user", "name": "Ada", "content": text, "time": "2024-03-05"} for text in said])
@@ -127,7 +131,7 @@ def test_an_agent_reads_of_each_entry_when_it_was_said() -> None:
     assert "when" not in second
 
 
-def test_what_is_put_beside_a_message_ends_with_the_turns_that_are_not_written_yet(tmp_path: Path) -> None:
+def test_context_for_a_message_includes_the_turns_that_are_not_written_yet(tmp_path: Path) -> None:
     store, lm = Store(tmp_path / "memories.sqlite"), language_model("offline")
     memory = mempiler.build("turn-rag").memory(store=store, user="ada", lm=lm)
     memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])

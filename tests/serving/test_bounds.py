@@ -22,10 +22,10 @@ from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.serving.http import health, store_call
 from mempiler.serving.http.pool import Pool
 from mempiler.serving.worker.breaker import Breaker
-from sqlalchemy import event
 
 from tests.stub_server import StubServer, every
 
+from ..conftest import listening
 from .conftest import turns, within
 
 
@@ -69,10 +69,12 @@ def test_requests_of_the_store_do_not_wait_for_the_model_of_which_a_tenant_alone
         chat()
         chat()
         refused = client.chat("hello")
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "2"
         assert client.add("I moved.").status_code == 201
         found = client.get("/ready")
-        assert (found.status_code, found.json()["parts"]["room"]) == (503, False)
+        assert found.status_code == 503
+        assert found.json()["parts"]["room"] is False
         assert client.get("/health").status_code == 200
     assert within(20, lambda: client.get("/ready").status_code == 200)
 
@@ -80,7 +82,8 @@ def test_requests_of_the_store_do_not_wait_for_the_model_of_which_a_tenant_alone
 def test_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store: Store) -> None:
     with hung(connect, scripted, timeout=0.3) as (client, _):
         response = client.chat("I moved.")
-    assert (response.status_code, response.json()["error"]["type"]) == (504, "server_error")
+    assert response.status_code == 504
+    assert response.json()["error"]["type"] == "server_error"
     assert within(20, lambda: not client.service.model_pool.held.total())
     assert turns(store) == ["user: I moved."]
 
@@ -90,7 +93,8 @@ def test_a_tenant_has_its_share_of_places_and_threads(connect: Any, scripted: An
         for _ in range(3):
             chat()
         refused = client.chat("one too many")
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "2"
         assert refused.json()["error"]["type"] == "rate_limit_error"
         pool = client.service.model_pool
         assert not within(0.3, lambda: pool.running == 2)
@@ -119,13 +123,14 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
             assert within(10, lambda: not client.service.model_pool.held.total())
         assert held["acme"] == 2
         refused = client.get("/v1/users")
-        assert (refused.status_code, refused.json()["error"]["type"]) == (429, "rate_limit_error")
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "rate_limit_error"
         assert client.as_tenant("globex").get("/v1/users").status_code == 200
         assert client.get("/health").status_code == 200
     assert within(10, lambda: not held.total())
 
 
-def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None:
+def test_embedding_for_a_tenant_counts_in_its_share(connect: Any) -> None:
     go, inside = threading.Event(), list[int]()
 
     @compute_slot()
@@ -144,7 +149,7 @@ def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None
     try:
         for one in asked:
             one.start()
-        assert within(10, lambda: sum(map(len, lane._waiting.values())) == 2)
+        assert within(10, lambda: lane.waiting == 2)
         assert others.ask("Where did Ada move?").status_code == 200
     finally:
         go.set()
@@ -248,7 +253,7 @@ SLOW = b"POST /v1/users/a/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100
     ],
     ids=["page", "slow", "long", "idle"],
 )
-def test_what_is_sent_in_part_is_answered_and_its_connection_is_closed(
+def test_a_partial_request_is_answered_and_its_connection_closed(
     connect: Any, sent: bytes, answer: bytes
 ) -> None:
     port = connect(tokens=False, keep_alive=1.0, timeout=0.5).base_url.port
@@ -277,7 +282,8 @@ def test_a_store_that_hangs_is_seen_in_time_and_by_one_thread(
         begun = time.monotonic()
         for _ in range(5):
             found = client.get("/ready")
-            assert (found.status_code, found.json()["parts"]["store"]) == (503, False)
+            assert found.status_code == 503
+            assert found.json()["parts"]["store"] is False
             assert client.get("/health").status_code == 200
         assert time.monotonic() - begun < 15
         assert len(asked) == 1
@@ -292,16 +298,18 @@ def test_a_store_that_cannot_be_written_or_a_broken_token_file_is_not_ready_and_
     client = connect().as_tenant(None)
     monkeypatch.setattr(health, "WRITE_INTERVAL", 0.0)
     assert client.get("/ready").status_code == 200
-    engine = client.service.store._database.engine
-    engine.dispose()
-    event.listen(engine, "connect", lambda connection, record: connection.execute("PRAGMA query_only=ON"))
     (tmp_path / "tokens").write_text("nonsense-that-is-long-enough\n")
-    found = client.get("/ready")
+    with listening("begin", lambda connection: connection.exec_driver_sql("PRAGMA query_only=ON")):
+        found = client.get("/ready")
     parts = found.json()["parts"]
-    assert (found.status_code, parts["store"], parts["disk"], parts["tokens"]) == (503, True, False, False)
+    assert found.status_code == 503
+    assert parts["store"] is True
+    assert parts["disk"] is False
+    assert parts["tokens"] is False
     assert any("readonly database" in str(vars(record).get("cause")) for record in caplog.records)
     (line,) = [vars(record) for record in caplog.records if "token file is wrong" in record.message]
-    assert ("expected TENANT TOKEN" in line["cause"], "nonsense" in line["cause"]) == (True, False)
+    assert "expected TENANT TOKEN" in line["cause"]
+    assert "nonsense" not in line["cause"]
 
 
 def test_of_two_requests_at_one_moment_the_one_that_waits_is_prepared_before() -> None:

@@ -7,14 +7,17 @@ import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
 import openai
 import pytest
 from mempiler import Store, Turn, UserMemory
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.tables import open_turns
+from mempiler.serving.worker.worker import Worker
 from openai import OpenAI
 from sqlalchemy import update
 
@@ -22,7 +25,7 @@ from ..stub_server import every
 from .conftest import ADA, Reach, failing, turns, within
 
 
-def test_what_was_said_is_stored_before_the_model_is_asked(
+def test_a_message_is_stored_before_the_model_is_asked(
     connect: Any, scripted: Any, store: Store
 ) -> None:
     def fails(text: str, call_number: int) -> bool:
@@ -59,7 +62,7 @@ def test_only_what_follows_the_last_answer_is_new(
     assert "user: two" not in prompt
 
 
-def test_what_the_system_says_reaches_the_model_and_no_memory(
+def test_a_system_message_reaches_the_model_and_no_memory(
     connect: Any, scripted: Any, store: Store
 ) -> None:
     lm = scripted(lambda kind, text, call_number: {"answer": "Ahoy!"})
@@ -143,9 +146,9 @@ def test_session_ends_after_the_gap(
 
 def test_idle_session_is_ended_by_the_worker(client: Any, store: Store) -> None:
     client.chat("one")
-    assert client.service.worker.sweep() == 0
-    client.service.worker._gap_seconds = 0
-    assert client.service.worker.sweep() == 1
+    memories = client.service.memories
+    assert Worker(memories, session_gap=30).sweep() == 0
+    assert Worker(memories, session_gap=0).sweep() == 1
     assert list(client.sessions().values()) == [("queued", 2)]
 
 
@@ -157,12 +160,12 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
         store.open_sessions.append(Owner(user, "acme"), "chat", turn)
     rows = open_turns.c.user == "ada"
     damage = update(open_turns).where(rows).values(json='{"falcon": ')
-    with store._database.write_transaction() as transaction:
+    with closing(Database(store.url)) as database, database.write_transaction() as transaction:
         transaction.connection.execute(damage)
-    worker = client.service.worker
-    worker._gap_seconds = 0
+    worker = Worker(client.service.memories, session_gap=0)
 
-    assert [worker.sweep(), worker.sweep()] == [1, 0]
+    assert worker.sweep() == 1
+    assert worker.sweep() == 0
     bobs_items = store.items.list_all(Owner("bob", "acme"))
     assert [stored.item.id for stored in bobs_items] == ["chat"]
     # It is logged once, and not what the session says.
@@ -199,7 +202,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 """Changes of a request, and what the error says."""
 
 
-def test_what_it_cannot_do_is_refused_and_changes_nothing(client: Any, store: Store) -> None:
+def test_an_unsupported_request_is_refused_and_changes_nothing(client: Any, store: Store) -> None:
     for change, message in REFUSED:
         body = {"user": "ada", "messages": [{"role": "user", "content": "hi"}], **change}
         response = client.post("/v1/chat/completions", json=body)
@@ -289,7 +292,8 @@ def test_the_language_model_ignores_nothing(reach: Reach) -> None:
 def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
     _, client, _ = reach()
     program, language_model = client.models.list().data
-    assert (program.id, language_model.id) == ("my-model", "my-model-chat")
+    assert program.id == "my-model"
+    assert language_model.id == "my-model-chat"
     descriptions = [model.model_dump()["description"] for model in (program, language_model)]
     assert "in its own short words" in descriptions[0]
     assert "a chat client wants" in descriptions[1]
@@ -411,7 +415,7 @@ def broken_stream(texts: Sequence[str]) -> bytes:
 @pytest.mark.parametrize(
     ("fault", "status"), [(None, 502), ("500", 502), ("400", 422), ("dead", 502)]
 )
-def test_what_fails_before_the_first_word_is_a_status(
+def test_a_failure_before_the_first_word_is_a_status(
     reach: Reach, store: Store, fault: str | None, status: int
 ) -> None:
     script = every(fault) if fault else None

@@ -79,37 +79,50 @@ def test_the_contract_of_a_memory(memory: Any) -> None:
     ada, ben = memory("ada"), memory("ben")
     assert not ada.search("Lisbon").pending
     first = ada.add(LISBON, id="chat-1")
-    assert (first.id, first.position, first.new) == ("chat-1", 1, True)
+    assert first.id == "chat-1"
+    assert first.position == 1
+    assert first.new is True
     assert ada.add(LISBON, id="chat-1").new is False
     with pytest.raises(mempiler.ConflictError, match="chat-1"):
         ada.add([{"role": "user", "content": "Something else."}], id="chat-1")
-    assert (ada.add(OSLO).id, ada.add([{"role": "user", "content": "Hello."}]).id) == ("chat-2", "D3")
+    assert ada.add(OSLO).id == "chat-2"
+    assert ada.add([{"role": "user", "content": "Hello."}]).id == "D3"
 
     found = ada.search("Where is Lisbon?", k=1)
     (hit,) = (*found.entries, *found.pending)
-    assert (hit.id, hit.text, hit.kind) == ("chat-1:1", "Ada: I moved to Lisbon.", "turn")
-    assert (hit.sources, hit.time) == (("chat-1:1",), datetime(2025, 3, 5, 18, 20))
+    assert hit.id == "chat-1:1"
+    assert hit.text == "Ada: I moved to Lisbon."
+    assert hit.kind == "turn"
+    assert hit.sources == ("chat-1:1",)
+    assert hit.time == datetime(2025, 3, 5, 18, 20)
     late = ada.search("Ada", since=datetime(2025, 5, 1), until=datetime(2025, 7, 1))
     assert [hit.id for hit in (*late.entries, *late.pending)] == ["chat-2:1"]
     with pytest.raises(UserError, match="k"):
         ada.search("Lisbon", k=0)
 
     answered = ada.ask("Where did Ada move?")
-    assert (answered.answer, answered.context.sources[0]) == ("I moved to Lisbon.", "chat-1:1")
+    assert answered.answer == "I moved to Lisbon."
+    assert answered.context.sources[0] == "chat-1:1"
     assert answered.context.hits[0].text == "Ada: I moved to Lisbon."
     assert not ben.search("Lisbon").entries + ben.search("Lisbon").pending
 
-    assert (bool(ada.forget_session("chat-2")), bool(ada.forget_session("chat-2"))) == (True, False)
+    assert ada.forget_session("chat-2")
+    assert not ada.forget_session("chat-2")
     receipt = ada.forget()
-    assert (receipt.known, receipt.sessions, receipt.turns, receipt.erased) == (True, 2, 2, True)
+    assert receipt.known is True
+    assert receipt.sessions == 2
+    assert receipt.turns == 2
+    assert receipt.erased is True
     assert not ada.forget()
     assert not ada.search("Lisbon").pending
 
 
-def test_the_contract_of_entries(memory: Any, store: Any) -> None:
+def test_a_client_lists_changes_and_deletes_entries_and_undoes_it(memory: Any, store: Any) -> None:
     ada = memory("ada")
     entries = ada.entries
-    assert (entries.list(), entries.get("chat-1:1"), entries.history("chat-1:1")) == (EntryPage(), None, ())
+    assert entries.list() == EntryPage()
+    assert entries.get("chat-1:1") is None
+    assert entries.history("chat-1:1") == ()
     assert entries.update("chat-1:1", "x") is None
     assert entries.delete("chat-1:1") is None
     assert entries.undo("chat-1:1") is None
@@ -127,7 +140,9 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
         sessions=(Origin(id="chat-1", metadata={"channel": "phone", "year": 2025}),),
     )
     first = ada.entries.list(limit=1)
-    assert (first.entries, first.next, ada.entries.get("chat-1:1")) == ((moved,), "chat-1:1", moved)
+    assert first.entries == (moved,)
+    assert first.next == "chat-1:1"
+    assert ada.entries.get("chat-1:1") == moved
     assert [one.id for one in ada.entries.list(first.next).entries] == ["chat-2:1"]
     written_change = EntryChange(what="written", text=moved.text, at=moved.time, turns=moved.turns)
     assert ada.entries.history("chat-1:1") == (written_change,)
@@ -135,11 +150,17 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     with pytest.raises(UserError, match="says this already"):
         ada.entries.update("chat-1:1", "I moved to Lisbon.")
     changed = ada.entries.update("chat-1:1", "I moved to Porto.", "the desk")
-    assert (changed.what, changed.new, changed.by) == ("update", "Ada: I moved to Porto.", "the desk")
+    assert changed.what == "update"
+    assert changed.new == "Ada: I moved to Porto."
+    assert changed.by == "the desk"
     assert ada.entries.get("chat-1:1").text == changed.new
     deleted = ada.entries.delete("chat-1:1", by="ada")
-    assert (deleted.what, deleted.text, deleted.new, deleted.by) == ("delete", changed.new, None, "ada")
-    assert (ada.entries.get("chat-1:1"), ada.entries.delete("chat-1:1")) == (None, None)
+    assert deleted.what == "delete"
+    assert deleted.text == changed.new
+    assert deleted.new is None
+    assert deleted.by == "ada"
+    assert ada.entries.get("chat-1:1") is None
+    assert ada.entries.delete("chat-1:1") is None
     assert [one.id for one in ada.entries.list().entries] == ["chat-2:1"]
     assert [ada.entries.undo("chat-1:1").what for _ in range(2)] == ["undo", "undo"]
     assert ada.entries.undo("chat-1:1") is None
@@ -151,7 +172,8 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     pages = [ada.entries.history("chat-1:1", limit=2)]
     while pages[-1]:
         pages.append(ada.entries.history("chat-1:1", pages[-1][-1].number, 2))
-    assert ([len(page) for page in pages], sum(pages, ())) == ([2, 2, 1, 0], history)
+    assert [len(page) for page in pages] == [2, 2, 1, 0]
+    assert sum(pages, ()) == history
     assert ada.entries.history("chat-9:1", 3) == ()
     assert changed.at.tzinfo is None
 
@@ -179,22 +201,31 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
         ada.add(OSLO, metadata={"channel": "phone"})
 
 
-def test_what_only_a_service_tells(client: Any) -> None:
+def test_a_client_reads_status_sessions_and_memory_and_lists_users(client: Any) -> None:
     with Client(client.address, TOKENS["acme"]) as mine, Client(client.address, TOKENS["globex"]) as other:
         ada = mine.memory("ada")
-        assert (ada.status(), ada.sessions(), ada.read(), ada.end("chat")) == (None, (), {}, None)
+        assert ada.status() is None
+        assert ada.sessions() == ()
+        assert ada.read() == {}
+        assert ada.end("chat") is None
         ada.add(LISBON, id="chat-1")
         client.chat("Hello there.", metadata={"session": "tuesday"})
         assert [(one.id, one.state, one.turns) for one in ada.sessions()] == [
             ("chat-1", "queued", 1),
             ("tuesday", "open", 2),
         ]
-        ended, status = ada.end("tuesday"), ada.status()
-        assert (ended and ended.position, status and (status.sessions, status.queued)) == (2, (2, 2))
+        ended = ada.end("tuesday")
+        assert ended is not None
+        assert ended.position == 2
+        status = ada.status()
+        assert status is not None
+        assert status.sessions == 2
+        assert status.queued == 2
         assert ada.read() == client.get("/v1/users/ada/memory").json()["memory"]
         mine.memory("bob").add(LISBON)
         page = client.get("/v1/users", params={"after": "ada", "limit": 1}).json()
-        assert ([one["user"] for one in page["users"]], page["next"]) == (["bob"], "bob")
+        assert [one["user"] for one in page["users"]] == ["bob"]
+        assert page["next"] == "bob"
         names = [f"more-{n}" for n in range(100, 200)]
         for name in names:
             mine.memory(name).add(LISBON)
@@ -236,7 +267,7 @@ NO_SESSIONS = [Behavior.from_actions("b", []), "I moved.", {"role": "user", "con
 NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x\0", None]
 
 
-def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
+def test_invalid_arguments_are_refused_before_a_request() -> None:
     with Client("http://127.0.0.1:9") as client:
         ada = client.memory("ada")
         calls: list[tuple[Callable[[Any], Any], list[Any], str]] = [
@@ -252,19 +283,19 @@ def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("entry", ["a?b#c", "%2F..", "50 % of it", "a\nb", "...", "ü:1", "&by=x"])
-def test_other_ids_of_entries_arrive_as_they_are(entry: str) -> None:
+def test_other_ids_of_entries_arrive_as_they_are(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Client("http://service") as client:
-        sent = answering(client, (404, problem("there is no such entry")))
+        sent = answering(monkeypatch, (404, problem("there is no such entry")))
         assert client.memory("ada").entries.delete(entry, by="a&b") is None
         assert unquote(sent[0].url.raw_path.partition(b"?")[0].decode()) == f"/v1/users/ada/entries/{entry}"
         assert dict(sent[0].url.params) == {"by": "a&b"}
 
 
-def answering(client: Client, *answers: Any) -> list[httpx.Request]:
-    """Puts scripted answers (status, JSON or text, headers) or exceptions in the place of a service."""
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> list[httpx.Request]:
+    """Put scripted answers (status, JSON or text, headers) or exceptions in the place of a service."""
     sent, left = list[httpx.Request](), iter(answers)
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
         sent.append(request)
         found = next(left)
         if isinstance(found, Exception):
@@ -273,8 +304,7 @@ def answering(client: Client, *answers: Any) -> list[httpx.Request]:
         content = {"json": body} if isinstance(body, dict) else {"text": body}
         return httpx.Response(status, headers=headers[0] if headers else {}, **content)
 
-    client._http.close()
-    client._http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", answer)
     return sent
 
 
@@ -282,10 +312,10 @@ def problem(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "x", "code": 0}}
 
 
-def test_a_service_that_repeats_the_token_does_not_make_errors_show_it() -> None:
+def test_a_service_that_repeats_the_token_does_not_make_errors_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     token = "token-0123456789"
     with Client("http://service", token=token) as client:
-        answering(client, (400, problem(f"you sent {token}")))
+        answering(monkeypatch, (400, problem(f"you sent {token}")))
         with pytest.raises(UserError, match=r"^you sent \[secret\]$"):
             client.memory("ada").ask("Where?")
 
@@ -335,16 +365,17 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
         ([(200, "<html>welcome</html>")], 1, ServiceError("POST /v1/users/ada/ask: what answers here is no service")),
     ],
 )
-def test_answers_and_errors(answers: Any, attempts: int, expected: Any, monkeypatch: Any) -> None:
+def test_a_call_is_tried_again_and_a_failure_is_the_error_of_its_status(answers: Any, attempts: int, expected: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with Client("http://service", retries=2) as client:
-        sent = answering(client, *answers)
+        sent = answering(monkeypatch, *answers)
         if isinstance(expected, str):
             assert client.memory("ada").ask("Where?").answer == expected
         else:
             with pytest.raises(mempiler.MempilerError) as caught:
                 client.memory("ada").ask("Where?")
-            assert (type(caught.value), str(caught.value).startswith(str(expected))) == (type(expected), True)
+            assert type(caught.value) is type(expected)
+            assert str(caught.value).startswith(str(expected))
         assert len(sent) == attempts
 
 
@@ -363,7 +394,7 @@ def test_answers_and_errors(answers: Any, attempts: int, expected: Any, monkeypa
 def test_only_what_cannot_be_done_twice_is_sent_again(call: Any, fault: Any, attempts: int, monkeypatch: Any) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with Client("http://service", retries=1) as client:
-        sent = answering(client, fault, fault)
+        sent = answering(monkeypatch, fault, fault)
         with pytest.raises(ServiceError):
             call(client.memory("ada"))
         assert len(sent) == attempts

@@ -72,7 +72,7 @@ def test_a_repeated_session_is_known_again(client: Any, set_clock: SetClock, ahe
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])
-def test_what_was_queued_before_a_jump_is_written(connect: Any, set_clock: SetClock, ahead: float) -> None:
+def test_a_session_queued_before_a_jump_is_written(connect: Any, set_clock: SetClock, ahead: float) -> None:
     client = connect(writers=1)
     set_clock(ahead)
     client.add("I moved to Lisbon.", id="a")

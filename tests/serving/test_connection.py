@@ -195,7 +195,8 @@ def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Any) 
     sender = http.client.HTTPConnection("127.0.0.1", client.base_url.port, timeout=20)
     sender.request("POST", "/v1/users/ada/search", b"x" * 2_900_000, {"Content-Type": "application/json"})
     response = sender.getresponse()
-    assert (response.status, response.headers["Connection"]) == (401, "close")
+    assert response.status == 401
+    assert response.headers["Connection"] == "close"
     assert json.loads(response.read())["error"]["code"] == 401
     sender.close()
 

@@ -100,19 +100,20 @@ def test_processes_share_port_and_store_are_replaced_and_end_in_order(served: Se
     assert served.log.read_text().count('"event": "stopped"') == 2
 
 
-def test_processes_end_with_the_one_that_started_them(served: Served) -> None:
+def test_worker_processes_end_with_their_parent(served: Served) -> None:
     running = processes(served.process.pid)
     served.process.kill()
     served.process.wait(20)
     assert within(30, lambda: not any(Path(f"/proc/{pid}").exists() for pid in running))
 
 
-def test_what_keeps_all_from_starting_is_said_once(tmp_path: Path) -> None:
+def test_an_error_that_keeps_all_workers_from_starting_is_printed_once(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("acme short\n")
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
     command = [sys.executable, "-m", "mempiler", "serve", "program", "--token-file", "tokens", "--workers", "3"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
     assert sum("the token of at least 16 characters" in line for line in done.stderr.splitlines()) == 1
 
 
@@ -125,7 +126,8 @@ def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path, mo
     try:
         assert within(60, lambda: '"listening"' in served.log.read_text())
         body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
-        assert not asked or served.ask("POST", "/v1/chat/completions", body) == 200
+        if asked:
+            assert served.ask("POST", "/v1/chat/completions", body) == 200
         served.process.send_signal(number)
         assert served.process.wait(20) == 0
     finally:
@@ -160,7 +162,7 @@ def survives(service: Served, heal: Callable[[], object]) -> None:
     assert service.log.stat().st_size < 1_000_000
 
 
-def test_a_full_disk_is_told_and_got_over(tmp_path: Path) -> None:
+def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
     def allow(size: int) -> None:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
@@ -173,7 +175,7 @@ def test_a_full_disk_is_told_and_got_over(tmp_path: Path) -> None:
         assert any("full" in line.get("cause", "") or "disk" in line.get("cause", "") for line in lines)
 
 
-def test_a_database_server_that_is_stopped_is_told_and_got_over(tmp_path: Path) -> None:
+def test_a_service_reports_a_stopped_database_server_and_recovers(tmp_path: Path) -> None:
     try:
         server = Postgres()
     except RuntimeError as error:
@@ -204,7 +206,9 @@ def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_i
             os.kill(killed, signal.SIGKILL)
             assert within(60, lambda: log.read_text().count('"event": "serving"') == 3), log.read_text()[-2000:]
             running = processes(service.process.pid)
-            assert (len(running), survivor in running, killed in running) == (2, True, False)
+            assert len(running) == 2
+            assert survivor in running
+            assert killed not in running
             for _ in range(6):
                 assert service.ask("GET", "/health") == 200
                 assert service.ask("GET", "/ready") == 503
@@ -232,7 +236,7 @@ SLOW = {"chat": 5.0, "search": 5.0, "remembered": 60.0}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_hostile_tenant_holds_up_no_other_and_nothing_is_lost_doubled_or_told(
+def test_a_hostile_tenant_delays_no_other_and_nothing_is_lost_doubled_or_disclosed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     store = request.getfixturevalue("postgres").emptied() if kind == "postgres" else None

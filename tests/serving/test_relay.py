@@ -90,7 +90,8 @@ def test_agent_calls_its_tool_and_only_what_was_said_is_remembered(
 
     call_message = whole_message(chat(client, question, stream=stream, **settings))
     (call,) = call_message["tool_calls"]
-    assert (call["id"], call["function"]) == (CALL["id"], CALL["function"])
+    assert call["id"] == CALL["id"]
+    assert call["function"] == CALL["function"]
 
     result = {
         "role": "tool",

@@ -97,7 +97,8 @@ def test_malformed_bodies_are_refused_and_change_nothing(filled: Any, body: byte
         assert not [word for word in ("SECRET", "function") if word in response.text]
     said = b'{"messages": [{"role": "user", "content": "x"}]}'
     response = filled.post("/v1/users/ada/sessions", content=said, headers={"Content-Type": "text/plain"})
-    assert (response.status_code, "application/json" in response.text) == (400, True)
+    assert response.status_code == 400
+    assert "application/json" in response.text
     assert contents(filled.service.store) == before
 
 
@@ -122,7 +123,8 @@ TOO_MUCH: dict[str, tuple[str, dict[str, Any], int]] = {
 def test_bodies_of_too_many_parts_are_refused_in_one_line(filled: Any, what: str) -> None:
     path, body, status = TOO_MUCH[what]
     response = filled.post(path, json=body)
-    assert (response.status_code, len(response.json()["error"]["message"]) < 200) == (status, True)
+    assert response.status_code == status
+    assert len(response.json()["error"]["message"]) < 200
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be"])
@@ -174,10 +176,13 @@ def test_queued_session_is_remembered_in_the_background(connect: Any) -> None:
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
     assert within(20, lambda: client.get("/v1/users/ada").json()["queued"] == 0)
     found = client.get("/v1/users/ada/memory").json()
-    assert (found["method"], found["waiting"], len(found["memory"]["turns"])) == ("turn-rag", 0, 1)
+    assert found["method"] == "turn-rag"
+    assert found["waiting"] == 0
+    assert len(found["memory"]["turns"]) == 1
     assert client.get("/v1/users/ada/sessions").json() == {"sessions": [{"id": "s", "state": "remembered", "turns": 1}]}
     changed = client.patch("/v1/users/ada/entries/s:1", json={"text": "I moved to Porto."}).json()
-    assert (changed["now"]["text"], len(changed["changes"])) == ("Ada: I moved to Porto.", 1)
+    assert changed["now"]["text"] == "Ada: I moved to Porto."
+    assert len(changed["changes"]) == 1
     assert client.delete("/v1/users/ada/entries/s:1").json()["now"] is None
 
 
@@ -192,7 +197,8 @@ def test_options_reach_a_task_that_chooses(connect: Any, scripted: Any) -> None:
         refused = client.post(path, json={"question": "Where?", **none}).json()["error"]["message"]
         assert "task multiple-choice needs options; pass options=..." in refused
     chat = client.chat("Where?")
-    assert (chat.status_code, "does not chat" in chat.text) == (400, True)
+    assert chat.status_code == 400
+    assert "does not chat" in chat.text
 
 
 def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any, store: Store) -> None:
@@ -203,13 +209,14 @@ def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any,
     assert "sqlite" not in response.text
 
 
-def test_a_store_that_fails_is_told_without_its_address(client, store, monkeypatch) -> None:
+def test_a_failing_store_is_reported_without_its_address(client, store, monkeypatch) -> None:
     def fail(*arguments: object) -> None:
         raise StoreError("postgresql://secret is gone")
 
     monkeypatch.setattr(store, "read", fail)
     failed = client.get("/v1/users/ada/memory")
-    assert (failed.status_code, "secret" in failed.text) == (503, False)
+    assert failed.status_code == 503
+    assert "secret" not in failed.text
 
 
 def test_a_list_of_no_such_entries_is_refused(filled: Any) -> None:
@@ -220,6 +227,7 @@ def test_a_list_of_no_such_entries_is_refused(filled: Any) -> None:
         ({"cursor": ""}, "cursor: "),
     ):
         refused = filled.get("/v1/users/ada/entries", params=wrong)
-        assert (refused.status_code, refused.json()["error"]["message"].startswith(says)) == (400, True), wrong
+        assert refused.status_code == 400, wrong
+        assert refused.json()["error"]["message"].startswith(says), wrong
     chosen = filled.get("/v1/users/ada/entries", params={"where": '{"odd": true}'}).json()
     assert chosen == {"entries": [], "next": None}

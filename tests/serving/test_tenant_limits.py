@@ -66,11 +66,13 @@ def limit_in_file(folder: Path, **limits: str) -> None:
 def test_requests_are_limited_over_all_processes(connect: Any, set_clock: SetClock) -> None:
     first, second = connect(tenant_requests_per_minute=3), connect(tenant_requests_per_minute=3)
     set_clock(20)
-    assert [first.get("/v1/users").status_code, second.get("/v1/users").status_code] == [200, 200]
+    assert first.get("/v1/users").status_code == 200
+    assert second.get("/v1/users").status_code == 200
     assert first.add("I moved to Lisbon.").status_code == 201
     for client in (first, second, second):
         refused = client.get("/v1/users")
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "40")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "40"
         assert refused.json()["error"] == {
             "message": "this tenant may send 3 requests in a minute; try again in the next one",
             "type": "rate_limit_error",
@@ -89,7 +91,8 @@ def test_requests_are_limited_over_all_processes(connect: Any, set_clock: SetClo
 
 def test_a_refused_request_stores_nothing(connect: Any, store: Store, set_clock: SetClock) -> None:
     client = connect(tenant_requests_per_minute=0)
-    assert [client.add("I moved.").status_code, client.chat("Hello.").status_code] == [429, 429]
+    assert client.add("I moved.").status_code == 429
+    assert client.chat("Hello.").status_code == 429
     assert store.users.list_all() == []
 
 
@@ -189,10 +192,12 @@ def test_dollars_are_limited_over_all_processes_until_midnight(
         assert 0 < store.tenant_usage.spent_today("acme") <= limit
 
         for refused in (first.ask("Where?"), second.ask("Where?"), second.chat("Where do I live?")):
-            assert (refused.status_code, refused.headers["retry-after"]) == (429, str(HALF_DAY))
+            assert refused.status_code == 429
+            assert refused.headers["retry-after"] == str(HALF_DAY)
             assert "2 US dollars" in refused.json()["error"]["message"]
         streamed = second.chat("Where do I live?", stream=True)
-        assert (streamed.status_code, streamed.headers["retry-after"]) == (429, str(HALF_DAY))
+        assert streamed.status_code == 429
+        assert streamed.headers["retry-after"] == str(HALF_DAY)
 
         assert first.add("I moved to Porto.").status_code == 201
         assert second.as_tenant("globex").ask("Where do I live?").status_code == 200
@@ -235,7 +240,8 @@ def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
         refused = client.as_tenant("acme").ask("Where?")
         go.set()
         thread.join(20)
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "2"
         assert statuses == [200]
         # It has cost less than was reserved.
         assert client.ask("Where?").status_code == 200
@@ -260,7 +266,8 @@ def test_background_writing_waits_for_the_next_day(
         other = client.as_tenant("globex")
         assert other.add("A note.").status_code == 201
         assert within(20, lambda: queued("globex") == 0)
-        assert (queued("acme"), service.worker.alive) == (waiting, True)
+        assert queued("acme") == waiting
+        assert service.worker.alive is True
         # Whoever is not written is tried anew on each of the next days.
         for day in range(1, 12):
             set_clock(day * DAY)
@@ -303,7 +310,8 @@ def test_a_budget_that_comes_later_holds_once_the_prices_are_known(
         assert client.as_tenant("globex").ask("Where?").status_code in (200, 404)
         known["scripted/test"] = PRICES
         late = client.ask("Where?")
-        assert (late.status_code, late.headers["retry-after"]) == (429, "1")
+        assert late.status_code == 429
+        assert late.headers["retry-after"] == "1"
         assert client.ask("Where?").status_code == 200
         assert store.tenant_usage.spent_today("acme") > 0
 

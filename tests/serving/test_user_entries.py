@@ -80,7 +80,8 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     memory = memory_of(store, method)
     add(memory, "D1", *CODE)
     add(memory, "D2", PIANO)
-    assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (True, True)
+    assert SECRET in told(memory, QUESTION)
+    assert SECRET in shown(memory)
     before = set(everything(memory))
     while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
         assert memory.entries.delete(held[-1], by="Ada").what == "delete"
@@ -96,8 +97,10 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     add(memory, "D4", "It rained all week in the mountains.")
     assert gone()
     memory.rebuild(force=True)
-    assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (False, False)
-    assert ("piano" in told(memory, "piano"), "piano" in shown(memory)) == (True, True)
+    assert SECRET not in told(memory, QUESTION)
+    assert SECRET not in shown(memory)
+    assert "piano" in told(memory, "piano")
+    assert "piano" in shown(memory)
     for row in reversed(store.amendments.list_all(memory.owner)):
         memory.entries.undo(row.entry)
     assert SECRET in told(memory, QUESTION)
@@ -119,7 +122,8 @@ def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store:
     assert [event.what for event in memory.entries.history(id)] == ["written", "update"]
     assert SECRET in memory.entries.history(id)[0].text
     assert memory.entries.undo(id).what == "undo"
-    assert (SECRET in memory.entries.get(id).text, memory.entries.undo(id)) == (True, None)
+    assert SECRET in memory.entries.get(id).text
+    assert memory.entries.undo(id) is None
 
 
 def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(store: Store) -> None:
@@ -127,9 +131,11 @@ def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_o
     add(memory, "D1", *CODE, remember=False)
     assert memory.entries.get("D1:2").waiting
     assert memory.entries.delete("D1:2")
-    assert (memory.entries.get("D1:2"), SECRET in told(memory, QUESTION)) == (None, False)
+    assert memory.entries.get("D1:2") is None
+    assert SECRET not in told(memory, QUESTION)
     memory.remember()
-    assert (SECRET in told(memory, QUESTION), "bakery" in told(memory, "bakery")) == (False, True)
+    assert SECRET not in told(memory, QUESTION)
+    assert "bakery" in told(memory, "bakery")
     memory.entries.undo("D1:2")
     assert SECRET in told(memory, QUESTION)
 
@@ -143,7 +149,7 @@ def test_no_text_that_a_store_could_not_hold(store: Store) -> None:
     assert memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
 
 
-def test_what_has_no_text_of_its_own_cannot_be_reworded(store: Store) -> None:
+def test_an_entry_without_its_own_text_cannot_be_updated(store: Store) -> None:
     memory = memory_of(store, "session-rag")
     add(memory, "D1", "I like tea.", "I like rum.")
     with pytest.raises(UserError, match="its turns"):
@@ -223,7 +229,7 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_a_search_finds_is_listed_and_conditions_hold_in_every_method(method: str, store: Store) -> None:
+def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, store: Store) -> None:
     memory = memory_of(store, method)
     for n, word in enumerate(("falcon", "otter"), 1):
         add(memory, f"D{n}", f"The code word of the safe is {word}.", metadata={"word": word})
@@ -231,17 +237,27 @@ def test_what_a_search_finds_is_listed_and_conditions_hold_in_every_method(metho
     assert listed
     for hit in memory.search("safe", 100).entries:
         entry = listed[hit.id]
-        assert (entry.text, entry.kind, entry.turns) == (hit.text, hit.kind, hit.sources)
-        assert (memory.entries.get(hit.id), bool(entry.sessions)) == (entry, bool(entry.turns))
-    if method == "memory-bank":  # which forgets the older session by itself
-        return
+        assert entry.text == hit.text
+        assert entry.kind == hit.kind
+        assert entry.turns == hit.sources
+        assert memory.entries.get(hit.id) == entry
+        assert bool(entry.sessions) == bool(entry.turns)
+
+
+# memory-bank forgets the older session by itself.
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "memory-bank"])
+def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(method: str, store: Store) -> None:
+    memory = memory_of(store, method)
+    for n, word in enumerate(("falcon", "otter"), 1):
+        add(memory, f"D{n}", f"The code word of the safe is {word}.", metadata={"word": word})
     question = "What is the code word of the safe?"
     for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
         where = {"word": word}
         hits = memory.search("safe", 1000, where=where).entries
         assert {entry.id for entry in memory.entries.list(limit=1000, where=where).entries} >= {hit.id for hit in hits}
         told = "\n".join([memory.recall(question, where=where).text(), *(hit.text for hit in hits)])
-        assert (word in told, other in told + memory.ask(question, where=where).answer) == (True, False)
+        assert word in told
+        assert other not in told + memory.ask(question, where=where).answer
 
 
 BAD: list[tuple[Any, str]] = [

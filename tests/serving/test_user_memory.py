@@ -185,7 +185,7 @@ def test_work_looks_at_what_it_began_with_and_stores_nothing_once_forgotten(ada:
     assert later.bind_view().add(said("I moved to Faro.")).new
 
 
-def test_undated_messages_are_of_now_and_dated_ones_keep_their_time(store: Store) -> None:
+def test_undated_messages_get_the_present_time_and_dated_ones_keep_theirs(store: Store) -> None:
     memory = program().memory(store, "ada")
     memory.add(said("now"))
     for zone in ("", "+02:00"):

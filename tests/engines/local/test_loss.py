@@ -12,7 +12,7 @@ from mempiler.errors import UserError
 @pytest.mark.parametrize(
     ("rewards", "expected"), [([1.0, 0.0], [0.5, -0.5]), ([0.3] * 3, [0.0] * 3), ([5.0], [0.0]), ([], [])]
 )
-def test_advantages(rewards, expected):
+def test_advantages_are_rewards_less_their_mean(rewards, expected):
     assert advantages(rewards, Reinforcement(scale_rewards=False)) == expected
 
 
@@ -74,7 +74,7 @@ def case(**settings):
         ),
     ],
 )
-def test_loss_by_hand(settings, expected):
+def test_the_loss_is_the_one_worked_out_by_hand(settings, expected):
     assert case(**settings) == pytest.approx(expected, abs=1e-6)
 
 

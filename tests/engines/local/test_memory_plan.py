@@ -54,10 +54,13 @@ def test_shards_are_equal_parts_and_loading_is_not():
     # Weights, gradient, two moments and reference in float32: 20 bytes of 7.6 billion weights.
     assert alone.parts["weights and optimizer"] == pytest.approx(152.3, abs=0.1)
     assert shared.parts["weights and optimizer"] == pytest.approx(152.3 / 3, abs=0.1)
-    assert (shared.loading, alone.loading) == (pytest.approx(30.5, abs=0.1), 0)
-    assert (shared.fits, alone.fits) == (True, None)
+    assert shared.loading == pytest.approx(30.5, abs=0.1)
+    assert alone.loading == 0
+    assert shared.fits is True
+    assert alone.fits is None
     many = TrainingMemory(SEVEN, gpus=64, sharded=True, rows=1, tokens=1000, capacity=24).use()
-    assert (many.total, many.fits) == (many.loading, False)
+    assert many.total == many.loading
+    assert many.fits is False
 
 
 def test_a_process_without_shards_has_all_weights_however_many_there_are():
@@ -87,9 +90,11 @@ def test_a_folder_says_its_shape_and_a_name_that_nobody_knows_has_none(tmp_path)
 def test_a_server_fills_its_share_of_a_gpu():
     use = vllm_use("sampling", 1, weights=15.2, capacity=80)
     assert use.parts == {"weights": 15.2, "cache of vLLM": pytest.approx(56.8)}
-    assert (use.total, use.fits) == (pytest.approx(72), True)
+    assert use.total == pytest.approx(72)
+    assert use.fits is True
     assert vllm_use("sampling", 1, weights=90, capacity=80).fits is False
     unknown = vllm_use("answers", 4, weights=None, capacity=80)
-    assert (unknown.fits, unknown.summary()["total"]) == (None, None)
+    assert unknown.fits is None
+    assert unknown.summary()["total"] is None
     assert reader_gigabytes("openai/openai/gpt-oss-120b") == 65.3
     assert reader_gigabytes("openai/gpt-4.1-mini") is None

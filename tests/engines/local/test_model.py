@@ -119,7 +119,7 @@ def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(model, tmp_
         ("tokenizer_config.json", lambda found: {**found, "chat_template": TEMPLATE}),
     ],
 )
-def test_what_turns_text_into_answers_beside_the_weights_is_in_the_fingerprint(model, tmp_path, file, change):
+def test_the_fingerprint_covers_tokenizer_template_and_generation_settings(model, tmp_path, file, change):
     folder = model.save(tmp_path / "model")
     before = LocalModel.load(folder).fingerprint
     assert before == LocalModel.load(folder).fingerprint == model.fingerprint
@@ -152,7 +152,7 @@ def test_weights_of_another_model_are_refused(model, adapted):
         ("x", {"dtype": "int4"}, "dtype 'int4' is unknown; choose one of: float32, bfloat16"),
     ],
 )
-def test_a_model_that_is_not_there_is_told_in_one_line(name, how, message, tmp_path, monkeypatch):
+def test_a_missing_model_is_one_line(name, how, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
         LocalModel.load(name, **how)
@@ -165,7 +165,9 @@ def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_l
     frozen = [{p.dtype for p in each.model.parameters() if not p.requires_grad} for each in (whole, half)]
     assert frozen == [{torch.float32}, {torch.bfloat16}]
     assert {p.dtype for p in half.parameters()} == {torch.float32}
-    assert (whole.half, half.half, half.copy().half) == (False, True, True)
+    assert whole.half is False
+    assert half.half is True
+    assert half.copy().half is True
     prompts, answers = [[6, 7, 8], [9]], [[8, 9, 1], [10]]
     for row, other in zip(half.logprobs(prompts, answers), whole.logprobs(prompts, answers), strict=True):
         assert row == pytest.approx(other, abs=0.1)
@@ -176,7 +178,7 @@ def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_l
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in half.parameters())
 
 
-def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
+def test_a_missing_extra_is_named_with_the_install_line(monkeypatch):
     find = loading.importlib.util.find_spec
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
     line = r"torch is not installed; run: pip install '.\[local\]'"

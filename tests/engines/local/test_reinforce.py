@@ -28,7 +28,9 @@ def test_a_rewarded_answer_becomes_likelier(model):
     before = chance(model, "w7")
     first = job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))])
     # With a ratio of 1 the loss is minus the mean advantage over tokens, one token each: of a whole group it is 0.
-    assert (first.rows, first.tokens, first.loss) == (64, 64, pytest.approx(0, abs=1e-5))
+    assert first.rows == 64
+    assert first.tokens == 64
+    assert first.loss == pytest.approx(0, abs=1e-5)
     history = [job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))]) for _ in range(11)]
     assert chance(model, "w7") > max(0.8, before)
     assert history[-1].reward > first.reward
@@ -38,7 +40,9 @@ def test_a_rewarded_answer_becomes_likelier(model):
 def test_a_group_of_equal_rewards_and_empty_completions_train_nothing(model):
     before = model.fingerprint
     step = job_of(model, beta=0.1).step([text_group(model, "w7", "w8", rewards=[0.5, 0.5])])
-    assert (step.rows, step.left_out, step.reward) == (0, 1, 0.5)
+    assert step.rows == 0
+    assert step.left_out == 1
+    assert step.reward == 0.5
     assert model.fingerprint == before
     assert job_of(model).step([]).rows == 0
     group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
@@ -55,9 +59,12 @@ def test_a_fault_with_a_weight_makes_its_completion_less_likely_where_rewards_ar
         return job_of(model).step([group]).left_out, chance(model, "w7")
 
     start = chance(make_model(), "w7")
-    assert trained({}) == (1, start)
+    left_out, unchanged = trained({})
+    assert left_out == 1
+    assert unchanged == start
     left_out, after = trained({"unreadable": 0.5})
-    assert (left_out, after < start) == (0, True)
+    assert left_out == 0
+    assert after < start
 
 
 @pytest.mark.parametrize("kind", ["dapo", "grpo"])
@@ -77,7 +84,7 @@ def test_batches_and_epochs_are_updates_of_their_own(model):
 
 
 @pytest.mark.parametrize("changed", [{"ratio": "token"}, {"leave_one_out": True}])
-def test_what_the_loss_is_made_of_are_settings(make_model, changed):
+def test_settings_change_the_loss(make_model, changed):
     # As if another model had sampled: both completions have become likelier by a factor of e^2 and e.
     model = make_model()
     group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
@@ -159,7 +166,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_a_job_that_ended_does_not_r
 
 
 @pytest.mark.parametrize("changed", [{"prompt_ids": None}, {"reward": "good"}, {"completion_ids": [5]}])
-def test_what_is_no_group_is_refused(model, changed):
+def test_a_malformed_group_is_refused(model, changed):
     group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
     group["group"][1] |= changed
     for wrong in ({}, group):

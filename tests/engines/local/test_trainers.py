@@ -216,7 +216,9 @@ def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: st
 
     monkeypatch.setattr(LocalWeights, "_add_part_gradients", failing)
     done = job.step([group])
-    assert (done.rows, done.skipped, sizes) == (7, 1, [4, 2, 2, 2, 1])
+    assert done.rows == 7
+    assert done.skipped == 1
+    assert sizes == [4, 2, 2, 2, 1]
     assert model.fingerprint == before
 
 
@@ -276,7 +278,8 @@ def test_settings_of_trl_that_would_change_nothing_are_refused(model: Any, name:
 def test_settings_of_the_optimizer_reach_it(model: Any) -> None:
     job = job_of(model, "trl", trl={"optim": "adamw_torch", "adam_beta1": 0.5, "adam_epsilon": 0.25})
     (group, *_) = job.trl_trainer.trl.create_optimizer().param_groups
-    assert (group["betas"][0], group["eps"]) == (0.5, 0.25)
+    assert group["betas"][0] == 0.5
+    assert group["eps"] == 0.25
 
 
 def test_settings_that_are_taken_are_settings_of_trl() -> None:
@@ -299,7 +302,8 @@ def test_nothing_is_sent_and_no_private_name_of_trl_is_used(model: Any, monkeypa
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
     monkeypatch.delenv("HF_HUB_DISABLE_TELEMETRY", raising=False)
     job_of(model)
-    assert (constants.HF_HUB_DISABLE_TELEMETRY, os.environ["HF_HUB_DISABLE_TELEMETRY"]) == (True, "1")
+    assert constants.HF_HUB_DISABLE_TELEMETRY is True
+    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"
     used = {
         node.attr
         for module in (trl_trainer, update, vllm_sampler)
@@ -371,7 +375,9 @@ def test_rollouts_come_from_vllm_and_weights_go_there(make_model: Any, mode: str
         lm.copy(rollout_id=3)("w1 w2")
     assert there == here
     (asked,) = generation.asked
-    assert (asked["top_k"], asked["stop_token_ids"], asked["logprobs"]) == (0, [1], 0)
+    assert asked["top_k"] == 0
+    assert asked["stop_token_ids"] == [1]
+    assert asked["logprobs"] == 0
     job.step([text_group(model, *TEXTS, rewards=REWARDS)])
     assert generation.pushed == 2
     generation.model = None

@@ -61,7 +61,7 @@ def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_al
     ("error", "refused", "last", "cost"),
     [(None, 0, True, 0.0), ("bad", 0, True, 0.5), (None, 3, True, 0.2), (None, 3, False, 0.5), ("bad", 1, True, 0.7)],
 )
-def test_penalties_by_completion(error: str | None, refused: int, last: bool, cost: float) -> None:
+def test_a_completion_pays_for_bad_form_and_unknown_ids(error: str | None, refused: int, last: bool, cost: float) -> None:
     call = PredictorCall(object(), {}, error=error, rejected_operations=refused)
     assert fault_penalty(call, last, RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)) == pytest.approx(cost)
     assert fault_penalty(call, last, RewardSettings()) == 0.0

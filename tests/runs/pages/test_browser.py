@@ -72,7 +72,7 @@ def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser
     assert opened.errors == []
 
 
-def test_of_a_program_that_reports_no_recall_its_prompts_are_told(browser: Browser, tmp_path: Path) -> None:
+def test_prompts_are_shown_of_a_program_that_reports_no_recall(browser: Browser, tmp_path: Path) -> None:
     unreported = row(score=0.0, trace=UNREPORTED)
     page = run_page("evaluate", "a-run", {"score": evaluation(unreported)})
     (tmp_path / "report.html").write_text(render_page(page), encoding="utf-8")
@@ -116,6 +116,7 @@ def test_no_text_does_anything(browser: Browser, tmp_path: Path) -> None:
     browser.open(tmp_path / "report.html")
     assert browser.evaluate("document.title") == "turn-rag on locomo · a-run"
     assert browser.evaluate("document.images.length") == 0
-    assert (len(browser.requests), browser.errors) == (1, [])
+    assert len(browser.requests) == 1
+    assert browser.errors == []
     assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert text(browser, "#count") == [f"{len(HOSTILE)} questions"]

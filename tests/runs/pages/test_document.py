@@ -88,7 +88,9 @@ def evaluation(*rows: Row, **changes: Any) -> Evaluation:
 )
 def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
     shown = row(**changes)
-    assert (shown.reason, shown.recall_extent, shown.right) == (why, hit, why == "right")
+    assert shown.reason == why
+    assert shown.recall_extent == hit
+    assert shown.right == (why == "right")
 
 
 def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
@@ -106,7 +108,7 @@ def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
     assert second["entries"] == first["entries"]
 
 
-def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
+def test_a_changed_prompt_is_shown_as_a_diff() -> None:
     a = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
     b = PredictorState(instructions="Answer.\nLong.", fields=[], demos=[], config={"temperature": 0.5})
     changed, same = prompt_changes({"p": a, "q": a}, {"p": b, "q": a})
@@ -114,7 +116,8 @@ def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
         *("-Short.", "+Long."),
         *("+", "+Settings: temperature = 0.5"),
     ]
-    assert (changed.changed, same.changed) == (True, False)
+    assert changed.changed is True
+    assert same.changed is False
     assert {" Answer.", " Short."} <= set(same.diff)
 
 
@@ -228,7 +231,7 @@ def test_usage_is_one_line(changes, cached, cost):
     assert found == [("LM calls", f"12 task, 2 judge; 1,234 prompt + 56 answer tokens{cached}; {cost}; 1.2 s")]
 
 
-def test_calls_that_were_made_elsewhere_are_told_as_such():
+def test_calls_that_were_made_elsewhere_are_marked():
     """Four calls: three wrote the memory, of which an endpoint tells that it paid for them."""
     writing = Usage(3, 600, 0, 1.0, seconds=2.0)
     taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}

@@ -43,19 +43,26 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
     assert len({run for row in rows.values() for run in row["runs"]}) == 3
     alone = load_run(rows["k = 1"]["runs"][0]).evaluation
     assert rows["k = 1"]["cells"]["all"]["value"] == pytest.approx(100 * alone.score)
-    assert (rows["k = 1"]["n"], len(alone.rows)) == (alone.n, 6)
+    assert rows["k = 1"]["n"] == alone.n
+    assert len(alone.rows) == 6
     assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(json.dumps(made.summary()))
     # A row has the paper's cell, an interval and a difference.
     ours, own = rows["three turns"], rows["nothing"]
     cell = ours["cells"]["all"]
-    assert (cell["n"], cell["printed"], own["cells"]["all"]["printed"]) == (ours["n"], (38.1,), ())
+    assert cell["n"] == ours["n"]
+    assert cell["printed"] == (38.1,)
+    assert own["cells"]["all"]["printed"] == ()
     assert cell["interval"][0] <= cell["value"] <= cell["interval"][1]
     found = ours["difference"]
-    assert (found["to"], found["n"], own["difference"]) == ("nothing", ours["n"], None)
+    assert found["to"] == "nothing"
+    assert found["n"] == ours["n"]
+    assert own["difference"] is None
     assert found["verdict"] == "too few to tell"
     assert found["mean"] == pytest.approx(cell["value"] - own["cells"]["all"]["value"])
     assert found["interval"][0] <= found["mean"] <= found["interval"][1]
-    assert (ours["takes"]["calls"], ours["failures"], ours["lost"]) == (6, 0, 0.0)
+    assert ours["takes"]["calls"] == 6
+    assert ours["failures"] == 0
+    assert ours["lost"] == 0.0
 
 
 def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_the_variants(make_paper):
@@ -83,7 +90,7 @@ def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(mak
     assert json.loads(kept.read_text())["config"]["k"] == 2
 
 
-def test_what_learned_on_another_benchmark_is_asked_all_of_this_one(make_paper):
+def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_one(make_paper):
     """Two sections that learn alike share what was learned."""
     here = {**PLAIN, "tuned": LABELED}
     variants = {"three turns": PLAIN, "demos": here, "abroad": {**PLAIN, "tuned": {**LABELED, "on": "locomo"}}}
@@ -108,7 +115,8 @@ def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_pa
     whole = reproduce(paper, SPLIT, meter=meters[0])
     broken = reproduce(paper, SPLIT.with_options(max_calls=calls), meter=meters[1])
     resumed = reproduce(paper, SPLIT.with_options(resume=str(broken.run)), meter=meters[2])
-    assert (len(broken.sections[0].rows) < 3, resumed.stopped) == (True, None)
+    assert len(broken.sections[0].rows) < 3
+    assert resumed.stopped is None
     paid = [sum(meter.read().calls.values()) for meter in meters]
     assert paid[1] + paid[2] == paid[0]
     cells = [{label: row["cells"] for label, row in rows_of(each).items()} for each in (whole, resumed)]
@@ -205,7 +213,8 @@ def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
     written |= {"memory_words": 120.0, "operations": {"inserted": 3, "refused": 1}}
     found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, **written),))
     cell = found.cell(Column(name="c", of=of, key=key))
-    assert (cell.value, cell.n) == (pytest.approx(value), n)
+    assert cell.value == pytest.approx(value)
+    assert cell.n == n
 
 
 def test_a_part_may_be_of_one_category():
@@ -219,12 +228,17 @@ def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
     """The best of twelve scores, of which one is 1: a draw without it has 0.5 at best."""
     found = VariantResult("x", (scored([0.5] * 11 + [1.0], groups, aggregate={"best": 1.0}),), aggregate=best)
     cell = found.cell(Column(name="best", of="metric", key="best"))
-    assert (cell.value, cell.n, cell.interval, cell.unit) == (1.0, 12, (0.5, 1.0), unit)
+    assert cell.value == 1.0
+    assert cell.n == 12
+    assert cell.interval == (0.5, 1.0)
+    assert cell.unit == unit
 
 
 def test_seeds_are_a_mean_with_a_spread():
     cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(Column(name="all"), (38.1, "40"))
-    assert (cell.value, cell.interval, cell.printed) == (0.5, (0.5, 0.5), (38.1, "40"))
+    assert cell.value == 0.5
+    assert cell.interval == (0.5, 0.5)
+    assert cell.printed == (38.1, "40")
     assert cell.spread == pytest.approx(0.7071, abs=1e-4)
 
 
@@ -242,15 +256,23 @@ def test_shares_stand_in_points_beside_the_papers_cells_and_other_numbers_as_the
     rows = [VariantResult(label, (measured,)) for label in "xy"]
     found = SectionResult(paper, section, "", tuple(rows), {}, {})
     share, points, tokens = found.cells(rows[0])
-    assert (share.value, share.digits, share.printed) == (50.0, 1, (7.2,))
-    assert (points.value, points.digits, tokens.value) == (12.3, 2, 20.0)
+    assert share.value == 50.0
+    assert share.digits == 1
+    assert share.printed == (7.2,)
+    assert points.value == 12.3
+    assert points.digits == 2
+    assert tokens.value == 20.0
     assert found.cells(rows[1])[0].printed == ("50 > 40",)
 
 
 def test_a_difference_is_paired_on_shared_questions():
     own, other = (VariantResult("x", (scored(scores),)) for scores in ([1.0] * 24, [0.0] * 21 + [1.0]))
     found = other.difference(own)
-    assert (found.n, found.mean, found.wins, found.losses, found.ties) == (22, pytest.approx(-21 / 22), 0, 21, 1)
+    assert found.n == 22
+    assert found.mean == pytest.approx(-21 / 22)
+    assert found.wins == 0
+    assert found.losses == 21
+    assert found.ties == 1
     assert found.verdict == "worse"
 
 
@@ -283,7 +305,9 @@ def test_a_killed_reproduction_goes_on_where_it_was(stub, mempiler_cli, forks, t
     parts = [json.loads(file.read_text())["status"] for file in run.glob("parts/*/run.json")]
     rest.model = broken.model
     resumed = mempiler_cli(rest, *words, "--resume", str(run), test=2)
-    assert (whole.code, resumed.code, parts.count("finished")) == (0, 0, 2)
+    assert whole.code == 0
+    assert resumed.code == 0
+    assert parts.count("finished") == 2
     assert told(resumed.found) == told(whole.found)
     assert resumed.found["run"] == str(run)
     assert set(broken.texts) | set(rest.texts) == set(unbroken.texts)

@@ -25,7 +25,7 @@ from ...run_inputs import run_config
 SETUP = run_config(benchmark="", test=8, threads=2)
 
 
-def test_what_a_run_takes_lies_in_its_plan(make_paper):
+def test_the_usage_of_a_run_lies_within_its_plan(make_paper):
     paper, meter = make_paper(), Meter()
     plan, _ = plan_paper(paper, SETUP)
     reproduce(paper, SETUP, meter=meter)
@@ -58,7 +58,8 @@ def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monke
     words = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3", "--lm", "openai/gpt-4.1-mini"]
     app.main([*words, "--judge-lm", "openai/gpt-4.1", "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
-    assert (set(found["phases"]), found["calls"]["low"] > 0) == ({"sizes"}, True)
+    assert set(found["phases"]) == {"sizes"}
+    assert found["calls"]["low"] > 0
     assert "not counted: calls of the judge" in found["notes"]
     app.main(words, standalone_mode=False)
     assert "sizes" in capsys.readouterr().out
@@ -85,7 +86,9 @@ def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monke
 def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     code, _, err = cli("reproduce", *words)
-    assert (code, said in err.splitlines()[-1], "Traceback" in err) == (2, True, False)
+    assert code == 2
+    assert said in err.splitlines()[-1]
+    assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,24 +127,27 @@ def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
     by_label = {label: PraMemSettings.model_validate(dict(v.settings))
                 for label, v in paper.variants.items() if v.program == "pramem"}  # fmt: skip
     for settings in by_label.values():
-        assert (settings.rounds, settings.distinct_records, settings.blind) == (80, False, False)
+        assert settings.rounds == 80
+        assert settings.distinct_records is False
+        assert settings.blind is False
     (fig4,) = paper.select_sections(["fig4"])
     assert [by_label[label].at_round for label in fig4.variants] == [10, 20, 40, 60, None]
     assert len({by_label[label].restrict_to(PracticeSettings) for label in ("PraMem", *fig4.variants)}) == 1
     assert by_label["patterns alone"].alerts is False
 
 
-def test_what_cannot_be_run_is_said_and_the_rest_is_run():
+def test_rows_that_cannot_be_run_are_named_and_the_rest_is_run():
     resolved, notes = resolve_sections(read_paper("h2memory"), run_config(benchmark="", lm="openai/x"))
     assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
     offline, told = resolve_sections(read_paper("h2memory"), run_config(benchmark=""), Selection(["table3"]))
-    assert (offline[0].config.models.judge.name, offline[0].config.data.test) == ("offline", 4)
+    assert offline[0].config.models.judge.name == "offline"
+    assert offline[0].config.data.test == 4
     assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_what_a_paper_names_is_there(name):
+def test_every_name_in_the_description_of_a_paper_exists(name):
     paper = read_paper(name)
     tables = [table for found in paper.printed.values() for table in found]
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
@@ -276,7 +282,7 @@ def layered(layer, *row):
     return {"title": layer, "model": "m", "columns": ["method", "A", "B"], "rows": [list(row)], "layer": layer}
 
 
-def test_of_sources_that_disagree_the_first_one_with_a_cell_is_taken_and_named(make_paper):
+def test_the_first_of_several_sources_that_prints_a_cell_is_taken_and_named(make_paper):
     paper = make_paper(printed={"table1": [layered("figure", "RAG", 38.1, None), layered("notes", "RAG", 37.9, 12)]})
     section = paper.sections[0]
     columns = [Column(name=name, printed=(name,)) for name in ("A", "B")]
@@ -307,7 +313,7 @@ def test_a_row_of_certain_weights_is_run_with_no_others():
         resolve_sections(paper, config.with_options(lm="local:tiny"), Selection(["sizes"]))
 
 
-def test_of_a_section_the_rows_that_need_no_training_are_run_with_a_model_elsewhere():
+def test_rows_that_need_no_training_are_run_with_a_model_elsewhere():
     (found,), notes = resolve_sections(read_paper("memory-r2"), run_config(benchmark="", lm="openai/x"), Selection(["main"]))
     assert {"start", "RAG"} <= set(found.labels)
     assert "32 sessions" not in found.labels
@@ -331,6 +337,8 @@ def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_the
     keys = [resume_key(RunInputs(each)) for each in learning]
     assert keys[0] == keys[1] == keys[2]
     first = learning[0]
-    assert (first.data.benchmark, first.data.settings["metric"], first.models.judge.name) == ("locomo", "f1", None)
+    assert first.data.benchmark == "locomo"
+    assert first.data.settings["metric"] == "f1"
+    assert first.models.judge.name is None
     assert resolved[0].config.data.settings["metric"] == "judge"
     assert {RunInputs(each).benchmark.scorer.required_judges == {} for each in learning} == {True}

@@ -19,7 +19,7 @@ PAPER = read_paper("memory-r2")
 TRAINING_PAGE = Path(mempiler.__file__).parent / "docs" / "training.md"
 
 
-def test_what_a_row_is_about_is_kept_and_said():
+def test_a_setting_that_a_row_is_about_is_kept_and_named():
     config = run_config(benchmark="", lm="local:x")
     choices = TrainingChoices({"horizons": [4], "lora": 8})
     _, notes = resolve_sections(PAPER, config, Selection(["curriculum"], trainings=choices))
@@ -36,14 +36,16 @@ def test_the_model_that_answers_gives_the_rewards_unless_another_one_is_named():
     config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
     tuning = PAPER.variants["32 sessions"].tuned
     course = TrainingChoices().with_reward_model(config).training_config(tuning, SEVEN)
-    assert (course.answer_lm, course.answer_api_base) == (READER, "http://reader/v1")
+    assert course.answer_lm == READER
+    assert course.answer_api_base == "http://reader/v1"
     # The address of the one is not taken for the other.
     named = TrainingChoices({"answer_lm": "openai/other"}).with_reward_model(config).training_config(tuning, SEVEN)
-    assert (named.answer_lm, named.answer_api_base) == ("openai/other", None)
+    assert named.answer_lm == "openai/other"
+    assert named.answer_api_base is None
     assert TrainingChoices().with_reward_model(run_config(benchmark="")).training_config(tuning, SEVEN).answer_lm is None
 
 
-def test_what_only_plans_need_and_addresses_may_change_when_a_run_is_resumed():
+def test_addresses_and_settings_of_plans_may_change_when_a_run_is_resumed():
     settings = {"lora": 8, "answer_lm": READER, "answer_api_base": "http://a", "train_gpus": 3, "gpu_memory": 80}
     assert TrainingChoices(settings).result_settings == {"lora": 8, "answer_lm": READER}
 
@@ -62,7 +64,9 @@ def test_a_training_that_could_not_begin_is_one_line_before_anything_is_made(wor
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     code, _, err = cli("reproduce", "memory-r2", "--section", "objectives-tiny", *words)
-    assert (code, said in err.splitlines()[-1], "Traceback" in err) == (2, True, False)
+    assert code == 2
+    assert said in err.splitlines()[-1]
+    assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
 
