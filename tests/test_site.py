@@ -5,6 +5,7 @@ import doctest
 import importlib
 import json
 import re
+import runpy
 import shlex
 import sys
 from collections.abc import Iterator
@@ -304,24 +305,13 @@ AGENT = COMPILE[: COMPILE.index("# trainset")]
 
 
 @pytest.mark.slow
-def test_the_first_code_of_the_readme_compiles_and_saves_a_module(stub, tmp_path, monkeypatch) -> None:
-    server = stub()
+def test_the_first_code_of_the_readme_compiles_and_saves_a_module(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
-    trainset = [
-        dspy.Example(history=[{"role": "user", "content": f"I moved to {city}."}], question="Where?", answer=city)
-        for city in CITIES * 3
-    ]
-    Path("agent.py").write_text(AGENT, encoding="utf-8")
-    text = COMPILE.replace(AGENT, "from agent import Agent, names_the_city\nimport dspy, mempiler\n")
-    # The price of a stub's model is not known: a limit of calls holds instead.
-    text = text.replace('dspy.LM("openai/gpt-4.1-mini")', "lm").replace("max_usd=5", "max_calls=500")
-    lm = dspy.LM(server.model, api_base=server.url, api_key="a key")
+    Path("agent.py").write_text(COMPILE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    names: dict[str, Any] = {"trainset": trainset, "lm": lm}
-    exec(compile(text, "README.md", "exec"), names)
-    sys.modules.pop("agent", None)
-    assert names["result"].before.n > 0
+    names = runpy.run_path("agent.py", run_name="__main__")
+    assert names["result"].before.n == 20
     assert {path.name for path in Path("my-program").iterdir()} == {"manifest.json", "state.json"}
 
 
