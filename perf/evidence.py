@@ -24,6 +24,7 @@ import json
 import os
 import re
 import shlex
+import string
 import subprocess
 import sys
 import time
@@ -39,6 +40,8 @@ Cell = dict[str, Any]
 DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
 LOCOMO = "locomo2.json"
 """What the genuine file is called in commands."""
+LOCOMO_REVERSED = "locomo2r.json"
+"""The genuine file with its two conversations in reverse order, which tests conv-26."""
 PHASES = ("before", "after")
 ROW = ("method", "on", "adapter", "lm", "variant")
 """What the cells of a row have in common."""
@@ -65,6 +68,9 @@ def main() -> None:
 def keep(found: dict[str, Any], path: Path) -> None:
     """Writes cells, and the tables over all that have figures; a line each."""
     done = [cell for cell in found["cells"] if "before" in cell]
+    found |= {"machines": name_machines(done)}
+    for cell in done:
+        cell["test"] = tested_conversation(cell)
     found |= {"overview": overview(done), "together": together(done), "adapters": adapters(done)}
     genuine = sorted((cell for cell in done if cell["on"] == "locomo"), key=lambda cell: cell["difference"]["mean"])
     found |= {"worst": [row for cell in genuine[:1] for row in questions(cell)]}
@@ -146,6 +152,25 @@ def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list
     return found | {"questions": {phase: _columns(each) for phase, each in rows.items()}}
 
 
+def name_machines(cells: Iterable[Cell]) -> list[Cell]:
+    """Give every cell the letter of what ran its model, and return what the letters stand for.
+
+    The descriptions are long, and many cells share one.
+    """
+    letters: dict[str, str] = {}
+    for cell in cells:
+        letter = string.ascii_uppercase[len(letters)]
+        cell["machine"] = letters.setdefault(cell["run by"], letter)
+    return [{"machine": letter, "what it is": text} for text, letter in letters.items()]
+
+
+def tested_conversation(cell: Cell) -> str:
+    """Return which genuine conversation of LoCoMo has the test questions; "sample" for all other data."""
+    if cell["on"] != "locomo":
+        return "sample"
+    return "conv-26" if LOCOMO_REVERSED in cell["command"] else "conv-30"
+
+
 def together(cells: Iterable[Cell]) -> list[Cell]:
     """What splits with different test users say together."""
     splits = _grouped(cells, lambda cell: (cell["with"], *(cell[name] for name in ROW)))
@@ -153,17 +178,30 @@ def together(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def overview(cells: Iterable[Cell]) -> list[Cell]:
-    """A row per method, benchmark and adapter; a column per optimizer: a score, and whether its interval is above 0."""
-    rows = _grouped(cells, lambda cell: tuple(cell[name] for name in ROW))
-    lines: list[Cell] = []
-    for row, found in rows.items():
-        by = {name: _pooled(each) for name, each in _grouped(found, lambda cell: cell["with"]).items()}
-        first = next(iter(by.values()))
-        line = dict(zip(ROW, row, strict=True)) | {"n": first["n"], "before": first["before"]}
-        line |= {name: "=" if each["same"] else each["after"] for name, each in by.items()}
-        above = [name for name, each in by.items() if each["difference"]["interval"][0] > 0]
-        lines.append({**line, "above zero": above})
-    return lines
+    """Return a row per method, benchmark, model and variant, with a column per optimizer.
+
+    A column holds the score after compiling. Optimizers share a row only if they were scored on as
+    many questions and began with the same score.
+    """
+    rows: list[Cell] = []
+    for cells_of_row in _grouped(cells, lambda cell: tuple(cell[name] for name in ROW)).values():
+        by_optimizer = _grouped(cells_of_row, lambda cell: cell["with"])
+        pooled = [_pooled(cells_of_optimizer) for cells_of_optimizer in by_optimizer.values()]
+        same_start = _grouped(pooled, lambda each: (each["n"], round(each["before"], 3)))
+        rows += [_overview_row(optimizers) for optimizers in same_start.values()]
+    return rows
+
+
+def _overview_row(optimizers: Sequence[Cell]) -> Cell:
+    """Return one row of the overview: scores by optimizer, and whose interval lies above zero."""
+    first = optimizers[0]
+    row: Cell = {name: first[name] for name in (*ROW, "n", "before")}
+    row["above zero"] = []
+    for optimizer in optimizers:
+        row[optimizer["with"]] = "=" if optimizer["same"] else optimizer["after"]
+        if optimizer["difference"]["interval"][0] > 0:
+            row["above zero"].append(optimizer["with"])
+    return row
 
 
 def adapters(cells: Iterable[Cell]) -> list[Cell]:
