@@ -120,7 +120,7 @@ def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
 
 def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) -> None:
     lines = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings").splitlines()
-    assert "| `every` | 3 | sessions per upsert; those that wait are written where the history ends; at least 1 |" in lines
+    assert "| `every` | 3 | sessions per update; what is left is written at the end of the history; at least 1 |" in lines
     (strategy,) = [line for line in lines if line.startswith("| `strategy` |")]
     assert strategy.endswith("; tree or chain |")
 
