@@ -38,7 +38,8 @@ BENCHMARKS = {
         "beam.benchmark:Beam",
     ),
     "implexconv": BenchmarkEntry(
-        "questions with a hidden fact that speaks against or for the obvious answer; a judge or token F1",
+        "questions with a hidden fact that speaks against or for the obvious answer; a judge "
+        "or token F1",
         "implexconv:ImplexConv",
     ),
     "jsonl": BenchmarkEntry(

@@ -7,13 +7,11 @@ import json
 import re
 import runpy
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-import dspy
 import mempiler
 import pytest
 import yaml
