@@ -38,7 +38,8 @@ BENCHMARKS = {
         "beam.benchmark:Beam",
     ),
     "implexconv": BenchmarkEntry(
-        "questions that hang on an implicit fact, opposed or supportive; a judge or token F1",
+        "questions with a hidden fact that speaks against or for the obvious answer; a judge "
+        "or token F1",
         "implexconv:ImplexConv",
     ),
     "jsonl": BenchmarkEntry(
@@ -64,8 +65,8 @@ BENCHMARKS = {
         "membench:MemBench",
     ),
     "memory-env": BenchmarkEntry(
-        "generated: facts that two speakers state, change and retract; exact match, no "
-        "reader model",
+        "generated: facts that two speakers state, change and retract; read from the memory "
+        "without a model; exact match",
         "memory_env:MemoryEnv",
     ),
     "memoryquest": BenchmarkEntry(

@@ -82,7 +82,11 @@ def check(benchmark: str, path: str | Path, *, metric: str | None = None, **opti
     checked_class = benchmark_class(benchmark)
     metric = metric or next(iter(checked_class.metrics))
     scorer = checked_class.make_scorer(metric)
-    checked_class.refuse_options(options, _read_options(checked_class))
+    read_options_of_class = _read_options(checked_class)
+    if "categories" not in read_options_of_class:
+        # The whole file is checked, also what a run over some categories would leave out.
+        options.pop("categories", None)
+    checked_class.refuse_options(options, read_options_of_class)
 
     findings: list[Finding] = []
     dataset = Dataset((), ())

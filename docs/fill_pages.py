@@ -192,12 +192,15 @@ def record_table(source: str) -> str:
 def format_value(value: Any) -> str:
     """Return the text of a value of a record, as a cell of a table shows it.
 
-    A dictionary is a difference with its interval: `{"mean": .1, "interval": [-.1, .3]}`.
+    A dictionary is a difference with its interval, `{"mean": .1, "interval": [-.1, .3]}`, or a
+    score with its interval, `{"score": .1, "interval": [.0, .3]}`. Only a difference has a sign.
     """
     if value is None:
         return "-"
     if isinstance(value, dict):
         low, high = value["interval"]
+        if "score" in value:
+            return f"{value['score']:.3f} [{low:.3f}, {high:.3f}]"
         return f"{value['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"
     if isinstance(value, list):
         return " / ".join(format_value(part) for part in value)

@@ -56,7 +56,7 @@ class BetterTogether(Optimizer):
 
     name: ClassVar[str] = "better-together"
     changes_in_program: ClassVar[str] = (
-        "what the optimizers of its strategy change, one after another"
+        "what several optimizers change, one after another; its setting strategy names them"
     )
     cost_description: ClassVar[str] = "the sum of its steps"
     needs_valset: ClassVar[bool] = True

@@ -29,7 +29,7 @@ class Copro(Optimizer):
 
     name: ClassVar[str] = "copro"
     changes_in_program: ClassVar[str] = (
-        "instructions and the prefix of the last field, by coordinate ascent"
+        "instructions and the label before the answer, one predictor after another"
     )
     cost_description: ClassVar[str] = "breadth x depth training sets for every predictor"
     extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)

@@ -29,7 +29,8 @@ class Labeled(DemoLimits, Optimizer):
         "demos: training questions with what is recalled for them and their gold answers"
     )
     cost_description: ClassVar[str] = (
-        "what recalling takes; no calls where neither writing nor recalling asks a model"
+        "no calls with turn-rag and other methods that neither write nor recall with a model; "
+        "else what writing and recalling take"
     )
 
     max_labeled_demos: int = 8

@@ -67,6 +67,8 @@ from evidence_tables import (
     Record,
     all_tables,
     gain_of,
+    name_machines,
+    tested_conversation,
 )
 
 DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
@@ -118,6 +120,9 @@ class CompiledRun:
 def update_tables(document: dict[str, list[Any]]) -> None:
     """Compute the tables over all cells that have figures, and put them into the document."""
     measured = [cell for cell in document["cells"] if "before" in cell]
+    document["machines"] = name_machines(measured)
+    for cell in measured:
+        cell["test"] = tested_conversation(cell)
     document.update(all_tables(measured))
 
 

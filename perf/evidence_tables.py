@@ -6,6 +6,7 @@ The site draws them from docs/data/evidence.json, so the keys of records are the
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -18,6 +19,9 @@ PHASES: tuple[Phase, ...] = ("before", "after")
 """The program before a compile, and the compiled one."""
 START = "(before)"
 """Stands in the place of the optimizer in lines about programs before a compile."""
+
+LOCOMO_REVERSED = "locomo2r.json"
+"""The genuine file with its two conversations in reverse order, which tests conv-26."""
 
 Record = dict[str, Any]
 """A line of a table, by the names of its columns."""
@@ -56,6 +60,8 @@ Cell = TypedDict(
         "command": str,
         # How it was run.
         "run by": str,
+        "machine": NotRequired[str],
+        "test": NotRequired[str],
         "seconds": int,
         "went on": bool,
         "failed": NotRequired[str],
@@ -176,33 +182,62 @@ def all_tables(cells: Sequence[Cell]) -> dict[str, list[Record]]:
     }
 
 
+def name_machines(cells: Iterable[Cell]) -> list[Record]:
+    """Give every cell the letter of the machine that ran its model; return what the letters mean.
+
+    The descriptions are long, and many cells share one.
+    """
+    letters: dict[str, str] = {}
+    for cell in cells:
+        new_letter = string.ascii_uppercase[len(letters)]
+        cell["machine"] = letters.setdefault(cell["run by"], new_letter)
+    return [{"machine": letter, "what it is": text} for text, letter in letters.items()]
+
+
+def tested_conversation(cell: Cell) -> str:
+    """Return the genuine conversation of LoCoMo with the test questions, or "sample"."""
+    if cell["on"] != "locomo":
+        return "sample"
+    return "conv-26" if LOCOMO_REVERSED in cell["command"] else "conv-30"
+
+
 def compare_optimizers(cells: Iterable[Cell]) -> list[Record]:
-    """Return a line for every method, benchmark, adapter, model and variant.
+    """Return the lines of the overview: a method, a benchmark, a model and a variant each.
 
     A line has a column for every optimizer: the score after, or "=" if the compiled program is the
-    one of before. "above zero" lists the optimizers whose interval is above zero.
+    one of before. "above zero" lists the optimizers whose interval is above zero. Optimizers share
+    a line only if they were scored on as many questions and began with the same score.
     """
     cells_by_row: dict[RowKey, list[Cell]] = {}
     for cell in cells:
         cells_by_row.setdefault(_row_key(cell), []).append(cell)
 
     lines: list[Record] = []
-    for row, row_cells in cells_by_row.items():
+    for row_cells in cells_by_row.values():
         cells_by_optimizer: dict[str, list[Cell]] = {}
         for cell in row_cells:
             cells_by_optimizer.setdefault(cell["with"], []).append(cell)
-        pooled = [pool_cells(splits) for splits in cells_by_optimizer.values()]
 
-        # Of several optimizers the start of the first is shown.
-        line: Record = {**row._asdict(), "n": pooled[0].n, "before": pooled[0].before}
-        above_zero: list[str] = []
-        for optimized in pooled:
-            line[optimized.optimizer] = "=" if optimized.same else optimized.after
-            if optimized.difference["interval"][0] > 0:
-                above_zero.append(optimized.optimizer)
-        line["above zero"] = above_zero
-        lines.append(line)
+        pooled_by_start: dict[tuple[int, float], list[PooledCell]] = {}
+        for splits in cells_by_optimizer.values():
+            pooled = pool_cells(splits)
+            start = (pooled.n, round(pooled.before, 3))
+            pooled_by_start.setdefault(start, []).append(pooled)
+        lines.extend(_overview_line(optimizers) for optimizers in pooled_by_start.values())
     return lines
+
+
+def _overview_line(optimizers: Sequence[PooledCell]) -> Record:
+    """Return the line of optimizers that began with the same score on as many questions."""
+    first = optimizers[0]
+    line: Record = {**first.row._asdict(), "n": first.n, "before": first.before}
+    above_zero: list[str] = []
+    line["above zero"] = above_zero
+    for pooled in optimizers:
+        line[pooled.optimizer] = "=" if pooled.same else pooled.after
+        if pooled.difference["interval"][0] > 0:
+            above_zero.append(pooled.optimizer)
+    return line
 
 
 def pool_splits(cells: Iterable[Cell]) -> list[Record]:

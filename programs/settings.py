@@ -146,7 +146,8 @@ class SearchSettings(Settings):
 
     hybrid: bool | None = Field(
         default=None,
-        description="whether BM25 and cosine add up; by default with an embedding model",
+        description="whether BM25 and cosine are added; null: as the paper on its benchmarks, "
+        "elsewhere yes if there is a real embedder",
     )
 
     def uses_fusion(self, embedder: Embedder | None) -> bool:

@@ -155,14 +155,16 @@ DSPY_PROGRAM = Page("dspy_program.md")
 def test_the_page_for_dspy_programs_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
-    script, *snippets = [text for language, text in DSPY_PROGRAM.blocks if language == "python"]
+    module, script, *snippets = [text for language, text in DSPY_PROGRAM.blocks if language == "python"]
+    (tmp_path / "agent.py").write_text(module, encoding="utf-8")
     (tmp_path / "compile_agent.py").write_text(script, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, Any] = vars(importlib.import_module("compile_agent"))
-    assert len(snippets) == 4
+    assert len(snippets) == 5
     for snippet in snippets:
         exec(compile(snippet, "dspy_program.md", "exec"), names)
     sys.modules.pop("compile_agent")
+    sys.modules.pop("agent")
     assert (tmp_path / "my-program" / "manifest.json").is_file()
     assert (tmp_path / "agent.json").is_file()
 

@@ -5,14 +5,13 @@ import doctest
 import importlib
 import json
 import re
+import runpy
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-import dspy
 import mempiler
 import pytest
 import yaml
@@ -119,7 +118,7 @@ def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
 
 def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) -> None:
     lines = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings").splitlines()
-    assert "| `every` | 3 | sessions per upsert; those that wait are written where the history ends; at least 1 |" in lines
+    assert "| `every` | 3 | sessions per update; what is left is written at the end of the history; at least 1 |" in lines
     (strategy,) = [line for line in lines if line.startswith("| `strategy` |")]
     assert strategy.endswith("; tree or chain |")
 
@@ -304,24 +303,13 @@ AGENT = COMPILE[: COMPILE.index("# trainset")]
 
 
 @pytest.mark.slow
-def test_the_first_code_of_the_readme_compiles_and_saves_a_module(stub, tmp_path, monkeypatch) -> None:
-    server = stub()
+def test_the_first_code_of_the_readme_compiles_and_saves_a_module(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
-    trainset = [
-        dspy.Example(history=[{"role": "user", "content": f"I moved to {city}."}], question="Where?", answer=city)
-        for city in CITIES * 3
-    ]
-    Path("agent.py").write_text(AGENT, encoding="utf-8")
-    text = COMPILE.replace(AGENT, "from agent import Agent, names_the_city\nimport dspy, mempiler\n")
-    # The price of a stub's model is not known: a limit of calls holds instead.
-    text = text.replace('dspy.LM("openai/gpt-4.1-mini")', "lm").replace("max_usd=5", "max_calls=500")
-    lm = dspy.LM(server.model, api_base=server.url, api_key="a key")
+    Path("agent.py").write_text(COMPILE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    names: dict[str, Any] = {"trainset": trainset, "lm": lm}
-    exec(compile(text, "README.md", "exec"), names)
-    sys.modules.pop("agent", None)
-    assert names["result"].before.n > 0
+    names = runpy.run_path("agent.py", run_name="__main__")
+    assert names["result"].before.n == 20
     assert {path.name for path in Path("my-program").iterdir()} == {"manifest.json", "state.json"}
 
 

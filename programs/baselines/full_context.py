@@ -76,7 +76,8 @@ class FullContextSettings(Settings):
 
     max_tokens: int = Field(
         default=100_000,
-        description="most tokens of context, as `records.estimate_tokens` counts them",
+        description="most tokens of context, estimated as one for four characters (1.5 for a "
+        "Chinese one)",
     )
 
 
@@ -85,7 +86,8 @@ class TruncationSettings(FullContextSettings):
 
     max_tokens: int = Field(
         default=8_000,
-        description="most tokens of context, as `records.estimate_tokens` counts them",
+        description="most tokens of context, estimated as one for four characters (1.5 for a "
+        "Chinese one)",
     )
 
 

@@ -378,7 +378,8 @@ class LogWriterSettings(Settings):
 
     earlier: EarlierLogs = Field(
         default="search",
-        description="what is shown of earlier logs",
+        description="what is shown of earlier logs: the nearest, a summary that a model keeps, or "
+        "nothing",
     )
     max_words: int = Field(
         default=300,

@@ -473,7 +473,7 @@ class BankSettings(Settings):
     days: float = Field(
         default=5.0,
         gt=0,
-        description="days after which a piece of strength 1 is remembered by 1/e",
+        description="days after which the retention of a piece of strength 1 has fallen to 1/e",
     )
 
 

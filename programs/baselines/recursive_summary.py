@@ -186,7 +186,7 @@ class SummarySettings(Settings):
     max_words: int = Field(
         default=300,
         ge=1,
-        description="most words of the summary; the last sentences of a longer one go",
+        description="most words of the summary; the last sentences of a longer one are cut off",
     )
 
 

@@ -159,7 +159,9 @@ class SessionRAGSettings(Settings):
     k: EntryCount = Field(default=3, description="sessions recalled per query")
     hybrid: bool = Field(
         default=True,
-        description="whether an embedding model adds to BM25, or searches alone",
+        description="with an embedding model: true adds its cosine to BM25, false searches by the "
+        "cosine "
+        "alone",
     )
 
 

@@ -39,7 +39,9 @@ class TurnRAGSettings(Settings):
     k: EntryCount = Field(default=10, description="turns recalled per query")
     hybrid: bool = Field(
         default=True,
-        description="whether an embedding model adds to BM25, or searches alone",
+        description="with an embedding model: true adds its cosine to BM25, false searches by the "
+        "cosine "
+        "alone",
     )
 
 

@@ -39,12 +39,14 @@ class PrincipleSettings(Settings):
     sample_per_cluster: int = Field(
         default=10, ge=1, description="most topics of a cluster that a prompt is shown (code)"
     )
-    seed: int = Field(default=0, ge=0, description="of clusters and samples")
+    seed: int = Field(default=0, ge=0, description="seed of the clusters and of the sampled topics")
     clustered: bool = Field(
-        default=True, description="if not, there is a principle for every topic (Table 4)"
+        default=True,
+        description="whether topics are clustered; off: a principle for every topic (Table 4)",
     )
     online_month: bool = Field(
-        default=True, description="whether dialogues of the history's last month join one by one"
+        default=True,
+        description="whether topics of the history's last month join the clusters one by one",
     )
 
 

@@ -60,7 +60,8 @@ class RecallSettings(MemorySettings):
     """How the memory is written, and what of it is recalled."""
 
     use_topics: bool = Field(
-        default=True, description="show topics (w/o M_T: they still lead to principles)"
+        default=True,
+        description="whether topics are shown (M_T); off: they still lead to principles",
     )
     topics: int = Field(default=3, ge=0, description="topics recalled per query")
 

@@ -59,12 +59,15 @@ class MemorySettings(PrincipleSettings):
 
     use_situations: bool = Field(
         default=True,
-        description="show situations (w/o M_G, Table 2: they still lead to a background)",
+        description="whether situations are shown (M_G, Table 2); off: they still lead to a "
+        "background",
     )
     use_background: bool = Field(
-        default=True, description="write and show the background (w/o M_B)"
+        default=True, description="whether the background is written and shown (M_B)"
     )
-    use_principles: bool = Field(default=True, description="make and show principles (w/o M_P)")
+    use_principles: bool = Field(
+        default=True, description="whether principles are made and shown (M_P)"
+    )
     situations: int = Field(
         default=3,
         ge=0,
@@ -72,13 +75,12 @@ class MemorySettings(PrincipleSettings):
     )
     language: PromptLanguage = Field(
         default="English",
-        description="of the prompts, English or Chinese; what they write is in the language of "
-        "the texts",
+        description="language of the prompts; what they write is in the language of the texts",
     )
     window: int = Field(
         default=10,
         ge=1,
-        description="logs per call that links them; it sees as many before (appendix C)",
+        description="logs that one call links; it also sees as many before them (appendix C)",
     )
 
 

@@ -36,7 +36,8 @@ class MemoryR2Settings(SearchSettings, FactSettings):
 
     read_top: EntryCount = Field(
         default=30,
-        description="memories per speaker that are read (code: 50 from 16 sessions on)",
+        description="memories per speaker that are recalled; the released code recalls 50 once a "
+        "history has 16 sessions",
     )
 
 

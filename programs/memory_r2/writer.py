@@ -77,7 +77,7 @@ class FactSettings(Settings):
     # The released code's top_k_memories_for_operations.
     related_total: EntryCount = Field(
         default=25,
-        description="most memories shown to the manager at once",
+        description="most memories shown in one call of step 3",
     )
     min_score: float = Field(
         default=0.1,
@@ -94,23 +94,24 @@ class FactSettings(Settings):
     chunk_turns: int | None = Field(
         default=None,
         ge=1,
-        description="turns of a part instead, however many parts that makes",
+        description="turns of a part; if set, `parts` is ignored",
     )
     earlier: bool = Field(
         default=True,
-        description="whether a part is shown with the parts of its session before it",
+        description="whether the earlier parts of the session are shown with a part",
     )
     same_speaker: bool = Field(
         default=True,
-        description="whether the memories related to a fact are of its speaker alone",
+        description="whether a fact is compared with memories of its speaker alone",
     )
     single_agent: bool = Field(
         default=False,
-        description="whether one prompt edits the memory from the turns (an ablation)",
+        description="whether one prompt does both jobs, extracting and managing (the paper "
+        "compares this)",
     )
     examples: bool = Field(
         default=False,
-        description="whether writing prompts begin with worked examples, as demos",
+        description="whether the writing prompts begin with worked examples (demos)",
     )
 
 

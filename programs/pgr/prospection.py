@@ -78,31 +78,40 @@ class ProspectionSettings(Settings):
     """
 
     strategy: Literal["tree", "chain"] = Field(
-        default="tree", description="what is imagined: PGR-TOT or PGR-COT (Table 3)"
+        default="tree", description="form of the imagined steps (PGR-TOT, PGR-COT in Table 3)"
     )
-    k: EntryCount = Field(default=5, description="facts per probe (K)")
-    min_score: float = Field(default=0.3, description="lowest score of a probe's hit (tau)")
+    k: EntryCount = Field(
+        default=5, description="facts per search; the query and each step search once (K)"
+    )
+    min_score: float = Field(
+        default=0.3, description="lowest score of a fact that a search finds (tau)"
+    )
     augment: Literal["append", "rewrite", "none"] = Field(
         default="append",
-        description="facts beside the query (Table 7), the query said again with them (Eq. 2), "
-        "or none",
+        description="what is done with the facts nearest to the query before the first steps: "
+        "append puts them beside it (Table 7), rewrite lets the model rewrite it with them (Eq. 2)",
     )
     augment_k: EntryCount = Field(
         default=5,
-        description="most facts that the query is augmented with; the paper has no number",
+        description="most facts for `augment`; the paper has no number",
     )
-    augment_score: float = Field(default=0.6, description="lowest score of those facts (tau_o)")
+    augment_score: float = Field(
+        default=0.6, description="lowest score of facts for `augment` (tau_o)"
+    )
     min_new: int = Field(
-        default=5, ge=1, description="the loop ends with a round that finds fewer new facts (delta)"
+        default=5,
+        ge=1,
+        description="refinement ends after a round that finds fewer new facts (delta)",
     )
     iterations: int = Field(
         default=3,
         ge=0,
-        description="most rounds of refinement (I_max; 10 on the paper's benchmarks); "
-        "0 is the base of Table 4",
+        description="most rounds of refinement (I_max; 10 on the paper's benchmarks); 0: none",
     )
     summary: bool = Field(
-        default=True, description="whether the context ends with a prospection summary (Table 5)"
+        default=True,
+        description="whether the context ends with a summary of how the steps led to the facts "
+        "(Table 5)",
     )
 
 

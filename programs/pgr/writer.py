@@ -37,16 +37,16 @@ class FactSettings(Settings):
     every: int = Field(
         default=3,
         ge=1,
-        description="sessions per upsert; those that wait are written where the history ends",
+        description="sessions per update; what is left is written at the end of the history",
     )
     exchanges: int = Field(
         default=10,
         ge=1,
         description="most exchanges (a turn and its reply) that count as one session; "
-        "a longer one is cut",
+        "a longer session is cut",
     )
     merge_after: int = Field(
-        default=50, ge=1, description="new facts after which the memory is consolidated"
+        default=50, ge=1, description="new facts after which similar facts are merged"
     )
     merge_score: float = Field(
         default=0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged"
@@ -58,7 +58,7 @@ class FactSettings(Settings):
     )
     related: EntryCount = Field(
         default=40,
-        description="most known facts an update is shown, those nearest to what was said",
+        description="most known facts that an update is shown, those nearest to what was said",
     )
 
 

@@ -22,73 +22,86 @@ class PracticeSettings(Settings):
     at_least_one_of = ("patterns", "alerts")
 
     rounds: int = Field(
-        default=20, ge=1, description="most practice rounds of a run (section 4.1: 80)"
+        default=20, ge=1, description="most practice rounds of a run (section 4.1 has 80)"
     )
     samples: int = Field(
-        default=1, ge=1, description="samples of a round (q), each tried and reviewed on its own"
+        default=1, ge=1, description="past records of a round (q), each practised on by itself"
     )
     adjust_every: int = Field(
         default=5,
         ge=1,
-        description="rounds between two adjustments (T), and at most before the last",
+        description="rounds after which the experience is adjusted (T in the paper)",
     )
     proposals: int = Field(default=10, ge=1, description="most proposals of one reflection (n)")
-    virtual_scenes: int = Field(default=7, ge=1, description="scenes beside the true one (m)")
+    virtual_scenes: int = Field(
+        default=7,
+        ge=1,
+        description="invented scenes for the generality review, beside the true one (m)",
+    )
     blind: bool = Field(
         default=True,
-        description="the generality review is not told which of the shuffled scenes is true "
-        "(Figure 11: it is)",
+        description="whether the generality review has to find the true scene among invented ones; "
+        "in Figure 11 it is told",
     )
     scene_chars: int = Field(
         default=128,
         ge=1,
-        description="most characters of a scene that others are written for (code)",
+        description="characters of the true scene that the prompt for invented ones shows (code)",
     )
-    perturbations: int = Field(default=1, ge=1, description="perturbations of a sample")
+    perturbations: int = Field(
+        default=1,
+        ge=1,
+        description="changed copies of a practised record, on which the groundedness review tests "
+        "a proposal",
+    )
     practice_tokens: int = Field(
         default=12_000,
         ge=0,
-        description="most tokens of records before a practised one (code)",
+        description="most tokens of the records that are shown before a practised one (code)",
     )
     weighting: Literal["uniform", "recency"] = Field(
         default="uniform",
-        description="all records alike and each once, or the later the likelier "
-        "(code: quadratic, repeating)",
+        description="how records are drawn for practice: uniform, each at most once; recency, "
+        "newer ones more often (as the code does)",
     )
     min_history: int = Field(
-        default=10, ge=1, description="records that come before any practised one (code)"
+        default=10, ge=1, description="fewest records before one that is practised on (code)"
     )
     groundedness: bool = Field(
-        default=True, description="review proposals for groundedness (Figure 6)"
+        default=True, description="whether proposals are reviewed for groundedness (Figure 6)"
     )
     generalizability: bool = Field(
-        default=True, description="review proposals for generality (Figure 6)"
+        default=True, description="whether proposals are reviewed for generality (Figure 6)"
     )
-    patterns: bool = Field(default=True, description="keep patterns (Figure 5)")
-    alerts: bool = Field(default=True, description="keep alerts (Figure 5)")
+    patterns: bool = Field(default=True, description="whether there are patterns (Figure 5)")
+    alerts: bool = Field(default=True, description="whether there are alerts (Figure 5)")
     deep_thinking: bool = Field(
         default=True,
-        description="trials name what bears on them, and reason, first (Table 2)",
+        description="whether the model lists what matters and reasons before it predicts (Table 2)",
     )
     reflection: bool = Field(
         default=True,
-        description="proposals come from thinking and outcome, not outcome alone (Table 2)",
+        description="whether proposals rest on the reasoning and the outcome (Table 2); off: on "
+        "the "
+        "outcome alone",
     )
     consensus: bool = Field(
         default=True,
-        description="only what several proposals support is adopted, not all (Table 2)",
+        description="whether only what several proposals support is adopted (Table 2); off: all",
     )
-    needed: int = Field(default=3, ge=1, description="proposals that a change needs (Figure 9)")
+    needed: int = Field(
+        default=3, ge=1, description="proposals that must support a change (Figure 9)"
+    )
     distinct_records: bool = Field(
         default=True,
-        description="proposals of one practised record support a change once "
-        "(Figure 9: each counts)",
+        description="whether several proposals from one practised record count as one; in Figure 9 "
+        "each counts",
     )
     keep_rounds: bool = Field(
         default=False,
-        description="keep the experience after every adjustment, for `at_round`",
+        description="whether the experience after every adjustment is kept, for `at_round`",
     )
-    seed: int = Field(default=42, description="what samples are drawn with (code)")
+    seed: int = Field(default=42, description="seed of the records that are drawn (code)")
 
     @property
     def disabled_kinds(self) -> tuple[Kind, ...]:
@@ -117,7 +130,8 @@ class PraMemSettings(PracticeSettings):
     )
     two_step: bool = Field(
         default=False,
-        description="whether the answer takes Figure 7's steps, with a prompt of its own",
+        description="whether the answer goes through the experience first, as in Figure 7, with a "
+        "prompt of its own",
     )
     at_round: int | None = Field(
         default=None,

@@ -86,34 +86,37 @@ class GraphSettings(Settings):
     theta_inf: int = Field(
         default=3,
         ge=1,
-        description="mentions of an event edge at which R_K1 fires (Eq. 6, Figure 4)",
+        description="new mentions of an event at which its summary is rewritten (R_K1; Eq. 6, "
+        "Figure 4)",
     )
     theta_sum: int = Field(
         default=6,
         ge=1,
-        description="score of a concept at which R_K2 fires; twice theta_inf in the paper",
+        description="new evidence and new summaries at which the summary of a concept is rewritten "
+        "(R_K2); twice theta_inf in the paper",
     )
-    use_l1: bool = Field(
-        default=True, description="whether there is a graph (w/o L1, Tables 3 and 4)"
-    )
+    use_l1: bool = Field(default=True, description="whether there is a graph (L1, Tables 3 and 4)")
     use_rg: bool = Field(
         default=True,
-        description="whether the operators evolve it (w/o RG: one flat summary per concept)",
+        description="whether summaries are rewritten bottom-up (RG); off: one flat summary per "
+        "concept",
     )
     merge_cosine: float = Field(
         default=0.85,
         ge=-1,
         le=1,
-        description="lowest cosine of two names that are one node; ours",
+        description="lowest cosine of two names that mean the same concept or event; ours",
     )
     segment_turns: int = Field(default=8, ge=1, description="most turns of a segment; ours")
     linked: bool = Field(
         default=True,
-        description="whether operators see an edge's own conclusions alone (off: its unit's)",
+        description="whether the summary of an event is made from the conclusions about it alone; "
+        "off: "
+        "from all conclusions of the segments that mention it",
     )
     merged_graph: bool = Field(
         default=False,
-        description="whether people who talk share one graph (off: a graph for each)",
+        description="whether all people who talk share one graph; off: a graph for each",
     )
 
 

@@ -66,20 +66,22 @@ class RecallSettings(SearchSettings):
     """What can be set of recall (section 3.4)."""
 
     use_l0: bool = Field(
-        default=True, description="whether evidence is recalled (w/o L0, Tables 3 and 4)"
+        default=True, description="whether evidence is recalled (L0, Tables 3 and 4)"
     )
     facts: int = Field(default=5, ge=0, description="facts recalled per question (Figure 8a)")
     conclusions: int = Field(
         default=30, ge=0, description="conclusions recalled per question (Figure 8b)"
     )
     nodes: int = Field(
-        default=3, ge=0, description="concepts recalled per question, and events (Figure 8c)"
+        default=3,
+        ge=0,
+        description="concepts recalled per question, and as many events (Figure 8c)",
     )
     node_cosine: float = Field(
         default=0.5,
         ge=-1,
         le=1,
-        description="lowest cosine of a keyword and a node's name (C.7)",
+        description="lowest cosine of a keyword and the name of a concept or event (C.7)",
     )
 
 

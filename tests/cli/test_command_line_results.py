@@ -13,6 +13,7 @@ import pytest
 from mempiler import build, load, save
 from mempiler.cli import COMMANDS, main
 from mempiler.cli.progress import progress
+from mempiler.data.samples import sample
 from mempiler.engines.limits import Limits
 from mempiler.engines.usage import UsageReport
 from mempiler.optimizers.compile import CompileConfig
@@ -190,6 +191,17 @@ def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows
     about_words = {"languages", "metric", "splitter_description", "advice"}
     split = {"split"} if code == 0 else set()
     assert set(json.loads(out)) == {"path", "benchmark", "counts", "findings", "ok", "kinds"} | about_words | split
+
+
+def test_data_check_of_some_categories_reads_the_whole_file(cli):
+    with sample("locomo.json") as path:
+        asked = "evaluate", "turn-rag", "--check", "--benchmark", "locomo", "--data", path
+        whole = json.loads(cli(*asked, "--json")[1])
+        code, out, _ = cli(*asked, "--categories", "1,2", "--json")
+    assert code == 0
+    some = json.loads(out)
+    assert some["counts"] == whole["counts"]
+    assert some["split"] != whole["split"]
 
 
 def test_data_check_names_languages_and_the_metric_and_advises_a_judge_in_one_line(cli, tmp_path):
