@@ -137,9 +137,13 @@ class _Exchange:
         """Store what the user says. If it was answered before, only return the stored answer."""
         self.conversation.enter_session()
         stored_answer = self.conversation.stored_answer()
-        if stored_answer is None:
-            self.conversation.store_new_turns()
-        return stored_answer
+        if stored_answer is not None:
+            return stored_answer
+
+        self.conversation.store_new_turns()
+        if self.upstream is None:
+            self.conversation.collect_turns_before_question()
+        return None
 
     def _repeat_answer(self, stored_answer: str) -> Response | None:
         """Return the response with an answer that is stored already, or send it to the stream."""

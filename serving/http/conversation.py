@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import dspy
 
-from ...async_bridge import in_thread, run_bridged
+from ...async_bridge import run_bridged
 from ...engines.call_context import Deadline
 from ...errors import ConflictError
 from ...memory.incoming_items import turns_from_messages, utc_now
@@ -66,6 +66,8 @@ class Conversation:
         """The turns that the session had before this request."""
         self._stored_turns: tuple[Turn, ...] = ()
         """The new turns as they are stored, with ids and times; () before `store_new_turns`."""
+        self._turns_before_question: tuple[Turn, ...] = ()
+        """What the program is shown before the question; see `collect_turns_before_question`."""
 
     # The three steps before a model is asked. They take long for a thousand messages, so they are
     # called in a thread.
@@ -147,16 +149,16 @@ class Conversation:
     async def ask(self, answer_stream: AnswerStream | None) -> dspy.Prediction:
         """Answer the question by the program; errors are those of `UserMemory.ask`.
 
-        The request must end with a text of the user, and its new turns must be stored.
+        The request must end with a text of the user, its new turns must be stored, and
+        `collect_turns_before_question` must have been called.
 
         Args:
             answer_stream: Takes the words of the answer as they come; None if nobody reads them.
         """
         question = self._stored_turns[-1]
-        shown_turns = await in_thread(self._shown_turns)
         recent: list[Session] = []
-        if shown_turns:
-            recent.append(Session(id=self.session_id, turns=shown_turns))
+        if self._turns_before_question:
+            recent.append(Session(id=self.session_id, turns=self._turns_before_question))
 
         with send_answer_to(answer_stream):
             return await self.memory.aask(
@@ -300,6 +302,13 @@ class Conversation:
             if (turn.speaker, turn.text) in texts_in_request:
                 turn_ids.add(turn.id)
         return turn_ids
+
+    def collect_turns_before_question(self) -> None:
+        """Collect what `ask` shows the program before the question.
+
+        Of a request with a thousand messages this takes a while: it is done in a thread.
+        """
+        self._turns_before_question = self._shown_turns()
 
     def _shown_turns(self) -> tuple[Turn, ...]:
         """Return the messages of the request before the question, as turns for the program.
