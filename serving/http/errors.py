@@ -122,6 +122,11 @@ LATE = partial(
 )
 
 
+def has_client_left(error: BaseException) -> bool:
+    """Return whether an error is that the client went away (`GONE`)."""
+    return isinstance(error, HTTPException) and error.status_code == 499
+
+
 def too_many_requests(limit: int, seconds: float) -> HTTPException:
     """Return the refusal of a request of a tenant that has sent too many in this minute.
 
@@ -139,6 +144,10 @@ def _retry_after(seconds: float) -> dict[str, str]:
 
 
 # Errors that routes raise.
+
+
+class UnknownPriceError(BudgetError):
+    """A tenant has a budget that cannot be kept, because the price of a model is not known."""
 
 
 class _Refusal(NamedTuple):
@@ -181,6 +190,12 @@ _REFUSALS = (
         StoreError,
         503,
         "the store does not answer; nothing was half stored, and the request can be repeated",
+    ),
+    _Refusal(
+        UnknownPriceError,
+        503,
+        "the budget of this tenant cannot be kept, since the price of a model is not known; the"
+        " operator finds the model in the log",
     ),
     _Refusal(BudgetError, 503, "the budget of the language model is spent"),
 )

@@ -20,7 +20,7 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from ..failure_log import failure, log
-from .errors import body_of, refusal_of
+from .errors import body_of, has_client_left, refusal_of
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -96,7 +96,7 @@ class EventStream:
 
             # None came, so the task is done.
             error = task.exception()
-            if error is not None:
+            if error is not None and not has_client_left(error):
                 log.error("a stream broke off", extra=failure(error))
                 yield event(body_of(refusal_of(error)))
         finally:

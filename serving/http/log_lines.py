@@ -23,6 +23,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "asctime",
     "taskName",
     "color_message",
+    "litellm_redacted",
 }
 """Attributes that every record has; the others are fields that were logged."""
 _LOGGERS_WITHOUT_CONTENT = ("mempiler.serving", "uvicorn.error")
