@@ -115,6 +115,9 @@ TENANT_OVERLOADED = partial(
     HTTPException, 429, "too many requests of this tenant wait; try again", _SOON
 )
 GONE = partial(HTTPException, 499, "the client went away")
+STOPPED = partial(
+    HTTPException, 503, "this service ends; what was said is stored, and the request can be repeated"
+)
 LATE = partial(
     HTTPException,
     504,
