@@ -116,7 +116,9 @@ TENANT_OVERLOADED = partial(
 )
 GONE = partial(HTTPException, 499, "the client went away")
 STOPPED = partial(
-    HTTPException, 503, "this service ends; what was said is stored, and the request can be repeated"
+    HTTPException,
+    503,
+    "this service ends; what was said is stored, and the request can be repeated",
 )
 LATE = partial(
     HTTPException,
