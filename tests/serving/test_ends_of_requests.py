@@ -87,13 +87,13 @@ def test_an_error_of_a_store_that_comes_too_late_is_looked_at(
     async def call() -> None:
         go = asyncio.Event()
 
-        async def fail() -> Any:
-            await go.wait()
-            raise OSError("the disk is gone")
+        class LateStoreCall(StoreCall[Any]):
+            async def _run_in_thread(self) -> Any:
+                await go.wait()
+                raise OSError("the disk is gone")
 
         asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
-        late: StoreCall[Any] = StoreCall(lambda: None)
-        monkeypatch.setattr(late, "_run_in_thread", fail)
+        late = LateStoreCall(lambda: None)
         with pytest.raises(TimeoutError):
             await late.result()
         go.set()
