@@ -194,6 +194,8 @@ async def run_in_own_loop(call: Callable[[], T]) -> T:
         task = asyncio.current_task()
         assert task is not None
         started.set_result(task)
+        # The limiter belongs to the caller's event loop.
+        _limiter.set(None)
         return await run_bridged(call)
 
     context = contextvars.copy_context()

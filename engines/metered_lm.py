@@ -221,7 +221,8 @@ class MeteredLM(dspy.LM):
     def expected_usage(self, call: Call) -> Usage:
         """Return what a call uses at most, by the length of its prompt and of earlier answers."""
         if not self.guard.has_limits:
-            return Usage()
+            # Nothing is estimated. Should a limit come before the call is made, that shows.
+            return Usage(unpriced=1)
         request = call.request
         max_tokens = request.get("max_tokens") or request.get("max_completion_tokens")
         return self.largest_usage(call.prompt_tokens, max_tokens, call.n)
@@ -238,9 +239,11 @@ class MeteredLM(dspy.LM):
 
         reserved_prompt = RESERVED_PROMPT_FACTOR * prompt_tokens
         reserved_answers = answers * tokens_per_answer
-        cost = self.priced(None, reserved_prompt, reserved_answers) or 0.0
+        cost = self.priced(None, reserved_prompt, reserved_answers)
         # `BudgetGuard.admit` counts the first of the answers.
-        return Usage(answers - 1, reserved_prompt, reserved_answers, cost)
+        return Usage(
+            answers - 1, reserved_prompt, reserved_answers, cost or 0.0, unpriced=int(cost is None)
+        )
 
     def _finish(self, call: Call, result: CallResult) -> Any:
         """Tell everybody who listens of a call that has a result; return its answers."""

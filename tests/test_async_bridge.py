@@ -15,6 +15,7 @@ from mempiler.async_bridge import (
     disk_off_loop,
     in_thread,
     is_bridged,
+    limit_threads,
     off_loop,
     result_of,
     run_bridged,
@@ -194,6 +195,17 @@ def test_long_work_does_not_need_the_threads_of_its_callers_loop() -> None:
         return answer
 
     assert run_within(20, work()) == "done first"
+
+
+def test_a_limiter_of_threads_is_not_used_in_another_loop() -> None:
+    async def work() -> str:
+        limiter = asyncio.Semaphore(1)
+        with limit_threads(limiter):
+            # While the only thread is held, the long work makes its call in one of its own.
+            async with limiter:
+                return await run_in_own_loop(lambda: off_loop(lambda: "done"))
+
+    assert run_within(20, work()) == "done"
 
 
 def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:

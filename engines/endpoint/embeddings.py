@@ -161,7 +161,12 @@ class EndpointEmbedding:
         reserved_tokens = RESERVED_FACTOR * estimated_tokens
         reserved_cost = reserved_tokens * (price or 0.0)
         # No call is reserved: `admit` counts it before it is made.
-        reservation = Usage(calls=0, input_tokens=reserved_tokens, cost=reserved_cost)
+        reservation = Usage(
+            calls=0,
+            input_tokens=reserved_tokens,
+            cost=reserved_cost,
+            unpriced=int(price is None),
+        )
 
         with guard.slots(self._endpoint).slot(), guard.reserve(reservation):
             guard.admit()

@@ -1,10 +1,13 @@
 """Errors of endpoints.
 
 Clients and transport raise errors of `dspy.lm15`. DSPy turns them into its own errors, those of
-`dspy.utils.exceptions`, for whoever asks a model. Two errors are ours:
+`dspy.utils.exceptions`, for whoever asks a model. Four errors are ours:
 
 * dspy.lm15.TransportError
   - UnreachableError: there is no connection to the endpoint
+  - BrokenReplyError: an answer breaks off, or cannot be read
+* dspy.lm15.ProviderError
+  - LargeReplyError: an answer is larger than allowed
 * dspy.utils.exceptions.LMTimeoutError
   - AbandonedCallError: nobody waits for the answer any more
 """
@@ -25,11 +28,24 @@ from dspy.lm15 import (
     UnsupportedModelError,
 )
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
-from dspy.utils.exceptions import LMTimeoutError
+from dspy.utils.exceptions import (
+    LMCollectionLimitError,
+    LMError,
+    LMTimeoutError,
+    LMUnexpectedError,
+)
 
 
 class UnreachableError(TransportError):
     """No connection to an endpoint can be made: nothing listens there, or its name is unknown."""
+
+
+class BrokenReplyError(TransportError):
+    """An endpoint began to answer (status 200), but the answer breaks off or cannot be read."""
+
+
+class LargeReplyError(ProviderError):
+    """A reply of an endpoint is larger than allowed."""
 
 
 class AbandonedCallError(LMTimeoutError):
@@ -40,6 +56,26 @@ class AbandonedCallError(LMTimeoutError):
 
     def __init__(self) -> None:
         super().__init__("nobody waits for the answer any more")
+
+
+def may_be_charged(error: LMError) -> bool:
+    """Return whether an endpoint may charge for a call that ended with this error.
+
+    An endpoint that cannot be reached, or that answers with the status of an error, charges
+    nothing. One that is silent, or whose answer is not read to its end, may have done the work.
+    """
+    if isinstance(error, LMTimeoutError):
+        # Status 408 is an answer of the endpoint.
+        return error.status is None
+    if isinstance(error, LMUnexpectedError | LMCollectionLimitError):
+        return True
+
+    cause = error.__cause__
+    while cause is not None:
+        if isinstance(cause, BrokenReplyError | LargeReplyError):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def error_of_status(status: int, message: str, retry_after: float | None = None) -> ProviderError:

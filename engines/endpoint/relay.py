@@ -4,7 +4,7 @@
     async with upstream.stream({"messages": [{"role": "user", "content": "Hi"}]}) as reply:
         async for line in reply.lines:
             print(line)
-    upstream.count(usage, body, answer)
+    upstream.count(usage, body, output)
 
 No thread waits for the endpoint: requests are made in the event loop of `loop`, and the caller's
 own event loop awaits the parts of the reply.
@@ -13,6 +13,7 @@ own event loop awaits the parts of the reply.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -58,6 +59,63 @@ class _ReplyPart(NamedTuple):
     content: bytes
 
 
+class RelayedOutput:
+    """All that a model writes in one reply: the texts and tool calls of each of its answers.
+
+    It is added in whole messages, or in the parts of a stream, which come in any order.
+    """
+
+    def __init__(self) -> None:
+        self._texts = defaultdict[str, list[str]](list)
+        """The parts of each text, by a key that tells in which answer it is, and where."""
+
+    def add(self, reply: Mapping[str, Any]) -> None:
+        """Add what is written in a completion, or in a chunk of one.
+
+        What has not the form of OpenAI's replies is left out: endpoints may send anything.
+        """
+        choices = reply.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict):
+                continue
+            message = choice.get("message") or choice.get("delta")
+            if isinstance(message, dict):
+                self._add_message(choice.get("index"), message)
+
+    def text(self) -> str:
+        """Return all texts, one a line."""
+        texts = ["".join(parts) for parts in self._texts.values()]
+        return "\n".join(texts)
+
+    def _add_message(self, answer: object, message: Mapping[str, Any]) -> None:
+        """Add a message, or a part of one, to an answer.
+
+        Args:
+            answer: The index of the answer.
+            message: The message.
+        """
+        for field in ("content", "refusal"):
+            self._add_text((answer, field), message.get(field))
+        self._add_function((answer, "function"), message.get("function_call"))
+
+        calls = message.get("tool_calls")
+        for place, call in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(call, dict):
+                # Only the calls in a stream have an index.
+                index = call.get("index", place)
+                self._add_function((answer, "tool", index), call.get("function"))
+
+    def _add_function(self, key: tuple[object, ...], function: object) -> None:
+        if isinstance(function, dict):
+            self._add_text((*key, "name"), function.get("name"))
+            self._add_text((*key, "arguments"), function.get("arguments"))
+
+    def _add_text(self, key: tuple[object, ...], text: object) -> None:
+        if isinstance(text, str):
+            # As text, because an index that an endpoint sends may be anything.
+            self._texts[repr(key)].append(text)
+
+
 class Upstream:
     """An endpoint that speaks OpenAI's chat; requests are handed on to it, without retries.
 
@@ -95,7 +153,8 @@ class Upstream:
             BudgetError: A limit is reached.
         """
         guard = self.lm.guard
-        expected = Usage()
+        # Nothing is estimated. Should a limit come before the call is made, that shows.
+        expected = Usage(unpriced=1)
         if guard.has_limits:
             # A long prompt takes a while. No slot may be held while a thread is waited for.
             expected = await in_thread(partial(self._expected_usage, body))
@@ -117,39 +176,32 @@ class Upstream:
 
     def _expected_usage(self, body: Mapping[str, Any]) -> Usage:
         """Return what a request uses at most."""
-        prompt = text_of_messages(body["messages"])
-        # Tools and response formats are read with the prompt.
-        others = {name: value for name, value in body.items() if name != "messages"}
-        prompt_tokens = estimate_tokens(prompt) + estimate_tokens(json.dumps(others))
-        for message in body["messages"]:
-            parts = message.get("content")
-            if isinstance(parts, list):
-                prompt_tokens += RESERVED_PART_TOKENS * sum(map(_is_no_text, parts))
-
+        prompt_tokens = _estimate_prompt(body)
         max_tokens = token_number(body.get("max_tokens"))
         if max_tokens is None:
             max_tokens = token_number(body.get("max_completion_tokens"))
         answers = token_number(body.get("n")) or 1
         return self.lm.largest_usage(prompt_tokens, max_tokens, answers)
 
-    def count(self, usage: object, body: Mapping[str, Any], answer: str) -> None:
+    def count(self, usage: object, body: Mapping[str, Any], output: RelayedOutput) -> None:
         """Count a call that was answered.
 
         Args:
             usage: What the answer reports, of any kind; None if it reports nothing.
             body: The request, as `stream` takes it.
-            answer: The text of the answer.
+            output: All that the model wrote.
         """
         reported = usage if isinstance(usage, dict) else {}
         prompt = text_of_messages(body["messages"])
         prompt_tokens = believable_count(reported.get("prompt_tokens"), fewest_tokens(prompt))
-        answer_tokens = believable_count(reported.get("completion_tokens"), fewest_tokens(answer))
+        written = output.text()
+        answer_tokens = believable_count(reported.get("completion_tokens"), fewest_tokens(written))
         estimated = prompt_tokens is None or answer_tokens is None
 
         if prompt_tokens is None:
-            prompt_tokens = estimate_tokens(prompt)
+            prompt_tokens = _estimate_prompt(body)
         if answer_tokens is None:
-            answer_tokens = estimate_tokens(answer)
+            answer_tokens = estimate_tokens(written)
         self.lm.count(prompt_tokens, answer_tokens, estimated=estimated)
 
     async def _exchange(self, body: Mapping[str, Any]) -> AsyncGenerator[_ReplyPart]:
@@ -220,6 +272,23 @@ def upstream_of(lm: Any) -> Upstream | None:
     if not isinstance(client.lm, AsyncOpenAIChatLM):
         return None
     return Upstream(lm, engine, client)
+
+
+def _estimate_prompt(body: Mapping[str, Any]) -> int:
+    """Return our estimate of the tokens that a model reads of a request."""
+    # Tools and response formats are read with the prompt, and so are earlier calls of tools.
+    messages = [_without_content(message) for message in body["messages"]]
+    others = json.dumps({**body, "messages": messages}, ensure_ascii=False)
+    tokens = estimate_tokens(text_of_messages(body["messages"])) + estimate_tokens(others)
+    for message in body["messages"]:
+        parts = message.get("content")
+        if isinstance(parts, list):
+            tokens += RESERVED_PART_TOKENS * sum(map(_is_no_text, parts))
+    return tokens
+
+
+def _without_content(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != "content"}
 
 
 def _is_no_text(part: Any) -> bool:

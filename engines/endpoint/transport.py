@@ -23,12 +23,12 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from dspy.lm15 import ProviderError, TransportError
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
+from dspy.lm15 import TransportError
 
 from ...secret_values import Secrets
 from ...text import one_line
-from .errors import UnreachableError
+from .errors import BrokenReplyError, LargeReplyError, UnreachableError
 from .loop import run
 
 MOST_BYTES = 4_000_000
@@ -89,21 +89,27 @@ class Transport:
 
         Raises:
             UnreachableError: The endpoint cannot be reached.
-            dspy.lm15.TransportError: It breaks off.
+            BrokenReplyError: It began to answer (status 200), and breaks off.
+            dspy.lm15.TransportError: It breaks off before that.
             dspy.lm15.TimeoutError: It is silent for too long.
-            dspy.lm15.ProviderError: Its reply is larger than allowed.
+            LargeReplyError: Its reply is larger than allowed.
         """
+        status = 0
         with self._secrets.hiding():
             try:
                 async with self._send(request) as response:
+                    status = response.status
                     yield Reply(response, self._secrets, self._most_bytes)
             # From the special errors of aiohttp to the general one.
+            except aiohttp.ConnectionTimeoutError as error:
+                raise UnreachableError(f"timed out: {error}") from error
             except aiohttp.ServerTimeoutError as error:
                 raise EndpointTimeoutError(f"timed out: {error}") from error
             except aiohttp.ClientConnectorError as error:
                 raise _unreachable(error) from error
             except aiohttp.ClientError as error:
-                raise TransportError(one_line(error, 300) or type(error).__name__) from error
+                error_class = BrokenReplyError if status == 200 else TransportError
+                raise error_class(one_line(error, 300) or type(error).__name__) from error
 
     def _send(self, request: HttpRequest) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Return a context manager that sends a request, and gives the beginning of the reply."""
@@ -150,7 +156,7 @@ class Reply:
         """Return the whole body.
 
         Raises:
-            ProviderError: It is larger than allowed.
+            LargeReplyError: It is larger than allowed.
         """
         chunks = [chunk async for chunk in self]
         content = b"".join(chunks)
@@ -162,13 +168,13 @@ class Reply:
         """Iterate over the body as it comes; secrets in it are not hidden.
 
         Raises:
-            ProviderError: It is larger than allowed.
+            LargeReplyError: It is larger than allowed.
         """
         size = 0
         async for chunk in self._response.content.iter_any():
             size += len(chunk)
             if size > self._most_bytes:
-                raise ProviderError(f"the reply is larger than {self._most_bytes} bytes")
+                raise LargeReplyError(f"the reply is larger than {self._most_bytes} bytes")
             yield chunk
 
 

@@ -663,14 +663,14 @@ SELECT count(*) FROM mempiler_items WHERE state = 'failed'
 
 -- What tenants use ---------------------------------------------------------------------------------
 --
--- Minutes and days are counted since 1970. Databases round differently when they make a whole number
--- of `:now`, which moves their beginning by half a second at most.
+-- Minutes and days are counted since 1970. FLOOR, because PostgreSQL rounds where it makes a whole
+-- number, and minutes would begin half a second early.
 
 -- name: count_tenant_request
 -- Count a request of a tenant. Return how many there were in this minute, and how many seconds of it
 -- are left. The first request of a minute begins at 1.
 INSERT INTO mempiler_tenant_usage AS known (tenant, minute, requests, day, usd)
-VALUES (:tenant, CAST(:now AS BIGINT) / 60, 1, 0, 0)
+VALUES (:tenant, CAST(FLOOR(:now) AS BIGINT) / 60, 1, 0, 0)
 ON CONFLICT (tenant) DO UPDATE SET
     requests = CASE WHEN known.minute = excluded.minute THEN known.requests + 1 ELSE 1 END,
     minute = excluded.minute
@@ -680,7 +680,7 @@ RETURNING requests, (minute + 1) * 60.0 - :now AS seconds_left
 -- Lock the row of a tenant until the transaction ends. Return the day, what the tenant has spent on
 -- it, and how many seconds of it are left. A new day begins at 0 dollars.
 INSERT INTO mempiler_tenant_usage AS known (tenant, minute, requests, day, usd)
-VALUES (:tenant, 0, 0, CAST(:now AS BIGINT) / 86400, 0)
+VALUES (:tenant, 0, 0, CAST(FLOOR(:now) AS BIGINT) / 86400, 0)
 ON CONFLICT (tenant) DO UPDATE SET
     usd = CASE WHEN known.day = excluded.day THEN known.usd ELSE 0 END,
     day = excluded.day
@@ -693,7 +693,7 @@ UPDATE mempiler_tenant_usage SET usd = usd + :usd WHERE tenant = :tenant AND day
 -- name: select_tenant_cost
 -- What a tenant has spent today.
 SELECT usd FROM mempiler_tenant_usage
-WHERE tenant = :tenant AND day = CAST(:now AS BIGINT) / 86400
+WHERE tenant = :tenant AND day = CAST(FLOOR(:now) AS BIGINT) / 86400
 
 -- name: insert_reservation
 -- Reserve dollars for a call that begins.

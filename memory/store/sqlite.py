@@ -12,6 +12,7 @@ file is stopped, the others go on after a while, and SQLite's own lock keeps the
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import sqlite3
 import stat
@@ -258,6 +259,8 @@ def _prepare_connections(engine: Engine, pragmas: Sequence[str]) -> None:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, record: Any) -> None:
+        # Some builds of SQLite have no mathematical functions.
+        connection.create_function("floor", 1, math.floor, deterministic=True)
         # Python's driver begins no transactions by itself: the store runs BEGIN where it wants one.
         connection.isolation_level = None
         # Damaged bytes come out as `\\xff`, so that queries of other rows still work. JSON knows no

@@ -30,6 +30,9 @@ from .service import Service
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that stop a service."""
 
+CANCELLED_WORK_SECONDS = 2.0
+"""Seconds for requests that were cut off at the end of `grace`, to count what their calls cost."""
+
 SignalHandler = Callable[[int, FrameType | None], object]
 
 
@@ -107,10 +110,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _stop(service: Service) -> None:
-    """Let the worker finish what it is writing, within the seconds that are left."""
+    """Let the worker finish what it is writing, within the seconds that are left.
+
+    Requests that uvicorn has cut off by now have a moment to end in order.
+    """
     started = time.monotonic()
     grace = service.begin_stop()
     has_finished = await anyio.to_thread.run_sync(service.worker.stop, grace)
+    # A process of several is ended by a signal as soon as this returns.
+    await service.model_pool.wait_until_empty(CANCELLED_WORK_SECONDS)
     if service.spans is not None:
         await anyio.to_thread.run_sync(service.spans.shutdown)
     seconds = round(time.monotonic() - started, 1)

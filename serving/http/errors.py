@@ -115,11 +115,21 @@ TENANT_OVERLOADED = partial(
     HTTPException, 429, "too many requests of this tenant wait; try again", _SOON
 )
 GONE = partial(HTTPException, 499, "the client went away")
+STOPPED = partial(
+    HTTPException,
+    503,
+    "this service ends; what was said is stored, and the request can be repeated",
+)
 LATE = partial(
     HTTPException,
     504,
     "this took too long; what was said is stored, and the request can be repeated",
 )
+
+
+def has_client_left(error: BaseException) -> bool:
+    """Return whether an error is that the client went away (`GONE`)."""
+    return isinstance(error, HTTPException) and error.status_code == 499
 
 
 def too_many_requests(limit: int, seconds: float) -> HTTPException:
@@ -139,6 +149,10 @@ def _retry_after(seconds: float) -> dict[str, str]:
 
 
 # Errors that routes raise.
+
+
+class UnknownPriceError(BudgetError):
+    """A tenant has a budget that cannot be kept, because the price of a model is not known."""
 
 
 class _Refusal(NamedTuple):
@@ -181,6 +195,12 @@ _REFUSALS = (
         StoreError,
         503,
         "the store does not answer; nothing was half stored, and the request can be repeated",
+    ),
+    _Refusal(
+        UnknownPriceError,
+        503,
+        "the budget of this tenant cannot be kept, since the price of a model is not known; the"
+        " operator finds the model in the log",
     ),
     _Refusal(BudgetError, 503, "the budget of the language model is spent"),
 )

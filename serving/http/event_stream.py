@@ -20,7 +20,7 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from ..failure_log import failure, log
-from .errors import body_of, refusal_of
+from .errors import STOPPED, body_of, has_client_left, refusal_of
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -83,7 +83,8 @@ class EventStream:
     async def _sent_events(self, task: asyncio.Task[Any]) -> AsyncIterator[str | bytes]:
         """Yield the events that the work sends.
 
-        If the work fails, the last event is its error, which OpenAI's clients raise.
+        If the work fails, or the service ends before, the last event is an error, which OpenAI's
+        clients raise.
 
         Args:
             task: Does the work.
@@ -96,9 +97,13 @@ class EventStream:
 
             # None came, so the task is done.
             error = task.exception()
-            if error is not None:
+            if error is not None and not has_client_left(error):
                 log.error("a stream broke off", extra=failure(error))
                 yield event(body_of(refusal_of(error)))
+        except asyncio.CancelledError:
+            # The service ends, or the client has left, to whom nothing is sent any more.
+            yield event(body_of(STOPPED()))
+            raise
         finally:
             # The client may leave before the end; after the end, this does nothing.
             task.cancel()

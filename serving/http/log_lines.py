@@ -7,6 +7,7 @@ A line has `time`, `level` and `event`, and beside them the fields that were log
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -23,6 +24,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "asctime",
     "taskName",
     "color_message",
+    "litellm_redacted",
 }
 """Attributes that every record has; the others are fields that were logged."""
 _LOGGERS_WITHOUT_CONTENT = ("mempiler.serving", "uvicorn.error")
@@ -70,10 +72,20 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "cause": cause_of(error), "trace": places}
 
 
+def _is_no_cut_request(record: logging.LogRecord) -> bool:
+    """Leave out the traces of requests that uvicorn ends at the end of `grace`.
+
+    It logs a trace for each, as for a fault; how many there are, it has said in a line before.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError)
+
+
 def set_up(level: str = "info") -> None:
     """Send every log line of this process through `JsonLines`; only for a service's own process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
+    handler.addFilter(_is_no_cut_request)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -40,6 +41,10 @@ Receive = Callable[[], Awaitable[Any]]
 
 Share = Callable[[], float]
 """Returns the part that one tenant may hold at the moment, from 0 to 1."""
+
+
+_PAUSE = 0.05
+"""Seconds between two looks at whether a pool is empty."""
 
 
 def _everything() -> float:
@@ -85,6 +90,16 @@ class Pool:
     def running(self) -> int:
         """How many requests are worked on."""
         return int(self._slots.borrowed_tokens)
+
+    async def wait_until_empty(self, seconds: float) -> None:
+        """Wait until all work has really ended, also work that nobody waits for any more.
+
+        Args:
+            seconds: The longest wait.
+        """
+        end = time.monotonic() + seconds
+        while self.held.total() and time.monotonic() < end:
+            await asyncio.sleep(_PAUSE)
 
     @contextmanager
     def place(self, tenant: str) -> Generator[None]:

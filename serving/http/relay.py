@@ -10,21 +10,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from dspy.utils.exceptions import LMTransportError
+import anyio.to_thread
+from anyio import CapacityLimiter
 from fastapi import Response
 
 from ...async_bridge import in_thread
-from ...engines.call_context import Deadline
-from ...engines.endpoint.relay import Upstream
+from ...engines.call_context import Deadline, call_context
+from ...engines.endpoint.errors import BrokenReplyError
+from ...engines.endpoint.relay import RelayedOutput, Upstream
 from ...records import Context
 from ..prompt_text import prepend_text
 from .conversation import Conversation
 from .event_stream import EventStream
 from .schemas import ChatRequest
+
+T = TypeVar("T")
 
 _HEADERS_FOR_CLIENTS = (
     "x-ratelimit-",
@@ -48,6 +52,8 @@ class Relay:
         self._conversation = conversation
         self._upstream = upstream
         self._deadline = deadline
+        self._hides_usage = False
+        """Whether the model is asked to report its usage although the client did not ask for it."""
 
     async def answer(self, stream: EventStream | None) -> Response | None:
         """Recall, ask the model, and store its answer.
@@ -67,7 +73,33 @@ class Relay:
         context = await self._conversation.recall()
         # With images, a request may be large.
         request = await in_thread(partial(request_with_context, self._conversation.body, context))
+        if stream is not None and self._upstream.lm.guard.has_limits:
+            self._ask_for_usage(request)
 
+        # The user's requests take turns at the endpoint with the questions of all others.
+        owner = self._conversation.memory.owner
+        caller = (owner.tenant, owner.user, True)
+        with call_context(caller=caller):
+            return await self._relay(request, context, stream)
+
+    def _ask_for_usage(self, request: dict[str, Any]) -> None:
+        """Let the model report its usage at the end of a stream, which budgets count."""
+        options = request.get("stream_options")
+        if not isinstance(options, dict):
+            options = {}
+        self._hides_usage = options.get("include_usage") is not True
+        request["stream_options"] = {**options, "include_usage": True}
+
+    async def _relay(
+        self, request: Mapping[str, Any], context: Context, stream: EventStream | None
+    ) -> Response | None:
+        """Ask the model, and store its answer; arguments and errors are those of `answer`.
+
+        Args:
+            request: What the endpoint is asked.
+            context: What was recalled for it.
+            stream: See `answer`.
+        """
         async with self._upstream.stream(request) as reply:
             headers = _headers_for_client(reply.headers)
             content_type = reply.headers.get("content-type", "application/json")
@@ -80,7 +112,7 @@ class Relay:
 
             content = b"".join([line async for line in reply.lines])
             if is_answer:
-                content = await in_thread(
+                content = await _in_spare_thread(
                     partial(self._finish_completion, content, request, context)
                 )
                 content_type = "application/json"
@@ -97,17 +129,18 @@ class Relay:
             context: What was recalled for it.
 
         Raises:
-            LMTransportError: The content is no completion.
+            BrokenReplyError: The content is no completion.
         """
         try:
             completion = json.loads(content)
             answer = _storable_text(completion["choices"][0]["message"])
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            message = "the endpoint's answer is no completion"
-            raise LMTransportError(message, model=self._upstream.model) from error
+            raise BrokenReplyError("the endpoint's answer is no completion") from error
 
         completion["mempiler"] = self._store_answer(answer, context)
-        self._upstream.count(completion.get("usage"), request, answer)
+        output = RelayedOutput()
+        output.add(completion)
+        self._upstream.count(completion.get("usage"), request, output)
         return json.dumps(completion).encode()
 
     async def _hand_back_events(
@@ -126,9 +159,10 @@ class Relay:
             stream: Where the lines go.
 
         Raises:
-            LMTransportError: The stream breaks off.
+            BrokenReplyError: The stream breaks off.
         """
         answer = ""
+        output = RelayedOutput()
         usage: object = None
         is_stored = False
         is_done = False
@@ -137,7 +171,10 @@ class Relay:
             chunk = _chunk_of(line)
             choice = _first_choice(chunk)
             answer += _storable_text(choice.get("delta"))
+            output.add(chunk)
             usage = chunk.get("usage") or usage
+            if self._hides_usage and _is_usage_alone(chunk):
+                continue
             if line.strip() == b"data: [DONE]":
                 is_done = True
 
@@ -147,19 +184,28 @@ class Relay:
                 continue
 
             # Once a client has read this event, it may rely on it that the answer is stored.
-            chunk["mempiler"] = await in_thread(partial(self._store_answer, answer, context))
+            chunk["mempiler"] = await _in_spare_thread(partial(self._store_answer, answer, context))
             is_stored = True
             stream.send(b"data: " + json.dumps(chunk).encode() + b"\n")
 
         # A whole stream has at least one of two marks: a reason why the answer ends, or [DONE].
         if not is_stored and not is_done:
-            raise LMTransportError("the endpoint's stream broke off", model=self._upstream.model)
-        await in_thread(partial(self._upstream.count, usage, request, answer))
+            raise BrokenReplyError("the endpoint's stream broke off")
+        await _in_spare_thread(partial(self._upstream.count, usage, request, output))
 
     def _store_answer(self, answer: str, context: Context) -> dict[str, Any]:
         """Store an answer, and return the field `mempiler` of its completion or last chunk."""
         extension = self._conversation.store_answer(answer, context, self._deadline)
         return extension.model_dump(mode="json")
+
+
+async def _in_spare_thread(call: Callable[[], T]) -> T:
+    """Make a call in a thread that is none of those of `in_thread`.
+
+    A relayed request holds a slot at the endpoint, and all threads of `in_thread` may be taken by
+    calls that wait for such a slot. There are as many of these threads as requests at most.
+    """
+    return await anyio.to_thread.run_sync(call, limiter=CapacityLimiter(1))
 
 
 def request_with_context(body: ChatRequest, context: Context) -> dict[str, Any]:
@@ -207,6 +253,11 @@ def _chunk_of(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return chunk if isinstance(chunk, dict) else {}
+
+
+def _is_usage_alone(chunk: Mapping[str, Any]) -> bool:
+    """Return whether a chunk reports the usage, and holds no part of an answer."""
+    return bool(chunk.get("usage")) and not chunk.get("choices")
 
 
 def _first_choice(chunk: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -42,6 +42,7 @@ class StoreCall(Generic[T]):
         """
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run_in_thread())
+            self._running.add_done_callback(_read_error)
         await asyncio.wait({self._running}, timeout=WAIT)
         if not self._running.done():
             raise TimeoutError
@@ -50,3 +51,9 @@ class StoreCall(Generic[T]):
     async def _run_in_thread(self) -> T:
         # A limiter of its own: with the default one it would wait for other threads.
         return await anyio.to_thread.run_sync(self._call, limiter=CapacityLimiter(1))
+
+
+def _read_error(task: asyncio.Task[Any]) -> None:
+    """Look at the error of a task; asyncio logs errors that nobody looks at, as after `WAIT`."""
+    if not task.cancelled():
+        task.exception()

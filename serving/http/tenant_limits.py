@@ -32,13 +32,13 @@ from anyio import CapacityLimiter
 from ...engines.endpoint.embeddings import EndpointEmbedding
 from ...engines.metered_lm import MeteredLM
 from ...engines.prices import token_prices
-from ...errors import BudgetError, StoreError, TenantBudgetError, UserError
+from ...errors import StoreError, TenantBudgetError, UserError
 from ...memory.store.tenant_usage import Reservation, SpendingRefusal, TenantUsage
 from ...memory.tenant_lock import CURRENT_TENANT
 from ...records.context_variables import set_context
 from ..failure_log import failure
 from ..worker.breaker import Breaker, breakers_of
-from .errors import too_many_requests
+from .errors import UnknownPriceError, too_many_requests
 from .token_file import TenantLimits, Tokens
 
 _LONGEST_CALL = 3600.0
@@ -60,6 +60,13 @@ class _ReachedLimit(NamedTuple):
     """Requests in a minute."""
     end_of_minute: float
     """When the tenant may send requests again, by `time.time`."""
+
+
+class _EndedCall(NamedTuple):
+    """A call that has ended, and whose cost the store could not count."""
+
+    reservation: Reservation
+    usd: float
 
 
 class TenantLimiter:
@@ -91,6 +98,9 @@ class TenantLimiter:
         self._embedder_name: str | None = None
         self._reservation_lifetime = _LONGEST_CALL + _SETTLING_TIME
         self._has_prices = False
+        self._uncounted_calls: list[_EndedCall] = []
+        """Calls whose costs are counted later, because the store failed."""
+        self._uncounted_lock = threading.Lock()
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant: those in the token file, or else the defaults."""
@@ -185,13 +195,16 @@ class TenantLimiter:
         for breaker in breakers_of(lm, embedder):
             breaker.budgets = self
 
-    def reserve(self, tenant: str, usd: float) -> Reservation | None:
+    def reserve(self, tenant: str, usd: float | None) -> Reservation | None:
         """Reserve what a model call of a tenant may cost; None for a tenant without a budget.
 
+        Args:
+            tenant: Who pays.
+            usd: What the call may cost at most; None if its price was not known when it began.
+
         Raises:
-            TenantBudgetError: The budget does not suffice for the call, or `usd` was estimated
-                before the prices were known.
-            BudgetError: The budget cannot be kept, since the price of a model is not known.
+            TenantBudgetError: The budget does not suffice for the call, or its price was not known.
+            UnknownPriceError: The budget cannot be kept: the price of a model is not known.
         """
         limit = self.limits_of(tenant).usd_per_day
         if limit is None:
@@ -199,12 +212,12 @@ class TenantLimiter:
 
         if not self._has_prices:
             # The token file got its first budget after the start.
-            was_price_known = getattr(self._lm, "prices", None) is not None
             self._load_missing_prices()
-            if not was_price_known:
-                # Without a price the estimate is 0. The next try of the call has a true one.
-                raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
+        if usd is None:
+            # The price is known by now. The next try of the call has an estimate.
+            raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
 
+        self._count_earlier_calls()
         outcome = self._usage.reserve(tenant, usd, limit, self._reservation_lifetime)
         if isinstance(outcome, SpendingRefusal):
             self._count_refusal("usd")
@@ -214,24 +227,44 @@ class TenantLimiter:
     def settle(self, reservation: Reservation, usd: float) -> None:
         """Replace a reservation by what the call has cost.
 
-        If the store fails, that is logged: the call was answered, and the answer must not be lost.
+        If the store fails, that is logged, and the cost is counted with one of the next calls: the
+        call was answered, and the answer must not be lost.
         """
+        self._count_earlier_calls()
+        self._count_call(_EndedCall(reservation, usd))
+
+    def _count_call(self, call: _EndedCall) -> bool:
+        """Count the cost of a call, or keep it for later; return whether the store counted it."""
         try:
-            self._usage.settle(reservation, usd)
+            self._usage.settle(call.reservation, call.usd)
         except StoreError as error:
-            _log.error("the cost of a call of a tenant could not be counted", extra=failure(error))
+            _log.error("the cost of a call of a tenant is counted later", extra=failure(error))
+            with self._uncounted_lock:
+                self._uncounted_calls.append(call)
+            return False
+        return True
+
+    def _count_earlier_calls(self) -> None:
+        """Count the costs of calls for which the store failed before, until it fails again."""
+        while True:
+            with self._uncounted_lock:
+                if not self._uncounted_calls:
+                    return
+                call = self._uncounted_calls.pop()
+            if not self._count_call(call):
+                return
 
     def _load_missing_prices(self) -> None:
         """Find the prices of the models while the service runs.
 
         Raises:
-            BudgetError: The price of a model is not known; the log says which.
+            UnknownPriceError: The price of a model is not known; the log says which.
         """
         try:
             self._load_prices()
         except UserError as error:
             _log.error("a tenant's budget cannot be kept", extra={"cause": str(error)})
-            raise BudgetError("the budget of this tenant cannot be kept") from error
+            raise UnknownPriceError("the price of a model is not known") from error
 
     def _load_prices(self) -> None:
         """Find the prices of the models, which budgets need.

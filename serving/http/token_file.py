@@ -35,7 +35,7 @@ _MAX_LENGTH = 10_000_000
 _LINE = re.compile(
     r"""
     (?P<tenant>\S+)
-    \s+ (?: sha256:(?P<digest>[0-9a-f]{64}) | (?!sha256:)(?P<token>\S{16,}) )
+    \s+ (?: sha256:(?P<digest>[0-9a-f]{64}) | (?!sha256:|[a-z-]+=)(?P<token>\S{16,}) )
     (?P<limits> (?: \s+ [a-z-]+=\S* )* )
     """,
     re.VERBOSE,
@@ -143,7 +143,7 @@ class Tokens:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one tenant."""
+        """Whether there is more than one tenant, beside the operator."""
         return self._has_several_tenants
 
     @property
@@ -205,7 +205,8 @@ class Tokens:
 
     def _set_tenants(self, tenants: dict[str, str]) -> None:
         self._tenants = tenants
-        self._has_several_tenants = len(set(tenants.values())) > 1
+        # The operator asks no model, and takes no share of anything.
+        self._has_several_tenants = len(set(tenants.values()) - {OPERATOR}) > 1
 
     def _current_version(self) -> _FileVersion | None:
         """Return which version of the file is there now; None if there is none."""

@@ -22,7 +22,7 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
 from ...async_bridge import disk_off_loop, run_bridged
 from ...engines.endpoint.embeddings import EndpointEmbedding
-from ...engines.endpoint.errors import AbandonedCallError
+from ...engines.endpoint.errors import AbandonedCallError, may_be_charged
 from ...engines.limits import DEAD_AFTER, BudgetGuard
 from ...engines.usage import Usage
 from ...errors import EndpointError
@@ -47,11 +47,15 @@ class TenantBudgets(Protocol):
         """Whether any tenant has a budget."""
         ...
 
-    def reserve(self, tenant: str, usd: float) -> Reservation | None:
+    def reserve(self, tenant: str, usd: float | None) -> Reservation | None:
         """Reserve what a call may cost; None for a tenant without a budget. It may block.
 
+        Args:
+            tenant: Who pays.
+            usd: What the call may cost at most; None if its price was not known.
+
         Raises:
-            TenantBudgetError: The budget does not suffice.
+            TenantBudgetError: The budget does not suffice, or the price was not known.
         """
         ...
 
@@ -82,11 +86,13 @@ class _ReservedCall:
             # such requests, which costs nothing.
             return 0.0
 
-        is_abandoned = isinstance(error, AbandonedCallError)
-        if isinstance(error, LMError | EndpointError) and not is_abandoned:
+        if isinstance(error, EndpointError):
+            # The breaker refused the call, so it was not made.
+            return 0.0
+        if isinstance(error, LMError) and not may_be_charged(error):
             # The endpoint refused the call or failed, and charges nothing.
             return 0.0
-        # Somebody gave up the call before the answer came. What the endpoint charges for it is not
+        # The call was given up, or its answer broke off. What the endpoint charges for it is not
         # known. If it counted as nothing, a tenant that always leaves early could spend without a
         # limit.
         return self.reserved_usd
@@ -236,7 +242,8 @@ class Breaker(BudgetGuard):
 
         # A call holds a slot at the endpoint by now. All threads of `off_loop` may be taken by
         # calls that wait for such a slot; those of `disk_off_loop` wait for a disk only.
-        reservation = disk_off_loop(partial(budgets.reserve, owner.tenant, expected.cost))
+        usd = None if expected.unpriced else expected.cost
+        reservation = disk_off_loop(partial(budgets.reserve, owner.tenant, usd))
         if reservation is None:
             return None
         return _ReservedCall(reservation, expected.cost)

@@ -31,7 +31,7 @@ from dspy.utils.exceptions import (
 )
 from mempiler import UserError
 from mempiler.engines.call_context import Deadline, call_context, measure_usage
-from mempiler.engines.endpoint.relay import Upstream, upstream_of
+from mempiler.engines.endpoint.relay import RESERVED_PART_TOKENS, RelayedOutput, Upstream, upstream_of
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
 from mempiler.engines.prices import TokenPrices
@@ -615,11 +615,17 @@ def reach(server: Any, **settings: Any) -> Upstream:
     return found
 
 
+def output(text: str) -> RelayedOutput:
+    written = RelayedOutput()
+    written.add({"choices": [{"message": {"content": text}}]})
+    return written
+
+
 def test_a_relayed_call_counts_what_is_reported_and_can_be_true() -> None:
     body = {"messages": [{"role": "user", "content": "x" * 400}]}
     with StubServer() as server:
         upstream = reach(server, prices=TokenPrices(0.5, 0.5))
-        upstream.count({"prompt_tokens": 90, "completion_tokens": 20}, body, "y" * 80)
+        upstream.count({"prompt_tokens": 90, "completion_tokens": 20}, body, output("y" * 80))
         used = upstream.lm.meter.read()
     assert used.calls == {"task": 1}
     assert used.input_tokens == 90
@@ -634,11 +640,24 @@ def test_a_relayed_call_is_estimated_where_its_usage_cannot_be_true(reported: An
     body = {"messages": [{"role": "user", "content": parts}]}
     with StubServer() as server:
         upstream = reach(server)
-        upstream.count({"prompt_tokens": reported, "completion_tokens": reported}, body, "y" * 80)
+        upstream.count({"prompt_tokens": reported, "completion_tokens": reported}, body, output("y" * 80))
         used = upstream.lm.meter.read()
-    assert used.input_tokens == 100
     assert used.output_tokens == 20
     assert used.estimated == 1
+    # The words, the image, and a few tokens for what is around them.
+    words_and_image = 100 + RESERVED_PART_TOKENS
+    assert words_and_image < used.input_tokens < words_and_image + 20
+
+
+def test_all_that_a_model_writes_counts_in_any_form() -> None:
+    written = RelayedOutput()
+    call = {"index": 0, "function": {"name": "f", "arguments": '{"a"'}}
+    written.add({"choices": [{"index": 0, "delta": {"content": "Lis", "tool_calls": [call]}}]})
+    written.add({"choices": [{"index": 1, "delta": {"refusal": "No."}}]})
+    rest = {"index": 0, "function": {"arguments": ": 1}"}}
+    written.add({"choices": [{"index": 0, "delta": {"content": "bon", "tool_calls": [rest, 5]}}]})
+    written.add({"choices": [7, {"delta": "x"}, {"index": [2], "message": {"content": "odd"}}]})
+    assert written.text().splitlines() == ["Lisbon", "f", '{"a": 1}', "No.", "odd"]
 
 
 @pytest.mark.parametrize(

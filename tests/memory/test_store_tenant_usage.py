@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from mempiler import Store
 from mempiler.memory.store.database import Database
+from mempiler.memory.store import queries
 from mempiler.memory.store.tenant_usage import Reservation, SpendingRefusal
 
 FORK = multiprocessing.get_context("fork")
@@ -50,6 +51,22 @@ def test_a_count_begins_again_with_the_minute(store: Store, database: Database, 
     assert usage.count_request("globex") == (1, 50.0)
     monkeypatch.setattr(time, "time", lambda: 1_800_000_060.0)
     assert usage.count_request("acme") == (1, 60.0)
+
+
+def test_a_minute_does_not_begin_early(url: str, monkeypatch: Any) -> None:
+    moment = 1_800_000_059.75
+    monkeypatch.setattr(time, "time", lambda: moment)
+    server_time = f"CAST({moment} AS DOUBLE PRECISION)"
+    monkeypatch.setattr(queries, "_POSTGRESQL_NOW", server_time)
+    queries.load_queries.cache_clear()
+    try:
+        with Store(url) as store:
+            count = store.tenant_usage.count_request("acme")
+            refusal = store.tenant_usage.reserve("acme", 2.0, limit=1.0, lifetime=60.0)
+    finally:
+        queries.load_queries.cache_clear()
+    assert count == (1, 0.25)
+    assert refusal == SpendingRefusal(True, 1_800_057_600 - moment)
 
 
 def test_processes_reserve_no_more_than_the_limit(url: str) -> None:

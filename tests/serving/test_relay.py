@@ -5,11 +5,15 @@ Requests are made by OpenAI's own client.
 
 import base64
 import json
+import threading
+from collections.abc import Hashable
 from typing import Any
 
 import openai
 import pytest
 from mempiler import Store
+from mempiler.engines.fair_semaphore import FairSemaphore
+from mempiler.serving.http.conversation import Conversation
 
 from ..stub_server import every
 from .conftest import ADA, Reach, turns
@@ -285,3 +289,37 @@ def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(
     completion = chat(client, "Hi", call_message, result, tools=[WEATHER])
     assert completion.choices[0].message.content == "fine"
     assert store.users.list_all() == []
+
+
+def test_a_relayed_chat_waits_for_its_slot_as_its_user(
+    reach: Reach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers: list[object] = []
+    join_queue = FairSemaphore._join_queue
+
+    def note_caller(slots: FairSemaphore, caller: Hashable) -> Any:
+        callers.append(caller)
+        return join_queue(slots, caller)
+
+    service, _, _ = reach()
+    monkeypatch.setattr(FairSemaphore, "_join_queue", note_caller)
+    assert service.chat("Hi", model="my-model-chat").status_code == 200
+    assert callers[-1] == ("acme", "ada", True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_relayed_answer_is_stored_by_no_thread_that_may_wait_for_its_slot(
+    reach: Reach, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    threads: list[str] = []
+    store_answer = Conversation.store_answer
+
+    def note_thread(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return store_answer(*arguments)
+
+    service, _, _ = reach()
+    monkeypatch.setattr(Conversation, "store_answer", note_thread)
+    assert service.chat("Hi", model="my-model-chat", stream=stream).status_code == 200
+    assert len(threads) == 1
+    assert not threads[0].startswith(("mempiler-memory", "MainThread"))

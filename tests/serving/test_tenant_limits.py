@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -11,12 +12,18 @@ from typing import Any
 
 import httpx
 import pytest
-from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
+from dspy.utils.exceptions import (
+    LMInvalidRequestError,
+    LMProviderError,
+    LMServerError,
+    LMTimeoutError,
+    LMTransportError,
+)
 from mempiler import Store, UserError, build
-from mempiler.engines.endpoint.errors import AbandonedCallError
+from mempiler.engines.endpoint.errors import AbandonedCallError, BrokenReplyError, LargeReplyError
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.usage import Usage
-from mempiler.errors import BudgetError, EndpointError, TenantBudgetError
+from mempiler.errors import BudgetError, EndpointError, StoreError, TenantBudgetError
 from mempiler.serving.http.tenant_limits import TenantLimiter
 from mempiler.serving.http.token_file import TenantLimits
 from mempiler.serving.worker.breaker import CALLER, Breaker
@@ -306,7 +313,9 @@ def test_a_budget_that_comes_later_holds_once_the_prices_are_known(
         client.add("I moved to Lisbon.")
         assert client.ask("Where?").status_code == 200
         limit_in_file(tmp_path, acme="usd-per-day=10")
-        assert client.ask("Where?").status_code == 503
+        refused = client.ask("Where?")
+        assert refused.status_code == 503
+        assert "price of a model is not known" in refused.json()["error"]["message"]
         assert client.as_tenant("globex").ask("Where?").status_code in (200, 404)
         known["scripted/test"] = PRICES
         late = client.ask("Where?")
@@ -339,9 +348,20 @@ def breaker(store: Store, priced: Any) -> Breaker:
     return lm.guard
 
 
+def caused(error: Exception, cause: Exception) -> Exception:
+    """Return an error with a cause, as DSPy raises it."""
+    error.__cause__ = cause
+    return error
+
+
 ENDINGS: list[tuple[BaseException | None, float]] = [
     (None, 0.0),
     (LMServerError("down", model="x"), 0.0),
+    (LMTransportError("unreachable", model="x"), 0.0),
+    (LMTimeoutError("the endpoint timed out", model="x", status=408), 0.0),
+    (LMTimeoutError("silent", model="x"), 0.5),
+    (caused(LMTransportError("broken"), BrokenReplyError("the answer broke off")), 0.5),
+    (caused(LMProviderError("large"), LargeReplyError("more than 4 MB")), 0.5),
     (LMInvalidRequestError("bad", model="x"), 0.0),
     (EndpointError("the breaker is open"), 0.0),
     (AbandonedCallError(), 0.5),
@@ -379,6 +399,112 @@ def test_a_call_that_is_given_up_counts_as_what_was_reserved(
     assert store.tenant_usage.spent_today("acme") == spent
     whole_rest = store.tenant_usage.reserve("acme", 10.0 - spent, 10.0, 60.0)
     assert hasattr(whole_rest, "id")
+
+
+def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
+    CALLER.set(ADA)
+    # The prices are known by now. What the call may cost was not estimated.
+    with (
+        pytest.raises(TenantBudgetError, match="not known yet"),
+        breaker.reserve(Usage(unpriced=1)),
+    ):
+        pytest.fail("the call was made")
+
+
+def test_nothing_is_estimated_without_a_limit(priced: Any) -> None:
+    assert priced().expected_usage(None).unpriced == 1
+
+
+def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
+    store: Store, breaker: Breaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = store.tenant_usage.settle
+    is_locked = True
+
+    def fail_first(*arguments: Any, **named: Any) -> None:
+        if is_locked:
+            raise StoreError("the database is locked")
+        settle(*arguments, **named)
+
+    def make_call() -> None:
+        with breaker.reserve(Usage(cost=1.0)):
+            breaker.record_success(10, 0.25)
+
+    monkeypatch.setattr(store.tenant_usage, "settle", fail_first)
+    CALLER.set(ADA)
+    make_call()
+    make_call()
+    assert store.tenant_usage.spent_today("acme") == 0
+    is_locked = False
+    make_call()
+    assert store.tenant_usage.spent_today("acme") == 0.75
+    # Nothing is reserved any more.
+    assert hasattr(store.tenant_usage.reserve("acme", 9.25, 10.0, 60.0), "id")
+
+
+# What a relayed stream counts.
+
+USAGE = {"prompt_tokens": 100, "completion_tokens": 300}
+
+
+def events(*chunks: dict[str, Any]) -> bytes:
+    """Return the chunks of a stream as they are sent."""
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return "".join(lines).encode()
+
+
+def written(delta: dict[str, Any], index: int = 0, reason: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": reason}]}
+
+
+def spend_on_stream(
+    reach: Reach, store: Store, folder: Path, answer: bytes, **fields: Any
+) -> tuple[float, str]:
+    """Relay a streamed chat of a tenant with a budget; return the dollars, and what was sent."""
+    client, _, server = reach(lambda body: answer)
+    client.service.lm.prices = PRICES
+    limit_in_file(folder, acme="usd-per-day=100")
+    response = client.chat("Hi", model="my-model-chat", stream=True, max_tokens=100, **fields)
+    assert server.requests[0][2]["stream_options"]["include_usage"] is True
+    return store.tenant_usage.spent_today("acme"), response.text
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True])
+def test_a_stream_counts_its_usage_which_the_client_need_not_ask_for(
+    reach: Reach, store: Store, tmp_path: Path, is_asked_for: bool
+) -> None:
+    answer = events(written({"content": "Lisbon"}, reason="stop"), {"choices": [], "usage": USAGE})
+    fields = {"stream_options": {"include_usage": True}} if is_asked_for else {}
+    spent, text = spend_on_stream(reach, store, tmp_path, answer + b"data: [DONE]\n\n", **fields)
+    assert spent == pytest.approx(0.4)
+    assert ('"usage"' in text) == is_asked_for
+    assert text.endswith("data: [DONE]\n\n")
+
+
+def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    words = "word " * 400
+    call = {"index": 0, "function": {"name": "f", "arguments": json.dumps({"x": words})}}
+    answer = events(
+        written({"content": words}),
+        written({"content": words}, index=1),
+        written({"tool_calls": [call]}, index=2),
+        written({}, reason="stop"),
+    )
+    spent, _ = spend_on_stream(reach, store, tmp_path, answer, n=3)
+    # Each of the three has 400 words or more.
+    assert 1.2 <= spent < 3
+
+
+def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    answer = events(written({"content": "Lis"}))
+    spent, text = spend_on_stream(reach, store, tmp_path, answer)
+    assert '"code": 502' in text
+    # Most of it for the answer: 2,048 tokens or `max_tokens`.
+    assert spent >= 0.1
 
 
 def test_an_answered_call_counts_what_it_cost_whatever_happens_next(

@@ -66,6 +66,13 @@ def test_limits_change_with_the_file_and_hold_while_it_is_wrong(path: Path) -> N
     assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
 
 
+def test_the_operator_is_no_second_tenant(path: Path) -> None:
+    path.write_text(f"acme {LONG}\nmetrics {LONG}-2\n")
+    assert not Tokens(path).several
+    path.write_text(f"acme {LONG}\nmetrics {LONG}-2\nglobex {LONG}-3\n")
+    assert Tokens(path).several
+
+
 def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
     path.write_text(f"acme {LONG}\nglobex {LONG}-2\n")
     tokens = Tokens(path)
@@ -86,6 +93,7 @@ def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
         ("", "holds no token"),
         (f"acme {LONG} more", "line 1: expected TENANT TOKEN"),
         ("acme tooshort", "at least 16 characters"),
+        ("acme requests-per-minute=60", "line 1: expected TENANT TOKEN"),
         ("acme sha256:1234567890123456", "64 hexadecimal digits"),
         (f"acme {LONG} usd-per-day=five", "line 1: usd-per-day: give US dollars, e.g. usd-per-day=2.50"),
         (f"acme {LONG} usd-per-day=", "line 1: usd-per-day: give US dollars"),
