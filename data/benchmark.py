@@ -143,10 +143,7 @@ class Benchmark:
         self.source = source
         if not self.examples:
             raise DataError(f"{source.path}: holds no examples")
-        # Two answers under one id would be counted as one.
-        for example_id, count in Counter(example.get("id") for example in self.examples).items():
-            if count > 1:
-                raise DataError(f"{source.path}: {count} examples have the id {example_id!r}")
+        self._check_examples()
 
         groups = [self.group(example) for example in self.examples]
         self.conversations = frozenset(groups if conversations is None else conversations)
@@ -157,6 +154,24 @@ class Benchmark:
         """
         self.metric_name = metric or next(iter(self.metrics))
         self.scorer = self.make_scorer(self.metric_name)
+
+    def _check_examples(self) -> None:
+        """Refuse examples without a history, and ids that are missing or used twice.
+
+        Two answers under one id would be counted as one.
+        """
+        counts = Counter[Any]()
+        for number, example in enumerate(self.examples, 1):
+            if example.get("history") is None:
+                raise DataError(f"{self.source.path}: example {number} has no history")
+            if example.get("id") is None:
+                raise DataError(
+                    f"{self.source.path}: example {number} has no id; give each its own"
+                )
+            counts[example.id] += 1
+        for example_id, count in counts.items():
+            if count > 1:
+                raise DataError(f"{self.source.path}: {count} examples have the id {example_id!r}")
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset | None:
@@ -235,7 +250,7 @@ class Benchmark:
         """
         try:
             return cls.read(path, on_finding, **options)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             reader_line = f"{Path(frame.filename).name}, line {frame.lineno}"
             raise DataError(

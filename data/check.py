@@ -146,13 +146,18 @@ def _read_dataset(
 def _findings_about_examples(dataset: Dataset, checked_class: type[Benchmark]) -> Iterator[Finding]:
     """Yield what a reader has let through and every benchmark needs: unique ids, known turns."""
     known_ids: set[str] = set()
-    for example in dataset.examples:
-        example_id = str(example.get("id"))
-        if example_id in known_ids:
+    for number, example in enumerate(dataset.examples, 1):
+        example_id = str(example.get("id") or f"example {number}")
+        if example.get("id") is None:
+            yield Finding("missing id", example_id, "has no id; give each its own", fatal=True)
+        elif example_id in known_ids:
             problem = "another question has this id; give each its own"
             yield Finding("duplicate id", example_id, problem, fatal=True)
         known_ids.add(example_id)
 
+        if example.get("history") is None:
+            yield Finding("missing history", example_id, "has no history", fatal=True)
+            continue
         known_turns = set(example.history.turns)
         # Evidence may also lie in the running conversation.
         for item in example.get("recent") or ():

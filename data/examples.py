@@ -1,8 +1,8 @@
 """A user's own questions, given as `dspy.Example` objects instead of a file.
 
-`Benchmark.from_examples` reads them with `read_examples`. An example has `history`, `question` and
-`answer`. `history` is a `History`, a list of chat messages, or a list of such lists, one for each
-session. `id`, `category`, `evidence` (ids of the turns that hold the answer) and `user` are
+`Benchmark.from_examples` reads them with an `ExampleReader`. An example has `history`, `question`
+and `answer`. `history` is a `History`, a list of chat messages, or a list of such lists, one for
+each session. `id`, `category`, `evidence` (ids of the turns that hold the answer) and `user` are
 optional. A metric sees every other field too.
 """
 

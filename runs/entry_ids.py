@@ -64,7 +64,7 @@ class EntryIdCheck:
 def duplicate_hit_id(program: MemoryProgram, example: dspy.Example, context: Context) -> str:
     """Return an id that several hits of a user's own system have; "" if there is none.
 
-    Such hits may be one entry that was found twice. `Evaluation.repeated_ids` warns of them.
+    Such hits may be one entry that was found twice. `Evaluation.repeated_id_warning` warns of them.
     """
     if not is_own_system(program.method.reader) or len(context.hits) < 2:
         return ""

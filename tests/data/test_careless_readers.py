@@ -67,3 +67,26 @@ def test_a_check_names_evidence_and_categories_that_a_reader_let_through(tmp_pat
     path = careless_file(tmp_path, {"labels": {**LABELS, "category": "pets"}, "evidence": ["D9:1"]})
     report = check(f"{__name__}:Careless", path)
     assert [finding.kind for finding in report.findings] == ["unknown evidence", "unknown category"]
+
+
+def test_a_value_that_a_reader_cannot_convert_is_a_data_error(tmp_path: Path) -> None:
+    path = tmp_path / "careless.json"
+    path.write_text(json.dumps([{"labels": LABELS, "evidence": []}]), encoding="utf-8")
+
+    class Strict(Careless):
+        @classmethod
+        def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
+            int("x")
+            return super().read(path, on_finding)
+
+    with pytest.raises(DataError, match="not of the form that careless reads: ValueError"):
+        Strict.load(path)
+
+
+def test_an_example_without_an_id_is_refused_by_its_number(tmp_path: Path) -> None:
+    labels = {"answer": "Porto", "category": "homes"}
+    path = careless_file(tmp_path, {"labels": labels, "evidence": []})
+    with pytest.raises(DataError, match="example 1 has no id"):
+        Careless.load(path)
+    report = check(f"{__name__}:Careless", path)
+    assert [finding.kind for finding in report.findings] == ["missing id"]
