@@ -62,6 +62,7 @@ from ..records.atomic_file import atomic_write
 from ..validation import check_number
 from .console import Output
 from .inputs import RunInputs
+from .metered_usage import known_cost
 from .options import make_inputs
 from .progress import run_progress
 from .results_folder import create_folder, refuse_foreign_folder
@@ -145,7 +146,7 @@ class SynthesisResult:
             "files": [str(path) for path in self.files],
             "steps": self.outcomes(),
             "calls": self.usage.by_role(),
-            "cost": self.usage.cost,
+            "cost": known_cost(self.usage),
             "stopped": self.stopped,
         }
 

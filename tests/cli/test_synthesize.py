@@ -58,6 +58,7 @@ def test_a_palset_is_written_and_read_by_the_benchmark(cli: Cli, writer: Any, tm
     assert len(result["files"]) == 9
     assert result["steps"]["people"] == {"accepted": 1}
     assert result["calls"]["task"] == len(server.texts)
+    assert result["cost"] is None, "the price of this model is not known"
     assert "0000: 1 + 3 dialogues, 160 log entries" in err
 
     record = json.loads((out / "synthesis.json").read_text())
