@@ -18,11 +18,12 @@ class Write(dspy.Signature):
 
 def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted):
     interrupt = threading.Event()
+    main_thread = threading.get_ident()
 
     def reply(kind, text, number):
         if not interrupt.is_set():
             interrupt.set()
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            signal.pthread_kill(main_thread, signal.SIGINT)
         time.sleep(0.3)
         return {"text": "refused"}
 
