@@ -17,6 +17,7 @@ raises: a judge that said nothing did not say "wrong".
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -365,24 +366,41 @@ def evidence_parts(
     }
 
 
-def ask_all(ask: Callable[[ItemT], ReplyT], items: Sequence[ItemT], threads: int) -> list[ReplyT]:
+def ask_all(
+    ask: Callable[[ItemT], ReplyT],
+    items: Sequence[ItemT],
+    threads: int,
+    interrupted: threading.Event | None = None,
+) -> list[ReplyT]:
     """Ask about many items at once and return the replies in the order of the items.
 
     `ask` must not call this function: every call has its own pool, so threads would multiply. Each
     call runs in a copy of the caller's context. After a failure no further call begins, and
-    the calls in flight end.
+    the calls in flight end. The same holds if the user interrupts it.
+
+    Args:
+        ask: Returns the reply about an item.
+        items: What is asked about.
+        threads: Calls of `ask` at once.
+        interrupted: Set if the user interrupts it, before it waits for the calls in flight. An
+            `ask` that takes long can look at it and end early.
 
     Raises:
+        KeyboardInterrupt: The user interrupted it.
         Exception: The failure that comes first in the order of the items, whichever thread failed
             first.
     """
     pool = ThreadPoolExecutor(max(1, threads))
-    futures = [pool.submit(contextvars.copy_context().run, ask, item) for item in items]
-
     try:
+        futures = [pool.submit(contextvars.copy_context().run, ask, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
-    finally:
         pool.shutdown(cancel_futures=True)
+    except BaseException:
+        # Failures of calls are in the futures, so this is an interrupt, e.g. Ctrl-C.
+        if interrupted is not None:
+            interrupted.set()
+        pool.shutdown(cancel_futures=True)
+        raise
 
     # The first failure in this order is raised. No cancelled call comes before it: calls begin in
     # order, and only those that had not begun at a failure were cancelled.

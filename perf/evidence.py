@@ -3,7 +3,8 @@
 Every record of "cells" in docs/data/evidence.json is one `mempiler compile`: a method, a benchmark
 with a split, an optimizer and a model. This script runs the cells that have no figures yet, each in
 a process of its own with a results folder of its own below `--out`, writes their figures into the
-file, and computes the tables over all cells anew. The site draws the pages from the file.
+file, and computes the tables over all cells anew. Run `make docs`
+afterwards, which draws the pages from the file.
 
     a cell's command ── mempiler compile ──> its figures ──> tables over all cells ──> the pages
 

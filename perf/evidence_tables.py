@@ -1,6 +1,7 @@
 """The tables of docs/evidence.md over all compiles: pooled splits, optimizers, adapters, questions.
 
-The site draws them from docs/data/evidence.json, so the keys of records are the names of columns.
+`make docs` draws them from docs/data/evidence.json, so run it when the records have changed. The
+keys of records are the names of columns.
 `evidence.py` makes the cells, and says what a cell is.
 """
 

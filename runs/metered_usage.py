@@ -23,7 +23,7 @@ class UsageSummary(TypedDict):
     in its cache. "reused" is the number of those that it had there.
     """
     cost: float | None
-    """US dollars of the calls whose price is known; None if that says nothing (`_known_cost`)."""
+    """US dollars of the calls whose price is known; None if that says nothing (`known_cost`)."""
 
 
 class MeteredUsage(UsageSummary):
@@ -50,13 +50,13 @@ def metered_usage(report: UsageReport) -> MeteredUsage:
         calls=report.by_role(),
         tokens=tokens,
         prompt_cache=prompt_cache,
-        cost=_known_cost(report),
+        cost=known_cost(report),
         call_outcomes=_counts_by_predictor(report.answers),
         faults=_counts_by_predictor(report.faults),
     )
 
 
-def _known_cost(report: UsageReport) -> float | None:
+def known_cost(report: UsageReport) -> float | None:
     """Return the cost of the calls whose price is known, in US dollars; None if it says nothing.
 
     A cost above 0 is reported even if some calls have no known price: so much was paid at least. A

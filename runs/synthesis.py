@@ -62,6 +62,7 @@ from ..records.atomic_file import atomic_write
 from ..validation import check_number
 from .console import Output
 from .inputs import RunInputs
+from .metered_usage import known_cost
 from .options import make_inputs
 from .progress import run_progress
 from .results_folder import create_folder, refuse_foreign_folder
@@ -145,7 +146,7 @@ class SynthesisResult:
             "files": [str(path) for path in self.files],
             "steps": self.outcomes(),
             "calls": self.usage.by_role(),
-            "cost": self.usage.cost,
+            "cost": known_cost(self.usage),
             "stopped": self.stopped,
         }
 
@@ -188,7 +189,12 @@ def synthesize_palset(
     synthesis = _Synthesis(
         kind="palset",
         out=Path(out),
-        settings={"users": users, "months": months, "language": language},
+        settings={
+            "seed": inputs.config.data.seed,
+            "users": users,
+            "months": months,
+            "language": language,
+        },
         inputs=inputs,
         attempts=attempts,
         shows_progress=options.get("progress", True),
@@ -216,7 +222,8 @@ def synthesize_memoryquest(
     Args:
         profiles: The folder with PersonaLens's files `*profile.json`.
         out: The folder of the data set. If a data set of the same kind and settings was begun in
-            it, that is gone on with; any other content is refused.
+            it, that is gone on with; any other content is refused. Profiles may have been added
+            since then, but not changed or removed.
         users: How many of the profiles, in the order of the numbers in their names; None for all.
         attempts: How often a step is asked before it is given up.
         embedder: Measures how near requests are to their references. The offline one compares
@@ -230,7 +237,7 @@ def synthesize_memoryquest(
     """
     check_number("users", users, minimum=1)
     check_number("attempts", attempts, minimum=1)
-    selected_profiles = read_profiles(profiles)[:users]
+    all_profiles = read_profiles(profiles)
     inputs = _synthesis_inputs("memoryquest", options)
     measure = make_embedder(embedder, embedder_api_base)
     refuse_offline_embedder(measure)
@@ -243,6 +250,8 @@ def synthesize_memoryquest(
         inputs=inputs,
         attempts=attempts,
         shows_progress=options.get("progress", True),
+        # All of them: a later call may write more users.
+        profile_digests={profile.user_id: profile.digest for profile in all_profiles},
     )
     with synthesis.running() as runner:
         if measure.account is not None:
@@ -251,7 +260,9 @@ def synthesize_memoryquest(
                 execution.timeout, execution.retries, execution.lm_deadline
             )
             measure.account.open(synthesis.meter, synthesis.guard)
-        make_memoryquest(selected_profiles, synthesis.out, runner, measure, synthesis.on_progress)
+        make_memoryquest(
+            all_profiles[:users], synthesis.out, runner, measure, synthesis.on_progress
+        )
     return synthesis.result()
 
 
@@ -290,6 +301,8 @@ class _Synthesis:
         inputs: Models, limits and threads.
         attempts: How often a step is asked.
         shows_progress: Whether progress is shown on standard error.
+        profile_digests: Digests of the profiles that the data are written from, by user id; None
+            if there are none. Profiles may be added to a data set, but not changed.
     """
 
     def __init__(
@@ -300,6 +313,7 @@ class _Synthesis:
         inputs: RunInputs,
         attempts: int,
         shows_progress: bool,
+        profile_digests: Mapping[str, str] | None = None,
     ) -> None:
         config = inputs.config
         self.out = out
@@ -311,9 +325,9 @@ class _Synthesis:
         self._settings = {
             "lm": config.models.task.name,
             "lm_set": config.models.task.settings,
-            "seed": config.data.seed,
             **settings,
         }
+        self._profile_digests = dict(profile_digests or {})
         self._runner = Runner(attempts, config.execution.threads)
         self._shows_progress = shows_progress
         self._stopped: str | None = None
@@ -442,7 +456,7 @@ class _Synthesis:
         """Refuse a folder in which another data set was begun.
 
         Raises:
-            UserError: The data set in it is of another kind, or has other settings.
+            UserError: The data set in it is of another kind, or has other settings or profiles.
             DataError: The record of the folder cannot be read.
         """
         path = self.out / RECORD
@@ -451,7 +465,8 @@ class _Synthesis:
             return
 
         record = read_json(path)
-        if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
+        is_record = isinstance(record, dict) and isinstance(record.get("settings"), dict)
+        if not is_record or not isinstance(record.get("profiles", {}), dict):
             raise DataError(f"{path}: is not the record of a data set; choose another folder")
         if record.get("made_by") != self._made_by:
             raise UserError(
@@ -468,6 +483,13 @@ class _Synthesis:
                     "give the same, or another folder"
                 )
 
+        for user_id, digest in record.get("profiles", {}).items():
+            if self._profile_digests.get(user_id) != digest:
+                raise UserError(
+                    f"{self.out}: the profile of {user_id!r} that it was begun with has changed or "
+                    "is missing; give the same profiles, or another folder"
+                )
+
     @property
     def _made_by(self) -> str:
         """The command that writes this kind of data set, as records name it."""
@@ -479,6 +501,7 @@ class _Synthesis:
         record = {
             "made_by": self._made_by,
             "settings": self._settings,
+            "profiles": self._profile_digests,
             "accepted": dict(report.accepted),
             "rejections": [asdict(rejection) for rejection in report.rejections],
         }

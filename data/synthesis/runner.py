@@ -126,6 +126,8 @@ class Runner:
         self._attempts = attempts
         self._threads = threads
         self._lock = threading.Lock()
+        self._interrupted = threading.Event()
+        """Set when the user interrupts `map`; nothing is asked from then on."""
 
     def ask(
         self,
@@ -150,9 +152,13 @@ class Runner:
 
         Raises:
             LMError: The model failed.
+            KeyboardInterrupt: The user interrupted `map`.
         """
         complaints: Sequence[str] = ()
         for attempt in range(1, self._attempts + 1):
+            if self._interrupted.is_set():
+                # `map` waits for the running jobs, and each of them could ask many times more.
+                raise KeyboardInterrupt
             is_last = attempt == self._attempts
             attempt_check = last_check if is_last and last_check is not None else check
             shown_complaints = _with_attempt_number(complaints, attempt)
@@ -195,9 +201,10 @@ class Runner:
     def map(self, job: Callable[[ItemT], ValueT], items: Sequence[ItemT]) -> list[ValueT]:
         """Do a job for every item on the runner's threads; the results are in order.
 
-        Not to be nested. See `ask_all` for what happens when a job fails.
+        Not to be nested. See `ask_all` for what happens when a job fails. If the user interrupts
+        it, only the calls in flight are waited for, and the runner asks nothing more.
         """
-        return ask_all(job, items, self._threads)
+        return ask_all(job, items, self._threads, self._interrupted)
 
     def _attempt(
         self,

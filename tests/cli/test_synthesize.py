@@ -45,6 +45,15 @@ def model(server: Any) -> list[str]:
     return ["--lm", server.model, "--api-base", server.url, "--retries", "0"]
 
 
+class UsableNear(quest.Near):
+    """An embedder of tests with what a command asks of embedders."""
+
+    account = None
+
+    def check(self) -> None:
+        """It is here."""
+
+
 PALSET = ("synthesize", "palset", "--months", "2", "--reviews", "0", "--seed", "3")
 
 
@@ -58,6 +67,7 @@ def test_a_palset_is_written_and_read_by_the_benchmark(cli: Cli, writer: Any, tm
     assert len(result["files"]) == 9
     assert result["steps"]["people"] == {"accepted": 1}
     assert result["calls"]["task"] == len(server.texts)
+    assert result["cost"] is None, "the price of this model is not known"
     assert "0000: 1 + 3 dialogues, 160 log entries" in err
 
     record = json.loads((out / "synthesis.json").read_text())
@@ -164,13 +174,7 @@ def test_a_killed_process_pays_again_for_calls_in_flight_alone(cli: Cli, writer:
 def test_memoryquest_is_written_from_profiles(
     cli: Cli, writer: Any, tmp_path: Path, profiles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Near(quest.Near):
-        account = None
-
-        def check(self) -> None:
-            """It is here."""
-
-    monkeypatch.setattr("mempiler.runs.synthesis.make_embedder", lambda name, address: Near(name))
+    monkeypatch.setattr("mempiler.runs.synthesis.make_embedder", lambda name, address: UsableNear(name))
     server = writer(quest.good)
     out = tmp_path / "quest"
     command = ("synthesize", "memoryquest", profiles, "--out", out, *model(server))
@@ -182,6 +186,33 @@ def test_memoryquest_is_written_from_profiles(
     assert code == 0, err
     assert "2 files in" in printed
     assert len(mempiler.benchmark("memoryquest", data=str(out)).examples) == 12
+
+
+def test_a_memoryquest_is_not_mixed_from_different_profiles(
+    cli: Cli, writer: Any, tmp_path: Path, profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mempiler.runs.synthesis.make_embedder", lambda name, address: UsableNear(name))
+    server = writer(lambda kind, text, n: {kind: []})
+    out = tmp_path / "quest"
+    command = ("synthesize", "memoryquest", profiles, "--out", out, "--attempts", "1", *model(server))
+    nothing_written = 4
+    assert cli(*command, "--users", "1")[0] == nothing_written
+    record = json.loads((out / "synthesis.json").read_text())
+    assert "seed" not in record["settings"], "nothing is drawn"
+    assert list(record["profiles"]) == ["user2", "user10"]
+
+    path = profiles / "user2_profile.json"
+    content = path.read_text()
+    (profiles / "user3_profile.json").write_text(content.replace('"user2"', '"user3"'))
+    assert cli(*command)[0] == nothing_written, "a profile was added"
+
+    expected = f"mempiler: {out}: the profile of 'user2' that it was begun with has changed or is missing; give the same profiles, or another folder\n"
+    path.write_text(content.replace("2 years old", "3 years old"))
+    code, _, err = cli(*command)
+    assert (code, err) == (2, expected)
+    path.unlink()
+    code, _, err = cli(*command)
+    assert (code, err) == (2, expected)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ PersonaLens is CC BY-NC 4.0: what is made from its profiles is not for commercia
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,6 +99,12 @@ class Profile(Row):
     def inputs(self) -> dict[str, Any]:
         """The profile as the prompts show it."""
         return {"demographics": self.demographics, "domain_summaries": self.domain_summaries}
+
+    @property
+    def digest(self) -> str:
+        """The digest of what the prompts show."""
+        content = json.dumps(self.inputs, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 def read_profiles(folder: str | Path) -> list[Profile]:
