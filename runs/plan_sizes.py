@@ -26,7 +26,7 @@ from ..programs.program import MemoryProgram
 from ..records import History
 
 SAMPLED_ITEMS = 3
-"""Items of a history that are written to measure what writing takes."""
+"""Items of a history that are written to measure what writing takes, without finalizing."""
 SAMPLED_QUESTIONS = 8
 """Questions that are answered to measure what answering takes."""
 
@@ -56,7 +56,7 @@ class MeanWork:
     writing: Work
     """Writing one item into a memory."""
     finalizing: Work
-    """Finalizing one memory."""
+    """Finalizing the memory of a whole history."""
     output_share: float
     """Share of output among the tokens of answering. Costs take it for the share of all calls."""
 
@@ -89,7 +89,7 @@ def measure_program(
     of it.
     """
     sample = benchmark.interleave(examples)[:SAMPLED_QUESTIONS]
-    histories = _shortened_histories(program, sample)
+    histories = _measured_histories(program, sample)
     probe = program.deepcopy()
     probe.cache = MemoryCache()
     meter = Meter()
@@ -122,16 +122,22 @@ def measure_program(
     return _work_of_conversations(mean_work, benchmark.interaction.replies)
 
 
-def _shortened_histories(
+def _measured_histories(
     program: MemoryProgram, examples: Sequence[dspy.Example]
 ) -> dict[str, History]:
-    """Return the histories of questions by their ids, cut to `SAMPLED_ITEMS`.
+    """Return the histories that are written to measure a program, by their ids.
 
-    A few items show what writing an item takes. Histories stay whole where the writer has no
-    prompts, because writing calls no model then.
+    They are those of the questions. Where a few items show what writing an item takes, they are cut
+    to `SAMPLED_ITEMS`.
     """
-    has_prompts = bool(program.method.writer.predictors_below())
-    limit = SAMPLED_ITEMS if has_prompts else None
+    writer = program.method.writer
+    # Without prompts, writing calls no model, so whole histories are quickly written. And where
+    # memories are finalized, that may take more calls the more items there are: `h2memory` asks
+    # about each topic. Only whole histories show how many.
+    calls_no_model = not writer.predictors_below()
+    needs_whole_histories = calls_no_model or writer.needs_finalizing
+    limit = None if needs_whole_histories else SAMPLED_ITEMS
+
     histories: dict[str, History] = {}
     for example in examples:
         history = example.history

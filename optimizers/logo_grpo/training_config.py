@@ -96,17 +96,20 @@ class TrainingConfig:
 
         The settings are given in one flat mapping. A setting changes the class that has a field of
         its name: this one, `TrainingSettings`, `Curriculum` or `RewardSettings`. All other settings
-        are those of the training job.
+        are those of the training job. A setting that contains others, such as `curriculum`, is
+        replaced as a whole.
 
         Args:
             settings: The new values, by name.
 
         Raises:
             UnknownNameError: There is no such setting.
-            UserError: A value is of the wrong kind, or does not fit.
+            UserError: A value is of the wrong kind, or does not fit. Or a setting is given both by
+                itself and within another.
         """
         _refuse_unknown(settings)
         changes = _Changes.sort(settings)
+        changes.refuse_overlaps()
 
         # The classes contain one another, so they are changed from the innermost to the outermost.
         try:
@@ -192,6 +195,28 @@ class _Changes:
             else:
                 changes.job[name] = value
         return changes
+
+    def refuse_overlaps(self) -> None:
+        """Refuse settings beside the one that contains them.
+
+        For example, `curriculum` contains `horizons`. Only one of the two could count.
+
+        Raises:
+            UserError: There are such settings; the error names one.
+        """
+        contained_settings = {
+            "curriculum": self.curriculum,
+            "reward": self.reward,
+            "settings": {**self.training, **self.curriculum, **self.reward},
+            "train_kwargs": self.job,
+        }
+        for group, contained in contained_settings.items():
+            is_given = group in self.config or group in self.training
+            if is_given and contained:
+                name = next(iter(contained))
+                raise UserError(
+                    f"settings of the training: {group} contains {name}; give only one of them"
+                )
 
 
 def _field_names(settings_class: type[Any]) -> set[str]:

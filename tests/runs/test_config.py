@@ -9,6 +9,7 @@ import mempiler
 import pytest
 from mempiler import UserError
 from mempiler.engines.offline.engine import OfflineEngine
+from mempiler.optimizers.logo_grpo.settings import Curriculum
 from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.catalog import build
 from mempiler.runs.api import make_compilation
@@ -99,6 +100,31 @@ def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
     assert str(error.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "settings"),
+    [
+        ("curriculum", "horizons", {"curriculum": {"steps": 3}, "horizons": (1, 2)}),
+        ("reward", "compression", {"compression": 0.2, "reward": {}}),
+        ("settings", "curriculum", {"settings": {}, "curriculum": {"steps": 3}}),
+        ("settings", "horizons", {"settings": {}, "horizons": (1, 2)}),
+        ("train_kwargs", "beta", {"train_kwargs": {"epochs": 1}, "beta": 0.5}),
+    ],
+)
+def test_a_setting_of_a_training_beside_the_one_that_contains_it_is_refused(
+    group: str, name: str, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError) as error:
+        TrainingConfig().changed(settings)
+    message = f"settings of the training: {group} contains {name}; give only one of them"
+    assert str(error.value) == message
+
+
+def test_a_setting_of_a_training_that_contains_others_is_replaced_as_a_whole() -> None:
+    config = TrainingConfig().changed({"curriculum": {"horizons": (1, 2)}, "beta": 0.5})
+    assert config.settings.curriculum == Curriculum((1, 2))
+    assert config.train_kwargs == {"beta": 0.5}
 
 
 def test_groups_refuse_what_they_do_not_have() -> None:

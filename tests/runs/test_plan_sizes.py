@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import mempiler
+import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.records import History
@@ -35,3 +37,14 @@ def test_a_memory_that_histories_share_is_measured_once(
     both = measure_program(program, locomo([*one, *same_items]), [*one, *same_items])
     assert both.writing == alone.writing
     assert both.finalizing == alone.finalizing
+
+
+@pytest.mark.parametrize(
+    ("method", "benchmark"), [("h2memory", "palbench.restate"), ("pgr", "locomo")]
+)
+def test_an_evaluation_of_finalized_memories_takes_no_more_calls_than_planned(
+    method: str, benchmark: str
+) -> None:
+    plan = mempiler.plan(method, benchmark=benchmark, optimizer=None, progress=False)
+    evaluation = mempiler.evaluate(method, benchmark=benchmark, lm="offline", progress=False)
+    assert plan.calls.low <= sum(evaluation.calls.values()) <= plan.calls.high
