@@ -51,7 +51,7 @@ from typing import Any, ClassVar, Self
 
 import dspy
 
-from ..errors import DataError, UnknownNameError
+from ..errors import DataError, UnknownNameError, UserError
 from ..records import History
 from .common_scorers import Combined, ExactMatch, JudgeScorer, TokenF1
 from .dataset import Dataset, FindingListener, Source, Split, questions_after, raise_on_fatal
@@ -402,14 +402,28 @@ class Benchmark:
         return program(**example.inputs())
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Score one answer; see `Scorer.score`."""
-        return self.scorer.score(example, prediction)
+        """Score one answer; see `Scorer.score`.
+
+        Raises:
+            UserError: The scorer returned a value that is no number from 0 to 1.
+        """
+        return self._checked(self.scorer.score(example, prediction), example)
 
     def score_step(
         self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep
     ) -> Score:
         """Score one answer for an optimizer; see `Scorer.score_step`."""
-        return self.scorer.score_step(example, prediction, step)
+        return self._checked(self.scorer.score_step(example, prediction, step), example)
+
+    def _checked(self, score: Score, example: dspy.Example) -> Score:
+        """Return a score; refuse a value outside of 0 to 1, which would spoil every mean."""
+        # NaN is not between any two numbers. Sums of shares may exceed 1 by rounding.
+        if not -1e-9 <= score.value <= 1 + 1e-9:
+            raise UserError(
+                f"metric {self.scorer.title!r} of {self.name} scored {example.id!r} with "
+                f"{score.value!r}; it must return a number from 0 to 1"
+            )
+        return score
 
     def metric(
         self,

@@ -16,10 +16,10 @@ import httpx
 
 from ...memory.results import MemoryStatus
 from ...secret_values import Secrets, secrets_of_address
-from ...validation import check_address, check_number
+from ...validation import check_number
 from .api_request import ApiRequest, Outcome
 from .async_remote_memory import AsyncRemoteMemory
-from .client import CONNECT_TIMEOUT, RETRIES, TIMEOUT, request_headers
+from .client import CONNECT_TIMEOUT, RETRIES, TIMEOUT, check_service_address, request_headers
 from .user_requests import users_request
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class AsyncClient:
         timeout: float = TIMEOUT,
         retries: int = RETRIES,
     ) -> None:
-        check_address("url", url)
+        check_service_address(url)
         check_number("timeout", timeout)
         self._retries = retries
         self._secrets = Secrets([token, *secrets_of_address(url)])

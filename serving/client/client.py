@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 import httpx
 
 from ... import __version__
+from ...errors import UserError
 from ...memory.results import MemoryStatus
 from ...secret_values import Secrets, secrets_of_address
 from ...validation import check_address, check_number
@@ -52,7 +53,7 @@ class Client:
         timeout: float = TIMEOUT,
         retries: int = RETRIES,
     ) -> None:
-        check_address("url", url)
+        check_service_address(url)
         check_number("timeout", timeout)
         self._retries = retries
         self._secrets = Secrets([token, *secrets_of_address(url)])
@@ -117,6 +118,19 @@ class Client:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def check_service_address(url: str) -> None:
+    """Refuse an address that is none, or that ends in /v1 as addresses for OpenAI's clients do.
+
+    With /v1 twice in the path, the service would answer as for an unknown user.
+
+    Raises:
+        UserError: It is one of these.
+    """
+    check_address("url", url)
+    if url.rstrip("/").endswith("/v1"):
+        raise UserError(f"url {url!r:.100}: leave /v1 away, such as http://127.0.0.1:8000")
 
 
 def request_headers(token: str | None) -> dict[str, str]:

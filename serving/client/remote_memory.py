@@ -1,4 +1,4 @@
-"""One user's memory in a service, with the methods of a memory of this process."""
+"""One user's memory in a service, with the methods that a memory of this process has too."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ import pytest
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.check import check
 from mempiler.data.dataset import Dataset, FindingListener
-from mempiler.errors import DataError
+from mempiler.data.scorer import Score, Scorer
+from mempiler.errors import DataError, UserError
 from mempiler.records import History, read_json
 
 
@@ -90,3 +91,19 @@ def test_an_example_without_an_id_is_refused_by_its_number(tmp_path: Path) -> No
         Careless.load(path)
     report = check(f"{__name__}:Careless", path)
     assert [finding.kind for finding in report.findings] == ["missing id"]
+
+
+class Generous(Scorer):
+    """Gives more than there is."""
+
+    title = "generous"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        return Score(2.0, "Well done.")
+
+
+def test_a_score_outside_of_0_to_1_is_refused_with_its_question(tmp_path: Path) -> None:
+    benchmark = Careless.load(careless_file(tmp_path, {"labels": LABELS, "evidence": []}))
+    benchmark.scorer = Generous()
+    with pytest.raises(UserError, match="'generous' of careless scored 'q1'"):
+        benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Porto"))

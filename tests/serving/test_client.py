@@ -398,3 +398,9 @@ def test_only_what_cannot_be_done_twice_is_sent_again(call: Any, fault: Any, att
         with pytest.raises(ServiceError):
             call(client.memory("ada"))
         assert len(sent) == attempts
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_an_address_that_ends_in_v1_is_refused(client_class: Any) -> None:
+    with pytest.raises(UserError, match="leave /v1 away"):
+        client_class("http://127.0.0.1:8000/v1/")
