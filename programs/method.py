@@ -36,12 +36,10 @@ and `settings`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import dspy
 
-from ..async_bridge import off_loop
 from ..errors import UserError
 from ..memory.edits import EntryEdits
 from ..memory.entry import Entry
@@ -126,16 +124,6 @@ class Method(Component):
             query: The question.
             pending: Items that are not in the memory yet. Their turns are searched as they are.
         """
-        # Under asyncio every change of threads costs time, so one thread makes all searches. A
-        # reader that asks a model must hold no thread while it waits, so there every search takes
-        # a thread of its own.
-        recall = partial(self._recall, memory, query, pending)
-        if self.reader.predictors_below():
-            return recall()
-        return off_loop(recall)
-
-    def _recall(self, memory: Any, query: Query, pending: PendingItems | None) -> Recalled:
-        """Do the work of `recall`."""
         # Items that could not be written are searched like those that wait to be written.
         pending = with_failed_items(memory, pending)
         raw_turns = self._search_raw_turns(pending, query)

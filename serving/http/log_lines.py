@@ -47,7 +47,8 @@ class JsonLines(logging.Formatter):
             "event": _event_of(record),
         }
         for name, value in vars(record).items():
-            if name not in _STANDARD_FIELDS:
+            # Packages such as ray mark every record with a private attribute.
+            if name not in _STANDARD_FIELDS and not name.startswith("_"):
                 line[name] = value
         if record.name != log.name:
             line["logger"] = record.name
