@@ -13,7 +13,7 @@ from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
-from mempiler.serving.worker.breaker import Breaker
+from mempiler.serving.worker.breaker import CALLER, Breaker
 
 from ..conftest import within
 from ..stub_server import StubServer
@@ -154,3 +154,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder)) as client:
         client.add("I moved to Lisbon.", id="s")
         yield client
+
+
+@pytest.fixture(autouse=True)
+def no_caller_of_another_test() -> Iterator[None]:
+    """Forget the caller that a test sets: all tests of a process run in one context."""
+    CALLER.set(None)
+    yield
+    CALLER.set(None)
