@@ -97,6 +97,7 @@ Workers = int | str
 Count = Annotated[int, Field(ge=0)]
 OptionalCount = Annotated[int | None, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
+OptionalAtLeastOne = Annotated[int | None, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Settings = dict[str, Any]
 """Settings by name, which the option takes as NAME=VALUE."""
@@ -134,6 +135,10 @@ class DataConfig(Section):
         default=None,
         description="what scores, where the benchmark has several, e.g. judge;"
         " with jsonl also module:function, yours",
+    )
+    support_tokens: Annotated[OptionalAtLeastOne, Option("support_tokens", rare=True)] = Field(
+        default=None,
+        description="tokens of what is recalled that --metric support looks at [default: 300]",
     )
     categories: Annotated[str | None, Option("categories", rare=True)] = Field(
         default=None, description="comma-separated categories, e.g. 2,4"

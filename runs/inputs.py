@@ -47,11 +47,15 @@ class RunInputs:
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        """The questions of the run. They are read once."""
-        if self.user_benchmark is not None:
-            return self.user_benchmark
+        """The questions of the run, with the metric as it is set. They are read once."""
         data = self.config.data
-        return load_benchmark(data.benchmark, data.file, **data.benchmark_settings)
+        if self.user_benchmark is not None:
+            benchmark = self.user_benchmark
+        else:
+            benchmark = load_benchmark(data.benchmark, data.file, **data.benchmark_settings)
+        if data.support_tokens is None:
+            return benchmark
+        return benchmark.with_support_tokens(data.support_tokens)
 
     def benchmark_for_compiling(self) -> Benchmark:
         """Return the benchmark, if programs can be compiled on it.

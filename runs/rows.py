@@ -80,6 +80,8 @@ class Row(BaseModel):
     """
     recall_counts: dict[str, int] = {}
     """What the method counted while it recalled, e.g. {"calls": 4, "facts": 22}."""
+    counted_entries: tuple[str, ...] = ()
+    """Ids of the recalled entries that the metric looked at; none if it looked at the answer."""
     repeated_id: str = ""
     """An id that several entries of the context have, if a user's system recalled them; or ""."""
     calls: int = 0

@@ -280,6 +280,8 @@ def answer_questions(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
+    if not benchmark.scorer.needs_answer:
+        program = program.recalling_only()
     entry_ids = EntryIdCheck(program)
     calls: list[Callable[[], Row | NotAsked]] = []
     for example in examples:
@@ -454,6 +456,7 @@ class _Attempt:
             context_tokens=estimate_tokens(context.text()),
             prompt_tokens=int(usage.input_tokens),
             recall_counts=dict(context.counts),
+            counted_entries=self._benchmark.scorer.counted_entries(self._prediction),
             repeated_id=duplicate_hit_id(self._program, example, context),
             calls=int(usage.calls),
             output_tokens=int(usage.output_tokens),
