@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -165,7 +165,10 @@ class Support(Scorer):
         num_found = len(gold_words) - len(missing)
         value = num_found / len(gold_words) if gold_words else 0.0
         memory: StoredMemory | None = prediction.get("memory")
-        feedback = self._feedback(self.gold(example), value, missing, recalled, memory)
+        evidence_ids = frozenset(example.get("evidence_ids") or ())
+        feedback = self._feedback(
+            self.gold(example), value, missing, recalled, memory, evidence_ids
+        )
         return Score(value, feedback, {SUPPORT: value}, is_about_memory=True)
 
     def _words(self, text: str) -> list[str]:
@@ -203,6 +206,7 @@ class Support(Scorer):
         missing: Sequence[str],
         recalled: _Recalled,
         memory: StoredMemory | None,
+        evidence_ids: frozenset[str],
     ) -> str:
         """Say which words of the gold answer are missing, at which stage each was lost, and advise.
 
@@ -212,6 +216,7 @@ class Support(Scorer):
             missing: The words that do not stand within the budget.
             recalled: What was recalled.
             memory: What was stored; None if that is not known.
+            evidence_ids: Ids of the turns that hold the answer; none if they are not known.
         """
         budget = f"the first {self.budget} recalled tokens"
         if not missing:
@@ -234,7 +239,7 @@ class Support(Scorer):
             return " ".join(sentences)
 
         recalled_ids = {piece.id for piece in (*recalled.counted, *recalled.beyond)}
-        other_pieces = _unrecalled_pieces(memory, recalled_ids)
+        other_pieces = _unrecalled_pieces(memory, recalled_ids, evidence_ids)
         unrecalled = self._find(remaining, other_pieces)
         if unrecalled.words:
             sentences.append(
@@ -244,7 +249,7 @@ class Support(Scorer):
         unsaid = [word for word in remaining if word not in unrecalled.words]
         if unsaid:
             sentences.append(
-                f"Never said in any entry: {', '.join(unsaid)}."
+                f"Never said in any entry about it: {', '.join(unsaid)}."
                 " Store what was said in the words of the speaker, with every name, number and"
                 " date."
             )
@@ -282,14 +287,22 @@ def _pieces(context: Context) -> Iterator[_Piece]:
             yield _Piece("", line, estimate_tokens(line))
 
 
-def _unrecalled_pieces(memory: StoredMemory, recalled_ids: set[str]) -> list[_Piece]:
-    """Return the entries of a memory without those that were recalled."""
-    pieces: list[_Piece] = []
-    for entry in memory.entries():
-        hit = entry.hit()
-        if hit.id not in recalled_ids:
-            pieces.append(_Piece(hit.id, hit.dated_text, 0))
-    return pieces
+def _unrecalled_pieces(
+    memory: StoredMemory, recalled_ids: Set[str], evidence_ids: Set[str]
+) -> list[_Piece]:
+    """Return the entries of a memory that were not recalled, and that may hold the answer.
+
+    Args:
+        memory: The memory.
+        recalled_ids: Ids of the entries that were recalled.
+        evidence_ids: Ids of the turns that hold the answer; none if they are not known.
+    """
+    hits = [entry.hit() for entry in memory.entries()]
+    # Words such as "two" are in many entries. Where entries name the turns that they rest on, only
+    # those that rest on the evidence can have said what the answer says.
+    if evidence_ids and any(hit.sources for hit in hits):
+        hits = [hit for hit in hits if evidence_ids.intersection(hit.sources)]
+    return [_Piece(hit.id, hit.dated_text, 0) for hit in hits if hit.id not in recalled_ids]
 
 
 def _beginning_within(piece: _Piece, max_tokens: int) -> str:

@@ -403,7 +403,7 @@ SECTIONS: dict[str, type[Section] | type[Limits]] = {
 UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
     "compile": ("answer_lm", "answer_api_base"),
     "evaluate": (),
-    "train": ("answer_lm", "answer_api_base", "workers", "min_n", "replay"),
+    "train": ("answer_lm", "answer_api_base", "workers", "min_n", "replay", "support_tokens"),
 }
 """Options of a run that a command does not have, by the name of the command."""
 

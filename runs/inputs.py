@@ -71,6 +71,24 @@ class RunInputs:
             )
         return benchmark
 
+    def refuse_as_reward(self) -> None:
+        """Refuse a benchmark whose metric is no reward to train on.
+
+        Raises:
+            UserError: A judge scores, or the metric asks for no answer, as rewards do.
+        """
+        benchmark = self.benchmark
+        if benchmark.scorer.required_judges:
+            raise UserError(
+                f"{benchmark.name} is scored by a judge, which is no reward to train on;"
+                " choose a metric"
+            )
+        if not benchmark.scorer.needs_answer:
+            raise UserError(
+                f"{benchmark.scorer.title!r} asks for no answer, which rewards of a training do;"
+                " choose another metric"
+            )
+
     def split(self) -> Split:
         """Return the questions in the parts train, dev and test."""
         data = self.config.data

@@ -20,6 +20,7 @@ from .row_metrics import mean, mean_parts, mean_recall, search_times
 from .rows import Row
 from .statistics import MIN_N, Difference, Interval, bootstrap_interval, compare_paired_scores
 from .tables import ResultTable
+from .write_precision import STORED_WORDS, UNUSED_ENTRIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -361,6 +362,13 @@ class Evaluation(BaseModel, frozen=True):
     def _notes(self) -> list[str]:
         """Return what a reader of the table has to know about the run, a line each."""
         notes: list[str] = []
+        if UNUSED_ENTRIES in self.aggregate:
+            notes.append(
+                f"of the stored entries, {self.aggregate[UNUSED_ENTRIES]:.1%} were of no use"
+                f" ({UNUSED_ENTRIES})"
+            )
+        if STORED_WORDS in self.aggregate:
+            notes.append(f"{self.aggregate[STORED_WORDS]:.2f} words stored for each word said")
         if self.failures:
             notes.append(f"{self.failures} questions failed")
         if self.write_failures:

@@ -41,6 +41,7 @@ from .metered_usage import metered_usage
 from .question_trace import Clock, make_question_trace
 from .results import Evaluation
 from .rows import Row
+from .write_precision import write_precision
 from .write_results import WriteResult, total_write_results
 
 if TYPE_CHECKING:
@@ -157,8 +158,12 @@ def score_questions(
 
     new_rows = _rows_of(open_questions, rows_by_id)
     _check_endpoint_answered(new_rows)
-    writes = total_write_results(program, ordered, remote_results)
+    reads_entries = not benchmark.scorer.needs_answer
+    writes = total_write_results(program, ordered, remote_results, reads_entries)
     rows = tuple(_rows_of(examples, rows_by_id))
+    aggregate = benchmark.scorer.aggregate(rows)
+    if reads_entries:
+        aggregate |= write_precision(ordered, rows_by_id, writes.entries)
     embedder = program.method.embedder
     return Evaluation(
         program=program.name,
@@ -168,7 +173,7 @@ def score_questions(
         judge=_judge_name(benchmark),
         comparable=not benchmark.source.sample and not is_offline(lm.model),
         rows=rows,
-        aggregate=benchmark.scorer.aggregate(rows),
+        aggregate=dict(aggregate),
         confusion=benchmark.scorer.confusion(rows),
         stopped=stopped,
         write_failures=len(writes.failures),
