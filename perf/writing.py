@@ -1,0 +1,355 @@
+"""Compile the writing of a memory with a small language model: is the compiled memory better?
+
+    train conversation, its first sessions ── compile ──> writing prompt
+    test conversation, whole ── start, compiled ──> two memories ──> support, then F1 of answers
+
+A cell is a direction (which of two LoCoMo conversations trains, which tests) and an optimizer. The
+optimizer scores its candidates by the metric "support", which asks for no answers, on questions
+about the first sessions of the train conversation. The start and the compiled program then write
+the whole test conversation. Both memories are scored by support, and by the F1 of the answers that
+the same model gives from them.
+
+A cell that is killed goes on where it was the next time, with the answers that were paid for. Its
+figures are a record in the file of `--results`; cells that have one are left out.
+
+Usage:
+    $ python perf/writing.py --locomo locomo2.json                      # hours, on two cores
+    $ python perf/writing.py --locomo locomo2.json --only gepa --train conv-26
+    $ python perf/writing.py --locomo locomo2.json --headroom 3         # before all: is there room?
+
+Optimizers:
+    gepa            GEPA, whose reflections the same model writes
+    gepa-by-hand    GEPA with the proposals of HAND_WRITTEN, in the place of a model that reflects:
+                    what is possible if the proposals are good
+    labeled         demos of writing: calls of the start that stored what a question asked for
+
+How to read it:
+    The interval of a difference tells a gain from chance on questions about this conversation, not
+    on other conversations: there are two. With `--lm offline` the figures are a smoke test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dspy
+import mempiler
+from gepa.utils.stop_condition import MaxCandidateProposalsStopper
+from mempiler.data.locomo import Locomo
+from mempiler.optimizers import Bootstrap, Gepa, Optimizer
+from mempiler.programs.program import MemoryProgram
+from mempiler.records import History
+from mempiler.runs.options import RunOptions
+from mempiler.runs.results import difference
+
+RESULTS = Path(__file__).parents[1] / "docs" / "data" / "writing.json"
+METHOD = "fact-store"
+WRITING_PREDICTOR = "method.writer.update_facts"
+CONVERSATIONS = ("conv-26", "conv-30")
+OPTIMIZERS = ("gepa", "gepa-by-hand", "labeled")
+METHOD_SETTINGS = {"every": 1}
+"""A session per update: on this model three sessions in one update run into the limit of tokens."""
+MAX_TOKENS = 1500
+"""Most tokens of one update: an instruction that asks for many facts needs twice 700."""
+CANDIDATE_SESSIONS = 8
+"""Sessions of the train conversation by which candidates are scored."""
+MAX_SCORES = 1000
+"""Questions that are scored at most in one compile: more than the proposals need."""
+TIMEOUT = 1800.0
+"""Seconds without a byte after which a call has failed: a long prompt is read for minutes."""
+CATEGORIES = "1,2,3,4"
+"""Without category 5, whose questions cannot be answered."""
+
+POOR = "List facts."
+"""An instruction that says next to nothing: the lower end of the headroom."""
+
+HAND_WRITTEN = (
+    """\
+Write down every concrete fact of the new conversations that somebody could ask about later.
+
+A fact is one sentence that is understood by itself. It names the person and says exactly what
+happened: the activity, object, title, place, number, reason or feeling, in the words of the
+speaker. It also says when: work out the calendar date from the date before the turn, and write it
+into the sentence.
+
+Go through the turns in order. Greetings, thanks, compliments and questions hold no fact. Most other
+turns hold one or two. Give each fact the state "add" and the ids of the turns that say it. Use the
+state "update", with the fact_id of an existing fact, only if the same thing has changed. Write
+nothing that the conversations do not say.""",
+    """\
+Update the list of facts about the speakers with what the new conversations say.
+
+Each turn that tells something about a person, a plan, a purchase, a place, a person's work or a
+past event becomes one short fact: who, what, where, with whom, how many, and the day or month when
+it happened. Keep names, titles and numbers as they were said. Leave out small talk. A fact that is
+known already is returned with the state "update" and its fact_id; all others with the state
+"add".""",
+)
+"""Instructions of the control, proposed one after the other."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One compile: which conversation trains, which tests, and with which optimizer."""
+
+    train: str
+    test: str
+    optimizer: str
+
+    @property
+    def key(self) -> str:
+        """The name of the cell in the file of results."""
+        return f"{METHOD} {self.optimizer}, train {self.train}, test {self.test}"
+
+
+class HandWrittenProposals(dspy.BaseLM):
+    """In the place of a model that reflects: returns instructions that a person wrote, in turn."""
+
+    def __init__(self, instructions: Sequence[str]) -> None:
+        super().__init__(model="hand-written")
+        self._instructions = tuple(instructions)
+        self._num_asked = 0
+
+    def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        """Return the next instruction in the JSON that the adapter `auto` asks a model for."""
+        instruction = self._instructions[self._num_asked % len(self._instructions)]
+        self._num_asked += 1
+        message = SimpleNamespace(
+            content=json.dumps({"new_instruction": instruction}), tool_calls=None
+        )
+        return SimpleNamespace(
+            choices=[SimpleNamespace(message=message, finish_reason="stop")],
+            usage={"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+            model=self.model,
+        )
+
+
+def select_writing_predictor(*state: object) -> list[str]:
+    """Tell GEPA to change the prompt that writes facts, and not the one that merges them.
+
+    On a few sessions nothing is merged, so half of the proposals would be lost.
+    """
+    return [WRITING_PREDICTOR]
+
+
+def optimizer_of(cell: Cell) -> tuple[Optimizer, dspy.BaseLM | None]:
+    """Return the optimizer of a cell, and the model that writes its proposals if it is another."""
+    if cell.optimizer == "labeled":
+        return Bootstrap(max_bootstrapped_demos=2, max_labeled_demos=0), None
+
+    # Each proposal writes the first sessions anew, which is what costs; scoring costs a search. So
+    # the number of proposals is limited, to that of the proposals by hand.
+    stop = MaxCandidateProposalsStopper(len(HAND_WRITTEN))
+    gepa = Gepa(
+        max_metric_calls=MAX_SCORES,
+        extra={"stop_callbacks": [stop], "component_selector": select_writing_predictor},
+    )
+    if cell.optimizer == "gepa-by-hand":
+        return gepa, HandWrittenProposals(HAND_WRITTEN)
+    return gepa, None
+
+
+def questions_about(benchmark: Locomo, conversation: str) -> list[dspy.Example]:
+    """Return the questions about one conversation."""
+    return [example for example in benchmark.examples if example.history.id == conversation]
+
+
+def questions_about_beginning(
+    examples: Sequence[dspy.Example], sessions: int
+) -> list[dspy.Example]:
+    """Return the questions that the first sessions answer, about these sessions alone.
+
+    Args:
+        examples: Questions about one conversation.
+        sessions: How many sessions there are to be.
+    """
+    whole = examples[0].history
+    beginning = History(id=f"{whole.id}, {sessions} sessions", items=whole.items[:sessions])
+
+    cut_examples: list[dspy.Example] = []
+    for example in examples:
+        evidence_ids = example.evidence_ids
+        if evidence_ids and all(turn_id in beginning.turns for turn_id in evidence_ids):
+            cut_examples.append(example.copy(history=beginning))
+    return cut_examples
+
+
+def benchmark_of(cell: Cell, options: argparse.Namespace) -> Locomo:
+    """Return the questions of a cell, in the parts train, dev and test."""
+    locomo = load_locomo(options)
+    about_beginning = questions_about_beginning(
+        questions_about(locomo, cell.train), options.sessions
+    )
+    return Locomo.from_examples(
+        # Every second question decides; both halves share one memory.
+        about_beginning[::2],
+        metric="support",
+        valset=about_beginning[1::2],
+        testset=questions_about(locomo, cell.test),
+    )
+
+
+def load_locomo(options: argparse.Namespace) -> Locomo:
+    benchmark = mempiler.benchmark("locomo", options.locomo, categories=CATEGORIES)
+    assert isinstance(benchmark, Locomo)
+    return benchmark
+
+
+def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
+    """Compile one cell, score the answers from both memories, and return its figures."""
+    optimizer, prompt_lm = optimizer_of(cell)
+    started = time.monotonic()
+    benchmark = benchmark_of(cell, options)
+    start = start_program(options)
+    result = mempiler.compile(
+        start,
+        benchmark=benchmark,
+        optimizer=optimizer,
+        stage="write",
+        force=True,
+        out=options.out / cell.key.replace(",", "").replace(" ", "-"),
+        prompt_lm=prompt_lm,
+        **run_options(options),
+    )
+    figures: dict[str, Any] = {
+        "cell": cell.key,
+        "lm": options.lm,
+        "n": len(result.before.headline_rows),
+        "support before": result.before.score,
+        "support after": result.after.score,
+        "support difference": str(result.difference),
+        "instructions after": writing_instructions(result.program),
+        "stored before": result.before.aggregate,
+        "stored after": result.after.aggregate,
+        "usage": dict(result.usage),
+    }
+
+    # The memories are written: the same runs answer from them.
+    whole = Locomo.from_examples(questions_about(load_locomo(options), cell.test), metric="f1")
+    evaluations: list[mempiler.Evaluation] = []
+    for program in (start, result.program):
+        evaluations.append(evaluate_answers(program, whole, options))
+    figures["f1 before"] = evaluations[0].score
+    figures["f1 after"] = evaluations[1].score
+    figures["f1 difference"] = str(
+        difference(*(evaluation.headline_rows for evaluation in evaluations))
+    )
+    figures["seconds"] = round(time.monotonic() - started)
+    return figures
+
+
+def start_program(options: argparse.Namespace) -> MemoryProgram:
+    """Return the method with the prompts that it is shipped with."""
+    return mempiler.build(METHOD, embedder=options.embedder, adapter="auto", **METHOD_SETTINGS)
+
+
+def evaluate_answers(
+    program: MemoryProgram, benchmark: Locomo, options: argparse.Namespace
+) -> mempiler.Evaluation:
+    """Score the answers of a program; the calls that write its memory are in the cache by now."""
+    return mempiler.evaluate(program, benchmark=benchmark, **run_options(options))
+
+
+def run_options(options: argparse.Namespace) -> RunOptions:
+    """Return what all runs share."""
+    return {
+        "lm": options.lm,
+        "lm_set": {"max_tokens": MAX_TOKENS, "temperature": 0.0},
+        "embedder": options.embedder,
+        "adapter": "auto",
+        "threads": 1,
+        "timeout": TIMEOUT,
+    }
+
+
+def writing_instructions(program: MemoryProgram) -> str:
+    """Return the instructions of the prompt that writes facts."""
+    return program.all_predictors()[WRITING_PREDICTOR].signature.instructions
+
+
+def measure_headroom(options: argparse.Namespace) -> None:
+    """Print what a poor, the shipped and a hand-written instruction store of a few sessions."""
+    examples = questions_about(load_locomo(options), options.train or CONVERSATIONS[1])
+    about_beginning = questions_about_beginning(examples, options.headroom)
+    benchmark = Locomo.from_examples(about_beginning, metric="support")
+
+    instructions = {"poor": POOR, "shipped": None, "by hand": HAND_WRITTEN[0]}
+    for name, instruction in instructions.items():
+        started = time.monotonic()
+        program = start_program(options)
+        if instruction is not None:
+            predictor = program.all_predictors()[WRITING_PREDICTOR]
+            predictor.signature = predictor.signature.with_instructions(instruction)
+        evaluation = mempiler.evaluate(program, benchmark=benchmark, **run_options(options))
+        print(f"{name}: {time.monotonic() - started:.0f} s\n{evaluation}", flush=True)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What compiling the writing of a memory is worth.")
+    parser.add_argument("--locomo", required=True, help="the genuine file of LoCoMo")
+    parser.add_argument(
+        "--lm", default="gguf:qwen2.5-coder-1.5b", help="the model [default: %(default)s]"
+    )
+    parser.add_argument(
+        "--embedder", default="minilm", help="the embedding model [default: %(default)s]"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("writing"),
+        help="folder of the programs [default: %(default)s]",
+    )
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="where figures go [default: docs/data]"
+    )
+    parser.add_argument("--only", choices=OPTIMIZERS, help="only this optimizer")
+    parser.add_argument("--train", choices=CONVERSATIONS, help="only this direction")
+    parser.add_argument(
+        "--sessions",
+        type=int,
+        default=CANDIDATE_SESSIONS,
+        help="sessions by which candidates are scored [default: %(default)s]",
+    )
+    parser.add_argument(
+        "--headroom",
+        type=int,
+        metavar="N",
+        help="compare three instructions on N sessions, and end",
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_arguments()
+    if options.headroom:
+        measure_headroom(options)
+        return
+
+    records: list[dict[str, Any]] = []
+    if options.results.exists():
+        records = json.loads(options.results.read_text(encoding="utf-8"))
+    finished = {record["cell"] for record in records}
+
+    first, second = CONVERSATIONS
+    for train, test in ((first, second), (second, first)):
+        for optimizer in OPTIMIZERS:
+            cell = Cell(train, test, optimizer)
+            is_wanted = options.only in (None, optimizer) and options.train in (None, train)
+            if not is_wanted or cell.key in finished:
+                continue
+            print(f"{time.strftime('%H:%M')} {cell.key}", flush=True)
+            records.append(run_cell(cell, options))
+            # Written after every cell: the next one takes hours.
+            text = json.dumps(records, indent=1, default=str)
+            options.results.write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
