@@ -89,18 +89,19 @@ PART_INTRODUCTIONS = {
         " numbers."
     ),
     "calls": (
-        "Model calls, and seconds by the clock (wall), for all questions about one conversation."
-        " Ours writes the memory once. In the column of peers, the memory is written again for"
-        " every question (rebuilt), also with DSPy's cache of calls (rebuilt, cached)."
+        "All questions about one conversation are answered. The rows count model calls, and seconds"
+        " by the clock (wall). Mempiler writes the memory once. In the column of peers, the memory"
+        " is written again for every question (rebuilt), also with DSPy's cache of calls (rebuilt,"
+        " cached)."
     ),
     "evaluate": (
-        "What surrounds the calls of an evaluation. The share of ideal is the time that the calls"
-        " alone would take, divided by the time that passed: 1 is perfect. Gathered calls are"
-        " awaited with asyncio instead of threads. The row of two sessions says how much longer"
+        "The rows show what Mempiler adds to the calls of an evaluation. The share of ideal is the"
+        " time that the calls alone would take, divided by the time that passed: 1 is perfect."
+        " Gathered calls are awaited with asyncio instead of threads. The row of two sessions says how much longer"
         " the queued sessions of 40 users take than those of one user."
     ),
     "service": (
-        "Requests to `mempiler serve` with turn RAG, from one client (ms), or from 200 clients at"
+        "Requests go to `mempiler serve` with turn RAG, from one client (ms) or from 200 clients at"
         " once; p50 is the median time of an answer. The peer `models` is `GET /v1/models`, which"
         " touches no store."
     ),
@@ -110,8 +111,8 @@ PART_INTRODUCTIONS = {
         " one. In the rows of reading, the memories are read from the file instead of written."
     ),
     "start": (
-        "CPU seconds of a command from its start to its end. `evaluate` imports DSPy and MLflow:"
-        " the peers are these imports alone."
+        "The rows show the CPU seconds of a command from its start to its end. `evaluate` imports"
+        " DSPy and MLflow: the peers are these imports alone."
     ),
 }
 """What the rows of each part measure, for a reader of the page."""
