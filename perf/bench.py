@@ -97,8 +97,8 @@ PART_INTRODUCTIONS = {
     "evaluate": (
         "The rows show what Mempiler adds to the calls of an evaluation. The share of ideal is the"
         " time that the calls alone would take, divided by the time that passed: 1 is perfect."
-        " Gathered calls are awaited with asyncio instead of threads. The row of two sessions says how much longer"
-        " the queued sessions of 40 users take than those of one user."
+        " Gathered calls are awaited with asyncio instead of threads. The row of two sessions says"
+        " how much longer the queued sessions of 40 users take than those of one user."
     ),
     "service": (
         "Requests go to `mempiler serve` with turn RAG, from one client (ms) or from 200 clients at"
