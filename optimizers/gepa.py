@@ -78,10 +78,12 @@ class Gepa(Optimizer):
     """Improve instructions by reflection on what went wrong."""
 
     name: ClassVar[str] = "gepa"
-    changes_in_program: ClassVar[str] = "instructions, by reflection on what went wrong where"
+    changes_in_program: ClassVar[str] = (
+        "instructions: a model reads what went wrong, and writes better ones"
+    )
     cost_description: ClassVar[str] = (
-        "max_metric_calls questions (3 valsets and the training set if not set), "
-        "a proposal for about 6 of them"
+        "max_metric_calls questions (by default 3 valsets and the other training questions), and "
+        "one proposal for about 6 of these"
     )
     needs_description: ClassVar[str] = "the gepa package (a dependency of dspy)"
     needs_valset: ClassVar[bool] = True

@@ -36,9 +36,11 @@ class Simba(DemoLimits, Optimizer):
 
     name: ClassVar[str] = "simba"
     changes_in_program: ClassVar[str] = (
-        "instructions (advice) and demos, from contrasts between good and bad runs"
+        "instructions (advice) and demos, from the differences between good and bad runs"
     )
-    cost_description: ClassVar[str] = "about 8 batches a step, and 5 training sets at the end"
+    cost_description: ClassVar[str] = (
+        "about 8 batches (bsize) per step, and 5 passes over the training questions at the end"
+    )
     extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)
     smallest_values: ClassVar = {
         "bsize": 1,
