@@ -1,7 +1,7 @@
 """Simulate compiles, and count how often a program is promoted that should be, or should not.
 
 Two programs answer the dev questions. What they score and take is drawn at random, and
-`decide_promotion` decides as it does in a compile. In the cases "same" both are the same program, and
+`decide_promotion` decides as it does in a compile. In the cases "same" both are one program, and
 every promotion is false: at most 5 % of them may be promoted, by both ways together.
 
 Usage:
