@@ -5,12 +5,12 @@ Two programs answer the dev questions. What they score and take is drawn at rand
 every promotion is false: at most 5 % of them may be promoted, by both ways together.
 
 Usage:
-    $ python perf/promotions.py                     # about three minutes
+    $ python perf/promotions.py                     # minutes
     $ python perf/promotions.py --pairs 40
 
 Sample output:
-    of 200 pairs                      better  cheaper     either
-    same, 30 in 8, margin 0.10             3        0       1.5%
+    of 200 pairs                              better  cheaper  either
+    same, 30 in 8, margin 0.10                     2        0    1.0%
 
 Every line is a case:
     same              the same program twice; its memories are written anew, and differ in length
