@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="keep the compiled program even without a significant gain on dev;"
+    help="keep the compiled program even if dev shows no significant gain;"
     " with --resume, one that was refused",
 )
 def command(
@@ -75,7 +75,8 @@ def command(
 
     PROGRAM is a method's name, module:Class, or a saved program to start from: its folder, or
     models:/NAME@ALIAS. The result is scored on held-out test questions before and after, and kept
-    only for a significant gain on the dev questions. A result that is kept replaces an older
+    only for a significant gain on the dev questions, or, with --margin, if it is significantly
+    cheaper there and not worse by more than that. A result that is kept replaces an older
     program where it is saved; otherwise the older one stays, and the original is saved in the run's
     folder.
     """

@@ -88,7 +88,7 @@ def compile(  # noqa: A001 (the public name)
         stage: Which prompts are tuned: those that "write" memories, those that "read" them, or
             "all".
         out: Folder for the program; one in the run's folder if None.
-        force: Keep the compiled program even without a significant gain.
+        force: Keep the compiled program whatever the dev questions show.
         **options: Models, limits and everything else that runs share; see `RunOptions`.
 
     Returns:
@@ -99,7 +99,7 @@ def compile(  # noqa: A001 (the public name)
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    _refuse_options_without_effect(options)
+    _refuse_options(options, UNAVAILABLE_OPTIONS["compile"], "compile")
     questions = Questions(trainset, valset, testset, metric)
     inputs = _inputs_for(compile, options, questions)
     compile_config = make_compilation(optimizer, optimizer_set, stage)
@@ -131,6 +131,7 @@ def evaluate(
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
+    _refuse_options(options, UNAVAILABLE_OPTIONS["evaluate"], "evaluate")
     questions = Questions(testset=testset, metric=metric)
     inputs = _inputs_for(evaluate, options, questions)
     with _show_progress(options, inputs, program, split) as (start_phase, meter):
@@ -215,6 +216,8 @@ def train(
     Raises:
         UserError: The model cannot be trained in this process, or an argument does not fit.
     """
+    # Other options that the command line does not have for a training work from Python.
+    _refuse_options(options, ("margin",), "train")
     questions = Questions(trainset, valset, testset, metric)
     inputs = _inputs_for(train, options, questions)
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
@@ -253,7 +256,9 @@ def plan(
         UserError: What the program takes cannot be known in advance.
     """
     if optimizer is not None:
-        _refuse_options_without_effect(options)
+        _refuse_options(options, UNAVAILABLE_OPTIONS["compile"], "compile")
+    else:
+        _refuse_options(options, UNAVAILABLE_OPTIONS["evaluate"], "evaluate")
     questions = Questions(trainset, valset, testset, metric)
     inputs = _inputs_for(plan, options, questions)
     if optimizer is None:
@@ -410,15 +415,20 @@ def make_training(
     return TrainingConfig.for_model(config.models.task.name).changed(changes)
 
 
-def _refuse_options_without_effect(options: RunOptions) -> None:
-    """Refuse the options of a run that a compile does not have, so that none is silently ignored.
+def _refuse_options(options: RunOptions, names: Sequence[str], command: str) -> None:
+    """Refuse options of a run that a command does not have, so that none is silently ignored.
+
+    Args:
+        options: The options of the caller.
+        names: The options that the command does not have.
+        command: The name of the command, for the message.
 
     Raises:
         UserError: One of them is set.
     """
-    for name in UNAVAILABLE_OPTIONS["compile"]:
+    for name in names:
         if options.get(name) is not None:
-            raise UserError(f"{name}: a compile does not take it; leave it out")
+            raise UserError(f"{name}: {command} does not take it; leave it out")
 
 
 def _inputs_for(

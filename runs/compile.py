@@ -66,7 +66,7 @@ _FIRST_SCORING_USAGE = "first_scoring_usage"
 
 @dataclass(frozen=True)
 class KeepOptions:
-    """Where the program of a compile is saved, and whether a compiled one must show a gain."""
+    """Where the program of a compile is saved, and whether dev decides which one it is."""
 
     out: str | Path | None = None
     """The folder for the program; one in the run's folder if None.
@@ -75,7 +75,7 @@ class KeepOptions:
     replaces another one that is there.
     """
     force: bool = False
-    """Whether the compiled program is kept without a significant gain, or in a broken run.
+    """Whether the compiled program is kept whatever dev shows, or in a broken run.
 
     A run that is resumed may be forced where it was not before, and asks nothing anew.
     """
@@ -364,6 +364,7 @@ class _CompileJob:
             run_id=run_id,
             model=None if compiled is None else compiled.model_name,
             promotion=decision.promotion,
+            margin=run.config.execution.margin,
             optimizer_problems=optimization.problems(self.config.optimizer),
             rejected_evaluation=rejected,
             rejected_difference=rejected_difference,
@@ -436,18 +437,22 @@ class _CompileJob:
         compiled: _CompiledProgram | None,
         compiled_on_dev: Evaluation | None,
     ) -> _Decision:
-        """Decide which program is kept: the compiled one only for a gain on dev, or by --force.
+        """Decide which program is kept: the compiled one only by what dev shows, or by --force.
 
         Args:
             start_on_dev: The start on the dev questions.
             compiled: The compiled program; None if there is none.
             compiled_on_dev: The compiled program on the dev questions; None if it was not scored.
         """
-        run = self.run
-        min_n = run.config.execution.min_n
-        promotion = decide_promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
-        has_gain = promotion.rejection_reason is None
-        is_promoted = has_gain or self.force
+        execution = self.run.config.execution
+        promotion = decide_promotion(
+            start_on_dev,
+            compiled_on_dev,
+            self.run.guard.limit_hit,
+            execution.min_n,
+            execution.margin,
+        )
+        is_promoted = promotion.rejection_reason is None or self.force
         return _Decision(promotion, promoted=compiled if is_promoted else None)
 
     def _score_on_test(
@@ -713,6 +718,7 @@ def _log_result(tracker: Tracker, result: CompileResult) -> None:
             tracker.log_evaluation(name, evaluation)
 
     tracker.log_difference(result.difference)
+    tracker.log_promotion(result.promotion)
     tracker.log_metrics({"promoted": float(result.promoted), **usage_totals(result.usage)})
     candidates = [asdict(candidate) for candidate in result.candidates]
     tracker.log_steps("candidate", candidates, "number")

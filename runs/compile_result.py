@@ -28,6 +28,7 @@ from .promotion import Promotion
 from .results import Evaluation, raise_if_unanswered, refuse_broken
 from .statistics import Difference, Verdict
 from .tables import ResultTable
+from .token_difference import tokens_of_questions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,9 +139,11 @@ class CompileResult:
     model: str | None
     """The name of the model whose weights were trained, as `--lm` takes it; None if none were."""
     promotion: Promotion
-    """What the dev questions say of the compiled program."""
+    """What the dev questions say of the compiled program, and what it was promoted for."""
     optimizer_problems: OptimizerProblems
     """What went wrong in the optimizer."""
+    margin: float | None = None
+    """How much worse a cheaper program might be; None promotes none for being cheaper."""
     rejected_evaluation: Evaluation | None = None
     """The compiled program on the test questions, if it was not kept, but scored."""
     rejected_difference: Difference | None = None
@@ -204,10 +207,7 @@ class CompileResult:
         if reason_against is not None:
             return f"Kept by --force: {reason_against}; {scores}"
 
-        # Without --force, only a gain on the dev questions promotes a program.
-        gain = self.promotion.gain
-        assert gain is not None
-        return f"dev questions, which decide: {gain.statement}; {scores}"
+        return f"dev questions, which decide: {self.promotion.statement}; {scores}"
 
     def _sentences_about_rejected_program(self) -> list[str]:
         """Return what to say of a compiled program that was rejected, and how to keep it."""
@@ -287,7 +287,9 @@ class CompileResult:
             # The gate always compares dev questions. The name is here for readers of the manifest.
             "split": "dev",
             "min_n": self.difference.min_n,
+            "margin": self.margin,
             "scores": [row.score for row in rows],
+            "tokens": [round(tokens) for tokens in tokens_of_questions(kept_on_dev, rows)],
             "groups": [groups.index(row.group) for row in rows],
         }
 
@@ -316,6 +318,7 @@ class CompileResult:
             "optimizer": self.optimizer_problems.to_dict(),
             "run": str(self.run),
             "promoted": self.promoted,
+            "promotion": self.promotion.to_dict(),
             "rejection_reason": self.rejection_reason,
             "usage": self.usage,
             "stopped": self.stopped,

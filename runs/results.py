@@ -48,6 +48,9 @@ _DATA_FRAME_COLUMNS = {
 }
 """What a data frame has of every row, beside the parts of its score and its evidence recall."""
 
+# Groups of rows may be ids of users, and saved programs are published with this JSON.
+_LEFT_OUT_OF_JSON = {"rows", "names", "expected", "writing_tokens"}
+
 _FAILED_WRITES = "writes failed"
 
 
@@ -99,6 +102,8 @@ class Evaluation(BaseModel, frozen=True):
     """
     construction: Usage | None = None
     """What writing the memories takes, even if a cache or an earlier run has paid for it."""
+    writing_tokens: dict[str, float] = {}
+    """The tokens of `construction`, by the group of the rows."""
     histories: int = 0
     """How many histories were written to memories."""
     memory_words: float | None = None
@@ -385,7 +390,7 @@ class Evaluation(BaseModel, frozen=True):
         """Return the object that `mempiler evaluate --json` prints."""
         interval = self._interval()
         return {
-            **self.model_dump(mode="json", exclude={"rows", "names", "expected"}),
+            **self.model_dump(mode="json", exclude=_LEFT_OUT_OF_JSON),
             "n": self.n,
             "score": self.score,
             "prompt_tokens": self.prompt_tokens,
@@ -453,6 +458,24 @@ def question_key(row: Row) -> QuestionKey:
     return QuestionKey(row.id, row.question, row.gold)
 
 
+class PairedRows(NamedTuple):
+    """The rows of one question in two evaluations."""
+
+    before: Row
+    after: Row
+
+
+def pair_rows(before: Sequence[Row], after: Sequence[Row]) -> list[PairedRows]:
+    """Return the questions that are in both evaluations, in the order of the second one."""
+    rows_before = {question_key(row): row for row in before}
+    pairs: list[PairedRows] = []
+    for row in after:
+        row_before = rows_before.get(question_key(row))
+        if row_before is not None:
+            pairs.append(PairedRows(row_before, row))
+    return pairs
+
+
 def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) -> Difference:
     """Return the paired difference of the scores, after minus before.
 
@@ -463,14 +486,10 @@ def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) 
         after: The rows of the second program.
         min_n: The smallest number of questions for which there is a verdict.
     """
-    rows_before = {question_key(row): row for row in before}
-    scores_before: list[float] = []
-    scores_after: list[float] = []
-    groups: list[str] = []
-    for row in after:
-        row_before = rows_before.get(question_key(row))
-        if row_before is not None:
-            scores_before.append(row_before.score)
-            scores_after.append(row.score)
-            groups.append(row_before.group)
-    return compare_paired_scores(scores_after, scores_before, groups, min_n=min_n)
+    pairs = pair_rows(before, after)
+    return compare_paired_scores(
+        [pair.after.score for pair in pairs],
+        [pair.before.score for pair in pairs],
+        [pair.before.group for pair in pairs],
+        min_n=min_n,
+    )

@@ -157,7 +157,7 @@ def score_questions(
 
     new_rows = _rows_of(open_questions, rows_by_id)
     _check_endpoint_answered(new_rows)
-    writes = total_write_results(program, ordered, remote_results)
+    writes = total_write_results(program, ordered, remote_results, benchmark.group)
     rows = tuple(_rows_of(examples, rows_by_id))
     embedder = program.method.embedder
     return Evaluation(
@@ -175,6 +175,7 @@ def score_questions(
         store_writes=writes.store_writes,
         failed_writes=writes.failures,
         construction=writes.usage,
+        writing_tokens=dict(writes.tokens_by_group),
         histories=writes.num_histories,
         memory_words=writes.mean_words,
         operations=dict(writes.operations),
