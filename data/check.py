@@ -146,7 +146,10 @@ def _read_dataset(
         return dataset
 
     examples = checked_class.load(path).examples
-    histories = {example.history.id: example.history for example in examples}
+    # One user's questions may be about different histories, which have the same id.
+    histories = {
+        (example.history.id, example.history.digest): example.history for example in examples
+    }
     return Dataset(tuple(histories.values()), examples)
 
 
