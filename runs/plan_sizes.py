@@ -127,8 +127,8 @@ def _measured_histories(
 ) -> dict[str, History]:
     """Return the histories that are written to measure a program, by the digests of whole ones.
 
-    Not by ids: one user's questions may be about different histories. They are those of the questions. Where a few items show what writing an item takes, they are cut
-    to `SAMPLED_ITEMS`.
+    They are those of the questions. Where a few items show what writing an item takes, they are cut
+    to `SAMPLED_ITEMS`. Ids would not do: one user's questions may be about different histories.
     """
     writer = program.method.writer
     # Without prompts, writing calls no model, so whole histories are quickly written. And where

@@ -16,6 +16,7 @@ from mempiler.cli import main
 from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.engines.meter import Meter
+from mempiler.errors import UserError
 from mempiler.optimizers import demonstrations
 from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TrainingConfig
 from mempiler.programs.compact_adapter import CompactAdapter
@@ -120,8 +121,32 @@ def test_an_objective_has_its_groups_and_its_reward() -> None:
         assert found.objective == choice.objective
         assert found.session_reward == (choice.session_reward or "session")
         assert found.seed == 7
-        given = TrainingConfig(objective=name).changed({"session_reward": "cumulative"}).training(0).session_reward
-        assert given == (choice.session_reward or "cumulative")
+    given = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
+    assert given.training(0).session_reward == "cumulative"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"seed": 3}, "seed = 3: a training has the seed of its run; give --seed"),
+        ({"settings": {"seed": 3}}, "seed = 3: a training has the seed of its run; give --seed"),
+        ({"settings": {"objective": "grpo"}}, "objective = 'grpo' within settings has no effect; give --optimizer"),
+        ({"objective": "logo"}, "--optimizer 'logo': choose one of grpo, grpo-session,"),
+        (
+            {"objective": "grpo", "session_reward": "session"},
+            "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-session",
+        ),
+        ({"objective": "local", "session_reward": "cumulative"}, "--optimizer local has no global groups"),
+    ],
+)
+def test_a_setting_of_a_training_without_effect_is_refused(settings: dict[str, object], problem: str) -> None:
+    with pytest.raises(UserError, match=re.escape(problem)):
+        TrainingConfig().changed(settings)
+
+
+def test_a_recorded_session_reward_that_is_the_one_of_the_objective_is_no_mistake() -> None:
+    given = {"objective": "grpo", "session_reward": "trajectory"}
+    assert TrainingConfig().changed(given).training(0).session_reward == "trajectory"
 
 
 def test_settings_go_where_they_belong():
