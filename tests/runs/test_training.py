@@ -22,7 +22,7 @@ from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TrainingCo
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.runs.api import make_training
-from mempiler.runs.exports.environment import Environment
+from mempiler.runs.exports.environment import Environment, Export
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.inputs import RunInputs
 from mempiler.runs.repeating import command_line
@@ -55,6 +55,19 @@ def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
     assert len(environment.histories) == 6
     scored = environment.score(next(iter(environment.histories)), [])
     assert scored.reward == scored.value
+
+
+def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None:
+    rows = []
+    for number in range(2):
+        message = {"role": "user", "content": f"I moved to Porto, number {number}."}
+        rows.append({"user": "ann", "messages": [message], "question": "Where?", "answer": "Porto"})
+    data = tmp_path / "mine.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    inputs = RunInputs(run_config("jsonl", data=str(data)))
+    exported = Export.of("memory-r2", inputs, "all")
+    with pytest.raises(UserError, match="two different histories have the id 'ann'"):
+        Environment(exported, tmp_path)
 
 
 def test_an_export_takes_what_faults_cost(tmp_path: Path) -> None:
