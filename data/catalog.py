@@ -144,7 +144,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
     Raises:
         UnknownNameError: There is no benchmark of this name.
         UserError: The class cannot be imported.
-        ProgramError: It is no benchmark.
+        ProgramError: It is no benchmark, or lacks what every benchmark has.
     """
     if ":" in name:
         return _import_class(name, name)
@@ -176,4 +176,5 @@ def _import_class(name: str, path: str) -> type[Benchmark]:
         raise ProgramError(
             f"benchmark {name!r} is not a subclass of mempiler.data.benchmark.Benchmark"
         )
+    imported.refuse_wrong_class()
     return imported
