@@ -24,6 +24,7 @@ from mempiler.engines.endpoint.errors import AbandonedCallError, BrokenReplyErro
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.usage import Usage
 from mempiler.errors import BudgetError, EndpointError, StoreError, TenantBudgetError
+from mempiler.serving.http.conversation import Conversation
 from mempiler.serving.http.tenant_limits import TenantLimiter
 from mempiler.serving.http.token_file import TenantLimits
 from mempiler.serving.worker.breaker import CALLER, Breaker
@@ -505,6 +506,46 @@ def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
     assert '"code": 502' in text
     # Most of it for the answer: 2,048 tokens or `max_tokens`.
     assert spent >= 0.1
+
+
+def test_a_client_that_leaves_when_it_reads_done_is_counted_what_its_call_cost(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    may_close = threading.Event()
+    client, _, _ = reach(
+        lambda body: "Lisbon", usage=USAGE, before_close=lambda: may_close.wait(10)
+    )
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    message = {"role": "user", "content": "Hi"}
+    body = {"model": "my-model-chat", "user": "ada", "messages": [message], "stream": True}
+    with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        for line in response.iter_lines():
+            if line == "data: [DONE]":
+                break
+    assert within(10, lambda: not client.service.model_pool.held.total())
+    may_close.set()
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_answer_that_cannot_be_stored_counts_what_it_cost(
+    reach: Reach,
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_streamed: bool,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("the database is locked")
+
+    client, _, _ = reach(lambda body: "Lisbon", usage=USAGE)
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    monkeypatch.setattr(Conversation, "store_answer", fail)
+    response = client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)
+    assert '"code":503' in response.text.replace(" ", "")
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
 
 
 def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
