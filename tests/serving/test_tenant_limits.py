@@ -16,11 +16,17 @@ from dspy.utils.exceptions import (
     LMInvalidRequestError,
     LMProviderError,
     LMServerError,
+    LMStreamAssemblyError,
     LMTimeoutError,
     LMTransportError,
 )
 from mempiler import Store, UserError, build
-from mempiler.engines.endpoint.errors import AbandonedCallError, BrokenReplyError, LargeReplyError
+from mempiler.engines.endpoint.errors import (
+    AbandonedCallError,
+    BrokenReplyError,
+    DisconnectedError,
+    LargeReplyError,
+)
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.usage import Usage
 from mempiler.errors import BudgetError, EndpointError, StoreError, TenantBudgetError
@@ -29,6 +35,7 @@ from mempiler.serving.http.tenant_limits import TenantLimiter
 from mempiler.serving.http.token_file import TenantLimits
 from mempiler.serving.worker.breaker import CALLER, Breaker
 
+from ..stub_server import every
 from .conftest import ADA, TOKENS, Reach, service_over, serving, within
 from .served import Served, values
 
@@ -362,7 +369,9 @@ ENDINGS: list[tuple[BaseException | None, float]] = [
     (LMTimeoutError("the endpoint timed out", model="x", status=408), 0.0),
     (LMTimeoutError("silent", model="x"), 0.5),
     (caused(LMTransportError("broken"), BrokenReplyError("the answer broke off")), 0.5),
+    (caused(LMTransportError("hung up"), DisconnectedError("the server hung up")), 0.5),
     (caused(LMProviderError("large"), LargeReplyError("more than 4 MB")), 0.5),
+    (LMStreamAssemblyError("the stream broke off", model="x"), 0.5),
     (LMInvalidRequestError("bad", model="x"), 0.0),
     (EndpointError("the breaker is open"), 0.0),
     (AbandonedCallError(), 0.5),
@@ -400,6 +409,25 @@ def test_a_call_that_is_given_up_counts_as_what_was_reserved(
     assert store.tenant_usage.spent_today("acme") == spent
     whole_rest = store.tenant_usage.reserve("acme", 10.0 - spent, 10.0, 60.0)
     assert hasattr(whole_rest, "id")
+
+
+@pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_endpoint_that_hangs_up_counts_and_one_that_is_away_does_not(
+    reach: Reach, store: Store, tmp_path: Path, model: str, is_streamed: bool
+) -> None:
+    # It hangs up on the first request. From then on nobody listens.
+    client, _, server = reach(script=every("dead"))
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    fields = {"model": model, "stream": is_streamed, "max_tokens": 100}
+    assert client.chat("Hi", **fields).status_code == 502
+    spent = store.tenant_usage.spent_today("acme")
+    assert len(server.requests) == 1
+    # Most of what is reserved is that of the answer.
+    assert spent >= 0.1
+    assert client.chat("Hi", **fields).status_code == 502
+    assert store.tenant_usage.spent_today("acme") == spent
 
 
 def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
