@@ -4,6 +4,8 @@ import asyncio
 import gc
 import json
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -115,3 +117,28 @@ def test_a_line_of_uvicorn_has_no_mark_of_litellm() -> None:
         "logger",
         "where",
     }
+
+
+LOG_CANCELLATIONS = """
+import asyncio
+import logging
+import subprocess
+import sys
+from mempiler.serving.http.log_lines import set_up
+
+set_up()
+for name in ("uvicorn.error", "mempiler.serving", "asyncio"):
+    try:
+        raise asyncio.CancelledError
+    except asyncio.CancelledError:
+        logging.getLogger(name).exception("something was cut off")
+"""
+
+
+def test_only_uvicorn_s_traces_of_requests_that_are_cut_off_are_left_out() -> None:
+    # In a process of its own: setting up the log changes every logger.
+    command = [sys.executable, "-c", LOG_CANCELLATIONS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    # Lines of the service's own logger do not name it.
+    assert [line.get("logger") for line in lines] == [None, "asyncio"]
