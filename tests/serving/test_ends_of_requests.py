@@ -37,10 +37,27 @@ def test_a_pool_waits_for_work_that_was_given_up() -> None:
         request = asyncio.create_task(pool.run(work, "acme", never))
         await asyncio.sleep(0.05)
         request.cancel()
-        await pool.wait_until_empty(10)
+        await pool.wait_until_work_ends(10)
         assert ended == ["counted"]
 
     run_within(20, give_up())
+
+
+def test_a_pool_waits_no_longer_for_its_work_than_it_is_told_to() -> None:
+    async def wait_twice() -> None:
+        pool = Pool(slots=1, queue=1, timeout=20)
+        # There is no work yet.
+        await pool.wait_until_work_ends(10)
+
+        may_end = asyncio.Event()
+        request = asyncio.create_task(pool.run(lambda _: may_end.wait(), "acme", never))
+        await asyncio.sleep(0.05)
+        await pool.wait_until_work_ends(0.1)
+        assert not request.done()
+        may_end.set()
+        await request
+
+    run_within(5, wait_twice())
 
 
 async def events_of(work: Any, is_cut: bool) -> list[Any]:
