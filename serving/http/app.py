@@ -121,6 +121,9 @@ async def _stop(service: Service) -> None:
     await service.model_pool.wait_until_work_ends(CANCELLED_WORK_SECONDS)
     if service.spans is not None:
         await anyio.to_thread.run_sync(service.spans.shutdown)
+    # Last of all, since until now calls of writers could still end and count what they cost.
+    await anyio.to_thread.run_sync(service.tenant_limiter.count_cut_off_calls)
+    await anyio.to_thread.run_sync(service.tenant_limiter.count_earlier_calls)
     seconds = round(time.monotonic() - started, 1)
     log.info("stopped", extra={"finished": has_finished, "seconds": seconds})
 

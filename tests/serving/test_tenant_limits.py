@@ -471,6 +471,50 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
     assert hasattr(store.tenant_usage.reserve("acme", 9.25, 10.0, 60.0), "id")
 
 
+def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
+    store: Store, tmp_path: Path, priced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("the database is locked")
+
+    service = service_over(store, tmp_path, priced(), tenant_max_usd_per_day=10.0)
+    with serving(service) as client:
+        client.add("I moved to Lisbon.")
+        with monkeypatch.context() as patches:
+            patches.setattr(store.tenant_usage, "settle", fail)
+            assert client.ask("Where do I live?").status_code == 200
+        assert store.tenant_usage.spent_today("acme") == 0
+    assert store.tenant_usage.spent_today("acme") > 0
+
+
+def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reserved(
+    store: Store, tmp_path: Path, priced: Any
+) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+        is_asked.set()
+        may_answer.wait(30)
+        return {kind: "Ada moved."}
+
+    program = build("recursive-summary")
+    settings = {"writers": 1, "grace": 1.0, "tenant_max_usd_per_day": 10.0}
+    service = service_over(store, tmp_path, priced(wait), program, **settings)
+    with serving(service) as client:
+        client.add("I moved to Lisbon.")
+        assert is_asked.wait(20)
+    spent = store.tenant_usage.spent_today("acme")
+    # Most of it for the answer, of 100 tokens at most.
+    assert spent >= 0.1
+
+    may_answer.set()
+    writers = service.worker.writers
+    assert within(20, lambda: all(writer.done() for writer in writers.running))
+    assert store.tenant_usage.spent_today("acme") == spent
+    # Nothing is reserved any more.
+    assert hasattr(store.tenant_usage.reserve("acme", 10.0 - spent, 10.0, 60.0), "id")
+
+
 # What a relayed stream counts.
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 300}
