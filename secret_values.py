@@ -115,6 +115,7 @@ def secrets_of_address(address: str | None) -> list[str]:
 def hide_password(address: str) -> str:
     """Return an address without its password, however short that is.
 
+    >>> from mempiler.secret_values import hide_password
     >>> hide_password("http://ann:pw@localhost/v1")
     'http://ann:[secret]@localhost/v1'
     """
