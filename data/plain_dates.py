@@ -65,8 +65,8 @@ def _plain_date(match: Match[str]) -> str:
         words.append(parts["year"])
 
     date = " ".join(words)
-    # Chinese writes its dates without spaces, and ISO has a time right after the T. What stands there
-    # is no part of the year.
+    # Chinese writes dates without spaces, and ISO a time right after the T. What stands there is no
+    # part of the year.
     return f" {date} " if match.group()[-1] in "T月日号" else date
 
 

@@ -70,6 +70,10 @@ def test_words_count_only_within_the_budget() -> None:
 def test_a_word_that_the_budget_cuts_in_half_does_not_count() -> None:
     # The line takes 4 characters a token; after 4 tokens of text only "Lis" of Lisbon is left.
     assert support("lis", "Ann lives in Lisbon now.", tokens=5) == 0
+    assert support("köl", "Ann lives in Kölnberg now.", tokens=5) == 0
+    # Chinese has no spaces, and is cut after any character.
+    assert support("她", "她去年搬到了里斯本。", tokens=5) == 1
+    assert support("里斯本", "她去年搬到了里斯本。", tokens=5) == 0
 
 
 def test_the_entries_that_count_are_those_within_the_budget() -> None:
