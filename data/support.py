@@ -299,7 +299,7 @@ def _pieces(context: Context) -> Iterator[_Piece]:
 
 
 def _unrecalled_pieces(
-    memory: StoredMemory, recalled_ids: Set[str], evidence_ids: Set[str]
+    memory: StoredMemory, recalled_ids: Set[str], evidence_ids: frozenset[str]
 ) -> list[_Piece]:
     """Return the entries of a memory that were not recalled, and that may hold the answer.
 
