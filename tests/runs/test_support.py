@@ -153,6 +153,22 @@ def test_a_copier_stores_more_words_and_more_that_is_never_used(
     )
 
 
+def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
+    examples: list[dspy.Example], cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    unanswerable = dspy.Example(
+        history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
+    )
+    evaluation = evaluate(program(good), [*examples, unanswerable])
+    assert len(evaluation.rows) == 4
+    assert evaluation.score == 1
+    figures = evaluation.by_category()["all"]
+    assert (figures["n"], figures["score"], figures["in_score"]) == (3, 1, True)
+    # The page of the run has the same figures.
+    _, out, _ = cli("show", "last")
+    assert "not in score" not in out
+
+
 def test_a_question_costs_no_call(examples: list[dspy.Example]) -> None:
     evaluation = evaluate(program(good), examples)
     assert sum(evaluation.calls.values()) == 0
@@ -200,6 +216,13 @@ def test_the_figures_are_printed_and_kept(examples: list[dspy.Example]) -> None:
         "stored_words_per_said_word",
     }
     assert not evaluate(program(copying), examples, metric="f1").aggregate
+
+
+def test_a_question_without_support_is_not_called_a_wrong_answer(
+    examples: list[dspy.Example],
+) -> None:
+    reasons = [row.reason for row in evaluate(program(dropping), examples).rows]
+    assert sorted(reasons) == ["right", "unsupported", "unsupported"]
 
 
 def test_a_system_that_answers_by_itself_is_refused(examples: list[dspy.Example]) -> None:
