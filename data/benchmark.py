@@ -82,6 +82,7 @@ from .split import (
     cut_questions,
     split_questions,
 )
+from .support import SUPPORT, Support
 
 
 class Benchmark:
@@ -92,7 +93,7 @@ class Benchmark:
     | member | required? | default |
     |---|---|---|
     | `name` | yes | |
-    | `metrics` | no | "f1", "exact" and "judge", for any language |
+    | `metrics` | no | "f1", "exact", "judge" and "support", for any language |
     | `read` | yes, or a `load` of its own | |
     | `task` | no | "question-answering" |
     | `categories`, `expected_categories` | no | none: `--categories` is refused |
@@ -127,6 +128,7 @@ class Benchmark:
         "f1": lambda: Combined(TokenF1(), ExactMatch()),
         "exact": lambda: Combined(ExactMatch(), TokenF1()),
         "judge": lambda: Combined(JudgeScorer(), TokenF1(), ExactMatch()),
+        SUPPORT: Support,
     }
     """The scorer class, or a function that makes the scorer, of each metric by name."""
     categories: ClassVar[Mapping[str, str]] = {}
@@ -437,6 +439,22 @@ class Benchmark:
         for option in options:
             if option not in known_names:
                 raise UnknownNameError(f"option of {cls.name}", option, known_names)
+
+    def with_support_tokens(self, tokens: int) -> Self:
+        """Return a copy whose metric counts so many tokens of what is recalled.
+
+        Raises:
+            UserError: Its metric is not `support`.
+        """
+        scorer = self.scorer
+        if not isinstance(scorer, Support):
+            raise UserError(
+                f"support_tokens = {tokens}: goes with the metric {SUPPORT} alone,"
+                f" not with {scorer.title}; add --metric {SUPPORT}, or leave it out"
+            )
+        new = copy.copy(self)
+        new.scorer = scorer.with_budget(tokens)
+        return new
 
     def with_judges(self, make_judge: JudgeFactory) -> Self:
         """Return a copy whose judges are made by `make_judge`, which gets the class of each."""

@@ -37,6 +37,7 @@ from .field_types import MONTHS, Listed, Text, Verbatim
 from .judge import GenerousJudge, JudgeRoles
 from .rows import Location, Row
 from .scorer import Score, Scorer, answer_of
+from .support import SUPPORT, Support
 from .text_metrics import (
     bleu1,
     explain,
@@ -121,6 +122,19 @@ class LocomoJudgeScorer(JudgeScorer):
         return explain(answer, gold_of(example), value, example.evidence, stem=stem)
 
 
+class LocomoSupport(Support):
+    """Support by the stems of LoCoMo's words; adversarial questions are reported apart."""
+
+    def __init__(self) -> None:
+        super().__init__(LOCOMO, stem)
+
+    def gold(self, example: dspy.Example) -> str:
+        return gold_of(example)
+
+    def in_headline(self, example: dspy.Example) -> bool:
+        return example.category != ADVERSARIAL and super().in_headline(example)
+
+
 def gold_of(example: dspy.Example) -> str:
     """Return the gold answer that counts: in category 3 the part before the first ';'."""
     if example.category == OPEN_DOMAIN:
@@ -179,6 +193,7 @@ class Locomo(Benchmark):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         "f1": LocomoF1,
         "judge": lambda: Combined(LocomoJudgeScorer(), LocomoF1()),
+        SUPPORT: LocomoSupport,
     }
     categories = MappingProxyType(
         {

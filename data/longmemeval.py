@@ -47,6 +47,7 @@ from .json_list import stream_list
 from .judge import JudgeRoles, PromptJudge, Verdict
 from .rows import Location, Row
 from .scorer import Score, ScoredAnswer, Scorer, answer_of
+from .support import SUPPORT, Support
 from .text_metrics import explain, squad_f1, squad_words
 from .word_splitting import SQUAD, WordSplitter
 
@@ -305,6 +306,18 @@ class LongMemEvalJudgeScorer(LongMemEvalF1):
         return Score(value, _feedback(example, answer, value), parts)
 
 
+class LongMemEvalSupport(Support):
+    """Support by SQuAD's words; rubrics of preferences and unanswerable questions stand apart."""
+
+    def __init__(self) -> None:
+        super().__init__(SQUAD)
+
+    def in_headline(self, example: dspy.Example) -> bool:
+        if example.abstention or example.category == PREFERENCE:
+            return False
+        return super().in_headline(example)
+
+
 def _is_ranking_of_turns(ranked: Sequence[Sequence[str]]) -> bool:
     """Return whether every hit rests on one turn, and no two hits on the same turn.
 
@@ -511,6 +524,7 @@ class LongMemEval(Benchmark):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         "judge": LongMemEvalJudgeScorer,
         "f1": LongMemEvalF1,
+        SUPPORT: LongMemEvalSupport,
     }
     categories: ClassVar[Mapping[str, str]] = {
         question_type: question_type for question_type in TYPES
@@ -579,6 +593,11 @@ class LongMemEvalPreference(LongMemEval):
 
     name = "longmemeval.preference"
     task = "personal-response"
+    # Not support: the gold answer is a rubric, and no memory holds its words.
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "judge": LongMemEvalJudgeScorer,
+        "f1": LongMemEvalF1,
+    }
     categories: ClassVar[Mapping[str, str]] = {PREFERENCE: PREFERENCE}
 
 

@@ -42,6 +42,8 @@ from .field_types import Listed, Parsed, Text, Words, read_date
 from .personamem import LetterAccuracy
 from .rows import Location, Row
 from .scorer import Score, ScoredAnswer, Scorer
+from .support import SUPPORT, Support
+from .word_splitting import SQUAD
 
 TYPES = (
     "simple",
@@ -348,13 +350,30 @@ class _Trajectory(Row):
         return range(start, start + len(self.message_list[session]))
 
 
+class MemBenchSupport(Support):
+    """Support by SQuAD's words of the right choice."""
+
+    def __init__(self) -> None:
+        super().__init__(SQUAD)
+
+    def gold(self, example: dspy.Example) -> str:
+        """Return the text of the right choice, without its letter."""
+        letter = example.answer
+        options: list[str] = example.options
+        right_option = next(option for option in options if option.startswith(letter))
+        return right_option.removeprefix(letter).strip()
+
+
 class MemBench(Benchmark):
     """MemBench: the share of questions answered with the right letter."""
 
     name = "membench"
     task = "multiple-choice"
     sample = "membench"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": MemBenchAccuracy}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "accuracy": MemBenchAccuracy,
+        SUPPORT: MemBenchSupport,
+    }
 
     @classmethod
     def read(

@@ -25,6 +25,7 @@ from .benchmark import Benchmark
 from .dataset import Source
 from .load_options import coerce_options
 from .scorer import Score, Scorer, answer_of
+from .support import SUPPORT, Support
 from .text_metrics import exact_match
 from .word_splitting import SQUAD
 
@@ -287,31 +288,48 @@ class WordMatch(Scorer):
         return Score(value, feedback, {"em": value})
 
 
+class MemoryEnvSupport(Support):
+    """Support by SQuAD's words; a fact that was retracted has no words that could be recalled."""
+
+    def __init__(self) -> None:
+        super().__init__(SQUAD)
+
+    def in_headline(self, example: dspy.Example) -> bool:
+        return example.answer != NOTHING
+
+
 class MemoryEnv(Benchmark):
     """Questions about what two speakers said last of themselves.
 
     Args:
         conversations: The generated users.
         source: Names seed and sizes.
+        metric: One of `metrics`; the first if None.
     """
 
     name = "memory-env"
     task = "memory-lookup"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"exact": WordMatch}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "exact": WordMatch,
+        SUPPORT: MemoryEnvSupport,
+    }
     generated: ClassVar[bool] = True
 
-    def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:
+    def __init__(
+        self, conversations: Sequence[Conversation], source: Source, metric: str | None = None
+    ) -> None:
         self.talks = {talk.history.id: talk for talk in conversations}
         examples: list[dspy.Example] = []
         for conversation in conversations:
             examples.extend(conversation.questions())
-        super().__init__(examples, source)
+        super().__init__(examples, source, metric)
 
     @classmethod
     def load(
         cls,
         path: str | Path | None = None,
         *,
+        metric: str | None = None,
         users: Annotated[int, Field(ge=10, le=10_000)] = 160,
         sessions: Annotated[int, Field(ge=1, le=32)] = 8,
         seed: Annotated[int, Field(ge=0, le=2**31)] = 0,
@@ -321,6 +339,7 @@ class MemoryEnv(Benchmark):
 
         Args:
             path: Must be None: there is no file.
+            metric: One of `metrics`; the first if None.
             users: How many users. Of every ten, six are for training, one is for development and
                 three are for testing.
             sessions: Sessions per user. More sessions continue the same histories.
@@ -329,10 +348,12 @@ class MemoryEnv(Benchmark):
 
         Raises:
             DataError: A path was given.
-            UnknownNameError: An option does not exist.
+            UnknownNameError: There is no such option or metric.
             UserError: An option is no whole number, or out of range.
         """
-        cls.refuse_options(options, ("users", "sessions", "seed"))
+        cls.refuse_options(options, ("metric", "users", "sessions", "seed"))
+        if metric is not None:
+            cls.make_scorer(metric)
         if path is not None:
             raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
         # Checks the ranges, too, and reads numbers that are texts.
@@ -347,7 +368,8 @@ class MemoryEnv(Benchmark):
         digests = [conversation.history.digest for conversation in conversations]
         sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
         settings = ", ".join(f"{name}={number}" for name, number in numbers.items())
-        return cls(conversations, Source(f"memory-env({settings})", sha256, sample=True))
+        source = Source(f"memory-env({settings})", sha256, sample=True)
+        return cls(conversations, source, metric)
 
     def fixed_split(self) -> tuple[set[str], set[str], set[str]]:
         """Return the users of each part: of every ten, six, one and three."""

@@ -31,6 +31,7 @@ from .field_types import Listed, Text, Words
 from .json_lines import json_rows
 from .rows import Location, Row
 from .scorer import Scorer
+from .support import SUPPORT, Support
 from .word_splitting import SQUAD
 
 CURRENT = datetime(2024, 3, 1, 12)
@@ -87,6 +88,7 @@ class Msc(Benchmark):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         "f1": lambda: Combined(TokenF1(SQUAD), Bleu1(SQUAD)),
         "judge": lambda: Combined(JudgeScorer(), TokenF1(SQUAD), Bleu1(SQUAD)),
+        SUPPORT: lambda: Support(SQUAD),
     }
 
     @classmethod

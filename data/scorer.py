@@ -61,6 +61,8 @@ class Score:
     """Further metrics by name, e.g. {"f1": .5, "bleu1": .4}; each is a column of the tables."""
     judged_predictor: str | None = None
     """The predictor that `feedback` speaks of; None where it speaks of the whole answer."""
+    is_about_memory: bool = False
+    """Whether `feedback` speaks of what was stored and recalled, and not of the answer."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,10 @@ class Scorer(ABC):
     | `aggregate` | no | no figures of the whole table |
     | `confusion` | no | no confusion matrix |
     | `retrieval_metrics`, with `retrieval_depth` | no | none, 0 hits |
+    | `counted_entries` | no | none: `score` looks at the answer |
     | `judge_roles` | no | no judge is asked |
     | `splitter` | no | None: no words are compared |
+    | `needs_answer` | no | True: the program answers every question |
 
     Everything else is for callers and stays as it is.
     """
@@ -137,6 +141,9 @@ class Scorer(ABC):
     """How many hits of a memory's plain search `retrieval_metrics` looks at."""
     splitter: WordSplitter | None = None
     """How answers are cut into the words that are compared; None where no words are compared."""
+
+    needs_answer: ClassVar[bool] = True
+    """Whether `score` looks at an answer. If not, programs recall and do not answer."""
 
     judges: Mapping[str, AnyJudge] = {}
     """The judges that `with_judges` has bound, by role."""
@@ -189,6 +196,10 @@ class Scorer(ABC):
             ranked: For every hit, best first, the ids of its source turns.
         """
         return {}
+
+    def counted_entries(self, prediction: dspy.Prediction) -> tuple[str, ...]:
+        """Return the ids of the recalled entries that `score` looks at; none if at the answer."""
+        return ()
 
     @property
     def required_judges(self) -> JudgeRoles:

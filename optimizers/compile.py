@@ -252,7 +252,7 @@ def plan_job(
     train_examples = benchmark.interleave(examples[valset_size:])
 
     job = OptimizerJob(
-        student=program.staged(config.stage),
+        student=_student(program, benchmark, config.stage),
         train=train_examples,
         val=val_examples,
         metric_views=MetricViews(benchmark, config.threshold, sorted(program.writer_names())),
@@ -264,6 +264,36 @@ def plan_job(
     )
     optimizer.check_requirements(job)
     return job
+
+
+def _student(program: MemoryProgram, benchmark: Benchmark, stage: Stage) -> MemoryProgram:
+    """Return the copy of a program that an optimizer changes; it answers if the metric needs that.
+
+    Raises:
+        UserError: The stage has no prompt to tune, or one that the metric does not depend on.
+    """
+    if benchmark.scorer.needs_answer:
+        return program.staged(stage)
+
+    title = benchmark.scorer.title
+    names = program.all_predictors().keys()
+    stages: list[Stage] = []
+    if program.writer_names():
+        stages.append("write")
+    if names - program.writer_names() - program.answer_names():
+        stages.append("read")
+    if not stages:
+        raise UserError(
+            f"{program.name} writes and recalls without a prompt, so nothing of it can be tuned"
+            f" for {title!r}; choose another method or --metric"
+        )
+    if stage not in stages:
+        advice = " or ".join(f"--stage {name}" for name in stages)
+        raise UserError(
+            f"{title!r} asks for no answer, so stage {stage!r} would tune a prompt that it does not"
+            f" depend on; take {advice}"
+        )
+    return program.staged(stage, answers=False)
 
 
 def compile_program(

@@ -76,6 +76,9 @@ class MetricViews:
         )
         if pred_name in self._writers:
             text = self._writer_feedback(example, fate_by_turn, score, pred_trace or ())
+        elif score.is_about_memory:
+            # It says itself how far the answer came.
+            text = score.feedback
         else:
             # Feedback for the whole program is about all of its calls.
             calls = pred_trace or trace or ()
@@ -106,12 +109,12 @@ class MetricViews:
             if any(inputs_contain_turn(dict(inputs), turn_id) for _, inputs, _ in pred_trace):
                 fate_of_seen_turns[turn_id] = fate
 
+        if score.is_about_memory:
+            return _memory_feedback(example, list(fate_of_seen_turns), score)
+
         is_good_answer = score.value >= self.threshold
         if not fate_of_seen_turns:
-            text = (
-                "This call did not see what the question was about; "
-                "nothing is to be learnt from it."
-            )
+            text = _NOT_CONCERNED
         elif is_good_answer and set(fate_of_seen_turns.values()) == {"recalled"}:
             text = (
                 "The question could be answered from what was stored here. Keep storing such facts."
@@ -140,6 +143,9 @@ class MetricViews:
         return reading_inputs
 
 
+_NOT_CONCERNED = (
+    "This call did not see what the question was about; nothing is to be learnt from it."
+)
 _NOT_FOUND_ADVICE = (
     "searching with the question did not find it. "
     "Store it in words that such a question would use, with names and dates."
@@ -155,6 +161,25 @@ _WRITER_ADVICE: dict[EvidenceStep, str] = {
         "Keep every name, number and date of it."
     ),
 }
+
+
+def _memory_feedback(example: dspy.Example, seen_ids: Sequence[str], score: Score) -> str:
+    """Return what a writing predictor can learn from a metric that is about the memory itself.
+
+    Args:
+        example: The question.
+        seen_ids: Ids of the turns with evidence that the predictor's calls were shown.
+        score: The score, whose feedback says which words were lost at which stage.
+    """
+    # Without evidence nobody knows what the question was about; then every call may be concerned.
+    if example.get("evidence_ids") and not seen_ids:
+        return _NOT_CONCERNED
+    sentences = [f"The question was: {example.question}"]
+    if seen_ids:
+        lines = " ".join(_line_of_turn(example, turn_id) for turn_id in seen_ids)
+        sentences.append(f"This call saw what it rests on: {lines}")
+    sentences.append(score.feedback)
+    return " ".join(sentences)
 
 
 def _reader_feedback(

@@ -244,6 +244,11 @@ class Method(Component):
         """
         return False
 
+    @property
+    def recalls_without_answer(self) -> bool:
+        """Whether `recall` asks for no answer: False for a user's system that answers by itself."""
+        return True
+
     def make_task(self, task: str) -> dspy.Module:
         """Return a new answer prompt of `tasks`; override it to pass settings on."""
         return self.tasks[task]()

@@ -18,6 +18,7 @@ import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -209,6 +210,10 @@ class MemoryProgram(dspy.Module):
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
         """
+        if not self._staging.answers:
+            shown_context = self.task.shown_context(recalled.full_context())
+            return dspy.Prediction(answer="", context=shown_context, memory=memory)
+
         # The embedding model of the method also helps predictors to choose demos for their prompts.
         with program_context(demo_embedder=semantic_embedder(self.method.embedder)):
             outputs = self.task(context=recalled.context, query=recalled.query)
@@ -359,6 +364,32 @@ class MemoryProgram(dspy.Module):
         predictors = self.all_predictors().items()
         return frozenset(name for name, predictor in predictors if id(predictor) in writing_ids)
 
+    def answer_names(self) -> frozenset[str]:
+        """Return the names of the predictors that answer, as `all_predictors` has them."""
+        answering_ids = {id(predictor) for predictor in self.task.predictors()}
+        predictors = self.all_predictors().items()
+        return frozenset(name for name, predictor in predictors if id(predictor) in answering_ids)
+
+    def recalling_only(self) -> MemoryProgram:
+        """Return a copy that remembers and recalls, and answers "" without asking a model.
+
+        It is for metrics that look at what was recalled. It shares everything with this program;
+        the context in its predictions is the one that a prompt would show.
+
+        Raises:
+            UserError: The method recalls nothing that could be looked at: it answers by itself.
+        """
+        if not self.method.recalls_without_answer:
+            raise UserError(
+                f"{self.name} answers by itself and shows no memory;"
+                " the metric needs a method or a store with search"
+            )
+        new = self.__class__.__new__(self.__class__)
+        for name, value in self.__dict__.items():
+            setattr(new, name, value)
+        new._staging = replace(self._staging, answers=False)
+        return new
+
     def named_parameters(self) -> list[tuple[str, Any]]:
         """Return the parameters that an optimizer may change: all but those that are frozen.
 
@@ -368,11 +399,12 @@ class MemoryProgram(dspy.Module):
         parameters = super().named_parameters()
         return [(name, parameter) for name, parameter in parameters if name not in frozen]
 
-    def staged(self, stage: Stage) -> MemoryProgram:
+    def staged(self, stage: Stage, answers: bool = True) -> MemoryProgram:
         """Return a copy for an optimizer, which sees the predictors of one stage only.
 
         Args:
             stage: "read", "write" or "all". The predictors of the other stage are hidden.
+            answers: Whether the copy answers. If not, the predictors that answer are hidden too.
 
         Returns:
             The copy. When it has been optimized, `with_prompts_of` makes a whole program of it.
@@ -381,7 +413,11 @@ class MemoryProgram(dspy.Module):
             UserError: The stage has no predictor to tune.
         """
         student = copy.deepcopy(self)
-        student._staging = make_staging(stage, self.all_predictors(), self.writer_names())
+        staging = make_staging(stage, self.all_predictors(), self.writer_names())
+        if not answers:
+            hidden = staging.frozen_predictors | self.answer_names()
+            staging = replace(staging, frozen_predictors=hidden, answers=False)
+        student._staging = staging
         if not student.named_predictors():
             raise UserError(
                 f"{self.name} has no prompt to tune in stage {stage!r}; choose another --stage"

@@ -1,4 +1,4 @@
-"""Staging: which predictors of a program an optimizer may change.
+"""Staging: which predictors of a program an optimizer may change, and whether it answers.
 
 An optimizer may change all prompts of a program, only those that write memories, or only those that
 read them. A `MemoryProgram` has one `Staging`; `MemoryProgram.staged` makes a copy with another:
@@ -33,6 +33,8 @@ class Staging(SharedByCopies):
     """Names of the predictors that optimizers do not see."""
     writing_lm: dspy.BaseLM | None = None
     """The model that writes memories; None takes that of `dspy.settings` at the time."""
+    answers: bool = True
+    """Whether the program answers; if not, it remembers and recalls alone."""
 
     @property
     def tunes_writing(self) -> bool:

@@ -39,6 +39,7 @@ CONDITIONS = {
     "benchmark": "benchmark",
     "data_sha256": "data (sha256)",
     "metric": "metric",
+    "support_tokens": "recalled tokens that support looks at",
     "lm": "LM",
     "judge_lm": "judge LM",
     "answer_lm": "answering LM",

@@ -98,6 +98,7 @@ Count = Annotated[int, Field(ge=0)]
 OptionalCount = Annotated[int | None, Field(ge=0)]
 Margin = Annotated[float | None, Field(gt=0, le=1)]
 AtLeastOne = Annotated[int, Field(ge=1)]
+OptionalAtLeastOne = Annotated[int | None, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Settings = dict[str, Any]
 """Settings by name, which the option takes as NAME=VALUE."""
@@ -135,6 +136,10 @@ class DataConfig(Section):
         default=None,
         description="what scores, where the benchmark has several, e.g. judge;"
         " with jsonl also module:function, yours",
+    )
+    support_tokens: Annotated[OptionalAtLeastOne, Option("support_tokens", rare=True)] = Field(
+        default=None,
+        description="tokens of what is recalled that --metric support looks at [default: 300]",
     )
     categories: Annotated[str | None, Option("categories", rare=True)] = Field(
         default=None, description="comma-separated categories, e.g. 2,4"
@@ -404,7 +409,15 @@ SECTIONS: dict[str, type[Section] | type[Limits]] = {
 UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
     "compile": ("answer_lm", "answer_api_base"),
     "evaluate": ("margin",),
-    "train": ("answer_lm", "answer_api_base", "workers", "min_n", "margin", "replay"),
+    "train": (
+        "answer_lm",
+        "answer_api_base",
+        "workers",
+        "min_n",
+        "margin",
+        "replay",
+        "support_tokens",
+    ),
 }
 """Options of a run that a command does not have, by the name of the command."""
 

@@ -47,11 +47,15 @@ class RunInputs:
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        """The questions of the run. They are read once."""
-        if self.user_benchmark is not None:
-            return self.user_benchmark
+        """The questions of the run, with the metric as it is set. They are read once."""
         data = self.config.data
-        return load_benchmark(data.benchmark, data.file, **data.benchmark_settings)
+        if self.user_benchmark is not None:
+            benchmark = self.user_benchmark
+        else:
+            benchmark = load_benchmark(data.benchmark, data.file, **data.benchmark_settings)
+        if data.support_tokens is None:
+            return benchmark
+        return benchmark.with_support_tokens(data.support_tokens)
 
     def benchmark_for_compiling(self) -> Benchmark:
         """Return the benchmark, if programs can be compiled on it.
@@ -66,6 +70,24 @@ class RunInputs:
                 " nothing compiles on it, evaluate on it"
             )
         return benchmark
+
+    def refuse_as_reward(self) -> None:
+        """Refuse a benchmark whose metric is no reward to train on.
+
+        Raises:
+            UserError: A judge scores, or the metric asks for no answer, as rewards do.
+        """
+        benchmark = self.benchmark
+        if benchmark.scorer.required_judges:
+            raise UserError(
+                f"{benchmark.name} is scored by a judge, which is no reward to train on;"
+                " choose a metric"
+            )
+        if not benchmark.scorer.needs_answer:
+            raise UserError(
+                f"{benchmark.scorer.title!r} asks for no answer, which rewards of a training do;"
+                " choose another metric"
+            )
 
     def split(self) -> Split:
         """Return the questions in the parts train, dev and test."""

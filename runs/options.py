@@ -37,6 +37,8 @@ class RunOptions(TypedDict, total=False):
     """The benchmark's file; the bundled sample if left out."""
     categories: str | int | Sequence[str | int] | None
     """Categories of the benchmark to keep, e.g. 2, [2, 4] or "2,4"."""
+    support_tokens: int | None
+    """Tokens of what is recalled that the metric "support" looks at; 300 if left out."""
     benchmark_set: Mapping[str, Any]
     """Further options of the benchmark, e.g. {"length": "128k"}."""
 

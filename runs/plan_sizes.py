@@ -91,6 +91,8 @@ def measure_program(
     sample = benchmark.interleave(examples)[:SAMPLED_QUESTIONS]
     histories = _measured_histories(program, sample)
     probe = program.deepcopy()
+    if not benchmark.scorer.needs_answer:
+        probe = probe.recalling_only()
     probe.cache = MemoryCache()
     meter = Meter()
     memories: dict[str, CachedMemory] = {}

@@ -151,7 +151,7 @@ def plan_evaluate(target: object, inputs: RunInputs, part: Part = "all") -> Plan
     writing = estimate_writing(program, examples, mean_work)
     phases = {
         # Every question is answered once, so both ends are equal.
-        "answering": Range(answering.calls, answering.calls),
+        _questions_phase(benchmark): Range(answering.calls, answering.calls),
         # How often a writer asks depends on what it reads, so few items show it only roughly.
         "writing memories": WRITING_SPREAD.times(writing.calls),
     }
@@ -193,7 +193,8 @@ def plan_compile(method: object, inputs: RunInputs, compilation: CompileConfig) 
     answering_only = Range(answering, answering)
 
     phases = {"scoring before": answering_only + writing}
-    phases |= _optimizing_phases(job, program, mean_work, bounds, rewrites_memories)
+    answers = benchmark.scorer.needs_answer
+    phases |= _optimizing_phases(job, program, mean_work, bounds, rewrites_memories, answers)
     # At least, the compiled program uses the memories that were written for scoring before.
     rewriting = Range(0, writing.high) if rewrites_memories else NOTHING
     phases["scoring after"] = answering_only + rewriting
@@ -202,6 +203,11 @@ def plan_compile(method: object, inputs: RunInputs, compilation: CompileConfig) 
     tokens = mean_work.tokens_of(calls, TOKENS_OF_COMPILE)
     plan = make_plan(phases, tokens, mean_work, config)
     return replace(plan, split=plan_split(inputs))
+
+
+def _questions_phase(benchmark: Benchmark) -> str:
+    """Return what a plan calls the calls for questions: some metrics need no answer."""
+    return "answering" if benchmark.scorer.needs_answer else "recalling"
 
 
 def _rewrites_memories(
@@ -220,6 +226,7 @@ def _optimizing_phases(
     mean_work: MeanWork,
     bounds: CallBounds,
     rewrites_memories: bool,
+    answers: bool,
 ) -> dict[str, Range]:
     """Return how many calls the optimizer of a compile takes at least and at most, by phase.
 
@@ -230,6 +237,7 @@ def _optimizing_phases(
         bounds: How many questions the optimizer has answered, and how many times it has the
             memories of all questions written.
         rewrites_memories: Whether the optimizer may change prompts that write memories.
+        answers: Whether the program answers; some metrics only need what is recalled.
     """
     examples = [*job.train, *job.val]
 
@@ -244,14 +252,15 @@ def _optimizing_phases(
         memory_writings.low * calls_per_writing * WRITING_SPREAD.low,
         memory_writings.high * calls_per_writing * WRITING_SPREAD.high,
     )
+    answering = _answer_and_recall_calls(bounds, mean_work, answers)
     return {
-        f"optimizing on {len(examples)} questions": _answer_and_recall_calls(bounds, mean_work),
+        f"optimizing on {len(examples)} questions": answering,
         "writing training memories": writing,
         "proposals": bounds.proposals,
     }
 
 
-def _answer_and_recall_calls(bounds: CallBounds, mean_work: MeanWork) -> Range:
+def _answer_and_recall_calls(bounds: CallBounds, mean_work: MeanWork, answers: bool) -> Range:
     """Return the calls that the program makes while an optimizer tries it on questions.
 
     Some questions are answered. Others are only recalled, because their gold answer becomes a demo:
@@ -260,7 +269,7 @@ def _answer_and_recall_calls(bounds: CallBounds, mean_work: MeanWork) -> Range:
     """
     calls_per_answer = mean_work.answering.calls
     # The last call of answering writes the answer; all calls before it recall.
-    calls_per_recall = max(0.0, calls_per_answer - 1)
+    calls_per_recall = max(0.0, calls_per_answer - 1) if answers else calls_per_answer
 
     # A question may be both recalled and answered. Its recall is then paid for once, with the
     # answer. So at least, recalling by itself takes no call.

@@ -16,10 +16,11 @@ from ..records import Failure
 from .config import MAX_FAILURE_RATE
 from .console import format_estimate
 from .metered_usage import UsageSummary, cached_share
-from .row_metrics import mean, mean_parts, mean_recall, search_times
+from .row_metrics import counted_rows, mean, mean_parts, mean_recall, search_times
 from .rows import Row
 from .statistics import MIN_N, Difference, Interval, bootstrap_interval, compare_paired_scores
 from .tables import ResultTable
+from .write_precision import STORED_WORDS, UNUSED_ENTRIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -312,12 +313,13 @@ class Evaluation(BaseModel, frozen=True):
             rows_by_category.setdefault(row.category, []).append(row)
 
         figures: dict[str, dict[str, Any]] = {}
-        for category, rows in sorted(rows_by_category.items()):
+        for category, all_rows in sorted(rows_by_category.items()):
+            rows = counted_rows(all_rows)
             figures[category] = {
                 "name": self.names.get(category, category),
                 "n": len(rows),
                 "score": mean(row.score for row in rows),
-                # A benchmark leaves whole categories out, so the first row speaks for all.
+                # Either all of these rows are in the score, or none is.
                 "in_score": rows[0].in_headline if rows else True,
                 **mean_parts(rows),
                 "context_tokens": mean(float(row.context_tokens) for row in rows),
@@ -366,6 +368,13 @@ class Evaluation(BaseModel, frozen=True):
     def _notes(self) -> list[str]:
         """Return what a reader of the table has to know about the run, a line each."""
         notes: list[str] = []
+        if UNUSED_ENTRIES in self.aggregate:
+            notes.append(
+                f"of the stored entries, {self.aggregate[UNUSED_ENTRIES]:.1%} were of no use"
+                f" ({UNUSED_ENTRIES})"
+            )
+        if STORED_WORDS in self.aggregate:
+            notes.append(f"{self.aggregate[STORED_WORDS]:.2f} words stored for each word said")
         if self.failures:
             notes.append(f"{self.failures} questions failed")
         if self.write_failures:

@@ -284,11 +284,17 @@ class Run:
             target: What is evaluated, as `program` takes it.
 
         Raises:
-            UserError: The user named an answer model, but the program answers without asking any.
+            UserError: The user named an answer model, but the program answers without asking any,
+                or the metric needs no answer.
         """
         benchmark = self.with_judges(self.inputs.benchmark)
         program = self.program(target, benchmark)
         if self.config.models.answer.name:
+            if not benchmark.scorer.needs_answer:
+                raise UserError(
+                    f"the metric {benchmark.scorer.title!r} asks for no answer:"
+                    " --answer-lm has nothing to do; leave it out"
+                )
             if not program.task.predictors():
                 raise UserError(
                     f"{program.name} answers without a prompt of ours:"
@@ -345,7 +351,11 @@ class Run:
 
         systems_folder = self.folder.path / "systems"
         programs = RunPrograms(self.inputs, self.models, systems_folder, cache)
-        return programs.find(target, benchmark)
+        program = programs.find(target, benchmark)
+        if not benchmark.scorer.needs_answer:
+            # Refuse a program that answers by itself before anything is paid for.
+            program.recalling_only()
+        return program
 
 
 def _make_judge(lm: MeteredLM, adapter: dspy.Adapter, judge_class: type[AnyJudge]) -> AnyJudge:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import Split
+from ..data.support import Support
 from ..programs.program import MemoryProgram
 from .config import RunConfig
 
@@ -28,6 +29,7 @@ def parameters(program: MemoryProgram, config: RunConfig, benchmark: Benchmark) 
         "data_sha256": source.sha256,
         "sample": source.sample,
         "metric": benchmark.scorer.title,
+        **_support_tokens(benchmark),
         "lm": models.task.name,
         "prompt_lm": models.prompt.name or models.task.name,
         "judge_lm": models.judge.name,
@@ -66,6 +68,7 @@ def describe_data(benchmark: Benchmark, split: Split) -> dict[str, Any]:
     if source.files:
         description["files"] = list(source.files)
     description["metric"] = benchmark.scorer.title
+    description.update(_support_tokens(benchmark))
     description["split_sha256"] = split.digest
     description["sizes"] = {
         "train": len(split.train),
@@ -73,3 +76,9 @@ def describe_data(benchmark: Benchmark, split: Split) -> dict[str, Any]:
         "test": len(split.test),
     }
     return description
+
+
+def _support_tokens(benchmark: Benchmark) -> dict[str, int]:
+    """Return how many recalled tokens the metric looks at; nothing for another metric."""
+    scorer = benchmark.scorer
+    return {"support_tokens": scorer.budget} if isinstance(scorer, Support) else {}

@@ -41,6 +41,7 @@ from .metered_usage import metered_usage
 from .question_trace import Clock, make_question_trace
 from .results import Evaluation
 from .rows import Row
+from .write_precision import write_precision
 from .write_results import WriteResult, total_write_results
 
 if TYPE_CHECKING:
@@ -157,8 +158,14 @@ def score_questions(
 
     new_rows = _rows_of(open_questions, rows_by_id)
     _check_endpoint_answered(new_rows)
-    writes = total_write_results(program, ordered, remote_results, benchmark.group)
+    reads_entries = not benchmark.scorer.needs_answer
+    writes = total_write_results(
+        program, ordered, remote_results, benchmark.group, reads_entries=reads_entries
+    )
     rows = tuple(_rows_of(examples, rows_by_id))
+    aggregate = benchmark.scorer.aggregate(rows)
+    if reads_entries:
+        aggregate |= write_precision(ordered, rows_by_id, writes.entries)
     embedder = program.method.embedder
     return Evaluation(
         program=program.name,
@@ -168,7 +175,7 @@ def score_questions(
         judge=_judge_name(benchmark),
         comparable=not benchmark.source.sample and not is_offline(lm.model),
         rows=rows,
-        aggregate=benchmark.scorer.aggregate(rows),
+        aggregate=dict(aggregate),
         confusion=benchmark.scorer.confusion(rows),
         stopped=stopped,
         write_failures=len(writes.failures),
@@ -281,6 +288,8 @@ def answer_questions(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
+    if not benchmark.scorer.needs_answer:
+        program = program.recalling_only()
     entry_ids = EntryIdCheck(program)
     calls: list[Callable[[], Row | NotAsked]] = []
     for example in examples:
@@ -455,6 +464,7 @@ class _Attempt:
             context_tokens=estimate_tokens(context.text()),
             prompt_tokens=int(usage.input_tokens),
             recall_counts=dict(context.counts),
+            counted_entries=self._benchmark.scorer.counted_entries(self._prediction),
             repeated_id=duplicate_hit_id(self._program, example, context),
             calls=int(usage.calls),
             output_tokens=int(usage.output_tokens),

@@ -173,11 +173,7 @@ def run_train(
     check_trainable(inputs)
     inputs = _with_default_adapter(inputs)
     benchmark = inputs.benchmark
-    if benchmark.scorer.required_judges:
-        raise UserError(
-            f"{benchmark.name} is scored by a judge, which is no reward to train on;"
-            " choose a metric"
-        )
+    inputs.refuse_as_reward()
     check_reward_answer_model(inputs, reward_answer_model(inputs.config, training))
     check_processes(training)
 

@@ -309,7 +309,8 @@ def answer_shard(shard: Shard) -> Generator[WorkerReply]:
                     if isinstance(outcome, Row):
                         yield WorkerReply(meter.read(), outcome)
 
-            write_results = _write_results(program, examples)
+            reads_entries = not benchmark.scorer.needs_answer
+            write_results = _write_results(program, examples, reads_entries)
             output_modes = adapter.output_modes() if isinstance(adapter, AutoAdapter) else {}
             end = WorkerEnd(guard.spent(), write_results, output_modes)
             yield WorkerReply(meter.read(), end=end)
@@ -327,15 +328,22 @@ def _load_program(run: Run, shard: Shard) -> tuple[MemoryProgram, Benchmark]:
     return program, benchmark
 
 
-def _write_results(program: MemoryProgram, examples: Sequence[dspy.Example]) -> WriteResults:
+def _write_results(
+    program: MemoryProgram, examples: Sequence[dspy.Example], reads_entries: bool
+) -> WriteResults:
     """Return how the histories of questions were written.
 
     A history is named by the id of the first question about it.
+
+    Args:
+        program: The program that remembers.
+        examples: The questions.
+        reads_entries: Whether the results say what the memories hold.
     """
     first_question_ids: dict[History, str] = {}
     for example in examples:
         first_question_ids.setdefault(program.history_of(example), str(example.id))
-    results = collect_write_results(program, list(first_question_ids))
+    results = collect_write_results(program, list(first_question_ids), reads_entries)
     return {first_question_ids[history]: result for history, result in results.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import dspy
 
@@ -14,6 +14,7 @@ from ..programs.cache import CachedMemory
 from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
 from ..records import Failure, History
+from .write_precision import StoredEntries, read_stored_entries
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class WriteResult:
     """Operations on the memory by their outcome, if the method counts them."""
     store_writes: int = 0
     """Sessions that a user's own store was given; 0 for Mempiler's methods."""
+    entries: StoredEntries | None = None
+    """The entries of the memory; None unless the metric is about them and the memory lists them."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class WriteTotals:
     """Mean number of words of a memory; None if no memory could be read."""
     operations: Mapping[str, int]
     store_writes: int
+    entries: Mapping[History, StoredEntries]
+    """The entries of the memories by the history of the questions, as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,17 @@ class _WrittenMemories:
 
 
 def collect_write_results(
-    program: MemoryProgram, histories: Sequence[History]
+    program: MemoryProgram, histories: Sequence[History], reads_entries: bool = False
 ) -> dict[History, WriteResult]:
     """Return, for each history, how the writing of its memory went: what it took, what failed.
 
     The memories are in the cache already if any question asked for them. Histories that begin alike
     share their first memories, which count for the first of these histories alone.
+
+    Args:
+        program: The program that remembers.
+        histories: What was remembered.
+        reads_entries: Whether the results say what the memories hold.
     """
     results: dict[History, WriteResult] = {}
     # The ids of Python objects. They stay unique, since the cache keeps all memories alive.
@@ -72,7 +82,10 @@ def collect_write_results(
         written = _written_memories(program, history)
         new_memories = [memory for memory in written.memories if id(memory) not in counted]
         counted.update(id(memory) for memory in new_memories)
-        results[history] = _make_write_result(program, history, written, new_memories)
+        result = _make_write_result(program, history, written, new_memories)
+        if reads_entries:
+            result = replace(result, entries=read_stored_entries(program, history))
+        results[history] = result
     return results
 
 
@@ -149,6 +162,7 @@ def total_write_results(
     examples: Sequence[dspy.Example],
     remote_results: Mapping[str, WriteResult],
     group_of: Callable[[dspy.Example], str],
+    reads_entries: bool = False,
 ) -> WriteTotals:
     """Return how the histories of questions were written, taken together.
 
@@ -161,6 +175,7 @@ def total_write_results(
         examples: The questions.
         remote_results: How other processes wrote histories, by the id of a question about each.
         group_of: Returns the conversation or user of a question.
+        reads_entries: Whether the result says what the memories hold.
     """
     results: dict[History, WriteResult] = {}
     # The group of the first question about each history.
@@ -176,7 +191,7 @@ def total_write_results(
 
     local_histories = [history for history in histories if history not in results]
     with dspy.context(trace=None, disable_history=True):
-        results.update(collect_write_results(program, local_histories))
+        results.update(collect_write_results(program, local_histories, reads_entries))
 
     failures: list[Failure] = []
     usage = Usage()
@@ -191,9 +206,13 @@ def total_write_results(
 
     word_counts: list[int] = []
     operations: Counter[str] = Counter()
-    for history in longest.values():
-        operations.update(results[history].operations)
-        words = results[history].words
+    entries: dict[History, StoredEntries] = {}
+    for asked_history, history in longest.items():
+        result = results[history]
+        operations.update(result.operations)
+        if result.entries is not None:
+            entries[asked_history] = result.entries
+        words = result.words
         if words is not None:
             word_counts.append(words)
 
@@ -205,4 +224,5 @@ def total_write_results(
         mean_words=sum(word_counts) / len(word_counts) if word_counts else None,
         operations=dict(operations),
         store_writes=store_writes,
+        entries=entries,
     )

@@ -216,6 +216,10 @@ class External(Method):
         return self.stores is not None
 
     @property
+    def recalls_without_answer(self) -> bool:
+        return self.is_searched
+
+    @property
     def _answerer(self) -> dspy.Module | SharedFunction | None:
         # The reader has it, so that a module's predictors are below the reader.
         assert isinstance(self.reader, ExternalReader)

@@ -216,6 +216,10 @@ class Task(dspy.Module):
         hits = tuple(resolve_line_dates(hit) for hit in context.hits)
         return context.model_copy(update={"hits": hits})
 
+    def shown_context(self, context: Context) -> Context:
+        """Return the context as the prompt shows it, for a metric that needs no answer."""
+        return text_off_loop(_context_length(context), partial(self.context_as_shown, context))
+
     def items_as_shown(self, items: Sequence[Item]) -> Sequence[Item]:
         """Return the items with the date beside each relative date, if that is set."""
         if not self.settings.dates:
@@ -247,13 +251,16 @@ class Task(dspy.Module):
 
 def _text_length(context: Context, query: Query) -> int:
     """Return about how many characters a prompt shows of a context and a query."""
-    length = len(query.text)
-    for hit in context.hits:
-        length += len(hit.text)
+    length = len(query.text) + _context_length(context)
     for item in query.shown_items:
         for turn in item.turns:
             length += len(turn.content)
     return length
+
+
+def _context_length(context: Context) -> int:
+    """Return how many characters the texts of a context have."""
+    return sum(len(hit.text) for hit in context.hits)
 
 
 def lines_of_items(items: Sequence[Item]) -> list[str]:

@@ -163,11 +163,7 @@ class Environment:
         inputs = RunInputs(RunConfig.from_options(**export.options))
         self.config = inputs.config
         self.benchmark = inputs.benchmark_for_compiling()
-        if self.benchmark.scorer.required_judges:
-            raise UserError(
-                f"{self.benchmark.name} is scored by a judge, which is no reward to train on;"
-                " choose a metric"
-            )
+        inputs.refuse_as_reward()
 
         self.program = _exported_program(export.method, inputs, folder)
         if not self.program.method.writer.predictors_below():

@@ -39,7 +39,7 @@ from ...records import Frozen
 from ..folder import RunFolder
 from ..question_trace import shorten
 from ..results import Evaluation, difference
-from ..row_metrics import mean
+from ..row_metrics import counted_rows, mean
 from ..rows import REASONS, SHOWN_RECALL, Reason, Row
 from ..statistics import MIN_N, Difference, bootstrap_interval
 from .facts import SMOKE_TEST, Fact, usage_facts
@@ -369,16 +369,18 @@ def _category_scores(
     key: str, name: str, rows_by_phase: Sequence[Sequence[Row]], min_n: int
 ) -> CategoryScores:
     """Return the scores of a category and the differences to the first phase."""
+    all_rows = [row for rows in rows_by_phase for row in rows]
+    is_in_headline = not all_rows or any(row.in_headline for row in all_rows)
+    rows_by_phase = [counted_rows(rows) for rows in rows_by_phase]
     first = rows_by_phase[0]
     compared = rows_by_phase[1:]
     if not compared:
         # `CategoryScores` has at least one difference. A single phase is compared with itself.
         compared = rows_by_phase
-    in_headline = all(row.in_headline for rows in rows_by_phase for row in rows)
     return CategoryScores(
         key=key,
         name=name,
-        in_headline=in_headline,
+        in_headline=is_in_headline,
         scores=tuple(_estimate_score(rows) for rows in rows_by_phase),
         differences=tuple(difference(first, rows, min_n) for rows in compared),
     )
