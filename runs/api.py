@@ -359,9 +359,10 @@ def _check_growth(max_prompt_growth: object) -> None:
     """Raise a UserError if a growth is neither None nor a number of 1 or more."""
     if max_prompt_growth is None:
         return
-    is_number = isinstance(max_prompt_growth, int | float) and type(max_prompt_growth) is not bool
-    # "not" and ">=": NaN is no number of 1 or more either.
-    if not is_number or not max_prompt_growth >= 1:
+    is_allowed = False
+    if isinstance(max_prompt_growth, int | float) and not isinstance(max_prompt_growth, bool):
+        is_allowed = max_prompt_growth >= 1
+    if not is_allowed:
         raise UserError(
             f"max_prompt_growth: got {max_prompt_growth!r}; expected a number of 1 or more, such"
             " as 1.5: how many times as long as the start's the prompts may become"
