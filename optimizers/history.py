@@ -133,13 +133,17 @@ class CandidateHistory(BaseCallback):
             running = self._running.pop(call_id, None)
         if outputs is None or exception is not None or not outputs.results:
             return
+        program = None if running is None else running.program
+        if isinstance(program, MemoryProgram) and program.refusal is not None:
+            # It answered nothing, so it has no score.
+            return
 
         question_count = len(outputs.results)
         # `dspy.Evaluate` returns percent.
         score = outputs.score / 100
         self.add(score, question_count)
 
-        if running is None or not isinstance(running.program, MemoryProgram):
+        if running is None or not isinstance(program, MemoryProgram):
             return
         all_answered = all(_is_answer(prediction) for _, prediction, _ in outputs.results)
         has_failures = self._meter.read().failed != running.failed_calls
@@ -150,7 +154,7 @@ class CandidateHistory(BaseCallback):
             # A candidate that was scored on more questions is better, whatever the scores: a high
             # score on a minibatch says little.
             if best is None or (question_count, score) > (best.question_count, best.score):
-                self._best = _BestCandidate(question_count, score, running.program.deepcopy())
+                self._best = _BestCandidate(question_count, score, program.deepcopy())
 
     def set_failure(self, error: Exception) -> None:
         """Remember the error that ended the optimizer early.

@@ -556,13 +556,15 @@ class _CompileJob:
 
     def _optimizer_description(self) -> dict[str, Any]:
         """Return the optimizer with its settings, as manifests and MLflow have them."""
-        return {
+        description = {
             "name": self.config.optimizer,
             "stage": self.config.stage,
             "seed": self.config.seed,
             "settings": self.config.recorded_settings(),
-            "max_prompt_growth": self.config.max_prompt_growth,
         }
+        if self.config.max_prompt_growth is not None:
+            description["max_prompt_growth"] = self.config.max_prompt_growth
+        return description
 
     def _logged_parameters(self) -> dict[str, Any]:
         """Return the parameters of the MLflow run."""

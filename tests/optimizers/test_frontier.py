@@ -78,6 +78,19 @@ def test_gepa_gets_the_tokens_of_prompts_as_an_objective(compile_markers, fronti
     assert long.on_frontier
 
 
+def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_scored_in_full(compile_markers):
+    whole = compile_markers()
+    limited = compile_markers(max_calls=48)
+    assert limited.stopped is not None
+    assert 0 < len(limited.frontier) < len(whole.frontier)
+    for point, same in zip(limited.frontier, whole.frontier, strict=False):
+        assert (point.score, point.prompt_tokens, point.instructions) == (
+            same.score,
+            same.prompt_tokens,
+            same.instructions,
+        )
+
+
 def test_a_resumed_run_has_the_same_frontier_and_asks_nothing(compile_markers):
     first = compile_markers(frontier_type="hybrid")
     again = compile_markers(frontier_type="hybrid", resume=first.run.name)

@@ -142,7 +142,7 @@ def test_a_refused_candidate_costs_no_call_and_is_counted_once(compile_with, tex
     assert (problems.refused_copies, problems.refused_long) == counts
     # 16 training questions.
     assert model.shown == (16 + 2 if text == BETTER else 0)
-    assert result.candidates[0].score == (1.0 if text == BETTER else 0.0)
+    assert [candidate.score for candidate in result.candidates] == ([1.0, 1.0] if text == BETTER else [])
 
 
 class Fixed(dspy.teleprompt.Teleprompter):
@@ -187,6 +187,21 @@ def test_words_of_the_start_and_seven_words_in_a_row_are_no_copy():
     assert rules.refuse_proposal("One, two, three, four, five, six, seven.") is None
     assert rules.refuse_proposal("Say: 8 9 10 11 12 13 14 15") == "copy"
     assert rules.copies == 1
+
+
+def test_a_file_sets_the_growth_and_the_run_writes_it_into_its_own(cli, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        '[data]\nbenchmark = "locomo"\ntrain = 8\n[optimizer]\nname = "labeled"\nmax_prompt_growth = 3.0\n'
+    )
+    code, out, _ = cli("compile", "turn-rag", "--config", str(tmp_path / "run.toml"), "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert any("demos fit --max-prompt-growth 3" in note for note in found["optimizer"]["notes"])
+    _, shown, _ = cli("show", found["run"], "--config")
+    assert "max_prompt_growth = 3.0" in shown
+    code, _, err = cli("compile", "turn-rag", "--config", str(tmp_path / "run.toml"), "--max-prompt-growth", "0.5")
+    assert code == 2
+    assert "0.5 is not in the range x>=1" in err
 
 
 @pytest.mark.parametrize("growth", [0.5, float("nan"), "2", True])
