@@ -11,11 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dspy.teleprompt.gepa.instruction_proposal import InstructionProposer
+from gepa.core.adapter import ProposalFn
 
 from .prompt_rules import PromptRules
 
+# DSPy marks the class as experimental by a decorator, after which type checkers see a function.
+_InstructionProposer: Any = InstructionProposer
 
-class _RuleAbidingProposer(InstructionProposer):
+
+class _RuleAbidingProposer(_InstructionProposer):
     """Proposes as DSPy does, and leaves out instructions with which the program breaks a rule."""
 
     def __init__(self, rules: PromptRules) -> None:
@@ -28,7 +32,8 @@ class _RuleAbidingProposer(InstructionProposer):
         reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
         components_to_update: list[str],
     ) -> dict[str, str]:
-        proposals = super().__call__(candidate, reflective_dataset, components_to_update)
+        components = components_to_update
+        proposals: dict[str, str] = super().__call__(candidate, reflective_dataset, components)
         allowed: dict[str, str] = {}
         for name, text in proposals.items():
             instructions = {**candidate, **allowed, name: text}
@@ -38,7 +43,7 @@ class _RuleAbidingProposer(InstructionProposer):
         return allowed
 
 
-def rule_abiding_proposer(rules: PromptRules | None) -> InstructionProposer:
+def rule_abiding_proposer(rules: PromptRules | None) -> ProposalFn:
     """Return DSPy's proposer of instructions, which keeps to the rules if there are any."""
     # It must be DSPy's class: GEPA shows its own proposer more of an answer than any other one.
-    return InstructionProposer() if rules is None else _RuleAbidingProposer(rules)
+    return _InstructionProposer() if rules is None else _RuleAbidingProposer(rules)

@@ -172,6 +172,7 @@ class ProposingLM(MeteredLM):
             # The adapter shows the model what was wrong, which is better than asking the same.
             attempts = 1
 
+        unreadable: list[Any] = []
         for attempt in range(1, attempts + 1):
             usable, unreadable = self._sort_outputs(outputs, form)
             if usable:
