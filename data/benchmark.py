@@ -51,7 +51,7 @@ from typing import Any, ClassVar, Self
 
 import dspy
 
-from ..errors import DataError, ProgramError, UnknownNameError
+from ..errors import DataError, ProgramError, UnknownNameError, UserError
 from ..records import History
 from ..text import one_line
 from .common_scorers import Combined, ExactMatch, JudgeScorer, TokenF1

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BrokenRunError
+from ..optimizers.frontier import FrontierPoint
 from ..optimizers.history import Candidate
 from ..optimizers.proposals import UnreadableAnswer
 from ..programs.program import MemoryProgram
@@ -48,7 +49,11 @@ class OptimizerProblems:
     unreadable_answers: int = 0
     """Answers of the prompt LM that could not be read."""
     abandoned_proposals: int = 0
-    """Proposals that could not be read after the last attempt."""
+    """Proposals that could not be read, or were refused, to the last attempt."""
+    refused_copies: int = 0
+    """Proposals and candidates with eight words in a row of a training question or answer."""
+    refused_long: int = 0
+    """Proposals and candidates that were longer than `max_prompt_growth` allows."""
     examples: tuple[UnreadableAnswer, ...] = ()
     """The first of the unreadable answers."""
     has_rescued_program: bool = False
@@ -74,12 +79,22 @@ class OptimizerProblems:
 
         if self.unreadable_answers:
             line = f"{self.unreadable_answers} answers of the prompt LM could not be read"
-            if self.abandoned_proposals:
-                # Trying again only helps if a proposal was lost. Of the others, a later attempt
-                # could be read.
-                line += f", {self.abandoned_proposals} proposals were given up; {advice}"
             line += f"; `mempiler show {run_name} --failed` shows some"
             lines.append(line)
+        if self.refused_copies:
+            lines.append(
+                f"{self.refused_copies} proposed instructions were refused: they repeat"
+                " training questions or answers, eight or more words in a row"
+            )
+        if self.refused_long:
+            lines.append(
+                f"{self.refused_long} proposed prompts were refused: they are longer than"
+                " --max-prompt-growth allows"
+            )
+        if self.abandoned_proposals:
+            # Trying again only helps if a proposal was lost. Of the others, a later attempt was
+            # good.
+            lines.append(f"{self.abandoned_proposals} proposals were given up; {advice}")
 
         lines.extend(self.notes)
         return lines
@@ -91,6 +106,8 @@ class OptimizerProblems:
             "ended": self.failure,
             "unreadable": self.unreadable_answers,
             "given_up": self.abandoned_proposals,
+            "refused_copies": self.refused_copies,
+            "refused_long": self.refused_long,
             "examples": [asdict(example) for example in self.examples],
             "rescued": self.has_rescued_program,
             "notes": list(self.notes),
@@ -128,6 +145,8 @@ class CompileResult:
     """Where the program is saved."""
     candidates: tuple[Candidate, ...]
     """The candidates that the optimizer scored."""
+    frontier: tuple[FrontierPoint, ...]
+    """The candidates of GEPA by score and tokens of prompts; empty for other optimizers."""
     usage: dict[str, Any]
     """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
     stopped: str | None
@@ -315,6 +334,7 @@ class CompileResult:
             "program": str(self.folder),
             "untouched_out": None if self.untouched_out is None else str(self.untouched_out),
             "candidates": [asdict(candidate) for candidate in self.candidates],
+            "frontier": [asdict(point) for point in self.frontier],
             "optimizer": self.optimizer_problems.to_dict(),
             "run": str(self.run),
             "promoted": self.promoted,

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from ...errors import DataError, UserError
+from ...optimizers.frontier import FrontierPoint
 from ...optimizers.history import Candidate
 from ...optimizers.proposals import UnreadableAnswer
 from ...programs.program import MemoryProgram
@@ -134,6 +135,8 @@ class Page(Frozen):
     """What the scores rest on: command, data, models, settings, cost."""
     history: tuple[Candidate, ...] = ()
     """The candidates that the optimizer scored."""
+    frontier: tuple[FrontierPoint, ...] = ()
+    """The candidates of GEPA by score and tokens."""
     unreadable: tuple[UnreadableAnswer, ...] = ()
     """The first answers of the prompt LM that could not be read."""
     changes: tuple[PromptChange, ...] = ()
@@ -249,6 +252,7 @@ def run_page(
     candidates: Sequence[Candidate] = (),
     min_n: int = MIN_N,
     unreadable: Sequence[UnreadableAnswer] = (),
+    frontier: Sequence[FrontierPoint] = (),
 ) -> Page:
     """Make the page of evaluations that asked the same questions.
 
@@ -266,6 +270,7 @@ def run_page(
         candidates: The candidates that the optimizer scored.
         min_n: With fewer questions a difference has no verdict.
         unreadable: Answers of the prompt LM that could not be read.
+        frontier: The candidates of GEPA by score and tokens.
     """
     last = list(phases.values())[-1]
     page = Page(
@@ -277,6 +282,7 @@ def run_page(
         phases=dict(phases),
         facts=(*facts, *usage_facts(phases)),
         history=tuple(candidates),
+        frontier=tuple(frontier),
         unreadable=tuple(unreadable),
         changes=tuple(changes),
         min_n=min_n,
