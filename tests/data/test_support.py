@@ -67,11 +67,15 @@ def test_words_count_only_within_the_budget() -> None:
     assert support("Lisbon", f"{filler} Ann moved to Lisbon.", tokens=10) == 0
 
 
-def test_a_word_that_the_budget_cuts_in_half_does_not_count() -> None:
-    # The line takes 4 characters a token; after 4 tokens of text only "Lis" of Lisbon is left.
-    assert support("lis", "Ann lives in Lisbon now.", tokens=5) == 0
-    assert support("köl", "Ann lives in Kölnberg now.", tokens=5) == 0
-    # Chinese has no spaces, and is cut after any character.
+@pytest.mark.parametrize("city", ["Lisbon", "Kölnberg"])
+def test_a_word_that_the_budget_cuts_in_half_does_not_count(city: str) -> None:
+    beginnings = [city[:length] for length in range(1, len(city))]
+    for tokens in range(1, 9):
+        scores = [support(word, f"Ann lives in {city} now.", tokens=tokens) for word in beginnings]
+        assert sum(scores) == 0
+
+
+def test_chinese_has_no_spaces_and_is_cut_after_any_character() -> None:
     assert support("她", "她去年搬到了里斯本。", tokens=5) == 1
     assert support("里斯本", "她去年搬到了里斯本。", tokens=5) == 0
 
