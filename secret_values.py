@@ -112,6 +112,16 @@ def secrets_of_address(address: str | None) -> list[str]:
     return [password, basic_credentials]
 
 
+def hide_password(address: str) -> str:
+    """Return an address without its password, however short that is.
+
+    >>> from mempiler.secret_values import hide_password
+    >>> hide_password("http://ann:pw@localhost/v1")
+    'http://ann:[secret]@localhost/v1'
+    """
+    return _LOGIN.sub(rf"//\g<name>:{Secrets.REPLACEMENT}@", address)
+
+
 def secrets_of_settings(settings: Mapping[str, object]) -> list[str]:
     """Return the secrets in the settings of a `dspy.LM`: in its key, address and headers."""
     secrets: list[str] = []

@@ -25,6 +25,8 @@ from dspy import lm15
 
 from .data.benchmark import Benchmark
 from .data.catalog import benchmark as load_benchmark
+from .data.dataset import category_of
+from .data.example_checks import unknown_evidence
 from .data.scorer import Scorer
 from .engines.embedders import embedder as make_embedder
 from .engines.lm import language_model
@@ -464,17 +466,12 @@ def _problems_of_example(
 
     if benchmark.interaction is None and example.get("answer") is None:
         yield "it has no label `answer`, the gold answer"
-    category = str(example.get("category") or "all")
+    category = category_of(example)
     if benchmark.categories and category not in benchmark.categories:
         yield f"its category {category!r} is none of `categories`"
 
-    # Evidence may also lie in the running conversation, which is not in the history yet.
-    known_turns = set(example.history.turns)
-    for item in inputs.get("recent") or ():
-        known_turns.update(turn.id for turn in item.turns)
-    for turn_id in example.evidence_ids:
-        if turn_id not in known_turns:
-            yield f"evidence_ids names {turn_id}, which is no turn of its history"
+    for turn_id in unknown_evidence(example):
+        yield f"evidence_ids names {turn_id}, which is no turn of its history"
 
     first_history = histories_by_digest.setdefault(example.history.digest, example.history)
     if first_history is not example.history:

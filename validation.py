@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from .errors import UserError
-from .secret_values import Secrets, secrets_of_address
+from .secret_values import hide_password
 
 MAX_SECONDS = 1e6
 """The longest wait that can be set, eleven days; timers of operating systems end not far above."""
@@ -65,9 +65,8 @@ def check_address(name: str, address: str) -> None:
         if is_http and parts.hostname and parts.port != 0 and address.isprintable():
             return
 
-    shown_address = Secrets(secrets_of_address(address)).hide(address)
     raise UserError(
-        f"{name} {shown_address!r:.100} is no address; give one such as http://127.0.0.1:8000"
+        f"{name} {hide_password(address)!r:.100} is no address; give one such as http://127.0.0.1:8000"
     )
 
 

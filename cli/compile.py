@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import UserError
 from ..runs.config import UNAVAILABLE_OPTIONS
 from ..runs.setting_pairs import parse_settings
 from .config import FileOption
@@ -17,6 +18,12 @@ from .show import run_lines
 if TYPE_CHECKING:
     from ..programs.staging import Stage
     from ..runs.compile import CompileResult
+
+
+def _check_number(value: object) -> None:
+    """Raise a UserError if a value of a `--config` file is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{value!r} is not a number")
 
 
 @click.command("compile")
@@ -46,6 +53,15 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="a setting of the optimizer",
 )
+@click.option(
+    "--max-prompt-growth",
+    cls=FileOption,
+    file_key="optimizer.max_prompt_growth",
+    check=_check_number,
+    type=click.FloatRange(1),
+    metavar="X",
+    help="refuse candidates whose prompts are more than X times as long as those of PROGRAM",
+)
 @PLAN
 @JSON
 @click.option(
@@ -57,7 +73,7 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="keep the compiled program even without a significant gain on dev;"
+    help="keep the compiled program even if dev shows no significant gain;"
     " with --resume, one that was refused",
 )
 def command(
@@ -67,6 +83,7 @@ def command(
     optimizer: str,
     stage: Stage,
     optimizer_set: tuple[str, ...],
+    max_prompt_growth: float | None,
     out: str | None,
     force: bool,
     **values: Any,
@@ -75,7 +92,8 @@ def command(
 
     PROGRAM is a method's name, module:Class, or a saved program to start from: its folder, or
     models:/NAME@ALIAS. The result is scored on held-out test questions before and after, and kept
-    only for a significant gain on the dev questions. A result that is kept replaces an older
+    only for a significant gain on the dev questions, or, with --margin, if it is significantly
+    cheaper there and not worse by more than that. A result that is kept replaces an older
     program where it is saved; otherwise the older one stays, and the original is saved in the run's
     folder.
     """
@@ -90,6 +108,7 @@ def command(
             optimizer=optimizer,
             stage=stage,
             optimizer_set=optimizer_settings,
+            max_prompt_growth=max_prompt_growth,
             **options,
         )
         print_plan(plan)
@@ -102,6 +121,7 @@ def command(
             optimizer=optimizer,
             stage=stage,
             optimizer_set=optimizer_settings,
+            max_prompt_growth=max_prompt_growth,
             out=out,
             force=force,
             **options,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runs.config import UNAVAILABLE_OPTIONS
 from .check_data import check_data_file
 from .check_judge import JUDGE_CHECK, check_judge
 from .config import FileOption
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("evaluate")
 @click.argument("program")
-@run_options()
+@run_options(without=UNAVAILABLE_OPTIONS["evaluate"])
 @PLAN
 @JSON
 @click.option(

@@ -29,6 +29,7 @@ _WITHOUT = (
     "workers",
     "max_failure_rate",
     "min_n",
+    "margin",
     "traces",
     "resume",
     "replay",

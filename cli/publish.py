@@ -19,12 +19,24 @@ from .printing import print_result
     type=click.IntRange(1),
     help="dev questions that the check of the score needs [default: as it was compiled]",
 )
+@click.option(
+    "--margin",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="also take a cheaper program that is not worse by more than this, in points of the score"
+    " [default: as it was compiled]",
+)
 @click.option("--force", is_flag=True, help="register it even if the check of its score fails")
 @click.option("--private", is_flag=True, help="make a new repository of the hub private")
 @JSON
 @ALLOW_CODE
 def command(
-    program: str, address: str, min_n: int | None, force: bool, private: bool, allow_code: bool
+    program: str,
+    address: str,
+    min_n: int | None,
+    margin: float | None,
+    force: bool,
+    private: bool,
+    allow_code: bool,
 ) -> None:
     """Publish PROGRAM as ADDRESS: models:/NAME[@ALIAS] or hf://OWNER/NAME.
 
@@ -33,7 +45,7 @@ def command(
     models:/ is MLflow's registry. The program becomes a new version of the model NAME, which MLflow
     can serve, and ALIAS points to it from then on. Its score is checked first: it needs a score on
     dev questions, and there it must be significantly better than the version that ALIAS points to
-    now.
+    now; or, with a margin, significantly cheaper and not worse by more than the margin.
 
     hf:// is Hugging Face's hub. It gets only JSON files: prompts, demos, manifest. This needs a
     token: HF_TOKEN, or `hf auth login`.
@@ -47,10 +59,10 @@ def command(
         if private:
             raise UserError(f"{address}: --private is for a repository of the hub")
         name, _, alias = address.removeprefix(REGISTRY_PREFIX).partition("@")
-        _register(program, name, alias or None, force, allow_code, min_n)
+        _register(program, name, alias or None, force, allow_code, min_n, margin)
     elif address.startswith(HUB_PREFIX):
-        if min_n is not None or force:
-            problem = "--min-n and --force are for the gate of a registered model"
+        if min_n is not None or margin is not None or force:
+            problem = "--min-n, --margin and --force are for the gate of a registered model"
             raise UserError(f"{address}: {problem}")
         _push_to_hub(program, address, private)
     else:
@@ -65,11 +77,12 @@ def _register(
     force: bool,
     allow_code: bool,
     min_n: int | None,
+    margin: float | None,
 ) -> None:
     """Register a program in MLflow's registry, and print its version and how to serve it."""
     from ..runs.publish import register
 
-    registered = register(program, name, alias, force, allow_code, min_n)
+    registered = register(program, name, alias, force, allow_code, min_n, margin)
     summary = registered.summary()
 
     version_line = f"version {registered.version} of {name}: {registered.address}"

@@ -36,6 +36,7 @@ _WITHOUT = (
     # What is for single runs.
     "workers",
     "min_n",
+    "margin",
     "replay",
 )
 """Options of a run that `reproduce` does not have."""

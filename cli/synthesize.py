@@ -51,9 +51,9 @@ def _attempts(default: int) -> Decorator:
 
 _OUT = click.option(
     "--out",
-    required=True,
     type=click.Path(path_type=Path),
-    help="folder for the data; one of the same data set goes on where it was stopped",
+    help="folder for the data; one of the same data set goes on where it was stopped; not needed "
+    "for --plan",
 )
 _LM = click.option(
     "--lm",
@@ -101,6 +101,7 @@ def command() -> None:
 @command.command("palset")
 @_OUT
 @click.option("--users", type=click.IntRange(1), default=1, help="how many users")
+# The range is that of `synthesize_palset`, whose module takes seconds to load.
 @click.option("--months", type=click.IntRange(2), help="months of every user [default: 7 to 12]")
 @click.option(
     "--language", type=click.Choice(["en", "zh"]), default="en", help="language of the data"
@@ -115,7 +116,7 @@ def command() -> None:
 @_SEED
 @_shared_options
 def palset(
-    out: Path,
+    out: Path | None,
     users: int,
     months: int | None,
     language: LanguageCode,
@@ -140,7 +141,7 @@ def palset(
         return
     with quiet_output():
         result = synthesize_palset(
-            out,
+            _required_folder(out),
             users=users,
             months=months,
             language=language,
@@ -165,7 +166,7 @@ def palset(
 @_shared_options
 def memoryquest(
     profiles: Path,
-    out: Path,
+    out: Path | None,
     users: int | None,
     embedder: str,
     embedder_api_base: str | None,
@@ -191,7 +192,7 @@ def memoryquest(
     with quiet_output():
         result = synthesize_memoryquest(
             profiles,
-            out,
+            _required_folder(out),
             users=users,
             attempts=attempts,
             embedder=embedder,
@@ -199,6 +200,17 @@ def memoryquest(
             **_take_options(values),
         )
     _print_synthesis(result)
+
+
+def _required_folder(out: Path | None) -> Path:
+    """Return the folder of `--out`, which only a plan does without.
+
+    Raises:
+        MissingParameter: There is none.
+    """
+    if out is None:
+        raise click.MissingParameter(param_hint="'--out'", param_type="option")
+    return out
 
 
 def _take_options(values: dict[str, Any]) -> SynthesisOptions:

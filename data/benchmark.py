@@ -44,17 +44,27 @@ import inspect
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dspy
 
-from ..errors import DataError, UnknownNameError, UserError
+from ..errors import DataError, ProgramError, UnknownNameError, UserError
 from ..records import History
+from ..text import one_line
 from .common_scorers import Combined, ExactMatch, JudgeScorer, TokenF1
-from .dataset import Dataset, FindingListener, Source, Split, questions_after, raise_on_fatal
+from .dataset import (
+    Dataset,
+    FindingListener,
+    Source,
+    Split,
+    category_of,
+    questions_after,
+    raise_on_fatal,
+)
+from .example_checks import refuse_fatal_problems, refuse_wrong_score
 from .examples import ExampleReader, digest_of_examples, hold_out_a_third
 from .interaction import Interaction, Program
 from .judge import JudgeFactory
@@ -106,7 +116,7 @@ class Benchmark:
         conversations: Ids of all conversations of the files; those of the examples if None.
 
     Raises:
-        DataError: There is no example, or two examples have the same id.
+        DataError: There is no example, or one of them is unusable (`example_checks`).
         UnknownNameError: There is no such metric.
     """
 
@@ -141,11 +151,12 @@ class Benchmark:
         metric: str | None = None,
         conversations: Iterable[str] | None = None,
     ) -> None:
+        self.refuse_wrong_class()
         self.examples = tuple(examples)
         self.source = source
         if not self.examples:
             raise DataError(f"{source.path}: holds no examples")
-        self._check_examples()
+        refuse_fatal_problems(self.examples, self.source.path)
 
         groups = [self.group(example) for example in self.examples]
         self.conversations = frozenset(groups if conversations is None else conversations)
@@ -156,24 +167,6 @@ class Benchmark:
         """
         self.metric_name = metric or next(iter(self.metrics))
         self.scorer = self.make_scorer(self.metric_name)
-
-    def _check_examples(self) -> None:
-        """Refuse examples without a history, and ids that are missing or used twice.
-
-        Two answers under one id would be counted as one.
-        """
-        counts = Counter[Any]()
-        for number, example in enumerate(self.examples, 1):
-            if example.get("history") is None:
-                raise DataError(f"{self.source.path}: example {number} has no history")
-            if example.get("id") is None:
-                raise DataError(
-                    f"{self.source.path}: example {number} has no id; give each its own"
-                )
-            counts[example.id] += 1
-        for example_id, count in counts.items():
-            if count > 1:
-                raise DataError(f"{self.source.path}: {count} examples have the id {example_id!r}")
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset | None:
@@ -210,6 +203,8 @@ class Benchmark:
             UnknownNameError: There is no such metric, category or option.
             UserError: An option is of another kind.
         """
+        cls.refuse_wrong_class()
+        cls._refuse_missing_reader()
         # Wrong options are refused before a long file is read.
         read_options = [name for name in cls.options() if name not in ("metric", "categories")]
         cls.refuse_options(options, read_options)
@@ -227,9 +222,11 @@ class Benchmark:
             dataset = cls.read_file(file, raise_on_fatal(file), options)
             assert dataset is not None, "a benchmark without `read` has a `load` of its own"
 
+            # Those of other categories too: below, the questions of each conversation are counted.
+            refuse_fatal_problems(dataset.examples, str(file))
             examples = dataset.examples
             if wanted_categories is not None:
-                examples = [each for each in examples if each.category in wanted_categories]
+                examples = [each for each in examples if category_of(each) in wanted_categories]
             if wanted_categories and not examples:
                 names = ", ".join(sorted(wanted_categories))
                 raise DataError(f"{file}: no question of the category {names}; choose others")
@@ -251,7 +248,7 @@ class Benchmark:
                 of the reader that failed.
         """
         try:
-            return cls.read(path, on_finding, **options)
+            dataset = cls.read(path, on_finding, **options)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             reader_line = f"{Path(frame.filename).name}, line {frame.lineno}"
@@ -259,6 +256,62 @@ class Benchmark:
                 f"{path}: is not of the form that {cls.name} reads: "
                 f"{type(error).__name__} {error} ({reader_line})"
             ) from error
+
+        if dataset is None and not cls._overrides("read"):
+            return None
+        if not isinstance(dataset, Dataset):
+            raise DataError(
+                f"{path}: read of {cls.__name__} returned {type(dataset).__name__}; "
+                "return a Dataset"
+            )
+        # A reader may have written its lists by `yield`; they are gone through several times.
+        return replace(
+            dataset, histories=tuple(dataset.histories), examples=tuple(dataset.examples)
+        )
+
+    @classmethod
+    def refuse_wrong_class(cls) -> None:
+        """Refuse a class without a name, metrics or a reader.
+
+        Raises:
+            ProgramError: The class lacks one of them, or it is of another kind.
+        """
+        label = f"benchmark {cls.__module__}:{cls.__qualname__}"
+        is_named = isinstance(cls.name, str) and cls.name.strip()
+        # The name of this class is for examples; as that of another benchmark it would mislead.
+        if not is_named or (cls is not Benchmark and cls.name == Benchmark.name):
+            raise ProgramError(f"{label} has no name; give it one, as in name = 'trivia'")
+        if not isinstance(cls.metrics, Mapping) or not cls.metrics:
+            advice = "name at least one scorer, as in {'city': NamesTheCity}, or leave it out"
+            raise ProgramError(f"{label}: metrics = {one_line(repr(cls.metrics), 80)}; {advice}")
+        if not isinstance(cls.categories, Mapping):
+            advice = "give the title of each category, as in {'1': 'multi-hop'}"
+            raise ProgramError(
+                f"{label}: categories = {one_line(repr(cls.categories), 80)}; {advice}"
+            )
+        for method in ("read", "load"):
+            if not isinstance(inspect.getattr_static(cls, method), classmethod):
+                raise ProgramError(
+                    f"{label}: {method} is no classmethod; put @classmethod above it"
+                )
+
+    @classmethod
+    def _refuse_missing_reader(cls) -> None:
+        """Refuse a class whose files nothing reads.
+
+        Raises:
+            ProgramError: It overrides neither `read` nor `load`.
+        """
+        if not cls._overrides("read") and not cls._overrides("load"):
+            raise ProgramError(
+                f"benchmark {cls.__module__}:{cls.__qualname__} reads no files; "
+                "write its classmethod read(cls, path, on_finding)"
+            )
+
+    @classmethod
+    def _overrides(cls, method: str) -> bool:
+        """Return whether the class has a classmethod of its own in the place of the inherited."""
+        return inspect.getattr_static(cls, method) is not inspect.getattr_static(Benchmark, method)
 
     @classmethod
     def from_examples(
@@ -363,10 +416,21 @@ class Benchmark:
 
         Raises:
             UnknownNameError: There is no such metric.
+            ProgramError: What stands under its name makes no scorer.
         """
         if metric not in cls.metrics:
             raise UnknownNameError(f"metric of {cls.name}", metric, cls.metrics)
-        return cls.metrics[metric]()
+
+        advice = "give a Scorer class, or a function without arguments that makes a scorer"
+        try:
+            scorer = cls.metrics[metric]()
+        except TypeError as error:
+            # A metric function of two arguments, a scorer object, or a class without `score`.
+            raise ProgramError(f"metric {metric!r} of {cls.name}: {error}; {advice}") from error
+        if not isinstance(scorer, Scorer):
+            kind = type(scorer).__name__
+            raise ProgramError(f"metric {metric!r} of {cls.name} makes {kind}; {advice}")
+        return scorer
 
     @classmethod
     def refuse_options(cls, options: Iterable[str], known: Iterable[str]) -> None:
@@ -434,13 +498,8 @@ class Benchmark:
         return self._checked(self.scorer.score_step(example, prediction, step), example)
 
     def _checked(self, score: Score, example: dspy.Example) -> Score:
-        """Return a score; refuse a value outside of 0 to 1, which would spoil every mean."""
-        # NaN is not between any two numbers. Sums of shares may exceed 1 by rounding.
-        if not -1e-9 <= score.value <= 1 + 1e-9:
-            raise UserError(
-                f"metric {self.scorer.title!r} of {self.name} scored {example.id!r} with "
-                f"{score.value!r}; it must return a number from 0 to 1"
-            )
+        """Return a score; refuse one that is no number from 0 to 1."""
+        refuse_wrong_score(score, example, self.name, self.scorer.title)
         return score
 
     def metric(
@@ -505,7 +564,7 @@ class Benchmark:
 
     def category(self, example: dspy.Example) -> str:
         """Return the category an example is reported under."""
-        return str(example.get("category") or "all")
+        return category_of(example)
 
     def group(self, example: dspy.Example) -> str:
         """Return the conversation or user of an example: what splits and intervals keep whole."""

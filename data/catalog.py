@@ -33,13 +33,13 @@ class BenchmarkEntry(NamedTuple):
 
 BENCHMARKS = {
     "beam": BenchmarkEntry(
-        "twenty questions on each chat of 100K to 10M tokens, ten abilities; rubric "
-        "items judged one by one",
+        "twenty questions on each chat of 100K to 10M tokens, ten abilities; a judge checks each "
+        "point of a right answer",
         "beam.benchmark:Beam",
     ),
     "implexconv": BenchmarkEntry(
-        "questions with a hidden fact that speaks against or for the obvious answer; a judge "
-        "or token F1",
+        "questions whose obvious answer is wrong, or right, because of an earlier remark that "
+        "seems unrelated; a judge or token F1",
         "implexconv:ImplexConv",
     ),
     "jsonl": BenchmarkEntry(
@@ -57,7 +57,7 @@ BENCHMARKS = {
         "longmemeval:LongMemEval",
     ),
     "longmemeval.preference": BenchmarkEntry(
-        "requests whose response should suit what a user once told; judged by a rubric",
+        "requests whose answer should suit a preference that the user once told; a judge",
         "longmemeval:LongMemEvalPreference",
     ),
     "membench": BenchmarkEntry(
@@ -65,16 +65,17 @@ BENCHMARKS = {
         "membench:MemBench",
     ),
     "memory-env": BenchmarkEntry(
-        "generated: facts that two speakers state, change and retract; read from the memory "
-        "without a model; exact match",
+        "generated: facts that two speakers state, change and retract; answers are read from the "
+        "memory without a model; exact match",
         "memory_env:MemoryEnv",
     ),
     "memoryquest": BenchmarkEntry(
-        "requests that need three to five things said long ago; judged recall of what is retrieved",
+        "requests that need three to five things said long ago; a judge counts how many were "
+        "recalled",
         "memoryquest:MemoryQuest",
     ),
     "movielens": BenchmarkEntry(
-        "which rating a user gives the next movie, from hundreds before; accuracy and a "
+        "which rating a user gives the next movie, after hundreds of ratings; accuracy and a "
         "confusion matrix",
         "movielens:MovieLens",
     ),
@@ -83,8 +84,8 @@ BENCHMARKS = {
         "msc:Msc",
     ),
     "omnibehavior": BenchmarkEntry(
-        "whether a user reacts to a video, stream, advertisement or product; ACC and F1 "
-        "by field and scene",
+        "whether a user reacts to a video, stream, advertisement or product; accuracy and F1 for "
+        "each kind of reaction and scene",
         "omnibehavior.benchmark:OmniBehavior",
     ),
     "palbench.dialogue": BenchmarkEntry(
@@ -96,11 +97,11 @@ BENCHMARKS = {
         "palbench.benchmark:PalGenerate",
     ),
     "palbench.restate": BenchmarkEntry(
-        "the need behind a brief query, from logs and dialogues; BLEU or a judge",
+        "what a user needs who asks in a few words, from logs and dialogues; BLEU or a judge",
         "palbench.benchmark:PalRestate",
     ),
     "palbench.select": BenchmarkEntry(
-        "the two of eight solutions a user likes best; S-score",
+        "the two solutions of eight that a user likes best; S-score",
         "palbench.benchmark:PalSelect",
     ),
     "personamem": BenchmarkEntry(
@@ -143,7 +144,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
     Raises:
         UnknownNameError: There is no benchmark of this name.
         UserError: The class cannot be imported.
-        ProgramError: It is no benchmark.
+        ProgramError: It is no benchmark, or lacks what every benchmark has.
     """
     if ":" in name:
         return _import_class(name, name)
@@ -175,4 +176,5 @@ def _import_class(name: str, path: str) -> type[Benchmark]:
         raise ProgramError(
             f"benchmark {name!r} is not a subclass of mempiler.data.benchmark.Benchmark"
         )
+    imported.refuse_wrong_class()
     return imported

@@ -13,16 +13,19 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dspy
 from pydantic import computed_field
 
 from ..errors import DataError
 from ..records import Record
 from .benchmark import Benchmark
 from .catalog import benchmark_class
-from .dataset import Dataset, Finding, FindingListener
+from .dataset import Dataset, Finding, FindingListener, category_of
+from .example_checks import find_doubtful_labels, find_fatal_problems
 from .languages import Language, count_languages
 from .load_options import coerce_options
 from .scorer import Scorer
@@ -93,7 +96,11 @@ def check(benchmark: str, path: str | Path, *, metric: str | None = None, **opti
     try:
         read_options = coerce_options(benchmark, checked_class.read, options)
         dataset = _read_dataset(checked_class, path, findings.append, read_options)
-        findings.extend(_findings_about_examples(dataset, checked_class))
+        findings.extend(find_fatal_problems(dataset.examples))
+        # What is no example has been named; it has no fields that could be counted.
+        examples = [each for each in dataset.examples if isinstance(each, dspy.Example)]
+        dataset = replace(dataset, examples=tuple(examples))
+        findings.extend(find_doubtful_labels(dataset.examples, checked_class.categories))
         if not dataset.examples:
             problem = "holds no question that can be read"
             findings.append(Finding("no questions", "whole file", problem, fatal=True))
@@ -139,38 +146,11 @@ def _read_dataset(
         return dataset
 
     examples = checked_class.load(path).examples
-    histories = {example.history.id: example.history for example in examples}
+    # One user's questions may be about different histories, which have the same id.
+    histories = {
+        (example.history.id, example.history.digest): example.history for example in examples
+    }
     return Dataset(tuple(histories.values()), examples)
-
-
-def _findings_about_examples(dataset: Dataset, checked_class: type[Benchmark]) -> Iterator[Finding]:
-    """Yield what a reader has let through and every benchmark needs: unique ids, known turns."""
-    known_ids: set[str] = set()
-    for number, example in enumerate(dataset.examples, 1):
-        example_id = str(example.get("id") or f"example {number}")
-        if example.get("id") is None:
-            yield Finding("missing id", example_id, "has no id; give each its own", fatal=True)
-        elif example_id in known_ids:
-            problem = "another question has this id; give each its own"
-            yield Finding("duplicate id", example_id, problem, fatal=True)
-        known_ids.add(example_id)
-
-        if example.get("history") is None:
-            yield Finding("missing history", example_id, "has no history", fatal=True)
-            continue
-        known_turns = set(example.history.turns)
-        # Evidence may also lie in the running conversation.
-        for item in example.get("recent") or ():
-            known_turns.update(turn.id for turn in item.turns)
-        for turn_id in example.get("evidence_ids") or ():
-            if turn_id not in known_turns:
-                problem = f"{turn_id!r} is no turn of the history"
-                yield Finding("unknown evidence", example_id, problem)
-
-        category = str(example.get("category") or "all")
-        if checked_class.categories and category not in checked_class.categories:
-            problem = f"{category!r} is none of the benchmark's categories"
-            yield Finding("unknown category", example_id, problem)
 
 
 def _question_texts(dataset: Dataset) -> Iterator[str]:
@@ -225,7 +205,7 @@ def _counts(dataset: Dataset, checked_class: type[Benchmark]) -> dict[str, int]:
         "questions": len(dataset.examples),
     }
 
-    questions = Counter(str(example.get("category") or "all") for example in dataset.examples)
+    questions = Counter(category_of(example) for example in dataset.examples)
     for category in sorted({*questions, *checked_class.categories}):
         label = f"category {category}"
         # A number alone says nothing, so its name is shown too.

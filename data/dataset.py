@@ -96,6 +96,13 @@ class Dataset:
     """The files that make the data set's digest; none if it is the file that was named."""
 
 
+def category_of(example: dspy.Example) -> str:
+    """Return the label `category` of an example; "all" if it has none."""
+    category = example.get("category")
+    # Not every false value: 0 is a category.
+    return "all" if category in (None, "") else str(category)
+
+
 def raise_on_fatal(path: Path) -> FindingListener:
     """Return a listener that raises DataError for a fatal finding and ignores the others."""
 

@@ -20,7 +20,7 @@ _ABBREVIATION_LENGTH = 3
 """Letters by which a month is recognized."""
 _MONTH = (
     r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?"
-    r"|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+    r"|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b(?:\.(?=\s*\d))?"
 )
 _DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?\b"
 _YEAR = r"(?P<year>[12]\d{3})\b"
@@ -29,7 +29,7 @@ _DAY_NUMBER = r"(?P<day>0?[1-9]|[12]\d|3[01])"
 
 _FORMS = (
     # 2023-05-07 and 2023/5/7, also with a time after it: 2023-05-07T13:56
-    rf"\b(?P<year>[12]\d{{3}})[-/]{_MONTH_NUMBER}[-/]{_DAY_NUMBER}(?!\d)",
+    rf"\b(?P<year>[12]\d{{3}})[-/]{_MONTH_NUMBER}[-/]{_DAY_NUMBER}(?:T(?=\d)|(?!\d))",
     # 2023年5月7日 and 2023年5月
     rf"(?P<year>[12]\d{{3}})\s*年\s*{_MONTH_NUMBER}\s*月(?:\s*{_DAY_NUMBER}\s*[日号])?",
     # 7 May 2023, 7th of May, 07 May
@@ -65,8 +65,9 @@ def _plain_date(match: Match[str]) -> str:
         words.append(parts["year"])
 
     date = " ".join(words)
-    # Chinese writes the next word without a space, which would become a part of the year.
-    return f" {date} " if "月" in match.group() else date
+    # Chinese writes dates without spaces, and ISO a time right after the T. What stands there is no
+    # part of the year.
+    return f" {date} " if match.group()[-1] in "T月日号" else date
 
 
 def _month_name(month: str) -> str:

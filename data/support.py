@@ -38,6 +38,9 @@ _MAX_QUOTED = 160
 _MAX_LISTED = 3
 """Most entries that feedback quotes for one reason."""
 
+_FIRST_WITHOUT_SPACES = "\u2e80"
+"""From this character on, scripts such as Chinese are written without spaces between words."""
+
 _NO_ANSWERS = frozenset(
     {
         "i do not know",
@@ -98,10 +101,11 @@ class _Recalled:
 
 @dataclass(frozen=True)
 class _Loss:
-    """Words of the gold answer that were lost at one stage, with the entries that have them."""
+    """Words of the gold answer that were lost at one stage."""
 
     words: tuple[str, ...]
-    pieces: tuple[_Piece, ...] = ()
+    pieces: tuple[_Piece, ...]
+    """Entries that have these words."""
 
 
 class Support(Scorer):
@@ -219,6 +223,8 @@ class Support(Scorer):
             evidence_ids: Ids of the turns that hold the answer; none if they are not known.
         """
         budget = f"the first {self.budget} recalled tokens"
+        if not self._words(gold):
+            return f"The gold answer {gold!r} has no words, so nothing can be found of it."
         if not missing:
             return f"All words of {gold!r} stand in {budget}. Keep storing such facts."
 
@@ -230,30 +236,35 @@ class Support(Scorer):
                 " Store it in a short entry of its own, and nothing twice."
             )
         remaining = [word for word in missing if word not in beyond.words]
-        if not remaining:
-            return " ".join(sentences)
+        if remaining:
+            sentences.extend(self._unrecalled(remaining, recalled, memory, evidence_ids))
+        return " ".join(sentences)
 
+    def _unrecalled(
+        self,
+        words: Sequence[str],
+        recalled: _Recalled,
+        memory: StoredMemory | None,
+        evidence_ids: frozenset[str],
+    ) -> Iterator[str]:
+        """Yield sentences on words that were not recalled: whether they were stored, and advice.
+
+        The arguments are those of `_feedback`.
+        """
         # A user's own system does not show what it stores.
         if memory is None or not memory.names_sources:
-            sentences.append(f"Not recalled: {', '.join(remaining)}.")
-            return " ".join(sentences)
+            yield f"Not recalled: {', '.join(words)}."
+            return
 
         recalled_ids = {piece.id for piece in (*recalled.counted, *recalled.beyond)}
-        other_pieces = _unrecalled_pieces(memory, recalled_ids, evidence_ids)
-        unrecalled = self._find(remaining, other_pieces)
-        if unrecalled.words:
-            sentences.append(
-                f"Stored in an entry that was not recalled: {_listed(unrecalled)}."
-                " Store it in words that such a question would use, with names and dates."
-            )
-        unsaid = [word for word in remaining if word not in unrecalled.words]
+        stored = self._find(words, _unrecalled_pieces(memory, recalled_ids, evidence_ids))
+        if stored.words:
+            yield f"Stored in an entry that was not recalled: {_listed(stored)}."
+            yield "Store it in words that such a question would use, with names and dates."
+        unsaid = [word for word in words if word not in stored.words]
         if unsaid:
-            sentences.append(
-                f"Never said in any entry about it: {', '.join(unsaid)}."
-                " Store what was said in the words of the speaker, with every name, number and"
-                " date."
-            )
-        return " ".join(sentences)
+            yield f"Never said in any entry about it: {', '.join(unsaid)}."
+            yield "Store what was said in the speaker's words, with every name, number and date."
 
     def _find(self, words: Sequence[str], pieces: Sequence[_Piece]) -> _Loss:
         """Return which of some words stand in some pieces, and a few pieces that have them."""
@@ -288,7 +299,7 @@ def _pieces(context: Context) -> Iterator[_Piece]:
 
 
 def _unrecalled_pieces(
-    memory: StoredMemory, recalled_ids: Set[str], evidence_ids: Set[str]
+    memory: StoredMemory, recalled_ids: Set[str], evidence_ids: frozenset[str]
 ) -> list[_Piece]:
     """Return the entries of a memory that were not recalled, and that may hold the answer.
 
@@ -318,15 +329,16 @@ def _beginning_within(piece: _Piece, max_tokens: int) -> str:
     lengths = range(len(text) + 1)
     fitting = bisect_right(lengths, max_text_tokens, key=lambda n: estimate_tokens(text[:n]))
     length = fitting - 1
-    # Chinese has no spaces, so only words of letters and digits in ASCII can be cut in half.
     while 0 < length < len(text) and _is_within_word(text[length - 1], text[length]):
         length -= 1
     return text[:length]
 
 
 def _is_within_word(before: str, after: str) -> bool:
-    """Return whether no word ends between two characters."""
-    return before.isascii() and after.isascii() and before.isalnum() and after.isalnum()
+    """Return whether a text that is cut between two characters would end with half a word."""
+    # Chinese and the like have no spaces between words: one may end after any character.
+    has_spaces = max(before, after) < _FIRST_WITHOUT_SPACES
+    return has_spaces and before.isalnum() and after.isalnum()
 
 
 def _listed(loss: _Loss) -> str:

@@ -250,6 +250,23 @@ def measure_usage() -> Generator[UsageTracker]:
         tracker.ended = time.perf_counter()
 
 
+@contextmanager
+def measure_part() -> Generator[UsageTracker]:
+    """Count the usage of the calls in the block, there and in the `measure_usage` block around it.
+
+    It is counted even if the block raises an error, since work that fails has used something too.
+    """
+    outer_tracker = current_context().usage
+    with measure_usage() as tracker:
+        try:
+            yield tracker
+        finally:
+            # The outer tracker sees nothing of an inner block, so the usage is passed on to it. Its
+            # own clock has counted the seconds already.
+            if outer_tracker is not None:
+                outer_tracker.calls.append(replace(tracker.usage, seconds=0.0))
+
+
 def record_usage(usage: Usage) -> None:
     """Add usage to the innermost `measure_usage` block; outside of all blocks, do nothing.
 

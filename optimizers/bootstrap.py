@@ -26,10 +26,10 @@ class Bootstrap(BootstrapSettings, Optimizer):
 
     name: ClassVar[str] = "bootstrap"
     changes_in_program: ClassVar[str] = (
-        "demos: calls of the program's own that led to a good answer, for every predictor, "
-        "and labelled ones"
+        "demos: for every predictor, calls of the program itself that led to a good answer, and "
+        "training questions with their gold answers"
     )
-    cost_description: ClassVar[str] = "one question per try, 4 to 30 tries"
+    cost_description: ClassVar[str] = "4 to 30 training questions, each answered once"
     smallest_values: ClassVar = {"max_tries": 1}
 
     max_rounds: int = 1

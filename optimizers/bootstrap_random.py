@@ -45,9 +45,12 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
 
     name: ClassVar[str] = "bootstrap-random"
     changes_in_program: ClassVar[str] = (
-        "demos: the best of several bootstrapped sets, by the valset"
+        "demos: several bootstrapped sets are made, and the one with the best score on the valset "
+        "is kept"
     )
-    cost_description: ClassVar[str] = "9 valsets, and 4 or more tries for each of 7 sets"
+    cost_description: ClassVar[str] = (
+        "9 valsets, and 4 or more training questions for each of 7 sets"
+    )
     needs_valset: ClassVar[bool] = True
     extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS, _COMPILE_SETTINGS)
     smallest_values: ClassVar = {"max_tries": 1}

@@ -38,6 +38,7 @@ from .history import CandidateHistory
 from .job import MAX_ERRORS, OptimizerJob
 from .metric_views import MetricViews
 from .optimizer import Optimizer
+from .prompt_rules import PromptRules, drop_demos_beyond_growth
 from .proposals import ProposingLM
 from .settings_check import check_extra, check_settings
 
@@ -63,6 +64,8 @@ class CompileConfig:
     """Settings of the optimizer; all others have their defaults."""
     threshold: float = 0.5
     """The smallest score of an answer to learn from."""
+    max_prompt_growth: float | None = None
+    """How many times as long as the start's the prompts of a candidate may be; None: no limit."""
     make_teleprompter: TeleprompterFactory | None = None
     """A user's function that returns a teleprompter, in place of an optimizer of the catalog."""
     optimizer_object: Optimizer | None = None
@@ -251,16 +254,20 @@ def plan_job(
     val_examples = benchmark.interleave(examples[:valset_size])
     train_examples = benchmark.interleave(examples[valset_size:])
 
+    student = _student(program, benchmark, config.stage)
+    writers = program.writer_names()
+    tunes_writing = any(name in writers for name, _ in student.named_predictors())
     job = OptimizerJob(
-        student=_student(program, benchmark, config.stage),
+        student=student,
         train=train_examples,
         val=val_examples,
-        metric_views=MetricViews(benchmark, config.threshold, sorted(program.writer_names())),
+        metric_views=MetricViews(benchmark, config.threshold, sorted(writers), tunes_writing),
         task_lm=dspy.settings.lm,
         prompt_lm=prompt_lm or dspy.settings.lm,
         seed=config.seed,
         threads=config.threads,
         category=benchmark.category,
+        rules=PromptRules(program, trainset, config.max_prompt_growth),
     )
     optimizer.check_requirements(job)
     return job
@@ -313,7 +320,8 @@ def compile_program(
         config: Optimizer, stage, seed and settings.
         prompt_lm: Writes proposals and reflections; the LM of the context if None.
         history: Collects the candidates, the proposals, the trained LM, and what ended the
-            optimizer early; a new one if None.
+            optimizer early; a new one if None. Its `refusal` says which rule the compiled program
+            breaks.
 
     Returns:
         A compiled copy that shares the program's memory cache. It is an unchanged copy if the
@@ -329,6 +337,8 @@ def compile_program(
     job = plan_job(program, benchmark, trainset, config, prompt_lm)
     optimizer = config.make_optimizer()
     history = history or CandidateHistory(lm.meter)
+    assert job.rules is not None
+    history.set_rules(job.rules)
     _set_question_limit(optimizer, job, history)
     _warn_of_few_proposals(optimizer, job, history, guard)
 
@@ -351,6 +361,9 @@ def compile_program(
     if window:
         for line in drop_demos_beyond_window(result, window):
             history.note(line)
+    for line in drop_demos_beyond_growth(result, job.rules):
+        history.note(line)
+    history.refusal = job.rules.refuse_program(result)
     return result
 
 
@@ -413,6 +426,7 @@ def _run(
         prompt_lm=ProposingLM.from_lm(job.prompt_lm, history.proposals),
         on_failure=history.set_failure,
         on_note=history.note,
+        on_frontier=history.add_frontier,
     )
     callbacks = [*(dspy.settings.callbacks or []), history, history.proposals]
     # Without `trace=None`, plain calls inside an optimizer would fill the trace of the process.

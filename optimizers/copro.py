@@ -29,9 +29,11 @@ class Copro(Optimizer):
 
     name: ClassVar[str] = "copro"
     changes_in_program: ClassVar[str] = (
-        "instructions and the label before the answer, one predictor after another"
+        "instructions, and the words before the answer, for one predictor after another"
     )
-    cost_description: ClassVar[str] = "breadth x depth training sets for every predictor"
+    cost_description: ClassVar[str] = (
+        "breadth x depth passes over the training questions for every predictor"
+    )
     extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)
     smallest_values: ClassVar = {"breadth": 2}
 

@@ -38,7 +38,7 @@ class Finetune(Optimizer):
 
     name: ClassVar[str] = "finetune"
     changes_in_program: ClassVar[str] = (
-        "the weights of the model, from traces that led to a good answer"
+        "the weights of the model: it is trained on its own calls that led to a good answer"
     )
     cost_description: ClassVar[str] = "one pass over the training questions, and a training job"
     needs_description: ClassVar[str] = "an LM whose provider can fine-tune"

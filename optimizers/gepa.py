@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from ..errors import UserError
 from .call_bounds import CallBounds, Range
 from .extra_settings import ExtraSettings
+from .frontier import FrontierRecorder, FrontierType
 from .optimizer import Optimizer, few_proposals_line
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ _CONSTRUCTOR_SETTINGS = ExtraSettings(
 _OPTIMIZE_SETTINGS = ExtraSettings(
     _optimize_function,
     (
-        "frontier_type",
         "batch_sampler",
         "merge_val_overlap_floor",
         "stop_callbacks",
@@ -78,10 +78,12 @@ class Gepa(Optimizer):
     """Improve instructions by reflection on what went wrong."""
 
     name: ClassVar[str] = "gepa"
-    changes_in_program: ClassVar[str] = "instructions, by reflection on what went wrong where"
+    changes_in_program: ClassVar[str] = (
+        "instructions: a model reads what went wrong, and writes better ones"
+    )
     cost_description: ClassVar[str] = (
-        "max_metric_calls questions (3 valsets and the training set if not set), "
-        "a proposal for about 6 of them"
+        "max_metric_calls questions (by default 3 valsets and the other training questions), and "
+        "one proposal for about 6 of these"
     )
     needs_description: ClassVar[str] = "the gepa package (a dependency of dspy)"
     needs_valset: ClassVar[bool] = True
@@ -103,6 +105,14 @@ class Gepa(Optimizer):
         "selection_strategy": (),
     }
 
+    frontier_type: FrontierType = "instance"
+    """By what candidates are kept to go on from: "instance" keeps the best at each question,
+    "objective" those with the best score or the fewest tokens of prompts, "hybrid" both, and
+    "cartesian" the best at each question by each objective.
+
+    The result is the candidate with the best score in any case. If the writing of memories is
+    tuned, the words of the memory are a third objective.
+    """
     max_metric_calls: int | None = None
     """Questions that are asked in all.
 
@@ -201,25 +211,43 @@ class Gepa(Optimizer):
         """Return the program whose instructions score best on the valset."""
         import dspy
 
+        from .gepa_proposer import rule_abiding_proposer
+
         # GEPA takes exactly one of its three budgets. The other two are in `extra`.
         max_metric_calls = self.max_metric_calls
         has_other_budget = self.extra.get("auto") or self.extra.get("max_full_evals")
         if not max_metric_calls and not has_other_budget:
             max_metric_calls = _default_budget(job)
 
+        guard = getattr(job.task_lm, "guard", None)
+        refused_calls_before = 0 if guard is None else guard.refused_calls
+        recorder = FrontierRecorder(
+            lambda: guard is not None and guard.refused_calls > refused_calls_before
+        )
+        gepa_settings = {
+            **_OPTIMIZE_SETTINGS.select(self.extra),
+            "frontier_type": self.frontier_type,
+            "callbacks": [recorder],
+        }
+
         teleprompter = dspy.GEPA(
             metric=job.metric_views.feedback,
             reflection_lm=job.prompt_lm,
             num_threads=job.threads,
             seed=job.seed,
+            # The recorder keeps the statistics, also if a limit ends GEPA before it returns.
             track_stats=False,
+            instruction_proposer=rule_abiding_proposer(job.rules),
             max_metric_calls=max_metric_calls,
             **_CONSTRUCTOR_SETTINGS.select(self.extra),
-            gepa_kwargs=_OPTIMIZE_SETTINGS.select(self.extra),
+            gepa_kwargs=gepa_settings,
         )
-        compiled: Any = teleprompter.compile(
-            job.student, trainset=list(job.train), valset=list(job.val)
-        )
+        try:
+            compiled: Any = teleprompter.compile(
+                job.student, trainset=list(job.train), valset=list(job.val)
+            )
+        finally:
+            job.on_frontier(recorder.points)
         return compiled
 
 

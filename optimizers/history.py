@@ -10,8 +10,8 @@ ends, or the optimizer breaks, before it returns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dspy.utils.callback import BaseCallback
@@ -22,6 +22,8 @@ from ..engines.metered_lm import MeteredLM
 from ..errors import MempilerError
 from ..programs.program import MemoryProgram
 from ..text import one_line
+from .frontier import FrontierPoint
+from .prompt_rules import PromptRules
 from .proposals import ATTEMPTS, Proposals
 
 _MAX_ERROR_CHARACTERS = 200
@@ -81,6 +83,12 @@ class CandidateHistory(BaseCallback):
         self.proposals = Proposals(attempts)
         self.failure: str | None = None
         """The error that ended the optimizer early, in one line; None for a limit or no error."""
+        self.rules: PromptRules | None = None
+        """What the prompts of candidates must not be; None if there are no rules."""
+        self.refusal: str | None = None
+        """The rule that the compiled program breaks, in one sentence; None if none."""
+        self.frontier: list[FrontierPoint] = []
+        """The candidates of GEPA by score and tokens; empty for other optimizers."""
         self.notes: list[str] = []
         """What else a user should know about the result, a line each."""
         self.trained_lm: MeteredLM | None = None
@@ -106,10 +114,13 @@ class CandidateHistory(BaseCallback):
             self._on_progress(question_count, self.max_questions)
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Remember which program an evaluation scores."""
+        """Remember which program is scored; one that breaks a rule answers nothing."""
+        program = inputs.get("program")
+        if self.rules is not None and isinstance(program, MemoryProgram):
+            program.refusal = self.rules.refuse_program(program)
         failed_calls = self._meter.read().failed
         with self._lock:
-            self._running[call_id] = _RunningEvaluation(inputs.get("program"), failed_calls)
+            self._running[call_id] = _RunningEvaluation(program, failed_calls)
 
     def on_evaluate_end(
         self, call_id: str, outputs: Any | None, exception: BaseException | None = None
@@ -122,13 +133,17 @@ class CandidateHistory(BaseCallback):
             running = self._running.pop(call_id, None)
         if outputs is None or exception is not None or not outputs.results:
             return
+        program = None if running is None else running.program
+        if isinstance(program, MemoryProgram) and program.refusal is not None:
+            # It answered nothing, so it has no score.
+            return
 
         question_count = len(outputs.results)
         # `dspy.Evaluate` returns percent.
         score = outputs.score / 100
         self.add(score, question_count)
 
-        if running is None or not isinstance(running.program, MemoryProgram):
+        if running is None or not isinstance(program, MemoryProgram):
             return
         all_answered = all(_is_answer(prediction) for _, prediction, _ in outputs.results)
         has_failures = self._meter.read().failed != running.failed_calls
@@ -139,7 +154,7 @@ class CandidateHistory(BaseCallback):
             # A candidate that was scored on more questions is better, whatever the scores: a high
             # score on a minibatch says little.
             if best is None or (question_count, score) > (best.question_count, best.score):
-                self._best = _BestCandidate(question_count, score, running.program.deepcopy())
+                self._best = _BestCandidate(question_count, score, program.deepcopy())
 
     def set_failure(self, error: Exception) -> None:
         """Remember the error that ended the optimizer early.
@@ -154,6 +169,18 @@ class CandidateHistory(BaseCallback):
         with self._lock:
             if line not in self.notes:
                 self.notes.append(line)
+
+    def set_rules(self, rules: PromptRules) -> None:
+        """Set what proposals, and the prompts of candidates, must not be."""
+        self.rules = rules
+        self.proposals.rules = rules
+
+    def add_frontier(self, points: Sequence[FrontierPoint]) -> None:
+        """Add the candidates of one run of GEPA; their numbers go on from those before."""
+        offset = len(self.frontier)
+        for point in points:
+            parents = tuple(offset + parent for parent in point.parents)
+            self.frontier.append(replace(point, number=offset + point.number, parents=parents))
 
     def count_calls(self) -> int:
         """Return all calls so far, with those that failed or were answered from an earlier run."""

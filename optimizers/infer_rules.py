@@ -35,9 +35,11 @@ class InferRules(BootstrapSettings, Optimizer):
     """Induce rules from demos and add them to the instructions."""
 
     name: ClassVar[str] = "infer-rules"
-    changes_in_program: ClassVar[str] = "instructions (rules induced from demos) and demos"
+    changes_in_program: ClassVar[str] = (
+        "instructions (rules that a model derives from demos) and demos"
+    )
     cost_description: ClassVar[str] = (
-        "5 valsets, one bootstrapped set, one proposal a predictor and candidate"
+        "5 valsets, one bootstrapped set, and for each of 4 candidates one proposal per predictor"
     )
     needs_valset: ClassVar[bool] = True
     extra_settings: ClassVar = (_BOOTSTRAP_SETTINGS,)

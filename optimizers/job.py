@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from ..engines.metered_lm import MeteredLM
     from ..programs.program import MemoryProgram
+    from .frontier import FrontierPoint
     from .metric_views import MetricViews
+    from .prompt_rules import PromptRules
 
 MAX_ERRORS = 1_000_000
 """Errors that a teleprompter tolerates: the budget guard decides when to stop."""
@@ -41,6 +43,10 @@ def ignore_failure(error: Exception) -> None:
 
 def ignore_note(line: str) -> None:
     """Do nothing with a note."""
+
+
+def ignore_frontier(points: Sequence[FrontierPoint]) -> None:
+    """Do nothing with the candidates of an optimizer."""
 
 
 def same_category(example: dspy.Example) -> str:
@@ -73,10 +79,14 @@ class OptimizerJob:
     category: Callable[[dspy.Example], str] = same_category
     """Returns the category of a question: labelled demos are spread over the categories."""
 
+    rules: PromptRules | None = None
+    """What the prompts of a candidate must not be; None if there are no rules."""
     on_failure: Callable[[Exception], None] = ignore_failure
     """Receives the error that ended one step of several, where the result of the others counts."""
     on_note: Callable[[str], None] = ignore_note
     """Receives what a user should know about the result, in one line."""
+    on_frontier: Callable[[Sequence[FrontierPoint]], None] = ignore_frontier
+    """Receives the candidates of GEPA, when it has ended."""
 
     @property
     def predictor_count(self) -> int:

@@ -30,7 +30,7 @@ class Labeled(DemoLimits, Optimizer):
     )
     cost_description: ClassVar[str] = (
         "no calls with turn-rag and other methods that neither write nor recall with a model; "
-        "else what writing and recalling take"
+        "with the others, the calls that write and recall"
     )
 
     max_labeled_demos: int = 8

@@ -15,8 +15,12 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.scorer import OptimizerStep, Score, Trace
+from ..memory.memory import Memory
+from ..memory.word_count import count_memory_words
 from ..programs.evidence import EvidenceStep, evidence_steps, turns_in_inputs
+from ..programs.program import usage_of
 from ..programs.replay import inputs_contain_turn
+from .frontier import PROMPT_TOKENS, SCORE, STORED_WORDS
 
 
 class MetricViews:
@@ -26,13 +30,20 @@ class MetricViews:
         benchmark: Its metric is viewed.
         threshold: The smallest score of an answer that is good enough to learn from.
         writers: Names of the writing predictors, whose feedback is about what they stored.
+        tunes_writing: Whether the writing predictors are tuned. Then the length of the memories is
+            an objective, too.
     """
 
     def __init__(
-        self, benchmark: Benchmark, threshold: float = 0.5, writers: Sequence[str] = ()
+        self,
+        benchmark: Benchmark,
+        threshold: float = 0.5,
+        writers: Sequence[str] = (),
+        tunes_writing: bool = False,
     ) -> None:
         self._benchmark = benchmark
         self._writers = frozenset(writers)
+        self._tunes_writing = tunes_writing
         self.threshold = threshold
 
     def score(
@@ -56,9 +67,10 @@ class MetricViews:
         pred_name: str | None = None,
         pred_trace: Trace | None = None,
     ) -> dspy.Prediction:
-        """Return the score, and a text on what went wrong where.
+        """Return the score, a text on what went wrong where, and the scores of all objectives.
 
-        The parameters have the names that GEPA uses.
+        The objectives are only returned for the whole program, see `_objective_scores`. The
+        parameters have the names that GEPA uses.
 
         Args:
             example: The question.
@@ -84,7 +96,27 @@ class MetricViews:
             calls = pred_trace or trace or ()
             inputs = self._reading_inputs(calls)
             text = _reader_feedback(example, fate_by_turn, score.feedback, inputs)
-        return dspy.Prediction(score=float(score.value), feedback=text)
+        value = float(score.value)
+        if pred_name is not None:
+            return dspy.Prediction(score=value, feedback=text)
+        objective_scores = self._objective_scores(value, prediction)
+        return dspy.Prediction(score=value, feedback=text, objective_scores=objective_scores)
+
+    def _objective_scores(self, score: float, prediction: dspy.Prediction) -> dict[str, float]:
+        """Return the score of an answer by each objective, as GEPA takes them.
+
+        GEPA takes more for better. So what costs is counted as a negative number: the tokens of
+        all prompts that recalled and answered, and the words of the memory if writing is tuned.
+        """
+        objective_scores = {SCORE: score}
+        usage = usage_of(prediction)
+        if usage is not None:
+            objective_scores[PROMPT_TOKENS] = -float(usage.input_tokens)
+
+        memory = prediction.get("memory")
+        if self._tunes_writing and isinstance(memory, Memory):
+            objective_scores[STORED_WORDS] = -float(count_memory_words(memory))
+        return objective_scores
 
     def _writer_feedback(
         self,

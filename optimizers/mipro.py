@@ -77,8 +77,8 @@ class Mipro(BootstrapSettings, Optimizer):
     name: ClassVar[str] = "mipro"
     changes_in_program: ClassVar[str] = "instructions and demos, searched together"
     cost_description: ClassVar[str] = (
-        "9 valsets (minibatches of 35 where they are larger), 3 bootstrapped sets, "
-        "about 10 proposals a predictor"
+        "9 valsets (of a larger valset, minibatches of 35), 3 bootstrapped sets, and about 10 "
+        "proposals per predictor"
     )
     needs_description: ClassVar[str] = "optuna"
     needs_valset: ClassVar[bool] = True

@@ -6,14 +6,18 @@ An answer that cannot be read is counted, and the model is asked again. After th
 answers are returned as they are, and DSPy's adapter raises an error: the proposal is given up. GEPA
 and SIMBA go on without it; so do MIPROv2 and InferRules in `tolerant_mipro.py` and
 `tolerant_infer_rules.py`. COPRO has nothing to go on with, and ends.
+
+An answer whose instruction breaks a rule (`prompt_rules.py`) is treated like one that cannot be
+read, but counted by the rule.
 """
 
 from __future__ import annotations
 
 import contextvars
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dspy
 from dspy.utils.callback import BaseCallback
@@ -22,11 +26,25 @@ from dspy.utils.exceptions import AdapterParseError
 from ..engines.metered_lm import MeteredLM
 from ..reading.failures import concerns_prompt
 
+if TYPE_CHECKING:
+    from .prompt_rules import PromptRules
+
 ATTEMPTS = 3
 """How often one request is made before its proposal is given up.
 
 An adapter that corrects the model has asked once more before.
 """
+
+_INSTRUCTION_FIELDS = frozenset(
+    {
+        "new_instruction",
+        "shortened_instruction",
+        "proposed_instruction",
+        "module_advice",
+        "natural_language_rules",
+    }
+)
+"""The fields of proposals that become instructions, in all optimizers of DSPy."""
 
 MAX_EXAMPLES = 20
 """How many unreadable answers a run keeps at most, so that its user can see what is wrong."""
@@ -67,12 +85,15 @@ class Proposals(BaseCallback):
 
     def __init__(self, attempts: int = ATTEMPTS) -> None:
         self.attempts = attempts
+        self.rules: PromptRules | None = None
+        """What instructions must not be; None if there are no rules."""
         self.unreadable = 0
         """Answers that could not be read."""
         self.examples: list[UnreadableAnswer] = []
         """The first of them, at most `MAX_EXAMPLES`."""
         self.given_up = 0
-        """Proposals that could not be read after the last attempt, or whose request was refused."""
+        """Proposals that were unreadable or broke a rule to the last attempt, or whose request the
+        provider refused."""
         self._last_error: BaseException | None = None
 
     def add_unreadable(self, signature: Any, output: Any) -> None:
@@ -151,24 +172,40 @@ class ProposingLM(MeteredLM):
             # The adapter shows the model what was wrong, which is better than asking the same.
             attempts = 1
 
+        unreadable: list[Any] = []
         for attempt in range(1, attempts + 1):
-            readable = self._readable_outputs(outputs, form)
-            if readable:
-                return readable
+            usable, unreadable = self._sort_outputs(outputs, form)
+            if usable:
+                return usable
             if attempt < attempts:
                 settings = self._settings_of_next_attempt(kwargs, attempt)
                 outputs = super().__call__(prompt, messages=messages, **settings)
-        return outputs
+        # An answer that breaks a rule can be read, so it must not be returned. The adapter cannot
+        # read an empty text, whatever its form.
+        return unreadable or [""]
 
-    def _readable_outputs(self, outputs: Any, form: _RequestForm) -> list[Any]:
-        """Return the outputs that can be read, and count the others."""
-        readable: list[Any] = []
+    def _sort_outputs(self, outputs: Any, form: _RequestForm) -> tuple[list[Any], list[Any]]:
+        """Return the outputs that can be used and those that cannot be read; count all others.
+
+        Outputs that break a rule are in neither list.
+        """
+        usable: list[Any] = []
+        unreadable: list[Any] = []
         for output in outputs:
-            if _can_be_read(form, output):
-                readable.append(output)
-            else:
+            fields = _read_fields(form, output)
+            if fields is None:
+                unreadable.append(output)
                 self.proposals.add_unreadable(form.signature, output)
-        return readable
+            elif not self._breaks_rule(fields):
+                usable.append(output)
+        return usable, unreadable
+
+    def _breaks_rule(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether an instruction of a proposal breaks a rule, which counts it."""
+        rules = self.proposals.rules
+        if rules is None:
+            return False
+        return any(rules.refuse_proposal(text) is not None for text in _instructions_in(fields))
 
     def _settings_of_next_attempt(self, kwargs: dict[str, Any], attempt: int) -> dict[str, Any]:
         """Return the settings for asking the same request once more.
@@ -184,12 +221,27 @@ class ProposingLM(MeteredLM):
         return {**kwargs, "rollout_id": rollout_id, "temperature": temperature}
 
 
-def _can_be_read(form: _RequestForm, output: Any) -> bool:
+def _read_fields(form: _RequestForm, output: Any) -> Mapping[str, Any] | None:
+    """Return the fields of an answer by name; None if it cannot be read."""
     text = _text_of(output)
     try:
-        return bool(text and form.adapter.parse(form.signature, text))
+        return (form.adapter.parse(form.signature, text) or None) if text else None
     except AdapterParseError:
-        return False
+        return None
+
+
+def _instructions_in(fields: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a proposal that become instructions."""
+    texts: list[str] = []
+    for name, value in fields.items():
+        if name not in _INSTRUCTION_FIELDS:
+            continue
+        if isinstance(value, Mapping):
+            # SIMBA gets advice for several predictors, by their names.
+            texts.extend(str(advice) for advice in value.values())
+        else:
+            texts.append(str(value))
+    return texts
 
 
 def _text_of(output: Any) -> Any:

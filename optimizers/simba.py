@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .demos import DemoBuilder
     from .job import OptimizerJob
+    from .prompt_rules import PromptRules
 
 
 def _constructor() -> type:
@@ -36,9 +37,11 @@ class Simba(DemoLimits, Optimizer):
 
     name: ClassVar[str] = "simba"
     changes_in_program: ClassVar[str] = (
-        "instructions (advice) and demos, from contrasts between good and bad runs"
+        "instructions (advice) and demos, from the differences between good and bad runs"
     )
-    cost_description: ClassVar[str] = "about 8 batches a step, and 5 training sets at the end"
+    cost_description: ClassVar[str] = (
+        "about 8 batches (bsize) per step, and 5 passes over the training questions at the end"
+    )
     extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)
     smallest_values: ClassVar = {
         "bsize": 1,
@@ -117,6 +120,11 @@ class Simba(DemoLimits, Optimizer):
             short_demo_strategy = self._with_short_traces(demo_strategy, builder)
             teleprompter.strategies = [short_demo_strategy, *other_strategies]
 
+        # SIMBA does not score with `dspy.Evaluate`, where other candidates are checked.
+        if job.rules is not None:
+            strategies = teleprompter.strategies
+            teleprompter.strategies = [_within_rules(each, job.rules) for each in strategies]
+
         compiled: Any = teleprompter.compile(job.student, trainset=list(job.train), seed=job.seed)
         return compiled
 
@@ -138,3 +146,20 @@ class Simba(DemoLimits, Optimizer):
             return strategy(answers, program, **kwargs)
 
         return strategy_with_short_traces
+
+
+def _within_rules(strategy: Callable[..., Any], rules: PromptRules) -> Callable[..., Any]:
+    """Return a strategy of SIMBA that fails if the program that it made breaks a rule."""
+    from ..programs.program import PromptsRefusedError
+
+    # SIMBA logs the name of a strategy.
+    @functools.wraps(strategy)
+    def strategy_within_rules(answers: list[dict[str, Any]], program: Any, **kwargs: Any) -> Any:
+        result = strategy(answers, program, **kwargs)
+        refusal = rules.refuse_program(program)
+        if refusal is not None:
+            # SIMBA goes on without the program.
+            raise PromptsRefusedError(refusal)
+        return result
+
+    return strategy_within_rules

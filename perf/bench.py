@@ -58,11 +58,64 @@ from measures.table import COLUMNS, Cells, Row
 PARTS = ("memory", "search", "calls", "evaluate", "service", "runs", "start")
 PAGE_HEAD = """# Costs
 
-What Mempiler itself costs, without the language model. `python perf/bench.py --write docs/costs.md`
-makes this page and measures the peers in the same run. Milliseconds are of CPU, the process's
-total, medians of repeated runs. Models are stubs that answer at once or after a fixed time. The
-same machine can be twice as fast on another day, so compare a row with its peer.
+This page says what Mempiler itself costs in computing time, without the language model: models are
+stubs that answer at once or after a fixed time. `python perf/bench.py --write docs/costs.md` makes
+the page, and measures other libraries that do similar work (peers) in the same run. What users pay
+a provider for is [what each method calls](methods/index.md).
+
+How to read a table:
+
+- **work, at**: what is done, and the size at which it is done.
+- **ours**: our value; "ms" are milliseconds of CPU of the whole process, the median of some runs.
+- **aim, holds**: what the value should be, and whether it is (yes or NO).
+- **peers**: the value of a peer, and in brackets ours divided by it; 0.23x is a quarter.
+- **what bounds it**: what takes the time, if the aim is not reached.
+
+The same machine can be twice as fast on another day. So compare a row with its peer, not with a row
+of another day. "Load" is how busy the machine was before a part (0 is idle).
 """
+PART_INTRODUCTIONS = {
+    "memory": (
+        "Sessions are added to a memory, and it is asked. A first ask reads what was added; a next"
+        " ask repeats it with nothing added between (for turn-rag it is the first question after"
+        " the session). Queued turns are stored, but not yet written into the memory. mem0 makes"
+        " one model call for a session where Memory-R2 makes two, and does not wait for the disk."
+    ),
+    "search": (
+        "An index of so many entries is searched or changed: by words (sparse), by vectors (dense)"
+        " or by both (hybrid). 40 probes are 40 queries at once. In the rows about changes, the"
+        " last column says what the first search after the change takes, in ms. Our searches also"
+        " cut the query into words and return whole entries; rank-bm25 and faiss return only row"
+        " numbers."
+    ),
+    "calls": (
+        "All questions about one conversation are answered. The rows count model calls, and seconds"
+        " by the clock (wall). Mempiler writes the memory once. In the column of peers, the memory"
+        " is written again for every question (rebuilt), also with DSPy's cache of calls (rebuilt,"
+        " cached)."
+    ),
+    "evaluate": (
+        "The rows show what Mempiler adds to the calls of an evaluation. The share of ideal is the"
+        " time that the calls alone would take, divided by the time that passed: 1 is perfect."
+        " Gathered calls are awaited with asyncio instead of threads. The row of two sessions says"
+        " how much longer the queued sessions of 40 users take than those of one user."
+    ),
+    "service": (
+        "Requests go to `mempiler serve` with turn RAG, from one client (ms) or from 200 clients at"
+        " once; p50 is the median time of an answer. The peer `models` is `GET /v1/models`, which"
+        " touches no store."
+    ),
+    "runs": (
+        "A run keeps its memories in a file, to be resumed. The rows are ratios: the size of this"
+        " file by that of the input, and the CPU of writing memories with the file by that without"
+        " one. In the rows of reading, the memories are read from the file instead of written."
+    ),
+    "start": (
+        "The rows show the CPU seconds of a command from its start to its end. `evaluate` imports"
+        " DSPy and MLflow: the peers are these imports alone."
+    ),
+}
+"""What the rows of each part measure, for a reader of the page."""
 TERMINAL_LINE = "{:<46}{:>20}{:>10}{:>10}  {:<11}{:<6} {}"
 """A row in the terminal."""
 PAGE_ALIGNMENT = "| --- | ---: | ---: | ---: | --- | --- | --- |"
@@ -150,6 +203,8 @@ def page_section(report: PartReport) -> str:
     """Return the section of the page about a part."""
     lines = [
         f"## {report.part.capitalize()}",
+        "",
+        PART_INTRODUCTIONS[report.part],
         "",
         f"Load {report.load:.1f}.",
         "",

@@ -116,6 +116,8 @@ class CompiledRun:
     parameters: Record
     """With what it was run."""
     rows: dict[Phase, list[QuestionRow]]
+    question_ids: dict[Phase, list[str]]
+    """The ids of the rows, which are not published."""
 
 
 def update_tables(document: dict[str, list[Any]]) -> None:
@@ -167,11 +169,18 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> None:
         print(f"      failed: {cell['failed']}", flush=True)
         return
 
+    run = read_run(process.stdout)
+    problem = find_problem(run)
+    if problem:
+        cell["failed"] = problem
+        print(f"      failed: {problem}", flush=True)
+        return
+
     cell.pop("failed", None)
     cell["command"] = shlex.join(shown_command)
     cell["run by"] = options.engine
     cell["seconds"] = round(time.monotonic() - start)
-    cell.update(figures(read_run(process.stdout)))
+    cell.update(figures(run))
     cell["went on"] = bool(earlier_runs)
     print(f"      {cell['before']:.3f} -> {cell['after']:.3f}, {cell['seconds']} s", flush=True)
 
@@ -182,10 +191,26 @@ def read_run(output: str) -> CompiledRun:
     folder = Path(outcome["run"])
     manifest = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     rows: dict[Phase, list[QuestionRow]] = {}
+    question_ids: dict[Phase, list[str]] = {}
     for phase in PHASES:
         lines = (folder / f"{phase}_rows.jsonl").read_text(encoding="utf-8").splitlines()
-        rows[phase] = [QuestionRow.from_record(json.loads(line)) for line in lines]
-    return CompiledRun(outcome, manifest["parameters"], rows)
+        records = [json.loads(line) for line in lines]
+        rows[phase] = [QuestionRow.from_record(record) for record in records]
+        question_ids[phase] = [record["id"] for record in records]
+    return CompiledRun(outcome, manifest["parameters"], rows, question_ids)
+
+
+def find_problem(run: CompiledRun) -> str | None:
+    """Return why a run has no figures; None if it has.
+
+    Scores before and after are compared question by question, so both phases need all of them.
+    """
+    if run.question_ids["before"] != run.question_ids["after"]:
+        counts = f"{len(run.rows['before'])} before, {len(run.rows['after'])} after"
+        return f"not all questions were scored in both phases: {counts}"
+    if not any(row.in_headline for row in run.rows["before"]):
+        return "no question counts for the score"
+    return None
 
 
 def figures(run: CompiledRun) -> Cell:
@@ -257,7 +282,9 @@ def _unwritten_share(call_outcomes: dict[str, dict[str, int]]) -> float | None:
 
 
 def _is_better(gain: Gain | None) -> bool:
-    return gain is not None and gain["mean"] > 0 and gain["interval"][0] >= 0
+    if gain is None or gain["interval"] is None:
+        return False
+    return gain["mean"] > 0 and gain["interval"][0] >= 0
 
 
 def _stages(rows: Sequence[QuestionRow]) -> Record:

@@ -32,7 +32,8 @@ class Gain(TypedDict):
     """The mean of paired differences, and its 95 % interval."""
 
     mean: float
-    interval: list[float]
+    interval: list[float] | None
+    """None with fewer than two questions."""
 
 
 class QuestionColumns(TypedDict):
@@ -111,13 +112,22 @@ class RowKey(NamedTuple):
     variant: str
 
 
+class SplitKey(NamedTuple):
+    """What cells have in common that ask the same test questions."""
+
+    seed: int
+    test: str
+    """See `tested_conversation`."""
+
+
 class ProgramKey(NamedTuple):
     """What two programs have in common that differ in their adapter."""
 
     method: str
     on: str
-    seed: int
+    split: SplitKey
     lm: str
+    variant: str
     optimizer: str
     """`START` for a program before its compile."""
 
@@ -132,6 +142,16 @@ class ScoredProgram(NamedTuple):
         """Return the scores of the questions that count."""
         return counted_scores(self.cell, self.phase)
 
+    def asks_same_questions(self, other: ScoredProgram) -> bool:
+        """Tell whether two programs were asked the same questions, by all that is kept of these."""
+        ours = self.cell["questions"][self.phase]
+        theirs = other.cell["questions"][other.phase]
+        return (
+            ours["category"] == theirs["category"]
+            and ours["in_headline"] == theirs["in_headline"]
+            and ours["gold_words"] == theirs["gold_words"]
+        )
+
 
 @dataclass(frozen=True)
 class PooledCell:
@@ -139,7 +159,7 @@ class PooledCell:
 
     optimizer: str
     row: RowKey
-    splits: int
+    splits: tuple[SplitKey, ...]
     n: int
     before: float
     after: float
@@ -154,7 +174,7 @@ class PooledCell:
         return {
             "with": self.optimizer,
             **self.row._asdict(),
-            "splits": self.splits,
+            "splits": len(self.splits),
             "n": self.n,
             "before": self.before,
             "after": self.after,
@@ -190,9 +210,20 @@ def name_machines(cells: Iterable[Cell]) -> list[Record]:
     """
     letters: dict[str, str] = {}
     for cell in cells:
-        new_letter = string.ascii_uppercase[len(letters)]
-        cell["machine"] = letters.setdefault(cell["run by"], new_letter)
+        machine = cell["run by"]
+        if machine not in letters:
+            letters[machine] = _letters_of_number(len(letters))
+        cell["machine"] = letters[machine]
     return [{"machine": letter, "what it is": text} for text, letter in letters.items()]
+
+
+def _letters_of_number(number: int) -> str:
+    """Return A for 0, Z for 25, AA for 26 and so on, as columns of spreadsheets are named."""
+    alphabet = string.ascii_uppercase
+    letters = alphabet[number % len(alphabet)]
+    if number < len(alphabet):
+        return letters
+    return _letters_of_number(number // len(alphabet) - 1) + letters
 
 
 def tested_conversation(cell: Cell) -> str:
@@ -202,12 +233,21 @@ def tested_conversation(cell: Cell) -> str:
     return "conv-26" if LOCOMO_REVERSED in cell["command"] else "conv-30"
 
 
+class _Start(NamedTuple):
+    """What optimizers have in common that stand in one line of the overview."""
+
+    splits: tuple[SplitKey, ...]
+    n: int
+    before: float
+    """Rounded, since sums of the same scores may differ in their last digits."""
+
+
 def compare_optimizers(cells: Iterable[Cell]) -> list[Record]:
     """Return the lines of the overview: a method, a benchmark, a model and a variant each.
 
     A line has a column for every optimizer: the score after, or "=" if the compiled program is the
     one of before. "above zero" lists the optimizers whose interval is above zero. Optimizers share
-    a line only if they were scored on as many questions and began with the same score.
+    a line only if they were scored on the same splits and began with the same score.
     """
     cells_by_row: dict[RowKey, list[Cell]] = {}
     for cell in cells:
@@ -219,24 +259,25 @@ def compare_optimizers(cells: Iterable[Cell]) -> list[Record]:
         for cell in row_cells:
             cells_by_optimizer.setdefault(cell["with"], []).append(cell)
 
-        pooled_by_start: dict[tuple[int, float], list[PooledCell]] = {}
+        pooled_by_start: dict[_Start, list[PooledCell]] = {}
         for splits in cells_by_optimizer.values():
             pooled = pool_cells(splits)
-            start = (pooled.n, round(pooled.before, 3))
+            start = _Start(tuple(sorted(pooled.splits)), pooled.n, round(pooled.before, 3))
             pooled_by_start.setdefault(start, []).append(pooled)
         lines.extend(_overview_line(optimizers) for optimizers in pooled_by_start.values())
     return lines
 
 
 def _overview_line(optimizers: Sequence[PooledCell]) -> Record:
-    """Return the line of optimizers that began with the same score on as many questions."""
+    """Return the line of optimizers that began with the same score on the same splits."""
     first = optimizers[0]
     line: Record = {**first.row._asdict(), "n": first.n, "before": first.before}
     above_zero: list[str] = []
     line["above zero"] = above_zero
     for pooled in optimizers:
         line[pooled.optimizer] = "=" if pooled.same else pooled.after
-        if pooled.difference["interval"][0] > 0:
+        interval = pooled.difference["interval"]
+        if interval is not None and interval[0] > 0:
             above_zero.append(pooled.optimizer)
     return line
 
@@ -246,7 +287,13 @@ def pool_splits(cells: Iterable[Cell]) -> list[Record]:
     cells_by_key: dict[tuple[str, RowKey], list[Cell]] = {}
     for cell in cells:
         cells_by_key.setdefault((cell["with"], _row_key(cell)), []).append(cell)
-    return [pool_cells(splits).to_record() for splits in cells_by_key.values() if len(splits) > 1]
+
+    lines: list[Record] = []
+    for cells_of_key in cells_by_key.values():
+        pooled = pool_cells(cells_of_key)
+        if len(pooled.splits) > 1:
+            lines.append(pooled.to_record())
+    return lines
 
 
 def compare_adapters(cells: Sequence[Cell]) -> list[Record]:
@@ -259,7 +306,8 @@ def compare_adapters(cells: Sequence[Cell]) -> list[Record]:
     lines: list[Record] = []
     for key, auto in auto_programs.items():
         chat = chat_programs.get(key)
-        if chat is not None:
+        # Other sizes of the test part, or another version of the file, are other questions.
+        if chat is not None and auto.asks_same_questions(chat):
             lines.append(_adapter_line(key, auto, chat))
     return lines
 
@@ -271,7 +319,14 @@ def _programs_with_adapter(cells: Sequence[Cell], adapter: str) -> dict[ProgramK
             if cell["adapter"] != adapter:
                 continue
             optimizer = cell["with"] if phase == "after" else START
-            key = ProgramKey(cell["method"], cell["on"], cell["seed"], cell["lm"], optimizer)
+            key = ProgramKey(
+                cell["method"],
+                cell["on"],
+                _split_key(cell),
+                cell["lm"],
+                cell["variant"],
+                optimizer,
+            )
             # Several optimizers start from the same program: one line about it is enough.
             programs.setdefault(key, ScoredProgram(cell, phase))
     return programs
@@ -287,8 +342,10 @@ def _adapter_line(key: ProgramKey, auto: ScoredProgram, chat: ScoredProgram) -> 
     line: Record = {
         "method": key.method,
         "on": key.on,
-        "seed": key.seed,
+        "seed": key.split.seed,
+        "test": key.split.test,
         "lm": key.lm,
+        "variant": key.variant,
         "with": key.optimizer,
         "n": len(auto_scores),
         "auto": fmean(auto_scores),
@@ -323,20 +380,29 @@ def question_lines(cell: Cell) -> list[Record]:
 
 
 def pool_cells(cells: Sequence[Cell]) -> PooledCell:
-    """Pool the cells of several splits; they have the optimizer and the row in common."""
+    """Pool the cells of several splits; they have the optimizer and the row in common.
+
+    Of several cells of one split, e.g. of several machines, the first one counts: pooled, each
+    question would count twice.
+    """
+    cells_by_split: dict[SplitKey, Cell] = {}
+    for cell in cells:
+        cells_by_split.setdefault(_split_key(cell), cell)
+
     before_scores: list[float] = []
     after_scores: list[float] = []
     groups: list[str] = []
-    for cell in cells:
+    for split, cell in cells_by_split.items():
         cell_scores = counted_scores(cell, "before")
         before_scores += cell_scores
         after_scores += counted_scores(cell, "after")
-        groups += [str(cell["seed"])] * len(cell_scores)
+        # Both conversations of LoCoMo are tested with the same seed.
+        groups += [f"{split.seed} {split.test}"] * len(cell_scores)
     difference: Difference = compare_paired_scores(after_scores, before_scores, groups)
 
     # A single cell has its difference already, by conversations.
     gain = cells[0]["difference"]
-    if len(cells) > 1:
+    if len(cells_by_split) > 1:
         pooled_gain = gain_of(difference.to_dict())
         assert pooled_gain is not None
         gain = pooled_gain
@@ -344,14 +410,14 @@ def pool_cells(cells: Sequence[Cell]) -> PooledCell:
     return PooledCell(
         optimizer=cells[0]["with"],
         row=_row_key(cells[0]),
-        splits=len(cells),
+        splits=tuple(cells_by_split),
         n=len(before_scores),
         before=fmean(before_scores),
         after=fmean(after_scores),
         difference=gain,
         better=difference.wins,
         worse=difference.losses,
-        same=all(cell["kept"] == "as before" for cell in cells),
+        same=all(cell["kept"] == "as before" for cell in cells_by_split.values()),
     )
 
 
@@ -367,6 +433,10 @@ def gain_of(difference: Record | None) -> Gain | None:
     if difference is None:
         return None
     return {"mean": difference["mean"], "interval": difference["interval"]}
+
+
+def _split_key(cell: Cell) -> SplitKey:
+    return SplitKey(cell["seed"], tested_conversation(cell))
 
 
 def _row_key(cell: Cell) -> RowKey:

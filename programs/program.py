@@ -28,6 +28,8 @@ import dspy
 from pydantic import JsonValue
 
 from ..async_bridge import run_bridged
+from ..engines.call_context import measure_part
+from ..engines.usage import Usage
 from ..errors import UserError
 from ..memory.memory import Memory
 from ..memory.search.timing import SEARCH_TIMES
@@ -52,6 +54,22 @@ from .writer import RecentItems
 
 if TYPE_CHECKING:
     from .. import Store, UserMemory
+
+
+_USAGE = "_usage_of_answer"
+"""The attribute of a prediction with what the calls behind it used.
+
+It is no field of the prediction, so that neither optimizers nor tables take it for an output.
+"""
+
+
+class PromptsRefusedError(Exception):
+    """Raised if a program is asked whose prompts an optimizer must not use."""
+
+
+def usage_of(prediction: dspy.Prediction) -> Usage | None:
+    """Return what recalling and answering took; None if no program made the prediction."""
+    return getattr(prediction, _USAGE, None)
 
 
 class MemoryProgram(dspy.Module):
@@ -92,6 +110,8 @@ class MemoryProgram(dspy.Module):
         self._adapter = make_adapter(adapter)
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
         self._staging = Staging()
+        self.refusal: str | None = None
+        """Why an optimizer must not use the prompts of this candidate; it then answers nothing."""
 
         predictors = self.all_predictors()
         _check_signatures_differ(predictors)
@@ -119,8 +139,14 @@ class MemoryProgram(dspy.Module):
             **fields: The query fields of the task, e.g. `question`.
 
         Returns:
-            The task's outputs, the recalled `context`, and the `memory` it came from.
+            The task's outputs, the recalled `context`, and the `memory` it came from. `usage_of`
+            says what recalling and answering took.
+
+        Raises:
+            PromptsRefusedError: The program is a candidate of an optimizer, and was refused.
         """
+        if self.refusal is not None:
+            raise PromptsRefusedError(self.refusal)
         if not isinstance(history, History):
             history = History.parse(history)
 
@@ -130,15 +156,19 @@ class MemoryProgram(dspy.Module):
             new_items = self._new_items(recent)
             cached_memory = self.remember(past) if remembered is None else remembered
 
-            query = self.task.query(fields, past.items, new_items, past.speakers)
-            recalled = self.recall(cached_memory.memory, query, self._pending(new_items))
+            # Writing is not measured: the memory is shared by many questions.
+            with measure_part() as tracker:
+                query = self.task.query(fields, past.items, new_items, past.speakers)
+                recalled = self.recall(cached_memory.memory, query, self._pending(new_items))
 
-            # The memory is shared by many questions, so the calls that wrote it are not in the
-            # trace of this question. An optimizer that tunes these calls has to see them there.
-            if self._staging.tunes_writing:
-                writer = self.method.writer
-                replay_write_calls(writer, cached_memory, recalled.context, evidence_ids)
-            return self._answer_from(recalled, cached_memory.memory)
+                # For the same reason, the calls that wrote the memory are not in the trace of this
+                # question. An optimizer that tunes these calls has to see them there.
+                if self._staging.tunes_writing:
+                    writer = self.method.writer
+                    replay_write_calls(writer, cached_memory, recalled.context, evidence_ids)
+                answered = self._answer_from(recalled, cached_memory.memory)
+            setattr(answered, _USAGE, tracker.usage)
+            return answered
 
     async def aforward(self, *args: Any, **kwargs: Any) -> dspy.Prediction:
         """Answer as `forward` does; no thread waits for a model that can be awaited."""

@@ -15,14 +15,13 @@ import sysconfig
 import traceback
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import dspy
 
-from ..engines.call_context import call_context, current_context, measure_usage
+from ..engines.call_context import call_context, measure_part
 from ..engines.usage import Usage
 from ..errors import UserError
 from ..reading.failures import failure_kind
@@ -200,16 +199,11 @@ def _measure_usage_of(call: PredictorCall) -> Generator[None]:
 
     It is set even if the block raises an error, since a call that fails has used something too.
     """
-    outer_tracker = current_context().usage
-    with measure_usage() as tracker:
+    with measure_part() as tracker:
         try:
             yield
         finally:
             call.usage = tracker.usage
-            # The outer tracker sees nothing of an inner `measure_usage` block, so the usage is
-            # passed on to it. Its own clock has counted the seconds already.
-            if outer_tracker is not None:
-                outer_tracker.calls.append(replace(call.usage, seconds=0.0))
 
 
 def _set_error(call: PredictorCall, error: Exception) -> None:

@@ -146,8 +146,8 @@ class SearchSettings(Settings):
 
     hybrid: bool | None = Field(
         default=None,
-        description="whether BM25 and cosine are added; null: as the paper on its benchmarks, "
-        "elsewhere yes if there is a real embedder",
+        description="whether BM25 and cosine are added up; null: on the benchmarks of the paper as "
+        "in the paper, elsewhere yes unless the embedder is the offline one",
     )
 
     def uses_fusion(self, embedder: Embedder | None) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, get_args
@@ -65,6 +66,7 @@ def compile(  # noqa: A001 (the public name)
     optimizer: str | Optimizer | TeleprompterFactory = "bootstrap",
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
+    max_prompt_growth: float | None = None,
     out: str | Path | None = None,
     force: bool = False,
     **options: Unpack[RunOptions],
@@ -87,8 +89,10 @@ def compile(  # noqa: A001 (the public name)
         optimizer_set: Settings of an optimizer that is named.
         stage: Which prompts are tuned: those that "write" memories, those that "read" them, or
             "all".
+        max_prompt_growth: How many times as long as those of the start the prompts of a candidate
+            may be, instructions and demos together; None is no limit.
         out: Folder for the program; one in the run's folder if None.
-        force: Keep the compiled program even without a significant gain.
+        force: Keep the compiled program whatever the dev questions show.
         **options: Models, limits and everything else that runs share; see `RunOptions`.
 
     Returns:
@@ -99,10 +103,10 @@ def compile(  # noqa: A001 (the public name)
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    _refuse_options_without_effect(options)
+    _refuse_options(options, UNAVAILABLE_OPTIONS["compile"], "compile")
     questions = Questions(trainset, valset, testset, metric)
     inputs = _inputs_for(compile, options, questions)
-    compile_config = make_compilation(optimizer, optimizer_set, stage)
+    compile_config = make_compilation(optimizer, optimizer_set, stage, max_prompt_growth)
     keep = KeepOptions(out, force)
     with _show_progress(options, inputs, program) as (start_phase, meter):
         return run_compile(program, inputs, compile_config, keep, start_phase, meter)
@@ -131,6 +135,7 @@ def evaluate(
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
+    _refuse_options(options, UNAVAILABLE_OPTIONS["evaluate"], "evaluate")
     questions = Questions(testset=testset, metric=metric)
     inputs = _inputs_for(evaluate, options, questions)
     with _show_progress(options, inputs, program, split) as (start_phase, meter):
@@ -215,6 +220,8 @@ def train(
     Raises:
         UserError: The model cannot be trained in this process, or an argument does not fit.
     """
+    # Other options that the command line does not have for a training work from Python.
+    _refuse_options(options, ("margin",), "train")
     questions = Questions(trainset, valset, testset, metric)
     inputs = _inputs_for(train, options, questions)
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
@@ -232,6 +239,7 @@ def plan(
     optimizer: str | Optimizer | None = "bootstrap",
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
+    max_prompt_growth: float | None = None,
     split: Part = "all",
     **options: Unpack[RunOptions],
 ) -> Plan:
@@ -246,6 +254,7 @@ def plan(
         optimizer: As for `compile`; None plans an evaluation.
         optimizer_set: As for `compile`.
         stage: As for `compile`.
+        max_prompt_growth: As for `compile`; the plan does not depend on it.
         split: As for `evaluate`.
         **options: See `RunOptions`.
 
@@ -253,14 +262,16 @@ def plan(
         UserError: What the program takes cannot be known in advance.
     """
     if optimizer is not None:
-        _refuse_options_without_effect(options)
+        _refuse_options(options, UNAVAILABLE_OPTIONS["compile"], "compile")
+    else:
+        _refuse_options(options, UNAVAILABLE_OPTIONS["evaluate"], "evaluate")
     questions = Questions(trainset, valset, testset, metric)
     inputs = _inputs_for(plan, options, questions)
     if optimizer is None:
         estimate = plan_evaluate(program, inputs, split)
         part = split
     else:
-        compile_config = make_compilation(optimizer, optimizer_set, stage)
+        compile_config = make_compilation(optimizer, optimizer_set, stage, max_prompt_growth)
         estimate = plan_compile(program, inputs, compile_config)
         part = None
 
@@ -327,6 +338,7 @@ def make_compilation(
     optimizer: str | Optimizer | TeleprompterFactory,
     settings: Mapping[str, Any] | None = None,
     stage: Stage = "all",
+    max_prompt_growth: float | None = None,
 ) -> CompileConfig:
     """Return how a program is to be tuned.
 
@@ -334,13 +346,40 @@ def make_compilation(
         optimizer: As `compile` takes it.
         settings: Settings of an optimizer that is named.
         stage: Which prompts are tuned.
+        max_prompt_growth: How many times as long as the start's the prompts may become.
 
     Raises:
-        UserError: The optimizer is of no known form, or there are settings beside an object.
+        UserError: The optimizer is of no known form, there are settings beside an object, or the
+            growth is no number of 1 or more.
         UnknownNameError: There is no such stage.
     """
     if stage not in get_args(Stage):
         raise UnknownNameError("stage", stage, get_args(Stage))
+    _check_growth(max_prompt_growth)
+    compile_config = _compile_config(optimizer, settings, stage)
+    return replace(compile_config, max_prompt_growth=max_prompt_growth)
+
+
+def _check_growth(max_prompt_growth: object) -> None:
+    """Raise a UserError if a growth is neither None nor a number of 1 or more."""
+    if max_prompt_growth is None:
+        return
+    is_allowed = False
+    if isinstance(max_prompt_growth, int | float) and not isinstance(max_prompt_growth, bool):
+        is_allowed = max_prompt_growth >= 1
+    if not is_allowed:
+        raise UserError(
+            f"max_prompt_growth: got {max_prompt_growth!r}; expected a number of 1 or more, such"
+            " as 1.5: how many times as long as the start's the prompts may become"
+        )
+
+
+def _compile_config(
+    optimizer: str | Optimizer | TeleprompterFactory,
+    settings: Mapping[str, Any] | None,
+    stage: Stage,
+) -> CompileConfig:
+    """Return the configuration for an optimizer in any form in which `compile` takes it."""
     if isinstance(optimizer, str):
         return CompileConfig(optimizer, stage, settings=settings)
     if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
@@ -410,15 +449,20 @@ def make_training(
     return TrainingConfig.for_model(config.models.task.name).changed(changes)
 
 
-def _refuse_options_without_effect(options: RunOptions) -> None:
-    """Refuse the options of a run that a compile does not have, so that none is silently ignored.
+def _refuse_options(options: RunOptions, names: Sequence[str], command: str) -> None:
+    """Refuse options of a run that a command does not have, so that none is silently ignored.
+
+    Args:
+        options: The options of the caller.
+        names: The options that the command does not have.
+        command: The name of the command, for the message.
 
     Raises:
         UserError: One of them is set.
     """
-    for name in UNAVAILABLE_OPTIONS["compile"]:
+    for name in names:
         if options.get(name) is not None:
-            raise UserError(f"{name}: a compile does not take it; leave it out")
+            raise UserError(f"{name}: {command} does not take it; leave it out")
 
 
 def _inputs_for(

@@ -66,7 +66,7 @@ _FIRST_SCORING_USAGE = "first_scoring_usage"
 
 @dataclass(frozen=True)
 class KeepOptions:
-    """Where the program of a compile is saved, and whether a compiled one must show a gain."""
+    """Where the program of a compile is saved, and whether dev decides which one it is."""
 
     out: str | Path | None = None
     """The folder for the program; one in the run's folder if None.
@@ -75,7 +75,7 @@ class KeepOptions:
     replaces another one that is there.
     """
     force: bool = False
-    """Whether the compiled program is kept without a significant gain, or in a broken run.
+    """Whether the compiled program is kept whatever dev shows, or in a broken run.
 
     A run that is resumed may be forced where it was not before, and asks nothing anew.
     """
@@ -131,6 +131,8 @@ def run_compile(
         "stage": compile_config.stage,
         "settings": compile_config.recorded_settings(),
     }
+    if compile_config.max_prompt_growth is not None:
+        decisive_settings["max_prompt_growth"] = compile_config.max_prompt_growth
     run = Run.start(inputs, "compile", name_in_tables(program), decisive_settings, meter, parent)
 
     objects = python_objects(inputs, program)
@@ -218,12 +220,15 @@ class _Optimization:
         """Return what went wrong in the optimizer of this name."""
         failure = self.history.failure
         proposals = self.history.proposals
+        rules = self.history.rules
         is_changed = self.compiled is not None and self.compiled.is_changed
         return OptimizerProblems(
             optimizer=optimizer,
             failure=failure,
             unreadable_answers=proposals.unreadable,
             abandoned_proposals=proposals.given_up,
+            refused_copies=0 if rules is None else rules.copies,
+            refused_long=0 if rules is None else rules.too_long,
             examples=tuple(proposals.examples),
             has_rescued_program=failure is not None and is_changed,
             notes=tuple(self.history.notes),
@@ -307,11 +312,13 @@ class _CompileJob:
 
         optimization = self._optimize(start_on_dev, first_scoring_usage)
         compiled = optimization.compiled
+        refusal = optimization.history.refusal
         compiled_on_dev = None
-        if compiled is not None:
+        # A refused program is not promoted, whatever its scores, so they are not paid for.
+        if compiled is not None and (refusal is None or self.force):
             compiled_on_dev = self._score_compiled(compiled, "dev", "dev questions, after")
 
-        decision = self._decide(start_on_dev, compiled, compiled_on_dev)
+        decision = self._decide(start_on_dev, compiled, compiled_on_dev, refusal)
         if self.split.test:
             scores = self._score_on_test(decision, compiled)
         else:
@@ -358,12 +365,14 @@ class _CompileJob:
             promoted=decision.promoted is not None,
             folder=self.destination.folder,
             candidates=tuple(optimization.history.candidates),
+            frontier=tuple(optimization.history.frontier),
             usage=dict(metered_usage(run.meter.read())),
             stopped=run.guard.limit_hit or before.stopped or after.stopped,
             run=run.folder.path,
             run_id=run_id,
             model=None if compiled is None else compiled.model_name,
             promotion=decision.promotion,
+            margin=run.config.execution.margin,
             optimizer_problems=optimization.problems(self.config.optimizer),
             rejected_evaluation=rejected,
             rejected_difference=rejected_difference,
@@ -435,19 +444,28 @@ class _CompileJob:
         start_on_dev: Evaluation,
         compiled: _CompiledProgram | None,
         compiled_on_dev: Evaluation | None,
+        refusal: str | None,
     ) -> _Decision:
-        """Decide which program is kept: the compiled one only for a gain on dev, or by --force.
+        """Decide which program is kept: the compiled one only by what dev shows, or by --force.
 
         Args:
             start_on_dev: The start on the dev questions.
             compiled: The compiled program; None if there is none.
             compiled_on_dev: The compiled program on the dev questions; None if it was not scored.
+            refusal: Which rule the prompts of the compiled program break; None if none.
         """
-        run = self.run
-        min_n = run.config.execution.min_n
-        promotion = decide_promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
-        has_gain = promotion.rejection_reason is None
-        is_promoted = has_gain or self.force
+        execution = self.run.config.execution
+        if refusal is not None:
+            promotion = Promotion(gain=None, rejection_reason=refusal)
+        else:
+            promotion = decide_promotion(
+                start_on_dev,
+                compiled_on_dev,
+                self.run.guard.limit_hit,
+                execution.min_n,
+                execution.margin,
+            )
+        is_promoted = promotion.rejection_reason is None or self.force
         return _Decision(promotion, promoted=compiled if is_promoted else None)
 
     def _score_on_test(
@@ -543,12 +561,15 @@ class _CompileJob:
 
     def _optimizer_description(self) -> dict[str, Any]:
         """Return the optimizer with its settings, as manifests and MLflow have them."""
-        return {
+        description = {
             "name": self.config.optimizer,
             "stage": self.config.stage,
             "seed": self.config.seed,
             "settings": self.config.recorded_settings(),
         }
+        if self.config.max_prompt_growth is not None:
+            description["max_prompt_growth"] = self.config.max_prompt_growth
+        return description
 
     def _logged_parameters(self) -> dict[str, Any]:
         """Return the parameters of the MLflow run."""
@@ -564,6 +585,7 @@ class _CompileJob:
             "optimizer": self.config.optimizer,
             "stage": self.config.stage,
             "optimizer_set": self.config.recorded_settings(),
+            "max_prompt_growth": self.config.max_prompt_growth,
         }
         # If the start was kept, `after` is the same evaluation as `before`, and shown once.
         phases = {"before": result.before}
@@ -598,6 +620,7 @@ class _CompileJob:
             verdict=result.statement(),
             changes=prompt_changes(states_before, states_after),
             candidates=result.candidates,
+            frontier=result.frontier,
             unreadable=result.optimizer_problems.examples,
             min_n=result.difference.min_n,
         )
@@ -713,10 +736,22 @@ def _log_result(tracker: Tracker, result: CompileResult) -> None:
             tracker.log_evaluation(name, evaluation)
 
     tracker.log_difference(result.difference)
-    tracker.log_metrics({"promoted": float(result.promoted), **usage_totals(result.usage)})
+    tracker.log_promotion(result.promotion)
+    problems = result.optimizer_problems
+    tracker.log_metrics(
+        {
+            "promoted": float(result.promoted),
+            "refused_copies": float(problems.refused_copies),
+            "refused_long": float(problems.refused_long),
+            **usage_totals(result.usage),
+        }
+    )
     candidates = [asdict(candidate) for candidate in result.candidates]
     tracker.log_steps("candidate", candidates, "number")
     if candidates:
         tracker.log_json_lines("candidates.jsonl", candidates)
+    if result.frontier:
+        points = [asdict(point) for point in result.frontier]
+        tracker.log_json_lines("frontier.jsonl", points)
     tracker.log_json("outcome.json", result.to_dict())
     tracker.log_folder(result.folder, "program")

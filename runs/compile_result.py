@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BrokenRunError
+from ..optimizers.frontier import FrontierPoint
 from ..optimizers.history import Candidate
 from ..optimizers.proposals import UnreadableAnswer
 from ..programs.program import MemoryProgram
@@ -28,6 +29,7 @@ from .promotion import Promotion
 from .results import Evaluation, raise_if_unanswered, refuse_broken
 from .statistics import Difference, Verdict
 from .tables import ResultTable
+from .token_difference import tokens_of_questions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +49,11 @@ class OptimizerProblems:
     unreadable_answers: int = 0
     """Answers of the prompt LM that could not be read."""
     abandoned_proposals: int = 0
-    """Proposals that could not be read after the last attempt."""
+    """Proposals that could not be read, or were refused, to the last attempt."""
+    refused_copies: int = 0
+    """Proposals and candidates with eight words in a row of a training question or answer."""
+    refused_long: int = 0
+    """Proposals and candidates that were longer than `max_prompt_growth` allows."""
     examples: tuple[UnreadableAnswer, ...] = ()
     """The first of the unreadable answers."""
     has_rescued_program: bool = False
@@ -73,12 +79,22 @@ class OptimizerProblems:
 
         if self.unreadable_answers:
             line = f"{self.unreadable_answers} answers of the prompt LM could not be read"
-            if self.abandoned_proposals:
-                # Trying again only helps if a proposal was lost. Of the others, a later attempt
-                # could be read.
-                line += f", {self.abandoned_proposals} proposals were given up; {advice}"
             line += f"; `mempiler show {run_name} --failed` shows some"
             lines.append(line)
+        if self.refused_copies:
+            lines.append(
+                f"{self.refused_copies} proposed instructions were refused: they repeat"
+                " training questions or answers, eight or more words in a row"
+            )
+        if self.refused_long:
+            lines.append(
+                f"{self.refused_long} proposed prompts were refused: they are longer than"
+                " --max-prompt-growth allows"
+            )
+        if self.abandoned_proposals:
+            # Trying again only helps if a proposal was lost. Of the others, a later attempt was
+            # good.
+            lines.append(f"{self.abandoned_proposals} proposals were given up; {advice}")
 
         lines.extend(self.notes)
         return lines
@@ -90,6 +106,8 @@ class OptimizerProblems:
             "ended": self.failure,
             "unreadable": self.unreadable_answers,
             "given_up": self.abandoned_proposals,
+            "refused_copies": self.refused_copies,
+            "refused_long": self.refused_long,
             "examples": [asdict(example) for example in self.examples],
             "rescued": self.has_rescued_program,
             "notes": list(self.notes),
@@ -127,6 +145,8 @@ class CompileResult:
     """Where the program is saved."""
     candidates: tuple[Candidate, ...]
     """The candidates that the optimizer scored."""
+    frontier: tuple[FrontierPoint, ...]
+    """The candidates of GEPA by score and tokens of prompts; empty for other optimizers."""
     usage: dict[str, Any]
     """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
     stopped: str | None
@@ -138,9 +158,11 @@ class CompileResult:
     model: str | None
     """The name of the model whose weights were trained, as `--lm` takes it; None if none were."""
     promotion: Promotion
-    """What the dev questions say of the compiled program."""
+    """What the dev questions say of the compiled program, and what it was promoted for."""
     optimizer_problems: OptimizerProblems
     """What went wrong in the optimizer."""
+    margin: float | None = None
+    """How much worse a cheaper program might be; None promotes none for being cheaper."""
     rejected_evaluation: Evaluation | None = None
     """The compiled program on the test questions, if it was not kept, but scored."""
     rejected_difference: Difference | None = None
@@ -204,10 +226,7 @@ class CompileResult:
         if reason_against is not None:
             return f"Kept by --force: {reason_against}; {scores}"
 
-        # Without --force, only a gain on the dev questions promotes a program.
-        gain = self.promotion.gain
-        assert gain is not None
-        return f"dev questions, which decide: {gain.statement}; {scores}"
+        return f"dev questions, which decide: {self.promotion.statement}; {scores}"
 
     def _sentences_about_rejected_program(self) -> list[str]:
         """Return what to say of a compiled program that was rejected, and how to keep it."""
@@ -287,7 +306,9 @@ class CompileResult:
             # The gate always compares dev questions. The name is here for readers of the manifest.
             "split": "dev",
             "min_n": self.difference.min_n,
+            "margin": self.margin,
             "scores": [row.score for row in rows],
+            "tokens": [round(tokens) for tokens in tokens_of_questions(kept_on_dev, rows)],
             "groups": [groups.index(row.group) for row in rows],
         }
 
@@ -313,9 +334,11 @@ class CompileResult:
             "program": str(self.folder),
             "untouched_out": None if self.untouched_out is None else str(self.untouched_out),
             "candidates": [asdict(candidate) for candidate in self.candidates],
+            "frontier": [asdict(point) for point in self.frontier],
             "optimizer": self.optimizer_problems.to_dict(),
             "run": str(self.run),
             "promoted": self.promoted,
+            "promotion": self.promotion.to_dict(),
             "rejection_reason": self.rejection_reason,
             "usage": self.usage,
             "stopped": self.stopped,

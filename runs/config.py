@@ -96,6 +96,7 @@ Workers = int | str
 """A number of processes, or the address of a Ray cluster."""
 Count = Annotated[int, Field(ge=0)]
 OptionalCount = Annotated[int | None, Field(ge=0)]
+Margin = Annotated[float | None, Field(gt=0, le=1)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 OptionalAtLeastOne = Annotated[int | None, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
@@ -298,6 +299,11 @@ class ExecutionConfig(Section):
     min_n: Annotated[AtLeastOne, Option("min_n")] = Field(
         default=MIN_N, description="questions needed for a verdict"
     )
+    margin: Annotated[Margin, Option("margin", rare=True)] = Field(
+        default=None,
+        description="also keep a cheaper program that is not worse by more than this,"
+        " e.g. 0.02 points of the score",
+    )
     traces: Annotated[
         OptionalCount,
         BeforeValidator(_number_of_traces),
@@ -402,8 +408,16 @@ SECTIONS: dict[str, type[Section] | type[Limits]] = {
 
 UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
     "compile": ("answer_lm", "answer_api_base"),
-    "evaluate": (),
-    "train": ("answer_lm", "answer_api_base", "workers", "min_n", "replay", "support_tokens"),
+    "evaluate": ("margin",),
+    "train": (
+        "answer_lm",
+        "answer_api_base",
+        "workers",
+        "min_n",
+        "margin",
+        "replay",
+        "support_tokens",
+    ),
 }
 """Options of a run that a command does not have, by the name of the command."""
 

@@ -23,6 +23,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
 from ..errors import UnknownNameError, UserError
+from ..optimizers.frontier import FrontierPoint
 from ..optimizers.history import Candidate
 from ..optimizers.proposals import UnreadableAnswer
 from ..programs.identity import program_digest
@@ -154,6 +155,7 @@ class PageContent(TypedDict, total=False):
     verdict: str
     changes: Sequence[PromptChange]
     candidates: Sequence[Candidate]
+    frontier: Sequence[FrontierPoint]
     unreadable: Sequence[UnreadableAnswer]
     min_n: int
 

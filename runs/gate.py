@@ -1,7 +1,7 @@
 """The gate of the model registry: may a program take the place of the one that an alias names?
 
-Both programs were scored on dev questions when they were compiled. The new one is accepted if it is
-better there by the verdict that decides in a compile, too.
+Both programs were scored on dev questions when they were compiled. The new one is accepted by the
+rule that decides in a compile, too: if it is better there, or cheaper and hardly worse.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from ..errors import UserError
 from .manifest import Manifest
-from .promotion import rejection_reason
-from .statistics import MIN_N, Difference, Scope, compare_paired_scores
+from .promotion import DevResults, Promotion, PromotionBasis, judge_candidate
+from .statistics import MIN_N, Difference, Scope
 
 SAME_BENCHMARK = {
     "name": "benchmark",
@@ -31,8 +31,18 @@ class GateDecision:
 
     line: str
     """The decision on one line."""
-    difference: Difference | None
-    """The dev scores of the program minus those of the current one; None if not compared."""
+    promotion: Promotion | None
+    """What the dev questions say of the program and the current one; None if not compared."""
+
+    @property
+    def difference(self) -> Difference | None:
+        """The dev scores of the program minus those of the current one; None if not compared."""
+        return None if self.promotion is None else self.promotion.gain
+
+    @property
+    def basis(self) -> PromotionBasis | None:
+        """What the program was accepted for; None if not compared, or only forced."""
+        return None if self.promotion is None else self.promotion.basis
 
     @property
     def scope(self) -> Scope | None:
@@ -46,6 +56,7 @@ def gate(
     address: str = "",
     force: bool = False,
     min_n: int | None = None,
+    margin: float | None = None,
 ) -> GateDecision:
     """Decide whether a program may take the place of the current one.
 
@@ -59,22 +70,29 @@ def gate(
         force: Whether a program may be registered that the gate would refuse.
         min_n: With fewer dev questions no program is accepted. None takes the number of the
             program's compile.
+        margin: How much worse a cheaper program may be. None takes the margin of the program's
+            compile, which may have had none: then no program is accepted for being cheaper.
 
     Raises:
         UserError: The gate refuses the program; the message says why.
     """
-    difference = None
+    promotion = None
     reason = _obstacle(manifest, current, address)
     if reason is None and current is not None and not _is_same_program(manifest, current):
-        compiled_min_n: int = manifest.scores["gate"].get("min_n", MIN_N)
-        least_n = compiled_min_n if min_n is None else min_n
-        difference = _dev_difference(manifest, current, least_n)
-        reason = rejection_reason(difference, address)
+        compiled_with: Mapping[str, Any] = manifest.scores["gate"]
+        promotion = judge_candidate(
+            _dev_results(manifest),
+            _dev_results(current),
+            min_n=compiled_with.get("min_n", MIN_N) if min_n is None else min_n,
+            margin=compiled_with.get("margin") if margin is None else margin,
+            baseline_name=address,
+        )
+        reason = promotion.rejection_reason
 
     if reason is not None:
         if not force:
             raise UserError(f"{reason}; --force registers it all the same")
-        return GateDecision(f"forced: {reason}", difference)
+        return GateDecision(f"forced: {reason}", promotion)
 
     new_scores = manifest.scores["gate"]
     line = f"dev {new_scores['score']:.3f} (n = {new_scores['n']}, {new_scores['lm']})"
@@ -83,9 +101,9 @@ def gate(
 
     current_scores = current.scores["gate"]
     line += f", {address} has {current_scores['score']:.3f} ({current_scores['lm']})"
-    if difference is not None:
-        line += f": {difference.statement}"
-    return GateDecision(line, difference)
+    if promotion is not None:
+        line += f": {promotion.statement}"
+    return GateDecision(line, promotion)
 
 
 def _obstacle(manifest: Manifest, current: Manifest | None, address: str) -> str | None:
@@ -162,21 +180,14 @@ def _is_same_program(manifest: Manifest, current: Manifest) -> bool:
     return manifest.manifest_sha256 == current.manifest_sha256
 
 
-def _dev_difference(manifest: Manifest, current: Manifest, min_n: int) -> Difference:
-    """Return the dev scores of a new program minus those of the current one, with an interval.
-
-    Both programs were scored on the same questions in the same order: `_scores_mismatch` has
-    checked that.
-
-    Args:
-        manifest: The manifest of the new program.
-        current: The manifest of the program that it would replace.
-        min_n: With fewer questions there is no verdict.
-    """
-    new_scores: Mapping[str, Any] = manifest.scores["gate"]
-    current_scores: Mapping[str, Any] = current.scores["gate"]
-    # The conversation of each question. It is the same for both programs.
-    groups = [str(group) for group in new_scores["groups"]]
-    return compare_paired_scores(
-        new_scores["scores"], current_scores["scores"], groups, min_n=min_n
+def _dev_results(manifest: Manifest) -> DevResults:
+    """Return what a program did on the dev questions of its compile."""
+    scores: Mapping[str, Any] = manifest.scores["gate"]
+    return DevResults(
+        scores=scores["scores"],
+        # The conversation of each question. It is the same for both programs.
+        groups=[str(group) for group in scores["groups"]],
+        # Programs that were compiled by an older version have none.
+        tokens=scores.get("tokens") or (),
+        lm=scores["lm"],
     )

@@ -49,7 +49,7 @@ class Manifest(BaseModel):
     benchmark: dict[str, Any] = {}
     """Name, path, sha256, whether it is the sample, split digest and sizes."""
     optimizer: dict[str, Any] = {}
-    """Name, stage, seed and settings; empty for a program that was not compiled."""
+    """Name, stage, seed, settings and growth limit; empty for a program that was not compiled."""
     lms: dict[str, str] = {}
     """Names of the language models by role."""
     lm_settings: dict[str, Any] = {}

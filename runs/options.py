@@ -84,6 +84,8 @@ class RunOptions(TypedDict, total=False):
     """Processes that share the work, or the address of a Ray cluster."""
     min_n: int
     """Questions that a verdict needs."""
+    margin: float | None
+    """How much worse a compiled program may be if it is cheaper, in points of the score."""
     max_failure_rate: float
     """Share of failed questions above which a run is broken."""
 

@@ -101,14 +101,14 @@ def measure_program(
     with dspy.context(lm=lm, adapter=adapter, trace=None, disable_history=True):
         # All memories are written first, so that the calls of writing and those of answering can be
         # told apart.
-        for history_id, history in histories.items():
-            memories[history_id] = probe.remember(history)
+        for digest, history in histories.items():
+            memories[digest] = probe.remember(history)
         writing_usage = meter.read()
 
         for example in sample:
-            history_id = example.history.id
-            arguments = {**example.inputs(), "history": histories[history_id]}
-            probe(**arguments, remembered=memories[history_id])
+            digest = example.history.digest
+            arguments = {**example.inputs(), "history": histories[digest]}
+            probe(**arguments, remembered=memories[digest])
         answering_usage = meter.read() - writing_usage
 
     mean_work = _divide_usage(
@@ -127,10 +127,10 @@ def measure_program(
 def _measured_histories(
     program: MemoryProgram, examples: Sequence[dspy.Example]
 ) -> dict[str, History]:
-    """Return the histories that are written to measure a program, by their ids.
+    """Return the histories that are written to measure a program, by the digests of whole ones.
 
     They are those of the questions. Where a few items show what writing an item takes, they are cut
-    to `SAMPLED_ITEMS`.
+    to `SAMPLED_ITEMS`. Ids would not do: one user's questions may be about different histories.
     """
     writer = program.method.writer
     # Without prompts, writing calls no model, so whole histories are quickly written. And where
@@ -143,7 +143,7 @@ def _measured_histories(
     histories: dict[str, History] = {}
     for example in examples:
         history = example.history
-        histories[history.id] = History(id=history.id, items=history.items[:limit])
+        histories[history.digest] = History(id=history.id, items=history.items[:limit])
     return histories
 
 

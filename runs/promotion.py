@@ -2,16 +2,20 @@
 
 A compile starts from a program, the original, and its optimizer makes a changed one, the compiled
 program. Both answer the dev questions, which the optimizer has not seen. The compiled program is
-*promoted*, that is, saved as the result of the compile, if it is better there: if the verdict of
-the paired difference (`Difference.verdict`) is "better". Otherwise the original is kept, and
-`Promotion.rejection_reason` says why. `--force` promotes without this condition. The test questions
-have no say.
+*promoted*, that is, saved as the result of the compile, in one of two ways:
+
+    better     the verdict of the paired difference there (`Difference.verdict`) is "better"
+    cheaper    it is not worse by more than a margin (`non_inferiority`), and takes fewer tokens
+               (`token_difference`); open only if the user names a margin
+
+Otherwise the original is kept, and `Promotion.rejection_reason` says why. `--force` promotes
+without these conditions. The test questions have no say.
 
     promotion = decide_promotion(original_on_dev, compiled_on_dev)
     kept = original if promotion.rejection_reason else compiled
 
 When a compiled program is registered under an alias, `publish.gate` asks the same of it and of the
-program that the alias names (`rejection_reason`).
+program that the alias names (`judge_candidate`).
 
 Scoring on dev and test follows the optimizer, so a part of the run's limits is reserved for it
 before the optimizer begins (`estimate_remaining_usage`).
@@ -21,13 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import dspy
 
 from ..data.dataset import Split
 from ..engines.usage import Usage
-from .results import Evaluation, difference
-from .statistics import MIN_N, Difference
+from .non_inferiority import NonInferiority, check_non_inferiority
+from .results import Evaluation, pair_rows
+from .statistics import MIN_N, Difference, compare_paired_scores
+from .token_difference import TokenDifference, compare_tokens, tokens_of_questions
 
 PROMPT_GROWTH = 2.0
 """How many times longer the prompts of a compiled program may be than those of the original.
@@ -35,10 +42,71 @@ PROMPT_GROWTH = 2.0
 So much is reserved for scoring it.
 """
 
+PromotionBasis = Literal["better", "cheaper"]
+"""What a program is promoted for."""
+
+
+@dataclass(frozen=True)
+class DevResults:
+    """What a program did on the dev questions, in the order of the questions."""
+
+    scores: Sequence[float]
+    groups: Sequence[str]
+    """The conversation or user of each question."""
+    tokens: Sequence[float]
+    """What each question took; empty if it was not recorded."""
+    lm: str
+    """The name of the model that answered."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What the dev questions say of a candidate that may be a little worse if it is cheaper."""
+
+    score: NonInferiority
+    """Whether it is at most the margin worse."""
+    tokens: TokenDifference | None
+    """What it takes, minus what the baseline takes; None if that cannot be compared."""
+    obstacle: str | None = None
+    """Why the tokens cannot be compared, or None."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is not worse by more than the margin, and cheaper."""
+        return self.score.is_shown and self.tokens is not None and self.tokens.is_lower
+
+    @property
+    def statement(self) -> str:
+        """What was shown, with the numbers, e.g. for the page of a run."""
+        return f"not {self.score} and cheaper: {self.tokens}"
+
+    @property
+    def shortfall(self) -> str:
+        """What was not shown, with the numbers."""
+        if self.tokens is None:
+            return f"it may not be cheaper: {self.obstacle}"
+        problems: list[str] = []
+        if not self.score.is_shown:
+            problems.append(f"it may be {self.score}")
+        if not self.tokens.is_lower:
+            problems.append(f"it may not be cheaper: {self.tokens}")
+        return "; ".join(problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the saving as JSON data."""
+        return {
+            "margin": self.score.margin,
+            "lower_bound": self.score.lower_bound,
+            "p": self.score.p_value,
+            "not_worse": self.score.is_shown,
+            "tokens": None if self.tokens is None else self.tokens.to_dict(),
+            "obstacle": self.obstacle,
+        }
+
 
 @dataclass(frozen=True)
 class Promotion:
-    """Whether a compiled program is promoted, and why not."""
+    """Whether a compiled program is promoted, and why, or why not."""
 
     gain: Difference | None
     """The compiled program minus the original on the dev questions; None if they were not compared.
@@ -47,6 +115,35 @@ class Promotion:
     """
     rejection_reason: str | None
     """Why the original program is kept, in one sentence; None if the compiled one is promoted."""
+    saving: Saving | None = None
+    """What was found for the second way; None if no margin was named, or nothing compared."""
+
+    @property
+    def basis(self) -> PromotionBasis | None:
+        """What the program is promoted for; None if it is not."""
+        if self.rejection_reason is not None or self.gain is None:
+            return None
+        return "better" if self.gain.verdict == "better" else "cheaper"
+
+    @property
+    def statement(self) -> str:
+        """Why the program is promoted, with the numbers.
+
+        Ask only for that of a promoted program.
+        """
+        assert self.gain is not None, "a promoted program was compared"
+        if self.basis == "better":
+            return self.gain.statement
+        assert self.saving is not None, "what is not better is promoted for its saving"
+        return f"{self.saving.statement}; scores {self.gain} (scope: {self.gain.scope})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the promotion as JSON data."""
+        return {
+            "basis": self.basis,
+            "difference": None if self.gain is None else self.gain.to_dict(),
+            "saving": None if self.saving is None else self.saving.to_dict(),
+        }
 
 
 def decide_promotion(
@@ -54,6 +151,7 @@ def decide_promotion(
     compiled: Evaluation | None,
     limit_hit: str | None = None,
     min_n: int = MIN_N,
+    margin: float | None = None,
 ) -> Promotion:
     """Decide whether a compiled program is promoted.
 
@@ -62,6 +160,7 @@ def decide_promotion(
         compiled: The compiled program on the dev questions; None if it could not be scored.
         limit_hit: The limit of the run that was reached, which the reason names; None if none was.
         min_n: With fewer questions nothing is promoted.
+        margin: How much worse a cheaper program may be; None promotes none for being cheaper.
     """
     if compiled is None:
         reason = f"Nothing was compiled and scored on dev ({limit_hit or 'stopped'})"
@@ -74,27 +173,89 @@ def decide_promotion(
         reason = f"The compiled program's score is of a broken run ({compiled.breakage})"
         return Promotion(gain=None, rejection_reason=reason)
 
-    # A gain has no reason against it: then `rejection_reason` returns None.
-    gain = difference(original.headline_rows, compiled.headline_rows, min_n)
-    return Promotion(gain, rejection_reason(gain))
+    pairs = pair_rows(original.headline_rows, compiled.headline_rows)
+    baseline_rows = [pair.before for pair in pairs]
+    groups = [row.group for row in baseline_rows]
+    baseline = DevResults(
+        scores=[row.score for row in baseline_rows],
+        groups=groups,
+        tokens=tokens_of_questions(original, baseline_rows),
+        lm=original.lm,
+    )
+    candidate_rows = [pair.after for pair in pairs]
+    candidate = DevResults(
+        scores=[row.score for row in candidate_rows],
+        groups=groups,
+        tokens=tokens_of_questions(compiled, candidate_rows),
+        lm=compiled.lm,
+    )
+    return judge_candidate(candidate, baseline, min_n, margin)
 
 
-def rejection_reason(difference: Difference, baseline: str = "") -> str | None:
-    """Return why a candidate is rejected by its scores on the dev questions; None if it is better.
+def judge_candidate(
+    candidate: DevResults,
+    baseline: DevResults,
+    min_n: int = MIN_N,
+    margin: float | None = None,
+    baseline_name: str = "",
+) -> Promotion:
+    """Decide by the dev questions whether a candidate may replace another program.
 
     Args:
-        difference: The scores of the candidate minus those of the program that it would replace.
-        baseline: The name of that program in the sentence; "" leaves it out.
+        candidate: The candidate on the dev questions.
+        baseline: The program that it would replace, on the same questions in the same order.
+        min_n: With fewer questions nothing is promoted.
+        margin: How much worse a cheaper candidate may be; None promotes none for being cheaper.
+        baseline_name: The name of that program in the reason; "" leaves it out.
     """
-    if difference.verdict == "better":
-        return None
+    gain = compare_paired_scores(candidate.scores, baseline.scores, candidate.groups, min_n=min_n)
+    saving = None
+    if margin is not None:
+        saving = _measure_saving(candidate, baseline, min_n, margin, baseline_name)
 
-    over = f" over {baseline}" if baseline else ""
-    numbers = f"{difference}; scope: {difference.scope}"
-    if difference.verdict == "too few to tell":
-        min_n = difference.min_n
+    if gain.verdict == "better" or (saving is not None and saving.is_shown):
+        return Promotion(gain, rejection_reason=None, saving=saving)
+    reason = _rejection_reason(gain, saving, baseline_name)
+    return Promotion(gain, rejection_reason=reason, saving=saving)
+
+
+def _measure_saving(
+    candidate: DevResults, baseline: DevResults, min_n: int, margin: float, baseline_name: str
+) -> Saving:
+    """Return whether a candidate is not worse by more than a margin, and cheaper."""
+    score = check_non_inferiority(
+        candidate.scores, baseline.scores, candidate.groups, margin, min_n
+    )
+    for name, results in ((baseline_name or "the original", baseline), ("the program", candidate)):
+        if results.scores and not results.tokens:
+            obstacle = f"{name} keeps no tokens of each dev question; compile it again"
+            return Saving(score, tokens=None, obstacle=obstacle)
+    if candidate.lm != baseline.lm:
+        # A token of one model may cost a hundred times as much as a token of another.
+        obstacle = f"tokens of {candidate.lm} and of {baseline.lm} have different prices"
+        return Saving(score, tokens=None, obstacle=obstacle)
+
+    tokens = compare_tokens(candidate.tokens, baseline.tokens, candidate.groups)
+    return Saving(score, tokens)
+
+
+def _rejection_reason(gain: Difference, saving: Saving | None, baseline_name: str) -> str:
+    """Return why a candidate is rejected by its results on the dev questions.
+
+    Args:
+        gain: The scores of the candidate minus those of the program that it would replace.
+        saving: What was found for the second way; None if it is closed.
+        baseline_name: The name of that program in the sentence; "" leaves it out.
+    """
+    over = f" over {baseline_name}" if baseline_name else ""
+    numbers = f"{gain}; scope: {gain.scope}"
+    if gain.verdict == "too few to tell":
+        min_n = gain.min_n
         return f"Too few dev questions to tell a gain{over} ({numbers}; --min-n is {min_n})"
-    return f"No significant gain{over} on dev ({numbers})"
+    reason = f"No significant gain{over} on dev ({numbers})"
+    if saving is not None:
+        reason += f"; {saving.shortfall}"
+    return reason
 
 
 def _is_complete(evaluation: Evaluation) -> bool:

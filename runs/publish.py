@@ -23,6 +23,7 @@ from .hub import HUB_PREFIX, HubAddress, hub_errors
 from .manifest import MANIFEST, STATE, Manifest, check_states, read_manifest
 from .model_registry import DIGEST_TAG, REGISTRY_PREFIX
 from .program_address import fetch_program, program_folder
+from .promotion import PromotionBasis
 from .registered_model import ENTRY, HISTORY_FIELDS
 from .statistics import Scope
 from .tracking.store import client, store_errors, tracking_uri
@@ -45,6 +46,8 @@ class RegisteredProgram:
     """What the gate said, on one line."""
     scope: Scope | None = None
     """Which questions the gate spoke of; None if no programs were compared."""
+    basis: PromotionBasis | None = None
+    """What the gate accepted it for; None if no programs were compared, or it was forced."""
 
     @property
     def address(self) -> str:
@@ -62,6 +65,7 @@ class RegisteredProgram:
             "new": self.is_new,
             "gate": self.gate,
             "scope": self.scope,
+            "basis": self.basis,
             "address": self.address,
             "tracking_uri": tracking_uri(),
         }
@@ -74,6 +78,7 @@ def register(
     force: bool = False,
     allow_code: bool = False,
     min_n: int | None = None,
+    margin: float | None = None,
 ) -> RegisteredProgram:
     """Make a saved program a version of a registered model, and let an alias point to it.
 
@@ -86,6 +91,8 @@ def register(
         allow_code: Whether a method that is named as `module:Class` may be imported.
         min_n: With fewer dev questions the gate refuses the program. None takes the number of the
             program's compile.
+        margin: How much worse a cheaper program may be. None takes the margin of the program's
+            compile.
 
     Raises:
         UserError: The gate refuses the program, MLflow does not take the name or alias, or the
@@ -110,7 +117,7 @@ def register(
         current_address = f"{REGISTRY_PREFIX}{name}@{alias}"
         if _has_alias(name, alias):
             current = read_manifest(fetch_program(current_address))
-    decision = gate(manifest, current, current_address, force, min_n)
+    decision = gate(manifest, current, current_address, force, min_n, margin)
 
     known_version = _find_same_program(name, manifest)
     version = known_version
@@ -126,6 +133,7 @@ def register(
         is_new=known_version is None,
         gate=decision.line,
         scope=decision.scope,
+        basis=decision.basis,
     )
 
 
@@ -244,6 +252,8 @@ def _create_version(
     }
     if decision.scope is not None:
         tags["mempiler.scope"] = decision.scope
+    if decision.basis is not None:
+        tags["mempiler.basis"] = decision.basis
 
     with (
         Tracker(f"register-{name}", {"command": "register"}) as tracker,

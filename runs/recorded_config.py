@@ -144,11 +144,14 @@ def _compile_entries(recorded: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         recorded: What `run.json` has of the compile.
     """
-    return {
+    entries = {
         "optimizer.name": recorded["optimizer"],
         "optimizer.stage": recorded["stage"],
         "optimizer.settings": recorded["settings"],
     }
+    if recorded.get("max_prompt_growth") is not None:
+        entries["optimizer.max_prompt_growth"] = recorded["max_prompt_growth"]
+    return entries
 
 
 def _training_entries(recorded: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..records import Failure
 from .config import MAX_FAILURE_RATE
 from .console import format_estimate
 from .metered_usage import UsageSummary, cached_share
-from .row_metrics import mean, mean_parts, mean_recall, search_times
+from .row_metrics import counted_rows, mean, mean_parts, mean_recall, search_times
 from .rows import Row
 from .statistics import MIN_N, Difference, Interval, bootstrap_interval, compare_paired_scores
 from .tables import ResultTable
@@ -48,6 +48,9 @@ _DATA_FRAME_COLUMNS = {
     "cost",
 }
 """What a data frame has of every row, beside the parts of its score and its evidence recall."""
+
+# Groups of rows may be ids of users, and saved programs are published with this JSON.
+_LEFT_OUT_OF_JSON = {"rows", "names", "expected", "writing_tokens"}
 
 _FAILED_WRITES = "writes failed"
 
@@ -100,6 +103,8 @@ class Evaluation(BaseModel, frozen=True):
     """
     construction: Usage | None = None
     """What writing the memories takes, even if a cache or an earlier run has paid for it."""
+    writing_tokens: dict[str, float] = {}
+    """The tokens of `construction`, by the group of the rows."""
     histories: int = 0
     """How many histories were written to memories."""
     memory_words: float | None = None
@@ -308,12 +313,13 @@ class Evaluation(BaseModel, frozen=True):
             rows_by_category.setdefault(row.category, []).append(row)
 
         figures: dict[str, dict[str, Any]] = {}
-        for category, rows in sorted(rows_by_category.items()):
+        for category, all_rows in sorted(rows_by_category.items()):
+            rows = counted_rows(all_rows)
             figures[category] = {
                 "name": self.names.get(category, category),
                 "n": len(rows),
                 "score": mean(row.score for row in rows),
-                # A benchmark leaves whole categories out, so the first row speaks for all.
+                # Either all of these rows are in the score, or none is.
                 "in_score": rows[0].in_headline if rows else True,
                 **mean_parts(rows),
                 "context_tokens": mean(float(row.context_tokens) for row in rows),
@@ -393,7 +399,7 @@ class Evaluation(BaseModel, frozen=True):
         """Return the object that `mempiler evaluate --json` prints."""
         interval = self._interval()
         return {
-            **self.model_dump(mode="json", exclude={"rows", "names", "expected"}),
+            **self.model_dump(mode="json", exclude=_LEFT_OUT_OF_JSON),
             "n": self.n,
             "score": self.score,
             "prompt_tokens": self.prompt_tokens,
@@ -461,6 +467,24 @@ def question_key(row: Row) -> QuestionKey:
     return QuestionKey(row.id, row.question, row.gold)
 
 
+class PairedRows(NamedTuple):
+    """The rows of one question in two evaluations."""
+
+    before: Row
+    after: Row
+
+
+def pair_rows(before: Sequence[Row], after: Sequence[Row]) -> list[PairedRows]:
+    """Return the questions that are in both evaluations, in the order of the second one."""
+    rows_before = {question_key(row): row for row in before}
+    pairs: list[PairedRows] = []
+    for row in after:
+        row_before = rows_before.get(question_key(row))
+        if row_before is not None:
+            pairs.append(PairedRows(row_before, row))
+    return pairs
+
+
 def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) -> Difference:
     """Return the paired difference of the scores, after minus before.
 
@@ -471,14 +495,10 @@ def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) 
         after: The rows of the second program.
         min_n: The smallest number of questions for which there is a verdict.
     """
-    rows_before = {question_key(row): row for row in before}
-    scores_before: list[float] = []
-    scores_after: list[float] = []
-    groups: list[str] = []
-    for row in after:
-        row_before = rows_before.get(question_key(row))
-        if row_before is not None:
-            scores_before.append(row_before.score)
-            scores_after.append(row.score)
-            groups.append(row_before.group)
-    return compare_paired_scores(scores_after, scores_before, groups, min_n=min_n)
+    pairs = pair_rows(before, after)
+    return compare_paired_scores(
+        [pair.after.score for pair in pairs],
+        [pair.before.score for pair in pairs],
+        [pair.before.group for pair in pairs],
+        min_n=min_n,
+    )

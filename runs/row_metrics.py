@@ -17,6 +17,15 @@ def mean(values: Iterable[float | None]) -> float | None:
     return sum(known_values) / len(known_values)
 
 
+def counted_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a category that are in the headline score; all if none of them is.
+
+    Most benchmarks leave whole categories out. By the metric `support`, single questions that
+    cannot be answered are left out, and would pull down the mean of their category.
+    """
+    return [row for row in rows if row.in_headline] or list(rows)
+
+
 def mean_parts(rows: Sequence[Row]) -> dict[str, float]:
     """Return the mean of every part of the metric, over the rows that have it."""
     return _means_by_name([row.parts for row in rows])

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from ..data.support import SUPPORT
 from ..records import Failure
 from .question_trace import QuestionTrace
 
@@ -16,7 +17,9 @@ SHOWN_RECALL = "shown"
 CORRECT_THRESHOLD = 0.5
 """The lowest score of an answer that counts as right."""
 
-Reason = Literal["right", "missed", "part", "read", "prompted", "unknown", "wrong", "failed"]
+Reason = Literal[
+    "right", "missed", "part", "read", "prompted", "unknown", "wrong", "unsupported", "failed"
+]
 """What became of a question; `REASONS` says it in words."""
 
 REASONS: dict[Reason, str] = {
@@ -27,6 +30,7 @@ REASONS: dict[Reason, str] = {
     "prompted": "wrong: all gold evidence stood in the prompts, answer incorrect",
     "unknown": "wrong; the program does not report which evidence it recalled",
     "wrong": "wrong; the question has no evidence labels",
+    "unsupported": "less than half of the gold answer's words were recalled",
     "failed": "failed: no answer",
 }
 """What became of a question, in words."""
@@ -138,6 +142,9 @@ class Row(BaseModel):
             return "failed"
         if self.right:
             return "right"
+        # The metric asked for no answer, so none is wrong.
+        if SUPPORT in self.parts and not self.answer:
+            return "unsupported"
 
         # A program need not say which turns it recalled. Then the evidence was looked for in the
         # inputs of its prompts. Evidence that is not there may still have been recalled, in other

@@ -159,7 +159,9 @@ def score_questions(
     new_rows = _rows_of(open_questions, rows_by_id)
     _check_endpoint_answered(new_rows)
     reads_entries = not benchmark.scorer.needs_answer
-    writes = total_write_results(program, ordered, remote_results, reads_entries)
+    writes = total_write_results(
+        program, ordered, remote_results, benchmark.group, reads_entries=reads_entries
+    )
     rows = tuple(_rows_of(examples, rows_by_id))
     aggregate = benchmark.scorer.aggregate(rows)
     if reads_entries:
@@ -180,6 +182,7 @@ def score_questions(
         store_writes=writes.store_writes,
         failed_writes=writes.failures,
         construction=writes.usage,
+        writing_tokens=dict(writes.tokens_by_group),
         histories=writes.num_histories,
         memory_words=writes.mean_words,
         operations=dict(writes.operations),

@@ -32,6 +32,7 @@ from ..data.field_types import natural_sort_key
 from ..data.synthesis.memoryquest.make import make_memoryquest
 from ..data.synthesis.memoryquest.profiles import read_profiles
 from ..data.synthesis.memoryquest.queries import refuse_offline_embedder
+from ..data.synthesis.palset.dates import MIN_SET_MONTHS
 from ..data.synthesis.palset.make import make_palset
 from ..data.synthesis.palset.setting import Setting
 from ..data.synthesis.palset.texts import LANGUAGES, LanguageCode
@@ -73,8 +74,6 @@ RECORD = "synthesis.json"
 """The file with the record of a data set."""
 ANSWERS = "answers.sqlite"
 """The file with the answers of the model."""
-MIN_MONTHS = 2
-"""Fewest months of a user of a PAL-Set: the dialogues of the last month are the query set."""
 EMBEDDER = "minilm"
 """Measures by default how near MemoryQuest's requests are to their references."""
 _MARK = '"made_by": "mempiler synthesize'
@@ -136,6 +135,16 @@ class SynthesisResult:
             counts.setdefault(step, {})[outcome] = count
         return counts
 
+    def steps(self) -> list[dict[str, Any]]:
+        """Return every step with its name, its calls and its outcomes, in the order of the work."""
+        outcomes = self.outcomes()
+        names = dict.fromkeys([*self.report.calls, *outcomes])
+        steps: list[dict[str, Any]] = []
+        for name in names:
+            calls = self.report.calls[name]
+            steps.append({"name": name, "calls": calls, "outcomes": outcomes.get(name, {})})
+        return steps
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON.
 
@@ -144,7 +153,7 @@ class SynthesisResult:
         return {
             "out": str(self.out),
             "files": [str(path) for path in self.files],
-            "steps": self.outcomes(),
+            "steps": self.steps(),
             "calls": self.usage.by_role(),
             "cost": known_cost(self.usage),
             "stopped": self.stopped,
@@ -178,7 +187,7 @@ def synthesize_palset(
         EndpointError: The model's endpoint is down; answers before are kept.
     """
     check_number("users", users, minimum=1)
-    check_number("months", months, minimum=MIN_MONTHS)
+    check_number("months", months, minimum=MIN_SET_MONTHS)
     check_number("attempts", attempts, minimum=1)
     check_number("reviews", reviews)
     if language not in LANGUAGES:
@@ -198,6 +207,7 @@ def synthesize_palset(
         inputs=inputs,
         attempts=attempts,
         shows_progress=options.get("progress", True),
+        reviews=reviews,
     )
     with synthesis.running() as runner:
         setting = Setting(language, months, inputs.config.data.seed, runner, reviews)
@@ -303,6 +313,8 @@ class _Synthesis:
         shows_progress: Whether progress is shown on standard error.
         profile_digests: Digests of the profiles that the data are written from, by user id; None
             if there are none. Profiles may be added to a data set, but not changed.
+        reviews: How often finished records are reviewed; None if this kind has no reviews. A later
+            call may review more often: it goes through all records again.
     """
 
     def __init__(
@@ -314,6 +326,7 @@ class _Synthesis:
         attempts: int,
         shows_progress: bool,
         profile_digests: Mapping[str, str] | None = None,
+        reviews: int | None = None,
     ) -> None:
         config = inputs.config
         self.out = out
@@ -328,6 +341,7 @@ class _Synthesis:
             **settings,
         }
         self._profile_digests = dict(profile_digests or {})
+        self._reviews = reviews
         self._runner = Runner(attempts, config.execution.threads)
         self._shows_progress = shows_progress
         self._stopped: str | None = None
@@ -505,6 +519,8 @@ class _Synthesis:
             "accepted": dict(report.accepted),
             "rejections": [asdict(rejection) for rejection in report.rejections],
         }
+        if self._reviews is not None:
+            record["reviews"] = self._reviews
         with atomic_write(self.out / RECORD) as file:
             json.dump(record, file, indent=1, ensure_ascii=False)
 

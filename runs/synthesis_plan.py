@@ -9,7 +9,11 @@ import math
 
 from ..data.synthesis.memoryquest.queries import MAX_QUERIES, ROUNDS
 from ..data.synthesis.memoryquest.timeline import MAX_EVENTS, MIN_EVENTS
-from ..data.synthesis.palset.dates import MAX_MONTHS, MAX_WITHOUT_DIALOGUE, MIN_MONTHS
+from ..data.synthesis.palset.dates import (
+    FEWEST_DRAWN_MONTHS,
+    MAX_WITHOUT_DIALOGUE,
+    MOST_DRAWN_MONTHS,
+)
 from ..data.synthesis.palset.people import ASPECTS, BATCH
 from ..data.synthesis.palset.situations import (
     MAX_REQUIREMENTS,
@@ -37,7 +41,9 @@ def plan_palset(users: int, months: int | None, reviews: int) -> dict[str, Range
         months: Months of every user; None draws them.
         reviews: Rounds of review and correction.
     """
-    months_per_user = Range(MIN_MONTHS, MAX_MONTHS) if months is None else Range(months, months)
+    months_per_user = Range(FEWEST_DRAWN_MONTHS, MOST_DRAWN_MONTHS)
+    if months is not None:
+        months_per_user = Range(months, months)
     months_in_all = months_per_user.times(users)
     situations = Range(months_in_all.low * MIN_SITUATIONS, months_in_all.high * MAX_SITUATIONS)
     # After MAX_WITHOUT_DIALOGUE situations without a dialogue, the next one gets one in any case.

@@ -64,7 +64,7 @@ def read_stored_entries(program: MemoryProgram, history: History) -> StoredEntri
         said_words += sum(count_words(turn.content) for turn in item.turns)
     return StoredEntries(
         ids=ids,
-        used_by_entries=(_cited_ids(entries) | _changed_ids(last_memory)) & ids,
+        used_by_entries=ids & (_cited_ids(entries) | _changed_ids(last_memory)),
         words=count_memory_words(memory),
         said_words=said_words,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import dspy
@@ -41,6 +41,8 @@ class WriteTotals:
 
     failures: tuple[Failure, ...]
     usage: Usage
+    tokens_by_group: Mapping[str, float]
+    """Tokens of `usage`, by the group of the questions about each history."""
     num_histories: int
     mean_words: float | None
     """Mean number of words of a memory; None if no memory could be read."""
@@ -159,6 +161,7 @@ def total_write_results(
     program: MemoryProgram,
     examples: Sequence[dspy.Example],
     remote_results: Mapping[str, WriteResult],
+    group_of: Callable[[dspy.Example], str],
     reads_entries: bool = False,
 ) -> WriteTotals:
     """Return how the histories of questions were written, taken together.
@@ -171,14 +174,16 @@ def total_write_results(
         program: The program that remembers.
         examples: The questions.
         remote_results: How other processes wrote histories, by the id of a question about each.
+        group_of: Returns the conversation or user of a question.
         reads_entries: Whether the result says what the memories hold.
     """
     results: dict[History, WriteResult] = {}
-    histories: dict[History, None] = {}
+    # The group of the first question about each history.
+    histories: dict[History, str] = {}
     longest: dict[History, History] = {}
     for example in examples:
         history = program.history_of(example)
-        histories[history] = None
+        histories.setdefault(history, group_of(example))
         if str(example.id) in remote_results:
             results[history] = remote_results[str(example.id)]
         if len(history) >= len(longest.get(example.history, ())):
@@ -190,10 +195,13 @@ def total_write_results(
 
     failures: list[Failure] = []
     usage = Usage()
+    tokens_by_group: dict[str, float] = {}
     store_writes = 0
-    for history in histories:
+    for history, group in histories.items():
         failures.extend(results[history].failures)
         usage += results[history].usage
+        tokens = results[history].usage.tokens
+        tokens_by_group[group] = tokens_by_group.get(group, 0.0) + tokens
         store_writes += results[history].store_writes
 
     word_counts: list[int] = []
@@ -211,6 +219,7 @@ def total_write_results(
     return WriteTotals(
         failures=tuple(failures),
         usage=usage,
+        tokens_by_group=tokens_by_group,
         num_histories=len(longest),
         mean_words=sum(word_counts) / len(word_counts) if word_counts else None,
         operations=dict(operations),

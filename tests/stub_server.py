@@ -97,6 +97,8 @@ class StubServer:
     """The share of every prompt that it says was in its cache; None says nothing."""
     between: Callable[[int], None] = lambda n: None
     """Called before each event of a stream with its number, from 0."""
+    before_close: Callable[[], object] = lambda: None
+    """Called after the last event of a stream, before its connection is closed."""
     models: Sequence[str] | bytes | None = None
     """The models that it says it has, or the body of its list; None lists none."""
     embedding_fault: Callable[[], Fault | None] = lambda: None
@@ -299,6 +301,7 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
                     return
                 self.wfile.write(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode())
                 self.wfile.flush()
+            stub.before_close()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Says nothing."""

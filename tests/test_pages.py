@@ -89,6 +89,30 @@ def test_questions_made_of_logs_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert benchmark.conversations == {"ada"}
 
 
+SUPPORT = Page("support.md")
+
+
+def test_the_memory_of_the_page_is_scored_without_answers(tmp_path: Path) -> None:
+    SUPPORT.write(tmp_path)
+    assert SUPPORT.untested() == []
+    (found,) = SUPPORT.run(["python score_facts.py"], tmp_path, tmp_path).values()
+    assert found.score == 0.5
+    assert found.calls["task"] == 0
+    printed = str(found)
+    lines = [line.strip() for line in SUPPORT.text.splitlines() if line.startswith("    ") and "stored" in line]
+    results = [line for line in lines if line[0].isdigit() or line.startswith("of the stored")]
+    assert len(results) == 2
+    assert all(line in printed for line in results)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_support_page_score_and_plan(tmp_path: Path) -> None:
+    commands = [line for line in SUPPORT.commands if line.startswith("mempiler")]
+    scored, planned = SUPPORT.run(commands, tmp_path).values()
+    assert 0 < scored["score"] < 1
+    assert planned["phases"]["proposals"]["high"] > 0
+
+
 NAMED = ["evaluate session-notes --benchmark trivia --data trivia.json", "list methods", "list benchmarks"]
 """What works once Mempiler knows the two by their names."""
 

@@ -99,6 +99,8 @@ class Rejection:
 class Report:
     """What a run did, step by step."""
 
+    calls: Counter[str] = field(default_factory=Counter[str])
+    """Calls by step, refused answers and those of an earlier run included."""
     accepted: Counter[str] = field(default_factory=Counter[str])
     """Answers that passed, by step."""
     rejections: list[Rejection] = field(default_factory=list[Rejection])
@@ -162,6 +164,8 @@ class Runner:
             is_last = attempt == self._attempts
             attempt_check = last_check if is_last and last_check is not None else check
             shown_complaints = _with_attempt_number(complaints, attempt)
+            with self._lock:
+                self.report.calls[step.name] += 1
             result = self._attempt(step, inputs, shown_complaints, attempt_check)
 
             if result.value is not None:

@@ -1,10 +1,11 @@
 """Errors of endpoints.
 
 Clients and transport raise errors of `dspy.lm15`. DSPy turns them into its own errors, those of
-`dspy.utils.exceptions`, for whoever asks a model. Four errors are ours:
+`dspy.utils.exceptions`, for whoever asks a model. Five errors are ours:
 
 * dspy.lm15.TransportError
   - UnreachableError: there is no connection to the endpoint
+  - DisconnectedError: the connection is lost before the endpoint answers
   - BrokenReplyError: an answer breaks off, or cannot be read
 * dspy.lm15.ProviderError
   - LargeReplyError: an answer is larger than allowed
@@ -31,6 +32,7 @@ from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import (
     LMCollectionLimitError,
     LMError,
+    LMStreamAssemblyError,
     LMTimeoutError,
     LMUnexpectedError,
 )
@@ -38,6 +40,13 @@ from dspy.utils.exceptions import (
 
 class UnreachableError(TransportError):
     """No connection to an endpoint can be made: nothing listens there, or its name is unknown."""
+
+
+class DisconnectedError(TransportError):
+    """A connection to an endpoint was made, and is lost before the endpoint begins to answer.
+
+    It may have read the request and done the work.
+    """
 
 
 class BrokenReplyError(TransportError):
@@ -62,17 +71,18 @@ def may_be_charged(error: LMError) -> bool:
     """Return whether an endpoint may charge for a call that ended with this error.
 
     An endpoint that cannot be reached, or that answers with the status of an error, charges
-    nothing. One that is silent, or whose answer is not read to its end, may have done the work.
+    nothing. One that is silent or hangs up, or whose answer is not read to its end, may have done
+    the work.
     """
     if isinstance(error, LMTimeoutError):
         # Status 408 is an answer of the endpoint.
         return error.status is None
-    if isinstance(error, LMUnexpectedError | LMCollectionLimitError):
+    if isinstance(error, LMUnexpectedError | LMCollectionLimitError | LMStreamAssemblyError):
         return True
 
     cause = error.__cause__
     while cause is not None:
-        if isinstance(cause, BrokenReplyError | LargeReplyError):
+        if isinstance(cause, DisconnectedError | BrokenReplyError | LargeReplyError):
             return True
         cause = cause.__cause__
     return False

@@ -28,7 +28,7 @@ from dspy.lm15 import TransportError
 
 from ...secret_values import Secrets
 from ...text import one_line
-from .errors import BrokenReplyError, LargeReplyError, UnreachableError
+from .errors import BrokenReplyError, DisconnectedError, LargeReplyError, UnreachableError
 from .loop import run
 
 MOST_BYTES = 4_000_000
@@ -90,7 +90,8 @@ class Transport:
         Raises:
             UnreachableError: The endpoint cannot be reached.
             BrokenReplyError: It began to answer (status 200), and breaks off.
-            dspy.lm15.TransportError: It breaks off before that.
+            DisconnectedError: The connection is lost before that.
+            dspy.lm15.TransportError: The transfer fails in another way.
             dspy.lm15.TimeoutError: It is silent for too long.
             LargeReplyError: Its reply is larger than allowed.
         """
@@ -108,7 +109,7 @@ class Transport:
             except aiohttp.ClientConnectorError as error:
                 raise _unreachable(error) from error
             except aiohttp.ClientError as error:
-                error_class = BrokenReplyError if status == 200 else TransportError
+                error_class = _class_of_failure(error, status)
                 raise error_class(one_line(error, 300) or type(error).__name__) from error
 
     def _send(self, request: HttpRequest) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
@@ -176,6 +177,21 @@ class Reply:
             if size > self._most_bytes:
                 raise LargeReplyError(f"the reply is larger than {self._most_bytes} bytes")
             yield chunk
+
+
+def _class_of_failure(error: aiohttp.ClientError, status: int) -> type[TransportError]:
+    """Return the class for a failure of a connection that was made.
+
+    Args:
+        error: The failure.
+        status: The status of the reply; 0 if none has come.
+    """
+    if status == 200:
+        return BrokenReplyError
+    is_lost = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+    if is_lost and status == 0:
+        return DisconnectedError
+    return TransportError
 
 
 def _unreachable(error: aiohttp.ClientConnectorError) -> UnreachableError:

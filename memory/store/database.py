@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from ...errors import DamagedRowError, StoreError, UserError
 from ...records.shared_by_copies import SharedByCopies
-from ...secret_values import Secrets, secrets_of_address
+from ...secret_values import Secrets, hide_password, secrets_of_address
 from .owner import Owner
 from .postgresql import PostgreSQL
 from .queries import load_queries
@@ -249,7 +249,7 @@ def _backend(url: str | Path, timeout: float) -> Backend:
     if is_path:
         address = f"sqlite:///{Path(address).expanduser()}"
     # An address may hold a password, which must not get into an error message.
-    shown_address = Secrets(secrets_of_address(address)).hide(address)
+    shown_address = hide_password(Secrets(secrets_of_address(address)).hide(address))
 
     try:
         parsed = make_url(address)

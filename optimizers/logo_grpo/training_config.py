@@ -105,11 +105,12 @@ class TrainingConfig:
         Raises:
             UnknownNameError: There is no such setting.
             UserError: A value is of the wrong kind, or does not fit. Or a setting is given both by
-                itself and within another.
+                itself and within another, or where it would have no effect.
         """
         _refuse_unknown(settings)
         changes = _Changes.sort(settings)
         changes.refuse_overlaps()
+        changes.refuse_settings_of_the_run()
 
         # The classes contain one another, so they are changed from the innermost to the outermost.
         try:
@@ -126,13 +127,41 @@ class TrainingConfig:
         except ValidationError as error:
             raise _setting_error(error) from error
 
+        # The objective is looked up here, so that an unknown one is refused, too.
+        choice = config._objective_choice()
+        if "session_reward" in changes.given_training_settings():
+            config._refuse_other_session_reward(choice, self.settings.session_reward)
+
         # The job begins only after the warm-up. Its settings are checked here, so that a wrong one
         # is refused before that.
         Reinforcement.parse(config.trainer_settings)
         return config
 
-    def training(self, seed: int) -> TrainingSettings:
-        """Return the settings of the training, with those that the objective decides.
+    def _refuse_other_session_reward(self, choice: ObjectiveChoice, default: SessionReward) -> None:
+        """Refuse a session reward that the objective does not use.
+
+        Args:
+            choice: What the objective stands for.
+            default: The reward before a user gave one. A reward that changes nothing is no mistake:
+                the settings of a recorded training have one.
+
+        Raises:
+            UserError: The objective has another reward, or no global groups.
+        """
+        given = self.settings.session_reward
+        if choice.session_reward not in (None, given):
+            raise UserError(
+                f"session_reward = {given!r}: --optimizer {self.objective} has "
+                f"{choice.session_reward!r}; leave it out, or give {_optimizer_with(given)}"
+            )
+        if choice.objective == "local" and given != default:
+            raise UserError(
+                f"session_reward = {given!r}: --optimizer {self.objective} has no global groups, "
+                "which it is for; leave it out, or give --optimizer logo-grpo"
+            )
+
+    def _objective_choice(self) -> ObjectiveChoice:
+        """Return what the objective stands for.
 
         Raises:
             UserError: The objective is unknown.
@@ -141,12 +170,29 @@ class TrainingConfig:
         if choice is None:
             names = ", ".join(OBJECTIVES)
             raise UserError(f"--optimizer {self.objective!r}: choose one of {names}")
+        return choice
+
+    def training(self, seed: int) -> TrainingSettings:
+        """Return the settings of the training, with those that the objective decides.
+
+        Raises:
+            UserError: The objective is unknown.
+        """
+        choice = self._objective_choice()
         return replace(
             self.settings,
             seed=seed,
             objective=choice.objective,
             session_reward=choice.session_reward or self.settings.session_reward,
         )
+
+
+def _optimizer_with(session_reward: SessionReward) -> str:
+    """Return the option that trains by global groups alone with a session reward."""
+    for name, choice in OBJECTIVES.items():
+        if choice.session_reward == session_reward:
+            return f"--optimizer {name}"
+    return "--optimizer logo-grpo"
 
 
 def _setting_error(error: ValidationError) -> UserError:
@@ -217,6 +263,31 @@ class _Changes:
                 raise UserError(
                     f"settings of the training: {group} contains {name}; give only one of them"
                 )
+
+    def given_training_settings(self) -> Mapping[str, Any]:
+        """Return the settings of `TrainingSettings`, also where they stand in a group."""
+        group = self.config.get("settings")
+        return group if isinstance(group, Mapping) else self.training
+
+    def refuse_settings_of_the_run(self) -> None:
+        """Refuse settings that a training takes from elsewhere and would overwrite.
+
+        Raises:
+            UserError: There is one; the error says what to give instead.
+        """
+        training_settings = self.given_training_settings()
+        if "seed" in training_settings:
+            seed = training_settings["seed"]
+            raise UserError(
+                f"settings of the training: seed = {seed!r}: a training has the seed of its run; "
+                "give --seed, in Python seed=..., in a file data.seed"
+            )
+        if "objective" in training_settings:
+            objective = training_settings["objective"]
+            raise UserError(
+                f"settings of the training: objective = {objective!r} within settings has no "
+                f"effect; give --optimizer with one of {', '.join(OBJECTIVES)}"
+            )
 
 
 def _field_names(settings_class: type[Any]) -> set[str]:

@@ -7,7 +7,7 @@ METHODS = {
     ),
     "full-context": (
         "full_context:FullContext",
-        "shows the conversation, newest turns first to fit",
+        "shows the newest turns that fit a large budget, often the whole conversation",
     ),
     "truncation": (
         "full_context:Truncation",
@@ -27,11 +27,11 @@ METHODS = {
     ),
     "condition-mem": (
         "condition_mem:ConditionMem",
-        "keeps what each dialogue teaches, recalls the nearest",
+        "keeps what each dialogue says about the user, recalls the nearest",
     ),
     "memory-bank": (
         "memory_bank:MemoryBank",
-        "turns and digests that fade unless recalled, and a portrait of the user",
+        "keeps turns and summaries, which fade unless recalled, and a portrait of the user",
     ),
     "logs+": (
         "logs:WithLogs",

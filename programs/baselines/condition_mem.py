@@ -127,7 +127,7 @@ class RecordSettings(Settings):
 
     k: EntryCount = Field(
         default=3,
-        description="records recalled per query; Mem-PAL's number",
+        description="records recalled per query; 3 is the number of the paper Mem-PAL",
     )
 
 

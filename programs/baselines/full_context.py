@@ -76,8 +76,8 @@ class FullContextSettings(Settings):
 
     max_tokens: int = Field(
         default=100_000,
-        description="most tokens of context, estimated as one for four characters (1.5 for a "
-        "Chinese one)",
+        description="most tokens of context; four characters count as one token, a Chinese "
+        "character as 1.5",
     )
 
 
@@ -86,8 +86,8 @@ class TruncationSettings(FullContextSettings):
 
     max_tokens: int = Field(
         default=8_000,
-        description="most tokens of context, estimated as one for four characters (1.5 for a "
-        "Chinese one)",
+        description="most tokens of context; four characters count as one token, a Chinese "
+        "character as 1.5",
     )
 
 

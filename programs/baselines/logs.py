@@ -369,7 +369,8 @@ class LogReaderSettings(Settings):
 
     k: EntryCount = Field(
         default=3,
-        description="log entries of earlier sessions per query; Mem-PAL's number",
+        description="log entries of earlier sessions per query; 3 is the number of the paper "
+        "Mem-PAL",
     )
 
 

@@ -464,7 +464,8 @@ class BankSettings(Settings):
 
     k: EntryCount = Field(
         default=3,
-        description="pieces recalled per query, and per utterance while dialogues are written",
+        description="pieces recalled per query, and per turn of the user while dialogues are "
+        "written",
     )
     forgetting: bool = Field(
         default=True,

@@ -3,7 +3,7 @@
 METHODS = {
     "h2memory": (
         "method:H2Memory",
-        "situations and a background from device logs, needs with what was liked from dialogues, "
-        "principles over both",
+        "keeps situations and a background from device logs, and needs with their principles from "
+        "dialogues",
     ),
 }

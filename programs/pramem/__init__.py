@@ -3,6 +3,6 @@
 METHODS = {
     "pramem": (
         "method:PraMem",
-        "practises on a user's own behaviour records and keeps the experience that rounds agree on",
+        "predicts past records of a user and keeps what it learned if several tries support it",
     ),
 }

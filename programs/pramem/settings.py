@@ -25,7 +25,7 @@ class PracticeSettings(Settings):
         default=20, ge=1, description="most practice rounds of a run (section 4.1 has 80)"
     )
     samples: int = Field(
-        default=1, ge=1, description="past records of a round (q), each practised on by itself"
+        default=1, ge=1, description="past records that a round practises on, one by one (q)"
     )
     adjust_every: int = Field(
         default=5,
@@ -51,8 +51,8 @@ class PracticeSettings(Settings):
     perturbations: int = Field(
         default=1,
         ge=1,
-        description="changed copies of a practised record, on which the groundedness review tests "
-        "a proposal",
+        description="imagined changes to the records, by which the groundedness review tests a "
+        "proposal",
     )
     practice_tokens: int = Field(
         default=12_000,
@@ -65,7 +65,9 @@ class PracticeSettings(Settings):
         "newer ones more often (as the code does)",
     )
     min_history: int = Field(
-        default=10, ge=1, description="fewest records before one that is practised on (code)"
+        default=10,
+        ge=1,
+        description="a record is practised on only if at least so many come before it (code)",
     )
     groundedness: bool = Field(
         default=True, description="whether proposals are reviewed for groundedness (Figure 6)"
@@ -130,8 +132,8 @@ class PraMemSettings(PracticeSettings):
     )
     two_step: bool = Field(
         default=False,
-        description="whether the answer goes through the experience first, as in Figure 7, with a "
-        "prompt of its own",
+        description="whether the answering prompt makes the model go through the experience first, "
+        "as in Figure 7",
     )
     at_round: int | None = Field(
         default=None,

@@ -3,6 +3,6 @@
 METHODS = {
     "rgmem": (
         "method:RGMem",
-        "a graph of concepts and events with summaries that change when enough evidence is there",
+        "keeps a graph of concepts and events; a summary changes when enough evidence is there",
     ),
 }

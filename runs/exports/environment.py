@@ -183,8 +183,14 @@ class Environment:
         self.histories: dict[str, History] = {}
         """The histories of the exported part, whole, by their ids."""
         for history in self._questions_by_history:
-            if len(history):
-                self.histories[history.id] = history
+            if not len(history):
+                continue
+            if history.id in self.histories:
+                raise UserError(
+                    f"{self.benchmark.name}: two different histories have the id {history.id!r},"
+                    " by which an export names them; give each its own"
+                )
+            self.histories[history.id] = history
 
         settings = _reward_settings(export.reward)
         released = settings.metric == "released"

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from ...errors import DataError, UserError
+from ...optimizers.frontier import FrontierPoint
 from ...optimizers.history import Candidate
 from ...optimizers.proposals import UnreadableAnswer
 from ...programs.program import MemoryProgram
@@ -39,7 +40,7 @@ from ...records import Frozen
 from ..folder import RunFolder
 from ..question_trace import shorten
 from ..results import Evaluation, difference
-from ..row_metrics import mean
+from ..row_metrics import counted_rows, mean
 from ..rows import REASONS, SHOWN_RECALL, Reason, Row
 from ..statistics import MIN_N, Difference, bootstrap_interval
 from .facts import SMOKE_TEST, Fact, usage_facts
@@ -134,6 +135,8 @@ class Page(Frozen):
     """What the scores rest on: command, data, models, settings, cost."""
     history: tuple[Candidate, ...] = ()
     """The candidates that the optimizer scored."""
+    frontier: tuple[FrontierPoint, ...] = ()
+    """The candidates of GEPA by score and tokens."""
     unreadable: tuple[UnreadableAnswer, ...] = ()
     """The first answers of the prompt LM that could not be read."""
     changes: tuple[PromptChange, ...] = ()
@@ -249,6 +252,7 @@ def run_page(
     candidates: Sequence[Candidate] = (),
     min_n: int = MIN_N,
     unreadable: Sequence[UnreadableAnswer] = (),
+    frontier: Sequence[FrontierPoint] = (),
 ) -> Page:
     """Make the page of evaluations that asked the same questions.
 
@@ -266,6 +270,7 @@ def run_page(
         candidates: The candidates that the optimizer scored.
         min_n: With fewer questions a difference has no verdict.
         unreadable: Answers of the prompt LM that could not be read.
+        frontier: The candidates of GEPA by score and tokens.
     """
     last = list(phases.values())[-1]
     page = Page(
@@ -277,6 +282,7 @@ def run_page(
         phases=dict(phases),
         facts=(*facts, *usage_facts(phases)),
         history=tuple(candidates),
+        frontier=tuple(frontier),
         unreadable=tuple(unreadable),
         changes=tuple(changes),
         min_n=min_n,
@@ -369,16 +375,18 @@ def _category_scores(
     key: str, name: str, rows_by_phase: Sequence[Sequence[Row]], min_n: int
 ) -> CategoryScores:
     """Return the scores of a category and the differences to the first phase."""
+    all_rows = [row for rows in rows_by_phase for row in rows]
+    is_in_headline = not all_rows or any(row.in_headline for row in all_rows)
+    rows_by_phase = [counted_rows(rows) for rows in rows_by_phase]
     first = rows_by_phase[0]
     compared = rows_by_phase[1:]
     if not compared:
         # `CategoryScores` has at least one difference. A single phase is compared with itself.
         compared = rows_by_phase
-    in_headline = all(row.in_headline for rows in rows_by_phase for row in rows)
     return CategoryScores(
         key=key,
         name=name,
-        in_headline=in_headline,
+        in_headline=is_in_headline,
         scores=tuple(_estimate_score(rows) for rows in rows_by_phase),
         differences=tuple(difference(first, rows, min_n) for rows in compared),
     )

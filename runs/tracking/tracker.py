@@ -27,6 +27,7 @@ from typing import Any, ParamSpec
 
 from ...text import one_line
 from ..metered_usage import usage_totals
+from ..promotion import Promotion
 from ..results import Evaluation
 from ..statistics import Difference
 from .store import client, experiment_id, store_errors, tracking_uri
@@ -181,6 +182,24 @@ class Tracker:
         self.log_metrics(metrics)
         self.set_tag("mempiler.verdict", difference.verdict)
         self.set_tag("mempiler.scope", difference.scope)
+
+    def log_promotion(self, promotion: Promotion) -> None:
+        """Log what a compiled program is promoted for by the dev questions, with its saving."""
+        if promotion.basis is not None:
+            self.set_tag("mempiler.basis", promotion.basis)
+
+        saving = promotion.saving
+        if saving is None:
+            return
+        self.log_metrics({"dev_lower_bound": saving.score.lower_bound})
+        if saving.tokens is not None:
+            self.log_metrics(
+                {
+                    "dev_token_difference": saving.tokens.mean,
+                    "dev_token_difference_low": saving.tokens.low,
+                    "dev_token_difference_high": saving.tokens.high,
+                }
+            )
 
     def set_tag(self, name: str, value: str) -> None:
         """Set a tag of the run."""

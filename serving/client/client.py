@@ -18,7 +18,7 @@ import httpx
 from ... import __version__
 from ...errors import UserError
 from ...memory.results import MemoryStatus
-from ...secret_values import Secrets, secrets_of_address
+from ...secret_values import Secrets, hide_password, secrets_of_address
 from ...validation import check_address, check_number
 from .api_request import ApiRequest, Outcome
 from .remote_memory import RemoteMemory
@@ -130,7 +130,9 @@ def check_service_address(url: str) -> None:
     """
     check_address("url", url)
     if url.rstrip("/").endswith("/v1"):
-        raise UserError(f"url {url!r:.100}: leave /v1 away, such as http://127.0.0.1:8000")
+        raise UserError(
+            f"url {hide_password(url)!r:.100}: leave /v1 away, such as http://127.0.0.1:8000"
+        )
 
 
 def request_headers(token: str | None) -> dict[str, str]:

@@ -118,9 +118,12 @@ async def _stop(service: Service) -> None:
     grace = service.begin_stop()
     has_finished = await anyio.to_thread.run_sync(service.worker.stop, grace)
     # A process of several is ended by a signal as soon as this returns.
-    await service.model_pool.wait_until_empty(CANCELLED_WORK_SECONDS)
+    await service.model_pool.wait_until_work_ends(CANCELLED_WORK_SECONDS)
     if service.spans is not None:
         await anyio.to_thread.run_sync(service.spans.shutdown)
+    # Last of all, since until now calls of writers could still end and count what they cost.
+    await anyio.to_thread.run_sync(service.tenant_limiter.count_cut_off_calls)
+    await anyio.to_thread.run_sync(service.tenant_limiter.count_earlier_calls)
     seconds = round(time.monotonic() - started, 1)
     log.info("stopped", extra={"finished": has_finished, "seconds": seconds})
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Response
 from starlette.exceptions import HTTPException
@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from ...async_bridge import in_thread
 from ...engines.call_context import Deadline
 from ...engines.endpoint.relay import Upstream
-from ...records import Context
+from ...records import Context, Turn
 from .completion import Completion
 from .conversation import Conversation
 from .event_stream import EventStream
@@ -99,6 +99,15 @@ async def complete(
     return await stream.response(work)
 
 
+class _Question(NamedTuple):
+    """What is known of a question before any model is asked."""
+
+    stored_answer: str | None = None
+    """The answer, if the client repeats a request that was answered."""
+    turns_before: tuple[Turn, ...] = ()
+    """What the program is shown before the question; () if it is not the program that answers."""
+
+
 @dataclass(frozen=True)
 class _Exchange:
     """What a user says in one request, and the answer to it."""
@@ -118,32 +127,35 @@ class _Exchange:
             The response; None if all of it was sent to the stream.
         """
         # What the user says is stored before any model is asked.
-        stored_answer = await in_thread(self._store_question)
-        if stored_answer is not None:
-            return await in_thread(partial(self._repeat_answer, stored_answer))
+        question = await in_thread(self._store_question)
+        if question.stored_answer is not None:
+            return await in_thread(partial(self._repeat_answer, question.stored_answer))
 
         if self.upstream is not None:
             relay = Relay(self.conversation, self.upstream, deadline)
             return await relay.answer(self.stream)
 
-        prediction = await self.conversation.ask(self.completion.answer_stream)
+        prediction = await self.conversation.ask(
+            question.turns_before, self.completion.answer_stream
+        )
         answer = str(prediction.answer)
         # The client may have read words already. If they are not those of the answer, this is an
         # error, and nothing is stored.
         self.completion.check_words_sent(answer)
         return await in_thread(partial(self._store_answer, answer, prediction.context, deadline))
 
-    def _store_question(self) -> str | None:
-        """Store what the user says. If it was answered before, only return the stored answer."""
+    def _store_question(self) -> _Question:
+        """Store what the user says, unless it was answered before."""
         self.conversation.enter_session()
         stored_answer = self.conversation.stored_answer()
         if stored_answer is not None:
-            return stored_answer
+            return _Question(stored_answer)
 
         self.conversation.store_new_turns()
-        if self.upstream is None:
-            self.conversation.collect_turns_before_question()
-        return None
+        if self.upstream is not None:
+            # The language model is sent the messages themselves.
+            return _Question()
+        return _Question(turns_before=self.conversation.turns_before_question())
 
     def _repeat_answer(self, stored_answer: str) -> Response | None:
         """Return the response with an answer that is stored already, or send it to the stream."""

@@ -34,8 +34,8 @@ class Conversation:
     """The conversation of one chat request, in the session that it belongs to.
 
     The methods are called in this order: `enter_session`, `stored_answer` and `store_new_turns`,
-    then either `ask` or `recall`, then `store_answer`. What tools say is left out. If the user is
-    forgotten meanwhile, nothing is stored, but there is an answer.
+    then either `turns_before_question` and `ask`, or `recall`, then `store_answer`. What tools say
+    is left out. If the user is forgotten meanwhile, nothing is stored, but there is an answer.
 
     Args:
         memory: The memory of the user.
@@ -58,7 +58,7 @@ class Conversation:
         self._session_gap = session_gap
         self._is_repetition = is_repetition
         self._extension = body.mempiler or RequestExtension()
-        self._earlier_turns: list[Turn] = []
+        self._earlier_turns: list[_EarlierTurn] = []
         """The messages up to the last answer in the request."""
         self._new_turns: list[Turn] = []
         """The messages after it; the last one is the question."""
@@ -66,8 +66,6 @@ class Conversation:
         """The turns that the session had before this request."""
         self._stored_turns: tuple[Turn, ...] = ()
         """The new turns as they are stored, with ids and times; () before `store_new_turns`."""
-        self._turns_before_question: tuple[Turn, ...] = ()
-        """What the program is shown before the question; see `collect_turns_before_question`."""
 
     # The three steps before a model is asked. They take long for a thousand messages, so they are
     # called in a thread.
@@ -109,7 +107,9 @@ class Conversation:
 
         # A request that ends with results of tools has no new turns, since these results are no
         # turns. It is recognised by the turn before them.
-        question = self._new_turns or self._earlier_turns[-1:]
+        question = [_content_of(turn) for turn in self._new_turns]
+        if not question:
+            question = [turn.stored_content for turn in self._earlier_turns[-1:]]
         if not _ends_with(self._session_turns[:-1], question):
             return None
         return last_turn.content
@@ -124,7 +124,8 @@ class Conversation:
         """
         if not self._new_turns:
             return
-        if _ends_with(self._session_turns, self._new_turns):
+        new_contents = [_content_of(turn) for turn in self._new_turns]
+        if _ends_with(self._session_turns, new_contents):
             # The session ends with a question that has no answer: the earlier try has failed, or
             # is still being answered. What it stored is seen already.
             self._stored_turns = self._session_turns[-len(self._new_turns) :]
@@ -146,19 +147,44 @@ class Conversation:
 
     # The answer
 
-    async def ask(self, answer_stream: AnswerStream | None) -> dspy.Prediction:
+    def turns_before_question(self) -> tuple[Turn, ...]:
+        """Return the messages of the request before the question, as turns for the program.
+
+        These are the system messages, all messages up to the last answer, and the messages after
+        that answer except the last one, which is the question. For a thousand messages this takes
+        a while, so it is called in a thread.
+        """
+        # The program does not recall turns that it is shown anyway, and compares them by their ids.
+        # So a message that the session has already stored is shown with its stored id.
+        stored_by_content = {_content_of(turn): turn for turn in self._session_turns}
+        earlier_turns: list[Turn] = []
+        for number, earlier_turn in enumerate(self._earlier_turns, start=1):
+            stored_turn = stored_by_content.get(earlier_turn.stored_content)
+            if stored_turn is not None:
+                earlier_turns.append(stored_turn)
+            else:
+                turn_id = f"{self.session_id}:before-{number}"
+                earlier_turns.append(earlier_turn.turn.model_copy(update={"id": turn_id}))
+
+        new_turns_before_question = self._stored_turns[:-1]
+        return (*self._instructions(), *earlier_turns, *new_turns_before_question)
+
+    async def ask(
+        self, turns_before_question: Sequence[Turn], answer_stream: AnswerStream | None
+    ) -> dspy.Prediction:
         """Answer the question by the program; errors are those of `UserMemory.ask`.
 
-        The request must end with a text of the user, its new turns must be stored, and
-        `collect_turns_before_question` must have been called.
+        The request must end with a text of the user, and its new turns must be stored.
 
         Args:
+            turns_before_question: What the program is shown before the question, and does not
+                recall.
             answer_stream: Takes the words of the answer as they come; None if nobody reads them.
         """
         question = self._stored_turns[-1]
         recent: list[Session] = []
-        if self._turns_before_question:
-            recent.append(Session(id=self.session_id, turns=self._turns_before_question))
+        if turns_before_question:
+            recent.append(Session(id=self.session_id, turns=tuple(turns_before_question)))
 
         with send_answer_to(answer_stream):
             return await self.memory.aask(
@@ -296,40 +322,14 @@ class Conversation:
 
         Clients drop the oldest messages of long chats, so the session has turns that are not.
         """
-        texts_in_request = {(message.role, message.text) for message in self.body.messages}
+        contents_in_request = {turn.stored_content for turn in self._earlier_turns}
+        contents_in_request.update(_content_of(turn) for turn in self._new_turns)
+
         turn_ids = {turn.id for turn in self._stored_turns}
         for turn in self._session_turns:
-            if (turn.speaker, turn.text) in texts_in_request:
+            if _content_of(turn) in contents_in_request:
                 turn_ids.add(turn.id)
         return turn_ids
-
-    def collect_turns_before_question(self) -> None:
-        """Collect what `ask` shows the program before the question.
-
-        Of a request with a thousand messages this takes a while: it is done in a thread.
-        """
-        self._turns_before_question = self._shown_turns()
-
-    def _shown_turns(self) -> tuple[Turn, ...]:
-        """Return the messages of the request before the question, as turns for the program.
-
-        These are the system messages, all messages up to the last answer, and the messages after
-        that answer except the last one, which is the question.
-        """
-        # The program does not recall turns that it is shown anyway, and compares them by their ids.
-        # So a message that the session has already stored is shown with its stored id.
-        stored_by_content = {(turn.speaker, turn.text): turn for turn in self._session_turns}
-        earlier_turns: list[Turn] = []
-        for number, turn in enumerate(self._earlier_turns, start=1):
-            stored_turn = stored_by_content.get((turn.speaker, turn.text))
-            if stored_turn is not None:
-                earlier_turns.append(stored_turn)
-            else:
-                turn_id = f"{self.session_id}:before-{number}"
-                earlier_turns.append(turn.model_copy(update={"id": turn_id}))
-
-        new_turns_before_question = self._stored_turns[:-1]
-        return (*self._instructions(), *earlier_turns, *new_turns_before_question)
 
     def _instructions(self) -> list[Turn]:
         """Return the system messages as turns."""
@@ -350,32 +350,57 @@ class _StoredTurns(NamedTuple):
     turns: tuple[Turn, ...]
 
 
+class _Content(NamedTuple):
+    """What was said and by whom, which tells whether a message is a turn that is stored."""
+
+    speaker: str
+    text: str
+
+
+class _EarlierTurn(NamedTuple):
+    """A message that stands before the end of the last answer in a request."""
+
+    turn: Turn
+    """As it is shown: with the name that the client gives its speaker."""
+    is_answer: bool
+
+    @property
+    def stored_content(self) -> _Content:
+        """The content under which a session has stored it, if it has."""
+        # A client may give answers a name, such as that of a model. They are stored without one.
+        speaker = ASSISTANT if self.is_answer else self.turn.speaker
+        return _Content(speaker, self.turn.text)
+
+
 class _SplitTurns(NamedTuple):
     """The turns of a request."""
 
-    earlier: list[Turn]
+    earlier: list[_EarlierTurn]
     """Up to the last answer."""
     new: list[Turn]
 
 
 def _split_at_last_answer(body: ChatRequest) -> _SplitTurns:
     """Return the texts of user and assistant, split behind the last answer."""
-    messages: list[dict[str, str]] = []
-    earlier_count = 0
+    earlier_turns: list[_EarlierTurn] = []
+    new_turns: list[Turn] = []
     for message in body.messages:
         if message.role not in ("user", ASSISTANT):
             continue
         fields = {"role": message.role, "content": message.text}
         if message.name:
             fields["name"] = message.name
-        messages.append(fields)
-        if message.role == ASSISTANT:
-            earlier_count = len(messages)
+        # A message without a text gives no turn.
+        turns = turns_from_messages([fields])
 
-    return _SplitTurns(
-        earlier=turns_from_messages(messages[:earlier_count]),
-        new=turns_from_messages(messages[earlier_count:]),
-    )
+        if message.role == "user":
+            new_turns.extend(turns)
+            continue
+        # What seemed new stands before this answer.
+        earlier_turns.extend(_EarlierTurn(turn, is_answer=False) for turn in new_turns)
+        earlier_turns.extend(_EarlierTurn(turn, is_answer=True) for turn in turns)
+        new_turns.clear()
+    return _SplitTurns(earlier_turns, new_turns)
 
 
 def _last_time(session: Session) -> datetime:
@@ -387,13 +412,16 @@ def _has_name(session: Session, name: str) -> bool:
     return not name or session.id == name or session.id.startswith(f"{name}~")
 
 
-def _ends_with(session_turns: Sequence[Turn], turns: Sequence[Turn]) -> bool:
-    """Return whether the last turns of a session say the same as `turns`; False for no turns."""
-    if not turns:
+def _content_of(turn: Turn) -> _Content:
+    return _Content(turn.speaker, turn.text)
+
+
+def _ends_with(session_turns: Sequence[Turn], contents: list[_Content]) -> bool:
+    """Return whether the last turns of a session have these contents; False for no contents."""
+    if not contents:
         return False
-    last_turns = session_turns[-len(turns) :]
-    last_texts = [(turn.speaker, turn.text) for turn in last_turns]
-    return last_texts == [(turn.speaker, turn.text) for turn in turns]
+    last_turns = session_turns[-len(contents) :]
+    return [_content_of(turn) for turn in last_turns] == contents
 
 
 def _with_ids(turns: Sequence[Turn], session_id: str) -> tuple[Turn, ...]:

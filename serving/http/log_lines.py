@@ -27,7 +27,9 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "litellm_redacted",
 }
 """Attributes that every record has; the others are fields that were logged."""
-_LOGGERS_WITHOUT_CONTENT = ("mempiler.serving", "uvicorn.error")
+_UVICORN_ERRORS = "uvicorn.error"
+"""The logger of everything that uvicorn says, except for a line per request."""
+_LOGGERS_WITHOUT_CONTENT = ("mempiler.serving", _UVICORN_ERRORS)
 """What the names of loggers begin with whose messages never quote a user."""
 
 
@@ -78,8 +80,9 @@ def _is_no_cut_request(record: logging.LogRecord) -> bool:
 
     It logs a trace for each, as for a fault; how many there are, it has said in a line before.
     """
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, asyncio.CancelledError)
+    if record.name != _UVICORN_ERRORS or record.exc_info is None:
+        return True
+    return not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 def set_up(level: str = "info") -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -41,10 +40,6 @@ Receive = Callable[[], Awaitable[Any]]
 
 Share = Callable[[], float]
 """Returns the part that one tenant may hold at the moment, from 0 to 1."""
-
-
-_PAUSE = 0.05
-"""Seconds between two looks at whether a pool is empty."""
 
 
 def _everything() -> float:
@@ -79,7 +74,12 @@ class Pool:
         self._tenant_threads = _TenantLimiters(MAX_THREADS, share)
         # For threads of `run_call`, which the slots limit already.
         self._unlimited = CapacityLimiter(math.inf)
-        self._abandoned_tasks = set[asyncio.Task[Any]]()
+        self._tasks = set[asyncio.Task[Any]]()
+        """The work that has not ended, also that for which nobody waits any more.
+
+        The event loop has weak references to tasks only, so an abandoned one could be collected
+        before it ends.
+        """
 
     @property
     def is_full(self) -> bool:
@@ -91,15 +91,14 @@ class Pool:
         """How many requests are worked on."""
         return int(self._slots.borrowed_tokens)
 
-    async def wait_until_empty(self, seconds: float) -> None:
+    async def wait_until_work_ends(self, timeout: float) -> None:
         """Wait until all work has really ended, also work that nobody waits for any more.
 
         Args:
-            seconds: The longest wait.
+            timeout: The most seconds to wait.
         """
-        end = time.monotonic() + seconds
-        while self.held.total() and time.monotonic() < end:
-            await asyncio.sleep(_PAUSE)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
 
     @contextmanager
     def place(self, tenant: str) -> Generator[None]:
@@ -146,6 +145,8 @@ class Pool:
         task = asyncio.create_task(
             self._run_in_slot(work, tenant, deadline, has_begun, before_wait)
         )
+        self._tasks.add(task)
+        task.add_done_callback(self._discard)
         client_left = asyncio.create_task(_wait_until_client_leaves(receive))
         try:
             await asyncio.wait(
@@ -162,7 +163,11 @@ class Pool:
             if not task.done():
                 # This ends every wait for a model in work that has begun.
                 deadline.cancel()
-                self._abandon(task, has_begun.is_set())
+                # A task that still waits for its slot is cancelled, but not work that has begun. If
+                # that waits for a thread, it would end at once, and give its slot back while the
+                # thread goes on. So the slot would be used twice.
+                if not has_begun.is_set():
+                    task.cancel()
 
     async def run_call(
         self,
@@ -217,23 +222,8 @@ class Pool:
                     ):
                         return await work(deadline)
 
-    def _abandon(self, task: asyncio.Task[Any], has_begun: bool) -> None:
-        """Let a task end by itself, since nobody waits for its result any more.
-
-        A task that still waits for its slot is cancelled, but not work that has begun. If that
-        waits for a thread, it would end at once when it is cancelled, and give its slot back while
-        the thread goes on. So the slot would be used twice.
-        """
-        if not has_begun:
-            task.cancel()
-
-        # The event loop has weak references to tasks only. Without this one the task could be
-        # collected before it ends.
-        self._abandoned_tasks.add(task)
-        task.add_done_callback(self._discard)
-
     def _discard(self, task: asyncio.Task[Any]) -> None:
-        self._abandoned_tasks.discard(task)
+        self._tasks.discard(task)
         if not task.cancelled():
             # Otherwise asyncio would log that nobody looked at the error.
             task.exception()

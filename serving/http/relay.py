@@ -5,6 +5,8 @@
 - What is recalled is a block that says that it is data. It stands in the user's own message, where
   it has the least authority; what comes before stays the same, so that the caches of models hold.
 - The event that ends an answer waits until the answer is stored.
+- What the call has cost is counted before `[DONE]` is sent, after which clients may leave, and also
+  if the answer cannot be stored.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from ...async_bridge import in_thread
 from ...engines.call_context import Deadline, call_context
 from ...engines.endpoint.errors import BrokenReplyError
 from ...engines.endpoint.relay import RelayedOutput, Upstream
+from ...errors import MempilerError
 from ...records import Context
 from ..prompt_text import prepend_text
 from .conversation import Conversation
@@ -121,7 +124,7 @@ class Relay:
     def _finish_completion(
         self, content: bytes, request: Mapping[str, Any], context: Context
     ) -> bytes:
-        """Store the answer in a completion, and return the completion for the client.
+        """Count the call, store its answer, and return the completion for the client.
 
         Args:
             content: The completion as the model's endpoint sent it.
@@ -130,6 +133,7 @@ class Relay:
 
         Raises:
             BrokenReplyError: The content is no completion.
+            StoreError: The answer could not be stored.
         """
         try:
             completion = json.loads(content)
@@ -137,10 +141,11 @@ class Relay:
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise BrokenReplyError("the endpoint's answer is no completion") from error
 
-        completion["mempiler"] = self._store_answer(answer, context)
+        # Counted first: the call is paid for, whether or not its answer can be stored.
         output = RelayedOutput()
         output.add(completion)
         self._upstream.count(completion.get("usage"), request, output)
+        completion["mempiler"] = self._store_answer(answer, context)
         return json.dumps(completion).encode()
 
     async def _hand_back_events(
@@ -160,43 +165,84 @@ class Relay:
 
         Raises:
             BrokenReplyError: The stream breaks off.
+            StoreError: The answer could not be stored.
         """
-        answer = ""
-        output = RelayedOutput()
-        usage: object = None
+        reply = _StreamedReply()
         is_stored = False
-        is_done = False
 
         async for line in lines:
-            chunk = _chunk_of(line)
-            choice = _first_choice(chunk)
-            answer += _storable_text(choice.get("delta"))
-            output.add(chunk)
-            usage = chunk.get("usage") or usage
+            chunk = reply.add(line)
             if self._hides_usage and _is_usage_alone(chunk):
                 continue
-            if line.strip() == b"data: [DONE]":
-                is_done = True
+            if reply.is_done:
+                await self._count_once(reply, request)
 
-            ends_answer = bool(choice.get("finish_reason"))
+            ends_answer = bool(_first_choice(chunk).get("finish_reason"))
             if not ends_answer or is_stored:
                 stream.send(line)
                 continue
 
             # Once a client has read this event, it may rely on it that the answer is stored.
-            chunk["mempiler"] = await _in_spare_thread(partial(self._store_answer, answer, context))
+            store_answer = partial(self._store_answer, reply.answer, context)
+            try:
+                chunk["mempiler"] = await _in_spare_thread(store_answer)
+            except MempilerError:
+                # The call is paid for all the same. Its usage is reported behind this event.
+                async for later_line in lines:
+                    reply.add(later_line)
+                await self._count_once(reply, request)
+                raise
             is_stored = True
             stream.send(b"data: " + json.dumps(chunk).encode() + b"\n")
 
         # A whole stream has at least one of two marks: a reason why the answer ends, or [DONE].
-        if not is_stored and not is_done:
+        if not is_stored and not reply.is_done:
             raise BrokenReplyError("the endpoint's stream broke off")
-        await _in_spare_thread(partial(self._upstream.count, usage, request, output))
+        await self._count_once(reply, request)
+
+    async def _count_once(self, reply: _StreamedReply, request: Mapping[str, Any]) -> None:
+        """Count the call of a streamed reply, unless it is counted already.
+
+        Args:
+            reply: The reply, as far as it has come.
+            request: What the endpoint was asked.
+        """
+        if reply.is_counted:
+            return
+        reply.is_counted = True
+        count = partial(self._upstream.count, reply.usage, request, reply.output)
+        await _in_spare_thread(count)
 
     def _store_answer(self, answer: str, context: Context) -> dict[str, Any]:
         """Store an answer, and return the field `mempiler` of its completion or last chunk."""
         extension = self._conversation.store_answer(answer, context, self._deadline)
         return extension.model_dump(mode="json")
+
+
+class _StreamedReply:
+    """What has come of a streamed reply so far."""
+
+    def __init__(self) -> None:
+        self.answer = ""
+        """The text of the first answer, which alone is stored."""
+        self.output = RelayedOutput()
+        """All that the model has written."""
+        self.usage: object = None
+        """What the endpoint reports; None if it has reported nothing."""
+        self.is_done = False
+        """Whether `[DONE]` has come, which ends the reply."""
+        self.is_counted = False
+        """Whether the cost of the call is counted."""
+
+    def add(self, line: bytes) -> dict[str, Any]:
+        """Add a line, and return the JSON object in it; {} if it has none."""
+        chunk = _chunk_of(line)
+        self.answer += _storable_text(_first_choice(chunk).get("delta"))
+        self.output.add(chunk)
+        self.usage = chunk.get("usage") or self.usage
+        if line.strip() == b"data: [DONE]":
+            self.is_done = True
+        return chunk
 
 
 async def _in_spare_thread(call: Callable[[], T]) -> T:

@@ -62,8 +62,8 @@ class _ReachedLimit(NamedTuple):
     """When the tenant may send requests again, by `time.time`."""
 
 
-class _EndedCall(NamedTuple):
-    """A call that has ended, and whose cost the store could not count."""
+class _CallCost(NamedTuple):
+    """What is to be counted for a call in the place of its reservation."""
 
     reservation: Reservation
     usd: float
@@ -98,9 +98,14 @@ class TenantLimiter:
         self._embedder_name: str | None = None
         self._reservation_lifetime = _LONGEST_CALL + _SETTLING_TIME
         self._has_prices = False
-        self._uncounted_calls: list[_EndedCall] = []
+        self._calls_in_progress: dict[str, _CallCost] = {}
+        """By the id of its reservation, what a call in progress counts if it is cut off."""
+        self._cut_off_calls: set[str] = set()
+        """The ids of the reservations of calls that `count_cut_off_calls` has counted."""
+        self._uncounted_calls: list[_CallCost] = []
         """Calls whose costs are counted later, because the store failed."""
-        self._uncounted_lock = threading.Lock()
+        self._calls_lock = threading.Lock()
+        """Held for the three fields above."""
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant: those in the token file, or else the defaults."""
@@ -217,11 +222,13 @@ class TenantLimiter:
             # The price is known by now. The next try of the call has an estimate.
             raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
 
-        self._count_earlier_calls()
+        self.count_earlier_calls()
         outcome = self._usage.reserve(tenant, usd, limit, self._reservation_lifetime)
         if isinstance(outcome, SpendingRefusal):
             self._count_refusal("usd")
             raise _budget_error(outcome, limit)
+        with self._calls_lock:
+            self._calls_in_progress[outcome.id] = _CallCost(outcome, usd)
         return outcome
 
     def settle(self, reservation: Reservation, usd: float) -> None:
@@ -230,29 +237,50 @@ class TenantLimiter:
         If the store fails, that is logged, and the cost is counted with one of the next calls: the
         call was answered, and the answer must not be lost.
         """
-        self._count_earlier_calls()
-        self._count_call(_EndedCall(reservation, usd))
+        with self._calls_lock:
+            self._calls_in_progress.pop(reservation.id, None)
+            is_counted = reservation.id in self._cut_off_calls
+        self.count_earlier_calls()
+        if not is_counted:
+            self._count_call(_CallCost(reservation, usd))
 
-    def _count_call(self, call: _EndedCall) -> bool:
+    def count_cut_off_calls(self) -> None:
+        """Count each call in progress as what is reserved for it, because the process ends.
+
+        Otherwise the reservations would expire, and the calls would count as nothing. A call that
+        ends all the same is not counted again.
+        """
+        with self._calls_lock:
+            calls = list(self._calls_in_progress.values())
+            self._cut_off_calls.update(self._calls_in_progress)
+            self._calls_in_progress.clear()
+        for call in calls:
+            is_counted = self._count_call(call)
+            if not is_counted:
+                # The store has failed, and would hold up the end of the process with each call.
+                return
+
+    def count_earlier_calls(self) -> None:
+        """Count the costs of calls for which the store failed before, until it fails again."""
+        while True:
+            with self._calls_lock:
+                if not self._uncounted_calls:
+                    return
+                call = self._uncounted_calls.pop()
+            is_counted = self._count_call(call)
+            if not is_counted:
+                return
+
+    def _count_call(self, call: _CallCost) -> bool:
         """Count the cost of a call, or keep it for later; return whether the store counted it."""
         try:
             self._usage.settle(call.reservation, call.usd)
         except StoreError as error:
             _log.error("the cost of a call of a tenant is counted later", extra=failure(error))
-            with self._uncounted_lock:
+            with self._calls_lock:
                 self._uncounted_calls.append(call)
             return False
         return True
-
-    def _count_earlier_calls(self) -> None:
-        """Count the costs of calls for which the store failed before, until it fails again."""
-        while True:
-            with self._uncounted_lock:
-                if not self._uncounted_calls:
-                    return
-                call = self._uncounted_calls.pop()
-            if not self._count_call(call):
-                return
 
     def _load_missing_prices(self) -> None:
         """Find the prices of the models while the service runs.

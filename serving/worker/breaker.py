@@ -68,6 +68,8 @@ class TenantBudgets(Protocol):
 class _ReservedCall:
     """A call in progress for which dollars are reserved."""
 
+    budgets: TenantBudgets
+    """What reserved the dollars, and counts what the call has cost."""
     reservation: Reservation
     reserved_usd: float
     usd: float | None = None
@@ -246,12 +248,11 @@ class Breaker(BudgetGuard):
         reservation = disk_off_loop(partial(budgets.reserve, owner.tenant, usd))
         if reservation is None:
             return None
-        return _ReservedCall(reservation, expected.cost)
+        return _ReservedCall(budgets, reservation, expected.cost)
 
     def _end_call(self, call: _ReservedCall, error: BaseException | None) -> None:
-        assert self.budgets is not None
         usd = call.usd_at_end(error)
-        disk_off_loop(partial(self.budgets.settle, call.reservation, usd))
+        disk_off_loop(partial(call.budgets.settle, call.reservation, usd))
 
     def admit(self) -> None:
         """Count a call that is about to be made, or refuse it.

@@ -65,7 +65,8 @@ def test_a_palset_is_written_and_read_by_the_benchmark(cli: Cli, writer: Any, tm
     result = json.loads(printed)
     assert result["files"][0] == str(out / "input_en.json")
     assert len(result["files"]) == 9
-    assert result["steps"]["people"] == {"accepted": 1}
+    assert result["steps"][0] == {"name": "people", "calls": 1, "outcomes": {"accepted": 1}}
+    assert sum(step["calls"] for step in result["steps"]) == len(server.texts)
     assert result["calls"]["task"] == len(server.texts)
     assert result["cost"] is None, "the price of this model is not known"
     assert "0000: 1 + 3 dialogues, 160 log entries" in err
@@ -73,6 +74,7 @@ def test_a_palset_is_written_and_read_by_the_benchmark(cli: Cli, writer: Any, tm
     record = json.loads((out / "synthesis.json").read_text())
     assert record["made_by"] == "mempiler synthesize palset"
     assert record["settings"]["seed"] == 3
+    assert record["reviews"] == 0
     assert record["rejections"] == []
     assert len(mempiler.benchmark("palbench.restate", data=str(out)).examples) > 0
 
@@ -95,6 +97,14 @@ def test_a_stopped_command_goes_on_and_pays_nothing_twice(cli: Cli, writer: Any,
     code, printed, _ = cli(*command, "--json")
     assert (code, len(server.texts), json.loads(printed)["calls"]["task"]) == (0, before, 0)
     assert files == {path: path.read_bytes() for path in (tmp_path / "pal").glob("*_en.json")}
+
+
+def test_a_refused_answer_counts_among_the_calls_of_its_step(cli: Cli, writer: Any, tmp_path: Path) -> None:
+    server = writer(lambda kind, text, n: {kind: []})
+    code, printed, _ = cli(*PALSET, *model(server), "--out", tmp_path / "pal", "--attempts", "2", "--json")
+    assert code == 4
+    expected = {"name": "people", "calls": 2, "outcomes": {"retried": 1, "given up": 1}}
+    assert json.loads(printed)["steps"][0] == expected
 
 
 def test_a_folder_of_another_data_set_or_of_somebody_else_is_left_alone(
@@ -181,7 +191,9 @@ def test_memoryquest_is_written_from_profiles(
     code, printed, err = cli(*command, "--users", "1", "--json")
     assert code == 0, err
     assert [Path(path).name for path in json.loads(printed)["files"]] == ["user2.json"]
-    assert json.loads(printed)["steps"] == {name: {"accepted": n} for name, n in [("queries", 3), ("timeline", 6), ("dialogue", 30)]}
+    assert json.loads(printed)["steps"] == [
+        {"name": name, "calls": n, "outcomes": {"accepted": n}} for name, n in [("queries", 3), ("timeline", 6), ("dialogue", 30)]
+    ]
     code, printed, err = cli(*command)
     assert code == 0, err
     assert "2 files in" in printed
@@ -221,6 +233,7 @@ def test_a_memoryquest_is_not_mixed_from_different_profiles(
         (["palset", "--out", "pal"], "the offline engine cannot write data; name a language model with --lm"),
         (["palset", "--out", "pal", "--months", "1"], "1 is not in the range x>=2"),
         (["palset", "--lm", "openai/x"], "Missing option '--out'"),
+        (["memoryquest", "lens", "--lm", "openai/x"], "Missing option '--out'"),
         (["palset", "--out", "pal", "--lm", "openai/gpt-x"], "OPENAI_API_KEY"),
         (["memoryquest", "nowhere", "--out", "quest"], "nowhere: no such folder, or none with a user's profile.json"),
     ],
@@ -245,8 +258,9 @@ def test_the_offline_embedder_is_refused(cli: Cli, writer: Any, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("words", "low", "high"),
     [
+        (["palset", "--users", "2", "--months", "8", "--reviews", "0"], 221, 797),
+        (["memoryquest", "lens"], 6, 336),
         (["palset", "--out", "pal", "--users", "2", "--months", "8", "--reviews", "0"], 221, 797),
-        (["memoryquest", "lens", "--out", "quest"], 6, 336),
     ],
 )
 def test_a_plan_counts_calls_and_makes_nothing(

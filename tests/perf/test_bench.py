@@ -32,6 +32,14 @@ def test_the_page_has_every_row(script: Any) -> None:
     assert declared == rows_of_page()
 
 
+def test_the_page_begins_as_the_script_writes_it(script: Any) -> None:
+    bench = script("bench")
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.startswith(bench.PAGE_HEAD)
+    for part in bench.PARTS:
+        assert f"\n\n{bench.PART_INTRODUCTIONS[part]}\n\nLoad " in page
+
+
 def test_rows_are_selected_by_part_or_by_pattern(script: Any) -> None:
     bench = script("bench")
     row = bench.Row("sparse query", "1,000", measure=lambda: None)
@@ -66,12 +74,14 @@ def test_a_row_is_compared_with_its_peers(script: Any) -> None:
     assert cells.remarks == "slow 2 (0.25x); mem0 not here"
 
 
-def test_the_page_of_a_part_is_a_table(script: Any) -> None:
+def test_the_page_of_a_part_is_an_introduction_and_a_table(script: Any) -> None:
     bench = script("bench")
     cells = bench.Cells("sparse query", "1,000", "0.09", "<=0.2", "ms", "yes", "rank-bm25 0.4")
     section = bench.page_section(bench.PartReport("search", 0.62, [cells]))
     assert section.splitlines() == [
         "## Search",
+        "",
+        bench.PART_INTRODUCTIONS["search"],
         "",
         "Load 0.6.",
         "",

@@ -97,6 +97,29 @@ def test_a_cell_that_fails_says_why(
     assert "before" not in cell
 
 
+@pytest.mark.parametrize(
+    ("ids", "in_headline", "problem"),
+    [
+        (["a"], [True, True], "not all questions were scored in both phases: 2 before, 1 after"),
+        (["a", "b"], [False, False], "no question counts for the score"),
+        (["a", "b"], [True, False], None),
+    ],
+)
+def test_a_run_without_comparable_scores_has_no_figures(
+    evidence: Any, ids: list[str], in_headline: list[bool], problem: str | None
+) -> None:
+    rows = [
+        evidence.QuestionRow("1", counts, 1.0, None, None, None, 1, 1) for counts in in_headline
+    ]
+    run = evidence.CompiledRun(
+        outcome={},
+        parameters={},
+        rows={"before": rows, "after": rows[: len(ids)]},
+        question_ids={"before": ["a", "b"], "after": ids},
+    )
+    assert evidence.find_problem(run) == problem
+
+
 def test_tables_over_all_cells_are_those_of_the_documentation(script: Any, tmp_path: Path) -> None:
     evidence = script("evidence")
     published = json.loads(DATA.read_text(encoding="utf-8"))

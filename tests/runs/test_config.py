@@ -305,7 +305,7 @@ def test_a_list_of_categories_stays_a_setting_of_the_benchmark() -> None:
 
 def test_a_compile_refuses_a_model_that_it_would_not_ask() -> None:
     for function in (mempiler.compile, mempiler.plan):
-        with pytest.raises(UserError, match="answer_lm: a compile does not take it; leave it out"):
+        with pytest.raises(UserError, match="answer_lm: compile does not take it; leave it out"):
             function("turn-rag", benchmark="locomo", answer_lm="offline", progress=False)
 
 

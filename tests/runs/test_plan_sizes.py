@@ -39,6 +39,21 @@ def test_a_memory_that_histories_share_is_measured_once(
     assert both.finalizing == alone.finalizing
 
 
+def test_histories_of_one_id_are_measured_each_with_its_own_memory(
+    make_history: Callable[..., History],
+) -> None:
+    # Tokens of an answer depend on how long the history is that the prompt shows.
+    program = build("full-context", embedder=embedder())
+    short, long = make_history(1, id="ann"), make_history(5, id="bob")
+    expected = measure_program(program, locomo([*asked(short, 2), *asked(long, 2)]), [*asked(short, 2), *asked(long, 2)])
+
+    same_id = make_history(5, id="ann")
+    examples = [*asked(short, 2), *asked(same_id, 2)]
+    for number, example in enumerate(examples):
+        example.id = str(number)
+    assert measure_program(program, locomo(examples), examples) == expected
+
+
 @pytest.mark.parametrize(
     ("method", "benchmark"), [("h2memory", "palbench.restate"), ("pgr", "locomo")]
 )

@@ -240,3 +240,64 @@ def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scori
     usage = part.read()["first_scoring_usage"]
     assert usage["calls"] == 8
     assert usage["input_tokens"] < 1_000_000
+
+
+class Knowing(Model):
+    """Answers every question right, with demos and without."""
+
+    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any]:
+        fact = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0].split()[-1]
+        return {"answer": f"marker {fact}"}
+
+
+def drop_demos(job: Any) -> Any:
+    """Return the student without its demos, so that every prompt is shorter."""
+    student = job.student.deepcopy()
+    student.task.answer.demos = []
+    return student
+
+
+def test_a_program_that_is_cheaper_and_not_worse_is_kept_where_a_margin_allows_it(compile_with, tmp_path, monkeypatch):
+    with_demos = str(compile_with(Model(), out=tmp_path / "dear").folder)
+    break_optimizer(monkeypatch, drop_demos)
+    how = CompileConfig("broken")
+    rejected = compile_with(Knowing(), method=with_demos, how=how, min_n=20)
+    assert rejected.promoted is False
+    assert rejected.promotion.saving is None
+
+    outcome = compile_with(Knowing(), method=with_demos, how=how, out=tmp_path / "out", min_n=20, margin=0.2)
+    assert outcome.rejection_reason is None
+    assert outcome.promoted is True
+    assert outcome.promotion.basis == "cheaper"
+    assert demos(tmp_path / "out") == 0
+    page = open_page(RunFolder(outcome.run))
+    start = "dev questions, which decide: not worse by more than 0.2 (lower bound -0.120) and cheaper: -"
+    assert page.verdict.startswith(start)
+    assert " tokens a question [-" in page.verdict
+    promotion = outcome.to_dict()["promotion"]
+    assert promotion["basis"] == "cheaper"
+    assert promotion["saving"]["tokens"]["interval"][1] < 0
+    assert client().get_run(outcome.run_id).data.tags["mempiler.basis"] == "cheaper"
+    scored = read_manifest(tmp_path / "out").scores["gate"]
+    assert scored["margin"] == 0.2
+    assert len(scored["tokens"]) == scored["n"] == 24
+
+
+def test_a_program_that_is_better_is_kept_for_that_although_it_takes_more(compile_with):
+    outcome = compile_with(Model(), margin=0.2)
+    assert outcome.promotion.basis == "better"
+    saving = outcome.promotion.saving
+    assert saving is not None
+    assert saving.tokens is not None
+    assert saving.tokens.mean > 0
+
+
+def test_the_reason_of_a_program_that_is_neither_says_what_is_missing(compile_with, monkeypatch):
+    break_optimizer(monkeypatch, lambda job: job.student.deepcopy())
+    outcome = compile_with(Model(), how=CompileConfig("broken"), min_n=20, margin=0.02)
+    assert outcome.promoted is False
+    assert outcome.rejection_reason is not None
+    assert outcome.rejection_reason.endswith(
+        "; it may be worse by more than 0.02 (lower bound -0.120);"
+        " it may not be cheaper: +0 tokens a question [+0, +0]"
+    )

@@ -308,3 +308,49 @@ def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
     assert found["failure"] is None
     assert [hit["sources"] for hit in found["evidence"]] == [["D1:1"]]
     json.dumps(found)
+
+
+def manifest_with_tokens(tokens: int, **changes: Any) -> Manifest:
+    """Return the manifest of a program with equal scores, 100 questions about two conversations."""
+    scores = [1.0, 0.0] * 50
+    manifest = manifest_of(0.5, n=100, scores=scores, groups=[n // 50 for n in range(100)], **changes)
+    manifest.scores["gate"]["tokens"] = [tokens + n % 3 for n in range(100)]
+    return manifest.model_copy(update={"manifest_sha256": f"{tokens} {changes}"})
+
+
+def test_the_gate_accepts_a_cheaper_program_within_the_margin():
+    new, old = manifest_with_tokens(700), manifest_with_tokens(1000)
+    decision = gate(new, old, "models:/m@prod", margin=0.05)
+    assert decision.basis == "cheaper"
+    assert ": not worse by more than 0.05 (lower bound -0.030) and cheaper: -300 tokens a question [" in decision.line
+    assert "No significant gain" in refusal(gate, new, old, "models:/m@prod")
+    told = refusal(gate, old, new, "models:/m@prod", margin=0.05)
+    assert "it may not be cheaper: +300 tokens a question" in told
+    told = refusal(gate, new, old, "models:/m@prod", margin=0.02)
+    assert "it may be worse by more than 0.02 (lower bound -0.030)" in told
+
+
+def test_the_gate_takes_the_margin_of_the_compile():
+    new, old = manifest_with_tokens(700), manifest_with_tokens(1000)
+    new.scores["gate"]["margin"] = 0.05
+    assert gate(new, old, "models:/m@prod").basis == "cheaper"
+
+
+def test_programs_of_older_versions_and_of_other_models_are_not_compared_by_tokens():
+    new, old = manifest_with_tokens(700), manifest_with_tokens(1000)
+    del old.scores["gate"]["tokens"]
+    told = refusal(gate, new, old, "models:/m@prod", margin=0.05)
+    assert "models:/m@prod keeps no tokens of each dev question; compile it again" in told
+    other = manifest_with_tokens(1000, lm="openai/x")
+    told = refusal(gate, new, other, "models:/m@prod", margin=0.05)
+    assert "tokens of offline and of openai/x have different prices" in told
+
+
+def test_the_version_of_a_program_has_a_tag_of_what_it_was_accepted_for(program, name):
+    cheap, dear = program(words="Cheap."), program(words="Dear.")
+    for folder, manifest in ((cheap, manifest_with_tokens(700)), (dear, manifest_with_tokens(1000))):
+        save(load(folder), folder, manifest)
+    register(dear, name, "prod")
+    done = register(cheap, name, "prod", margin=0.05)
+    assert done.basis == done.summary()["basis"] == "cheaper"
+    assert find_version(done.address).tags["mempiler.basis"] == "cheaper"

@@ -16,12 +16,13 @@ from mempiler.cli import main
 from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.engines.meter import Meter
+from mempiler.errors import UserError
 from mempiler.optimizers import demonstrations
 from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TrainingConfig
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.runs.api import make_training
-from mempiler.runs.exports.environment import Environment
+from mempiler.runs.exports.environment import Environment, Export
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.inputs import RunInputs
 from mempiler.runs.repeating import command_line
@@ -54,6 +55,19 @@ def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
     assert len(environment.histories) == 6
     scored = environment.score(next(iter(environment.histories)), [])
     assert scored.reward == scored.value
+
+
+def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None:
+    rows = []
+    for number in range(2):
+        message = {"role": "user", "content": f"I moved to Porto, number {number}."}
+        rows.append({"user": "ann", "messages": [message], "question": "Where?", "answer": "Porto"})
+    data = tmp_path / "mine.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    inputs = RunInputs(run_config("jsonl", data=str(data)))
+    exported = Export.of("memory-r2", inputs, "all")
+    with pytest.raises(UserError, match="two different histories have the id 'ann'"):
+        Environment(exported, tmp_path)
 
 
 def test_an_export_takes_what_faults_cost(tmp_path: Path) -> None:
@@ -120,8 +134,32 @@ def test_an_objective_has_its_groups_and_its_reward() -> None:
         assert found.objective == choice.objective
         assert found.session_reward == (choice.session_reward or "session")
         assert found.seed == 7
-        given = TrainingConfig(objective=name).changed({"session_reward": "cumulative"}).training(0).session_reward
-        assert given == (choice.session_reward or "cumulative")
+    given = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
+    assert given.training(0).session_reward == "cumulative"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"seed": 3}, "seed = 3: a training has the seed of its run; give --seed"),
+        ({"settings": {"seed": 3}}, "seed = 3: a training has the seed of its run; give --seed"),
+        ({"settings": {"objective": "grpo"}}, "objective = 'grpo' within settings has no effect; give --optimizer"),
+        ({"objective": "logo"}, "--optimizer 'logo': choose one of grpo, grpo-session,"),
+        (
+            {"objective": "grpo", "session_reward": "session"},
+            "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-session",
+        ),
+        ({"objective": "local", "session_reward": "cumulative"}, "--optimizer local has no global groups"),
+    ],
+)
+def test_a_setting_of_a_training_without_effect_is_refused(settings: dict[str, object], problem: str) -> None:
+    with pytest.raises(UserError, match=re.escape(problem)):
+        TrainingConfig().changed(settings)
+
+
+def test_a_recorded_session_reward_that_is_the_one_of_the_objective_is_no_mistake() -> None:
+    given = {"objective": "grpo", "session_reward": "trajectory"}
+    assert TrainingConfig().changed(given).training(0).session_reward == "trajectory"
 
 
 def test_settings_go_where_they_belong():

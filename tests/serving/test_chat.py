@@ -62,6 +62,30 @@ def test_only_what_follows_the_last_answer_is_new(
     assert "user: two" not in prompt
 
 
+@pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
+@pytest.mark.parametrize("names", [{"user": "Ada"}, {"assistant": "Bot"}], ids=str)
+def test_a_model_reads_messages_with_names_once(
+    reach: Reach, store: Store, model: str, names: dict[str, str]
+) -> None:
+    statement, answer = "I moved to Lisbon.", "Noted: to Lisbon."
+    layout = {"my-model": WORDS["chat"](answer), "my-model-chat": answer}
+    client, _, server = reach(lambda body: layout[model])
+    messages: list[dict[str, str]] = []
+    for text in (statement, answer, "Where did I move, to Lisbon?"):
+        role = "assistant" if text == answer else "user"
+        message = {"role": role, "content": text}
+        if role in names:
+            message["name"] = names[role]
+        messages.append(message)
+
+    for count in (1, 3):
+        body = {"model": model, "user": "ada", "messages": messages[:count]}
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+    prompt = server.texts[-1]
+    assert (prompt.count(statement), prompt.count(answer)) == (1, 1)
+    assert len(turns(store)) == 4
+
+
 def test_a_system_message_reaches_the_model_and_no_memory(
     connect: Any, scripted: Any, store: Store
 ) -> None:

@@ -404,3 +404,12 @@ def test_only_what_cannot_be_done_twice_is_sent_again(call: Any, fault: Any, att
 def test_an_address_that_ends_in_v1_is_refused(client_class: Any) -> None:
     with pytest.raises(UserError, match="leave /v1 away"):
         client_class("http://127.0.0.1:8000/v1/")
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+@pytest.mark.parametrize("password", ["pw", "a-long-password", "p%2fss%40word"])
+def test_a_refused_address_is_named_without_its_password(client_class: Any, password: str) -> None:
+    with pytest.raises(UserError) as caught:
+        client_class(f"http://ann:{password}@127.0.0.1:8000/v1")
+    assert "http://ann:[secret]@127.0.0.1:8000/v1" in str(caught.value)
+    assert password not in str(caught.value)

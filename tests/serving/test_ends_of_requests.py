@@ -4,6 +4,8 @@ import asyncio
 import gc
 import json
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -35,10 +37,27 @@ def test_a_pool_waits_for_work_that_was_given_up() -> None:
         request = asyncio.create_task(pool.run(work, "acme", never))
         await asyncio.sleep(0.05)
         request.cancel()
-        await pool.wait_until_empty(10)
+        await pool.wait_until_work_ends(10)
         assert ended == ["counted"]
 
     run_within(20, give_up())
+
+
+def test_a_pool_waits_no_longer_for_its_work_than_it_is_told_to() -> None:
+    async def wait_twice() -> None:
+        pool = Pool(slots=1, queue=1, timeout=20)
+        # There is no work yet.
+        await pool.wait_until_work_ends(10)
+
+        may_end = asyncio.Event()
+        request = asyncio.create_task(pool.run(lambda _: may_end.wait(), "acme", never))
+        await asyncio.sleep(0.05)
+        await pool.wait_until_work_ends(0.1)
+        assert not request.done()
+        may_end.set()
+        await request
+
+    run_within(5, wait_twice())
 
 
 async def events_of(work: Any, is_cut: bool) -> list[Any]:
@@ -115,3 +134,28 @@ def test_a_line_of_uvicorn_has_no_mark_of_litellm() -> None:
         "logger",
         "where",
     }
+
+
+LOG_CANCELLATIONS = """
+import asyncio
+import logging
+import subprocess
+import sys
+from mempiler.serving.http.log_lines import set_up
+
+set_up()
+for name in ("uvicorn.error", "mempiler.serving", "asyncio"):
+    try:
+        raise asyncio.CancelledError
+    except asyncio.CancelledError:
+        logging.getLogger(name).exception("something was cut off")
+"""
+
+
+def test_only_uvicorn_s_traces_of_requests_that_are_cut_off_are_left_out() -> None:
+    # In a process of its own: setting up the log changes every logger.
+    command = [sys.executable, "-c", LOG_CANCELLATIONS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    # Lines of the service's own logger do not name it.
+    assert [line.get("logger") for line in lines] == [None, "asyncio"]

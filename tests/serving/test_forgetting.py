@@ -143,7 +143,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     talk = Conversation(memory, body, timedelta(minutes=30))
     talk.enter_session()
     talk.store_new_turns()
-    found = asyncio.run(talk.ask(None))
+    found = asyncio.run(talk.ask(talk.turns_before_question(), None))
     talk.store_answer(str(found.answer), found.context, Deadline(60))
     memory.ask("What is the word?")
 

@@ -16,18 +16,26 @@ from dspy.utils.exceptions import (
     LMInvalidRequestError,
     LMProviderError,
     LMServerError,
+    LMStreamAssemblyError,
     LMTimeoutError,
     LMTransportError,
 )
 from mempiler import Store, UserError, build
-from mempiler.engines.endpoint.errors import AbandonedCallError, BrokenReplyError, LargeReplyError
+from mempiler.engines.endpoint.errors import (
+    AbandonedCallError,
+    BrokenReplyError,
+    DisconnectedError,
+    LargeReplyError,
+)
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.usage import Usage
 from mempiler.errors import BudgetError, EndpointError, StoreError, TenantBudgetError
+from mempiler.serving.http.conversation import Conversation
 from mempiler.serving.http.tenant_limits import TenantLimiter
 from mempiler.serving.http.token_file import TenantLimits
 from mempiler.serving.worker.breaker import CALLER, Breaker
 
+from ..stub_server import every
 from .conftest import ADA, TOKENS, Reach, service_over, serving, within
 from .served import Served, values
 
@@ -361,7 +369,9 @@ ENDINGS: list[tuple[BaseException | None, float]] = [
     (LMTimeoutError("the endpoint timed out", model="x", status=408), 0.0),
     (LMTimeoutError("silent", model="x"), 0.5),
     (caused(LMTransportError("broken"), BrokenReplyError("the answer broke off")), 0.5),
+    (caused(LMTransportError("hung up"), DisconnectedError("the server hung up")), 0.5),
     (caused(LMProviderError("large"), LargeReplyError("more than 4 MB")), 0.5),
+    (LMStreamAssemblyError("the stream broke off", model="x"), 0.5),
     (LMInvalidRequestError("bad", model="x"), 0.0),
     (EndpointError("the breaker is open"), 0.0),
     (AbandonedCallError(), 0.5),
@@ -399,6 +409,25 @@ def test_a_call_that_is_given_up_counts_as_what_was_reserved(
     assert store.tenant_usage.spent_today("acme") == spent
     whole_rest = store.tenant_usage.reserve("acme", 10.0 - spent, 10.0, 60.0)
     assert hasattr(whole_rest, "id")
+
+
+@pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_endpoint_that_hangs_up_counts_and_one_that_is_away_does_not(
+    reach: Reach, store: Store, tmp_path: Path, model: str, is_streamed: bool
+) -> None:
+    # It hangs up on the first request. From then on nobody listens.
+    client, _, server = reach(script=every("dead"))
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    fields = {"model": model, "stream": is_streamed, "max_tokens": 100}
+    assert client.chat("Hi", **fields).status_code == 502
+    spent = store.tenant_usage.spent_today("acme")
+    assert len(server.requests) == 1
+    # Most of what is reserved is that of the answer.
+    assert spent >= 0.1
+    assert client.chat("Hi", **fields).status_code == 502
+    assert store.tenant_usage.spent_today("acme") == spent
 
 
 def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
@@ -440,6 +469,50 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
     assert store.tenant_usage.spent_today("acme") == 0.75
     # Nothing is reserved any more.
     assert hasattr(store.tenant_usage.reserve("acme", 9.25, 10.0, 60.0), "id")
+
+
+def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
+    store: Store, tmp_path: Path, priced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("the database is locked")
+
+    service = service_over(store, tmp_path, priced(), tenant_max_usd_per_day=10.0)
+    with serving(service) as client:
+        client.add("I moved to Lisbon.")
+        with monkeypatch.context() as patches:
+            patches.setattr(store.tenant_usage, "settle", fail)
+            assert client.ask("Where do I live?").status_code == 200
+        assert store.tenant_usage.spent_today("acme") == 0
+    assert store.tenant_usage.spent_today("acme") > 0
+
+
+def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reserved(
+    store: Store, tmp_path: Path, priced: Any
+) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+        is_asked.set()
+        may_answer.wait(30)
+        return {kind: "Ada moved."}
+
+    program = build("recursive-summary")
+    settings = {"writers": 1, "grace": 1.0, "tenant_max_usd_per_day": 10.0}
+    service = service_over(store, tmp_path, priced(wait), program, **settings)
+    with serving(service) as client:
+        client.add("I moved to Lisbon.")
+        assert is_asked.wait(20)
+    spent = store.tenant_usage.spent_today("acme")
+    # Most of it for the answer, of 100 tokens at most.
+    assert spent >= 0.1
+
+    may_answer.set()
+    writers = service.worker.writers
+    assert within(20, lambda: all(writer.done() for writer in writers.running))
+    assert store.tenant_usage.spent_today("acme") == spent
+    # Nothing is reserved any more.
+    assert hasattr(store.tenant_usage.reserve("acme", 10.0 - spent, 10.0, 60.0), "id")
 
 
 # What a relayed stream counts.
@@ -505,6 +578,46 @@ def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
     assert '"code": 502' in text
     # Most of it for the answer: 2,048 tokens or `max_tokens`.
     assert spent >= 0.1
+
+
+def test_a_client_that_leaves_when_it_reads_done_is_counted_what_its_call_cost(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    may_close = threading.Event()
+    client, _, _ = reach(
+        lambda body: "Lisbon", usage=USAGE, before_close=lambda: may_close.wait(10)
+    )
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    message = {"role": "user", "content": "Hi"}
+    body = {"model": "my-model-chat", "user": "ada", "messages": [message], "stream": True}
+    with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        for line in response.iter_lines():
+            if line == "data: [DONE]":
+                break
+    assert within(10, lambda: not client.service.model_pool.held.total())
+    may_close.set()
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_answer_that_cannot_be_stored_counts_what_it_cost(
+    reach: Reach,
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_streamed: bool,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("the database is locked")
+
+    client, _, _ = reach(lambda body: "Lisbon", usage=USAGE)
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    monkeypatch.setattr(Conversation, "store_answer", fail)
+    response = client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)
+    assert '"code":503' in response.text.replace(" ", "")
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
 
 
 def test_an_answered_call_counts_what_it_cost_whatever_happens_next(

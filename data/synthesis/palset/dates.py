@@ -16,9 +16,14 @@ from .records import Part
 
 TODAY = "2025-01-01"
 """The day after the last month of every user."""
-MIN_MONTHS = 7
-MAX_MONTHS = 12
+FEWEST_DRAWN_MONTHS = 7
+MOST_DRAWN_MONTHS = 12
 """Fewest and most months of a user, where their number is drawn."""
+MIN_SET_MONTHS = 2
+"""Fewest months of a user that the caller of `synthesize_palset` may set.
+
+The dialogues of the last month are the query set, so the history needs a month before it.
+"""
 BEGIN_HOURS = (7, 12)
 END_HOURS = (12, 21)
 DIALOGUE_PROBABILITY = 0.6
@@ -51,11 +56,11 @@ def months_of(user: str, count: int | None, seed: int) -> list[str]:
         UserError: There would be no month.
     """
     if count is None:
-        count = random_by(seed, user, "months").randint(MIN_MONTHS, MAX_MONTHS)
+        count = random_by(seed, user, "months").randint(FEWEST_DRAWN_MONTHS, MOST_DRAWN_MONTHS)
     if count < 1:
         raise UserError(
             f"months = {count}: every user has one month or more; "
-            f"None draws {MIN_MONTHS} to {MAX_MONTHS}"
+            f"None draws {FEWEST_DRAWN_MONTHS} to {MOST_DRAWN_MONTHS}"
         )
 
     # Months are counted from January of the year 0.

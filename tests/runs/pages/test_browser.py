@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mempiler.optimizers.frontier import FrontierPoint
 from mempiler.optimizers.history import Candidate
 from mempiler.runs.pages.html import render_page
 from mempiler.runs.pages.page import Page, PromptChange, run_page
@@ -33,7 +34,11 @@ def compiled() -> Page:
     change = PromptChange(predictor="p", diff=("-Short.", "+Long."))
     found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
     points = tuple(Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
-    return found.model_copy(update={"history": points, "warning": "smoke test"})
+    frontier = tuple(
+        FrontierPoint(n, (0,) if n else (), {"p": f"Instruction <b>{n}</b>"}, n / 3, 4, 100.0 + n, on_frontier=True)
+        for n in range(3)
+    )
+    return found.model_copy(update={"history": points, "frontier": frontier, "warning": "smoke test"})
 
 
 @pytest.fixture
@@ -51,6 +56,15 @@ def choose(browser: Browser, field: str, value: str) -> None:
     name = json.dumps(f"#f-{field}")
     browser.evaluate(f"document.querySelector({name}).value = {json.dumps(value)}")
     browser.evaluate(f"document.querySelector({name}).dispatchEvent(new Event('input'))")
+
+
+def test_a_click_on_a_point_of_the_frontier_shows_its_prompt(opened: Browser) -> None:
+    shown = "[...document.querySelectorAll('.candidate')].filter((each) => each.offsetHeight).map((each) => each.id)"
+    assert opened.evaluate(shown) == []
+    click = "document.querySelector('svg a[href=\"#candidate-1\"] circle').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    opened.evaluate(click)
+    assert opened.evaluate(shown) == ["candidate-1"]
+    assert text(opened, "#candidate-1 .diff") == ["Instruction <b>1</b>"]
 
 
 def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser) -> None:

@@ -1,0 +1,231 @@
+"""What the prompts of a candidate must not be: copies of training questions, or too long.
+
+An instruction that repeats a training question or its answer scores well on that question and helps
+with no other one. So a text is refused if it has eight words in a row of a training question or
+answer; demos, which are such questions, are not concerned. A prompt is too long if all prompts of
+the program together are more than `max_growth` times as long as those of the start.
+
+A rule is applied at three places, and the first that applies counts:
+
+    proposal of the prompt LM     is asked for again, and given up in the end (`proposals.py`)
+    candidate to be scored        answers no question, and costs nothing (`history.py`)
+    program that is returned      is not promoted (`compile.py`)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import dspy
+
+from ..data.word_splitting import words_by_script
+from ..programs.program import MemoryProgram
+from ..programs.state import own_demos, signature_of
+from ..records import estimate_tokens
+from .demo_lengths import tokens_of_fields
+
+MIN_COPIED_WORDS = 8
+"""So many words in a row are a copy."""
+
+_NOT_OF_THE_QUESTION = ("history", "recent", "evidence_ids", "remembered")
+"""Inputs of a program that are no words of the question."""
+
+BrokenRule = Literal["copy", "length"]
+
+
+class PromptRules:
+    """The rules for the prompts of one program, and how often they were broken; safe under threads.
+
+    Args:
+        start: The program that is compiled.
+        examples: The training questions.
+        max_growth: How many times as long as the prompts of `start` those of a candidate may be;
+            None is no limit.
+    """
+
+    def __init__(
+        self,
+        start: MemoryProgram,
+        examples: Sequence[dspy.Example] = (),
+        max_growth: float | None = None,
+    ) -> None:
+        self.max_growth = max_growth
+        self.copies = 0
+        """Proposals and candidates that were refused as copies."""
+        self.too_long = 0
+        """Proposals and candidates that were refused for their length."""
+        self._examples = examples
+        self._start_tokens = prompt_tokens(start)
+        self._start_instructions: dict[str, str] = {}
+        for name, predictor in start.all_predictors().items():
+            self._start_instructions[name] = signature_of(predictor).instructions
+
+        self._lock = threading.Lock()
+        self._counted: set[tuple[str, ...]] = set()
+        """The prompts of the candidates that were counted: they may be scored several times."""
+
+    def refuse_proposal(self, text: str) -> BrokenRule | None:
+        """Return which rule an instruction breaks in any program, and count it; None if none."""
+        rule = self._broken_by_text(text)
+        self._count(rule)
+        return rule
+
+    def refuse_instructions(self, instructions: Mapping[str, str]) -> BrokenRule | None:
+        """Return which rule the start breaks with other instructions, and count it; None if none.
+
+        Args:
+            instructions: New instructions by the name of their predictor.
+        """
+        tokens = self._start_tokens
+        for name, text in instructions.items():
+            tokens += estimate_tokens(text) - estimate_tokens(self._start_instructions[name])
+        rule: BrokenRule | None = "length" if self._is_too_long(tokens) else None
+        if rule is None and any(self._is_copy(text) for text in instructions.values()):
+            rule = "copy"
+        self._count(rule)
+        return rule
+
+    def refuse_program(self, program: MemoryProgram) -> str | None:
+        """Return in words which rule a program breaks, and count it once; None if none."""
+        instructions: list[str] = []
+        for predictor in program.all_predictors().values():
+            instructions.append(signature_of(predictor).instructions)
+
+        tokens = prompt_tokens(program)
+        rule: BrokenRule | None = None
+        reason: str | None = None
+        if self._is_too_long(tokens):
+            rule = "length"
+            growth = tokens / max(1, self._start_tokens)
+            reason = (
+                f"The prompts are {growth:.1f} times as long as those of the start"
+                f" (--max-prompt-growth is {self.max_growth:g})"
+            )
+        elif any(self._is_copy(text) for text in instructions):
+            rule = "copy"
+            reason = (
+                f"An instruction has {MIN_COPIED_WORDS} or more words in a row"
+                " of a training question or answer"
+            )
+
+        key = (*instructions, str(tokens))
+        if key not in self._counted:
+            self._counted.add(key)
+            self._count(rule)
+        return reason
+
+    def is_too_long(self, program: MemoryProgram) -> bool:
+        """Return whether the prompts of a program are longer than they may be."""
+        return self._is_too_long(prompt_tokens(program))
+
+    def _broken_by_text(self, text: str) -> BrokenRule | None:
+        # What the text takes the place of is not known here. So only its own length is looked at.
+        if self._is_too_long(estimate_tokens(text)):
+            return "length"
+        return "copy" if self._is_copy(text) else None
+
+    def _is_too_long(self, tokens: int) -> bool:
+        if self.max_growth is None:
+            return False
+        return tokens > self.max_growth * max(1, self._start_tokens)
+
+    def _is_copy(self, text: str) -> bool:
+        return not self._forbidden_runs.isdisjoint(_runs_of_words(text))
+
+    def _count(self, rule: BrokenRule | None) -> None:
+        with self._lock:
+            self.copies += rule == "copy"
+            self.too_long += rule == "length"
+
+    @cached_property
+    def _forbidden_runs(self) -> frozenset[str]:
+        """The runs of words of training questions and answers that no instruction may have.
+
+        What the instructions of the start already say is no copy.
+        """
+        forbidden: set[str] = set()
+        for example in self._examples:
+            for text in _texts_of(example):
+                forbidden.update(_runs_of_words(text))
+        for text in self._start_instructions.values():
+            forbidden.difference_update(_runs_of_words(text))
+        return frozenset(forbidden)
+
+
+def prompt_tokens(program: MemoryProgram) -> int:
+    """Return the estimated tokens of all instructions and demos of a program.
+
+    A predictor that chooses its demos for each question counts with the longest ones.
+    """
+    tokens = 0
+    for predictor in program.all_predictors().values():
+        signature = signature_of(predictor)
+        lengths: list[int] = []
+        for demo in own_demos(predictor):
+            shown_fields = {name: demo[name] for name in signature.fields if name in demo}
+            lengths.append(tokens_of_fields(shown_fields))
+        nearest = getattr(predictor, "nearest", None)
+        if nearest is not None:
+            lengths = sorted(lengths, reverse=True)[:nearest]
+        tokens += estimate_tokens(signature.instructions) + sum(lengths)
+    return tokens
+
+
+def drop_demos_beyond_growth(program: MemoryProgram, rules: PromptRules) -> list[str]:
+    """Remove the last demos of a program one by one, until its prompts are short enough.
+
+    Each is taken from the predictor that has most. The instructions alone may be too long still.
+
+    Args:
+        program: The program; its predictors are changed.
+        rules: How long its prompts may be.
+
+    Returns:
+        A line for each predictor that lost demos.
+    """
+    if not rules.is_too_long(program):
+        return []
+
+    predictors = program.all_predictors()
+    counts_before = {name: len(predictor.demos) for name, predictor in predictors.items()}
+    while rules.is_too_long(program):
+        longest = max(predictors.values(), key=lambda predictor: len(predictor.demos))
+        if not longest.demos:
+            break
+        longest.demos = longest.demos[:-1]
+
+    notes: list[str] = []
+    for name, predictor in predictors.items():
+        if len(predictor.demos) < counts_before[name]:
+            notes.append(
+                f"{name}: {len(predictor.demos)} of {counts_before[name]} demos fit"
+                f" --max-prompt-growth {rules.max_growth:g}"
+            )
+    return notes
+
+
+def _texts_of(example: dspy.Example) -> Iterable[str]:
+    """Yield the words of a training question, of its choices if it has any, and of its answer."""
+    fields = dict(example.inputs().items())
+    for name in _NOT_OF_THE_QUESTION:
+        fields.pop(name, None)
+    for value in (*fields.values(), example.get("answer")):
+        yield from _texts_in(value)
+
+
+def _texts_in(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [item for item in value if isinstance(item, str)]
+    return []
+
+
+def _runs_of_words(text: str) -> set[str]:
+    """Return every `MIN_COPIED_WORDS` words in a row, as metrics compare words."""
+    words = words_by_script(text)
+    last_start = len(words) - MIN_COPIED_WORDS
+    return {" ".join(words[start : start + MIN_COPIED_WORDS]) for start in range(last_start + 1)}

@@ -1,0 +1,234 @@
+"""The metric `support`: which words of a gold answer stand in what was recalled, and where the others were lost."""
+
+from datetime import datetime
+
+import dspy
+import mempiler
+import pytest
+from mempiler import Context, Entry, Hit, Memory, UserError
+from mempiler.data.catalog import benchmark
+from mempiler.data.plain_dates import with_plain_dates
+from mempiler.data.scorer import Score
+from mempiler.data.support import Support
+
+HISTORY = mempiler.History.parse(
+    [{"role": "user", "content": "I moved to Lisbon with my dog Rex."}]
+)
+
+
+class Notebook(Memory):
+    notes: tuple[Entry, ...] = ()
+
+    def entries(self) -> tuple[Entry, ...]:
+        return self.notes
+
+
+class ElsewhereMemory(Notebook):
+    names_sources = False
+
+
+def question(answer: str, **fields: object) -> dspy.Example:
+    return dspy.Example(id="q", history=HISTORY, question="Where?", answer=answer, **fields)
+
+
+def recalled(*texts: str, memory: Memory | None = None) -> dspy.Prediction:
+    """A prediction for which entries with these texts were recalled, the first one first."""
+    hits = tuple(Hit(id=f"n{number}", text=text) for number, text in enumerate(texts, 1))
+    return dspy.Prediction(answer="", context=Context(hits=hits), memory=memory)
+
+
+def notebook(*texts: str) -> Notebook:
+    return Notebook(
+        notes=tuple(Entry(id=f"n{number}", text=text) for number, text in enumerate(texts, 1))
+    )
+
+
+def support(answer: str, *texts: str, tokens: int = 300) -> float:
+    return Support(budget=tokens).score(question(answer), recalled(*texts)).value
+
+
+def test_the_score_is_the_share_of_the_gold_words_that_were_recalled() -> None:
+    assert support("the city of Lisbon", "Ann moved to Lisbon.") == pytest.approx(1 / 3)
+    assert support("Lisbon", "Ann moved to Lisbon.", "Ann has a dog.") == 1
+    assert support("Lisbon", "Ann moved to Porto.") == 0
+    assert support("Lisbon") == 0
+
+
+def test_the_id_of_an_entry_is_no_word_that_was_recalled() -> None:
+    assert support("n1", "Ann moved to Porto.") == 0
+
+
+def test_words_count_only_within_the_budget() -> None:
+    filler = "Ann talked about the weather and about the news of the day again."
+    assert support("Lisbon", filler, "Ann moved to Lisbon.", tokens=15) == 0
+    assert support("Lisbon", filler, "Ann moved to Lisbon.", tokens=40) == 1
+    # Of a long entry its beginning counts.
+    assert support("Lisbon", f"Ann moved to Lisbon. {filler}", tokens=10) == 1
+    assert support("Lisbon", f"{filler} Ann moved to Lisbon.", tokens=10) == 0
+
+
+@pytest.mark.parametrize("city", ["Lisbon", "Kölnberg"])
+def test_a_word_that_the_budget_cuts_in_half_does_not_count(city: str) -> None:
+    beginnings = [city[:length] for length in range(1, len(city))]
+    for tokens in range(1, 9):
+        scores = [support(word, f"Ann lives in {city} now.", tokens=tokens) for word in beginnings]
+        assert sum(scores) == 0
+
+
+def test_chinese_has_no_spaces_and_is_cut_after_any_character() -> None:
+    assert support("她", "她去年搬到了里斯本。", tokens=5) == 1
+    assert support("里斯本", "她去年搬到了里斯本。", tokens=5) == 0
+
+
+def test_the_entries_that_count_are_those_within_the_budget() -> None:
+    prediction = recalled("Ann moved to Lisbon.", "Ann has a dog that is called Rex.", "Ann cooks.")
+    assert Support(budget=10).counted_entries(prediction) == ("n1", "n2")
+    assert Support(budget=100).counted_entries(prediction) == ("n1", "n2", "n3")
+
+
+def test_notes_such_as_a_summary_count_after_the_entries() -> None:
+    context = Context(
+        hits=(Hit(id="n1", text="Ann cooks."),), notes={"summary": "Ann moved to Lisbon."}
+    )
+    prediction = dspy.Prediction(context=context)
+    assert Support().score(question("Lisbon"), prediction).value == 1
+    assert Support(budget=4).score(question("Lisbon"), prediction).value == 0
+
+
+def test_what_is_shown_for_want_of_a_hit_does_not_count() -> None:
+    context = Context(hits=(Hit(id="n1", text="Ann moved to Lisbon.", fallback=True),))
+    assert Support().score(question("Lisbon"), dspy.Prediction(context=context)).value == 0
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2023-05-07",
+        "2023/5/7",
+        "May 7, 2023",
+        "May 7th 2023",
+        "7 May 2023",
+        "7th of May, 2023",
+        "07 May 2023",
+        "Sunday, 7 May 2023, 13:56",
+        "2023-05-07T13:56",
+        "2023年5月7日",
+    ],
+)
+def test_a_date_is_found_however_it_is_written(written: str) -> None:
+    assert support("7 May 2023", f"Ann moved on {written}.") == 1
+    assert support("2023-05-07", f"Ann moved on {written}.") == 1
+    assert support("8 May 2023", f"Ann moved on {written}.") == pytest.approx(2 / 3)
+
+
+def test_part_of_a_date_supports_its_words() -> None:
+    assert support("7 May 2023", "Ann moved in May 2023.") == pytest.approx(2 / 3)
+    assert support("7 May 2023", "Ann moved in 2023.") == pytest.approx(1 / 3)
+    assert support("September 2023", "Ann moved in Sept. 2023.") == 1
+
+
+def test_the_date_of_a_recalled_entry_counts_as_the_prompt_shows_it() -> None:
+    hit = Hit(id="n1", text="Ann moved.", time=datetime(2023, 5, 7))
+    prediction = dspy.Prediction(context=Context(hits=(hit,)))
+    assert Support().score(question("2023-05-07"), prediction).value == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["You may 3 times.", "call 2023-13-45", "12 monkeys in 10 minutes", "Ann"]
+)
+def test_what_is_no_date_keeps_its_words(text: str) -> None:
+    assert sorted(with_plain_dates(text).lower().split()) == sorted(text.lower().split())
+
+
+def feedback(answer: str, prediction: dspy.Prediction, **fields: object) -> str:
+    return Support(budget=12).score(question(answer, **fields), prediction).feedback
+
+
+def test_feedback_names_words_that_were_never_said() -> None:
+    said = feedback("Lisbon", recalled("Ann cooks.", memory=notebook("Ann cooks.")))
+    assert "0% of the words of 'Lisbon'" in said
+    assert "Never said in any entry about it: lisbon." in said
+
+
+def test_feedback_names_words_of_an_entry_that_was_not_recalled() -> None:
+    memory = notebook("Ann cooks.", "Ann moved to Lisbon.")
+    said = feedback("Lisbon", recalled("Ann cooks.", memory=memory))
+    assert "Stored in an entry that was not recalled: lisbon (n2: Ann moved to Lisbon.)." in said
+    assert "Never said" not in said
+
+
+def test_feedback_names_words_that_were_recalled_below_the_budget() -> None:
+    texts = ("Ann talked about the weather and the news of the day.", "Ann moved to Lisbon.")
+    said = feedback("Lisbon", recalled(*texts, memory=notebook(*texts)))
+    assert "Recalled, but below the budget: lisbon (n2: Ann moved to Lisbon.)." in said
+    assert "not recalled" not in said
+
+
+def test_feedback_names_each_word_at_its_own_stage() -> None:
+    memory = notebook("Ann has Rex.", "Ann moved to Lisbon.")
+    said = feedback("Rex, Lisbon and Oslo", recalled("Ann has Rex.", memory=memory))
+    assert "25% of the words" in said
+    assert "not recalled: lisbon" in said
+    assert "Never said in any entry about it: and, oslo" in said
+
+
+def test_an_entry_about_something_else_has_not_said_what_the_answer_says() -> None:
+    cat = Entry(id="n2", text="Ben has two cats.", sources=("D2:1",))
+    dog = Entry(id="n3", text="Ann has a dog.", sources=("D1:1",))
+    prediction = recalled("Ann cooks.", memory=Notebook(notes=(cat, dog)))
+    said = feedback("two", prediction, evidence_ids=("D1:1",))
+    assert "Never said in any entry about it: two." in said
+
+
+def test_feedback_on_a_system_that_stores_elsewhere_does_not_guess_what_it_stored() -> None:
+    memory = ElsewhereMemory(notes=notebook("Ann moved to Lisbon.").notes)
+    said = feedback("Lisbon", recalled("Ann cooks.", memory=memory))
+    assert "Not recalled: lisbon." in said
+    assert "stored" not in said.lower()
+
+
+@pytest.mark.parametrize("answer", ["No information", "Not mentioned.", "unknown", "?!"])
+def test_a_question_that_cannot_be_answered_does_not_count(answer: str) -> None:
+    assert not Support().in_headline(question(answer))
+    assert Support().in_headline(question("Lisbon"))
+
+
+def score_of(name: str, example: dspy.Example, text: str) -> Score:
+    loaded = benchmark(name, metric="support")
+    return loaded.score(example, recalled(text))
+
+
+def test_locomo_compares_stems_and_leaves_adversarial_questions_out() -> None:
+    loaded = benchmark("locomo", metric="support")
+    example = question("dancing; likely", category="3", evidence=())
+    assert score_of("locomo", example, "Ann dances.").value == 1
+    in_headline = {example.category for example in loaded.examples if loaded.in_headline(example)}
+    assert in_headline == {"1", "2", "3", "4"}
+
+
+def test_longmemeval_leaves_preferences_and_abstentions_out() -> None:
+    loaded = benchmark("longmemeval", metric="support")
+    counted = [example for example in loaded.examples if loaded.in_headline(example)]
+    assert counted
+    assert not any(example.abstention for example in counted)
+    assert "single-session-preference" not in {example.category for example in counted}
+
+
+def test_membench_looks_for_the_words_of_the_right_choice() -> None:
+    example = question("(b)", options=["(a) a red bike", "(b) a blue car"])
+    assert score_of("membench", example, "She drives a blue car.").value == 1
+    assert score_of("membench", example, "She rides a red bike, version B.").value == 0
+
+
+def test_memory_env_leaves_retracted_facts_out() -> None:
+    loaded = benchmark("memory-env", metric="support", users=10)
+    counted = [example for example in loaded.examples if loaded.in_headline(example)]
+    assert 0 < len(counted) < len(loaded.examples)
+    assert "none" not in {example.answer for example in counted}
+
+
+def test_another_metric_refuses_a_budget() -> None:
+    with pytest.raises(UserError, match="goes with the metric support alone, not with token F1"):
+        benchmark("msc").with_support_tokens(100)
+    with pytest.raises(UserError, match="support_tokens = 0: give 1 or more"):
+        benchmark("msc", metric="support").with_support_tokens(0)

@@ -1,0 +1,121 @@
+"""perf/evidence_tables.py: which cells are compared, and with which numbers of questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def tables(script: Any) -> Any:
+    """The script with the tables."""
+    return script("evidence_tables")
+
+
+def questions(scores: list[float], category: str = "1", **fields: Any) -> dict[str, list[Any]]:
+    """The columns of questions with these scores; all count unless fields say otherwise."""
+    count = len(scores)
+    columns: dict[str, list[Any]] = {
+        "category": [category] * count,
+        "in_headline": [True] * count,
+        "score": scores,
+        "gold_words": [1] * count,
+        "answer_words": [1] * count,
+        "shown": [None] * count,
+    }
+    return {**columns, **fields}
+
+
+def cell(before: list[float], after: list[float], **fields: Any) -> dict[str, Any]:
+    """A cell with scores before and after a compile."""
+    plain_cell: dict[str, Any] = {
+        "on": "palbench.restate",
+        "seed": 0,
+        "lm": "small",
+        "variant": "",
+        "command": "mempiler compile h2memory",
+        "run by": "one machine",
+        "method": "h2memory",
+        "with": "labeled",
+        "adapter": "auto",
+        "kept": "yes",
+        "unwritten": None,
+        "lost, before": 0.0,
+        "lost, after": 0.0,
+        "difference": {"mean": 0.5, "interval": [0.1, 0.9]},
+        "questions": {"before": questions(before), "after": questions(after)},
+    }
+    return {**plain_cell, **fields}
+
+
+def test_a_split_that_two_machines_ran_counts_once(tables: Any) -> None:
+    cells = [
+        cell([0, 1], [1, 1]),
+        cell([0, 1], [1, 1], **{"run by": "another machine"}),
+        cell([0, 0], [1, 0], seed=4),
+    ]
+    [line] = tables.pool_splits(cells)
+    assert (line["splits"], line["n"]) == (2, 4)
+    assert line["before"] == pytest.approx(0.25)
+    assert tables.pool_splits(cells[:2]) == []
+
+
+def test_both_conversations_of_locomo_are_splits_of_their_own(tables: Any) -> None:
+    first = cell([0, 1], [1, 1], on="locomo", command="mempiler compile x --data locomo2.json")
+    second = cell([0, 0], [1, 0], on="locomo", command="mempiler compile x --data locomo2r.json")
+    [line] = tables.pool_splits([first, second])
+    assert (line["splits"], line["n"]) == (2, 4)
+
+
+def test_optimizers_of_different_splits_share_no_line(tables: Any) -> None:
+    cells = [cell([0, 1], [1, 1]), cell([1, 0], [1, 1], seed=4, **{"with": "mipro"})]
+    lines = tables.compare_optimizers(cells)
+    assert [sorted({"labeled", "mipro"} & line.keys()) for line in lines] == [
+        ["labeled"],
+        ["mipro"],
+    ]
+
+
+def test_a_cell_with_a_single_question_has_no_interval(tables: Any) -> None:
+    [line] = tables.compare_optimizers([cell([0], [1], difference={"mean": 1.0, "interval": None})])
+    assert line["above zero"] == []
+
+
+def test_adapters_are_compared_in_the_same_variant_and_conversation(tables: Any) -> None:
+    forwards = "mempiler compile x --data locomo2.json"
+    backwards = "mempiler compile x --data locomo2r.json"
+    cells = [
+        cell([0, 0], [0, 0], on="locomo", command=forwards),
+        cell([0, 0], [0.5, 0.5], on="locomo", command=backwards),
+        cell([0, 0], [0.25, 0.25], on="locomo", command=backwards, variant="reasoning"),
+        cell([0, 0], [1, 1], on="locomo", command=backwards, adapter="chat"),
+    ]
+    lines = tables.compare_adapters(cells)
+    assert {(line["test"], line["variant"]) for line in lines} == {("conv-26", "")}
+    [compiled] = [line for line in lines if line["with"] == "labeled"]
+    assert (compiled["auto"], compiled["chat"]) == (0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    "other_questions",
+    [questions([1, 1, 1]), questions([1, 1], category="2"), questions([1, 1], gold_words=[1, 2])],
+)
+def test_adapters_that_were_asked_other_questions_are_not_compared(
+    tables: Any, other_questions: dict[str, list[Any]]
+) -> None:
+    chat = cell([0, 0], [1, 1], adapter="chat")
+    chat["questions"]["after"] = other_questions
+    lines = tables.compare_adapters([cell([0, 0], [1, 1]), chat])
+    assert [line["with"] for line in lines] == ["(before)"]
+
+
+def test_the_27th_machine_has_two_letters(tables: Any) -> None:
+    cells = [cell([0], [1], **{"run by": f"machine {number}"}) for number in range(28)]
+    machines = tables.name_machines(cells)
+    assert [machine["machine"] for machine in machines][24:] == ["Y", "Z", "AA", "AB"]
+    assert cells[27]["machine"] == "AB"
+
+
+def test_no_cells_give_empty_tables(tables: Any) -> None:
+    assert set(map(tuple, tables.all_tables([]).values())) == {()}

@@ -1,0 +1,64 @@
+"""perf/promotions.py, and how often the two ways of being promoted are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "questions", "conversations"),
+    [("same", 30, 8), ("same", 100, 2), ("same answers", 100, 2), ("same answers", 100, 8)],
+)
+def test_of_two_hundred_pairs_of_the_same_program_at_most_ten_are_promoted(
+    script: Any, name: str, questions: int, conversations: int
+) -> None:
+    promotions = script("promotions")
+    (case,) = [
+        case
+        for case in promotions.CASES
+        if (case.name, case.questions, case.conversations) == (name, questions, conversations)
+    ]
+    counts = promotions.count_promotions(case, pairs=200)
+    assert counts["better"] + counts["cheaper"] <= 10
+
+
+@pytest.mark.parametrize(
+    ("questions", "conversations", "margin", "memory_noise"),
+    [(30, 8, 0.2, 0.1), (100, 2, 0.1, 0.0)],
+)
+def test_a_program_with_equal_scores_and_three_tenths_fewer_tokens_is_mostly_promoted(
+    script: Any, questions: int, conversations: int, margin: float, memory_noise: float
+) -> None:
+    promotions = script("promotions")
+    case = promotions.Case(
+        "cheaper",
+        questions,
+        conversations,
+        margin,
+        noise=0.0,
+        saving=0.3,
+        memory_noise=memory_noise,
+    )
+    assert promotions.count_promotions(case, pairs=20)["cheaper"] >= 12
+
+
+@pytest.mark.parametrize(("margin", "noise"), [(0.1, 0.1), (0.1, 0.0), (0.02, 0.0)])
+@pytest.mark.parametrize(("questions", "conversations"), [(30, 8), (100, 2)])
+def test_a_program_that_is_worse_by_twice_the_margin_is_never_promoted(
+    script: Any, questions: int, conversations: int, margin: float, noise: float
+) -> None:
+    promotions = script("promotions")
+    case = promotions.Case(
+        "worse",
+        questions,
+        conversations,
+        margin,
+        noise=noise,
+        saving=0.3,
+        loss=2 * margin,
+        memory_noise=0.0,
+    )
+    assert promotions.count_promotions(case, pairs=20).total() == 0

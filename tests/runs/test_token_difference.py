@@ -1,0 +1,46 @@
+"""Whether a program takes fewer tokens than another, and what a question takes."""
+
+from __future__ import annotations
+
+import pytest
+from mempiler.runs.token_difference import compare_tokens, tokens_of_questions
+
+from .evaluations import evaluation, row
+
+
+def test_the_interval_is_that_of_student_over_the_conversations() -> None:
+    # Mean differences of -310, -300 and -290: a standard error of 10 / sqrt(3), and t = 4.3027.
+    difference = compare_tokens(
+        [690, 690, 700, 710], [1000, 1000, 1000, 1000], ["ann", "ann", "bob", "cyd"]
+    )
+    assert difference.mean == pytest.approx(-300)
+    assert difference.low == pytest.approx(-300 - 4.3027 * 10 / 3**0.5, abs=0.01)
+    assert difference.high == pytest.approx(-300 + 4.3027 * 10 / 3**0.5, abs=0.01)
+    assert difference.is_lower
+    assert str(difference) == "-300 tokens a question [-325, -275]"
+
+
+def test_many_questions_about_two_conversations_that_differ_show_no_saving() -> None:
+    groups = ["ann", "bob"] * 100
+    tokens = [900, 600] * 100
+    assert not compare_tokens(tokens, [1000, 1000] * 100, groups).is_lower
+
+
+def test_one_conversation_shows_no_saving() -> None:
+    difference = compare_tokens([10, 10], [1000, 1000], ["ann", "ann"])
+    assert not difference.is_lower
+    assert str(difference) == "-990 tokens a question, but all are about one conversation"
+
+
+def test_more_tokens_are_no_saving() -> None:
+    assert not compare_tokens([1000, 1010], [500, 500], ["ann", "bob"]).is_lower
+
+
+def test_a_question_takes_its_tokens_and_its_share_of_the_writing() -> None:
+    rows = [
+        row("q0", group="ann", prompt_tokens=100, output_tokens=5),
+        row("q1", group="ann", prompt_tokens=200, output_tokens=5, category="5"),
+        row("q2", group="bob", prompt_tokens=300, output_tokens=5),
+    ]
+    scored = evaluation(rows, writing_tokens={"ann": 1000.0, "bob": 40.0})
+    assert tokens_of_questions(scored, scored.headline_rows) == [605.0, 345.0]
