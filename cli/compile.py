@@ -60,6 +60,7 @@ def _check_number(value: object) -> None:
     check=_check_number,
     type=click.FloatRange(1),
     metavar="X",
+    hidden=True,
     help="refuse candidates whose prompts are more than X times as long as those of PROGRAM",
 )
 @PLAN
