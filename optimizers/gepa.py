@@ -211,6 +211,7 @@ class Gepa(Optimizer):
         """Return the program whose instructions score best on the valset."""
         import dspy
 
+        from .gepa_component_selector import CalledPredictors
         from .gepa_proposer import rule_abiding_proposer
 
         # GEPA takes exactly one of its three budgets. The other two are in `extra`.
@@ -230,6 +231,11 @@ class Gepa(Optimizer):
             "callbacks": [recorder],
         }
 
+        constructor_settings = {
+            "component_selector": CalledPredictors(),
+            **_CONSTRUCTOR_SETTINGS.select(self.extra),
+        }
+
         teleprompter = dspy.GEPA(
             metric=job.metric_views.feedback,
             reflection_lm=job.prompt_lm,
@@ -239,7 +245,7 @@ class Gepa(Optimizer):
             track_stats=False,
             instruction_proposer=rule_abiding_proposer(job.rules),
             max_metric_calls=max_metric_calls,
-            **_CONSTRUCTOR_SETTINGS.select(self.extra),
+            **constructor_settings,
             gepa_kwargs=gepa_settings,
         )
         try:

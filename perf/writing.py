@@ -131,14 +131,6 @@ class HandWrittenProposals(dspy.BaseLM):
         )
 
 
-def select_writing_predictor(*state: object) -> list[str]:
-    """Tell GEPA to change the prompt that writes facts, and not the one that merges them.
-
-    On a few sessions nothing is merged, so half of the proposals would be lost.
-    """
-    return [WRITING_PREDICTOR]
-
-
 def optimizer_of(cell: Cell) -> tuple[Optimizer, dspy.BaseLM | None]:
     """Return the optimizer of a cell, and the model that writes its proposals if it is another."""
     if cell.optimizer == "labeled":
@@ -149,7 +141,7 @@ def optimizer_of(cell: Cell) -> tuple[Optimizer, dspy.BaseLM | None]:
     stop = MaxCandidateProposalsStopper(len(HAND_WRITTEN))
     gepa = Gepa(
         max_metric_calls=MAX_SCORES,
-        extra={"stop_callbacks": [stop], "component_selector": select_writing_predictor},
+        extra={"stop_callbacks": [stop]},
     )
     if cell.optimizer == "gepa-by-hand":
         return gepa, HandWrittenProposals(HAND_WRITTEN)
