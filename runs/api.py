@@ -82,7 +82,7 @@ def compile(  # noqa: A001 (the public name)
         valset: Examples that decide whether the compiled program is better.
         testset: Examples that are scored before and after.
         metric: A function of an example and a prediction, in any form that DSPy or GEPA takes, or
-            the name of a metric: "f1", "exact", "judge".
+            the name of a metric: "f1", "exact", "judge", "support".
         optimizer: A name (`mempiler list optimizers`), settings such as
             `mempiler.optimizers.Gepa(...)`, or a function that makes a
             `dspy.teleprompt.Teleprompter` for a metric.

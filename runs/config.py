@@ -134,7 +134,7 @@ class DataConfig(Section):
     )
     metric: Annotated[str | None, Option("metric")] = Field(
         default=None,
-        description="what scores, where the benchmark has several, e.g. judge;"
+        description="what scores, where the benchmark has several, e.g. judge or support;"
         " with jsonl also module:function, yours",
     )
     support_tokens: Annotated[OptionalAtLeastOne, Option("support_tokens", rare=True)] = Field(

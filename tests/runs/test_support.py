@@ -299,6 +299,14 @@ def test_an_optimizer_sees_the_calls_that_wrote_and_recalls_without_answering(
     assert "task.answer" not in dict(student.named_parameters())
 
 
+def test_the_stage_read_tunes_the_prompts_that_recall_and_not_the_one_that_answers() -> None:
+    names = {name for name, _ in mempiler.build("rgmem").staged("read").named_predictors()}
+    student = mempiler.build("rgmem").staged("read", answers=False)
+    tuned = {name for name, _ in student.named_predictors()}
+    assert tuned
+    assert names - tuned == {"task.answer"}
+
+
 def test_writers_hear_which_words_were_lost_where(examples: list[dspy.Example]) -> None:
     benchmark = Benchmark.from_examples(examples, "support")
     views = MetricViews(benchmark, writers=["writer"])
