@@ -29,10 +29,31 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+import certifi
 import hypothesis
 import pytest
 
 gc.disable()  # while everything is imported and collected; `pytest_collection_finish` enables it
+
+
+def _keep_files_in_memory() -> None:
+    """Put temporary files into memory where the system has a file system for it: there no write waits for a disk.
+
+    The tests create thousands of databases, and each commit waits for the disk. Processes that tests start inherit
+    the folder. Nobody's own choice of a folder is changed.
+    """
+    memory = Path("/dev/shm")
+    if "TMPDIR" in os.environ or not memory.is_dir() or not os.access(memory, os.W_OK):
+        return
+    # Containers often have 64 MB, and some run no program from there.
+    room = os.statvfs(memory)
+    if room.f_bavail * room.f_frsize < 4 * 1024**3 or room.f_flag & os.ST_NOEXEC:
+        return
+    os.environ["TMPDIR"] = str(memory)
+    tempfile.tempdir = None  # what was looked up before
+
+
+_keep_files_in_memory()
 # Before the first import of dspy, litellm, mlflow or datasets: they read these once.
 _FOLDER = Path(tempfile.mkdtemp(prefix="mempiler-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
@@ -52,11 +73,28 @@ os.environ.update(
     XDG_CACHE_HOME=str(_FOLDER / "cache"),
 )
 
+
+
+def _trust_one_certificate() -> None:
+    """Let clients of HTTP read one certificate instead of all: it takes 30 ms each, and no test speaks TLS."""
+    bundle = Path(certifi.where()).read_text(encoding="ascii")
+    last_line = "-----END CERTIFICATE-----"
+    certificate = _FOLDER / "certificate.pem"
+    certificate.write_text(bundle[bundle.index("-----BEGIN") : bundle.index(last_line)] + last_line, encoding="ascii")
+    os.environ["SSL_CERT_FILE"] = str(certificate)
+
+
+# `make integrations` installs packages from the network.
+if "MEMPILER_SYSTEMS" not in os.environ:
+    _trust_one_certificate()
+
 _STORE = Path(tempfile.gettempdir(), f"mempiler-tests-of-{os.getuid()}", f"mlflow-{version('mlflow')}.db")
 """An empty tracking store, kept from one run of the tests to the next: MLflow makes its tables in seconds."""
 
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=25)
 hypothesis.settings.load_profile("ci")
+# For a longer look at something: pytest --hypothesis-profile=thorough
+hypothesis.settings.register_profile("thorough", deadline=None, database=None, max_examples=500)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -245,12 +283,22 @@ def listening(event_name: str, listener: Callable[..., None]) -> Iterator[None]:
         event.remove(Engine, event_name, listener)
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an empty store, to be copied: to create the tables takes ten times as long."""
+    from mempiler import Store
+
+    path = tmp_path_factory.mktemp("empty-store") / "memories.sqlite"
+    Store(path).close()
+    return path
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Any]:
+def store(empty_store: Path, tmp_path: Path) -> Iterator[Any]:
     """An empty store."""
     from mempiler import Store
 
-    with Store(tmp_path / "memories.sqlite") as opened:
+    with Store(shutil.copy(empty_store, tmp_path / "memories.sqlite")) as opened:
         yield opened
 
 

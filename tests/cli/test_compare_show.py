@@ -249,7 +249,7 @@ def test_entries_that_were_not_found_are_marked(call: Call, tmp_path: Path, monk
 
 def test_a_run_that_does_not_exist_is_refused(call: Call, run: str) -> None:
     missing = {"q9": "has no question 'q9'", "q": "has 3 questions 'q'"}
-    asked = [(["--question", id], told) for id, told in missing.items()] + [(["--category", "nine"], "category of")]
+    asked = [(["--question", question_id], told) for question_id, told in missing.items()] + [(["--category", "nine"], "category of")]
     for options, told in asked:
         code, out, err = call("show", run, *options)
         assert code == 2

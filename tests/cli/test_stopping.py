@@ -160,14 +160,14 @@ def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(monke
         assert process.stderr is not None
         said = next(line for line in process.stderr if "/#/" in line)
         address = f"http://127.0.0.1:{port}"
-        (id,) = re.findall(rf"{address}/#/experiments/(\d+)", said)
-        assert id == client().get_experiment_by_name(EXPERIMENT).experiment_id
+        (experiment_id,) = re.findall(rf"{address}/#/experiments/(\d+)", said)
+        assert experiment_id == client().get_experiment_by_name(EXPERIMENT).experiment_id
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and process.poll() is None:
             with suppress(OSError), urllib.request.urlopen(f"{address}/"):
                 break
             time.sleep(0.1)
-        path = f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={id}"
+        path = f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={experiment_id}"
         with urllib.request.urlopen(address + path, timeout=PATIENCE) as answer:
             found = json.load(answer)["experiment"]
         assert found["name"] == EXPERIMENT

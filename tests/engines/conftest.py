@@ -77,7 +77,7 @@ TABLE = np.random.default_rng(7).normal(0, 1, (len(WORDS), 8)).astype(np.float32
 def tokenizer_json() -> str:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    made = Tokenizer(models.WordLevel({word: id for id, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
     made.normalizer, made.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
     special = [("[CLS]", 1), ("[SEP]", 2)]
     made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)

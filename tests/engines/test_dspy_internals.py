@@ -7,7 +7,6 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import Message, Request, Response, Usage
-
 from mempiler.engines.dspy_internals import async_engine_of
 from mempiler.engines.metered_lm import MeteredLM
 

@@ -21,8 +21,8 @@ from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.fastembed_models import FastEmbedVectors
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.meter import Meter
 from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
 from mempiler.engines.offline import hashed_vectors
 from mempiler.engines.offline.hashed_vectors import TEXTS_WITHOUT_SLOT
 from mempiler.engines.rerankers import FastEmbedReranker, TokenMatch

@@ -31,12 +31,17 @@ from dspy.utils.exceptions import (
 )
 from mempiler import UserError
 from mempiler.engines.call_context import Deadline, call_context, measure_usage
-from mempiler.engines.endpoint.relay import RESERVED_PART_TOKENS, RelayedOutput, Upstream, upstream_of
 from mempiler.engines.endpoint.errors import AbandonedCallError
+from mempiler.engines.endpoint.relay import (
+    RESERVED_PART_TOKENS,
+    RelayedOutput,
+    Upstream,
+    upstream_of,
+)
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
-from mempiler.engines.prices import TokenPrices
-from mempiler.engines.meter import Meter
 from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.engines.prices import TokenPrices
 from mempiler.engines.token_counts import text_of_outputs
 from mempiler.errors import BudgetError
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import LMError, LMServerError
-from mempiler.engines.call_context import Deadline, call_context, measure_usage
 from mempiler.async_bridge import run_bridged
+from mempiler.engines.call_context import Deadline, call_context, measure_usage
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.limits import DEAD_AFTER, SHARE_FROM, BudgetGuard, Limits

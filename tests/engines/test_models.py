@@ -22,10 +22,10 @@ from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard
-from mempiler.engines.meter import Meter
-from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.lm import LoadedModels, language_model
+from mempiler.engines.meter import Meter
 from mempiler.engines.model_checks import check_endpoint, check_key
+from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.prices import litellm_module
 from mempiler.engines.weights import File, Weights
 from mempiler.errors import EndpointError, MissingDependencyError, UserError

@@ -1,6 +1,7 @@
-"""Runs one block of docs/agents.md behind its set-up, in the environment of its framework: `agent.py HEADING CALL...`.
+"""Runs one block of docs/agents.md behind its set-up: `agent.py HEADING CALL...`.
 
-Each CALL is a Python expression that is evaluated behind the block; what it gives is printed, as JSON behind `= `.
+It runs in the environment of the block's framework. Each CALL is a Python expression that is
+evaluated behind the block; its value is printed as JSON behind `= `.
 """
 
 import asyncio
@@ -24,11 +25,16 @@ def main() -> None:
     known: dict[str, object] = {"__name__": "agents"}
     for block in blocks(heading):
         exec(compile(block, "docs/agents.md", "exec"), known)
-    # One loop for all calls, as an application has: a page's client keeps its connections in the loop it was used in.
+    # One loop for all calls, as an application has: a page's client keeps its connections in the
+    # loop it was used in.
     with asyncio.Runner() as runner:
         for call in calls:
             found = eval(call, known)
-            print("=", json.dumps(runner.run(found) if inspect.iscoroutine(found) else found), flush=True)
+            print(
+                "=",
+                json.dumps(runner.run(found) if inspect.iscoroutine(found) else found),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from mempiler.systems.environment import Environment
 
 
 def installed(environment: Environment, own: bool = False) -> Environment:
-    """An environment, installed unless it is that of the tests; skips the test where it cannot be."""
+    """An environment, installed unless it is that of the tests; skips the test if it cannot be."""
     if not os.environ.get("MEMPILER_SYSTEMS"):
         pytest.skip("environments of other people's packages are made by `make integrations`")
     try:

@@ -5,12 +5,14 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 
-class InterruptedError(Exception):
+class PutInterruptedError(Exception):
     """Raised in the place of a statement that changes a store."""
 
 
-def values_after_interrupted_puts(store: Any, namespace: tuple[str, ...], key: str, value: Any) -> list[Any]:
-    """What stands under a key after a `put` failed before its first changing statement, its second, ... and did not."""
+def values_after_interrupted_puts(
+    store: Any, namespace: tuple[str, ...], key: str, value: Any
+) -> list[Any]:
+    """What stands under a key after a `put` failed before its first change, its second, ..."""
     values: list[Any] = []
     statements_left = 0
 
@@ -18,7 +20,7 @@ def values_after_interrupted_puts(store: Any, namespace: tuple[str, ...], key: s
         nonlocal statements_left
         statements_left -= statement.split()[0] not in ("PRAGMA", "SELECT")
         if statements_left == 0:
-            raise InterruptedError
+            raise PutInterruptedError
 
     before = store.get(namespace, key).value
     is_done = False
@@ -29,7 +31,7 @@ def values_after_interrupted_puts(store: Any, namespace: tuple[str, ...], key: s
         try:
             store.put(namespace, key, value)
             is_done = True
-        except InterruptedError:
+        except PutInterruptedError:
             pass
         finally:
             event.remove(Engine, "before_cursor_execute", fail)

@@ -1,6 +1,7 @@
-"""Each framework of docs/agents.md with its published package, in an environment of its own: `make integrations`.
+"""Each framework of docs/agents.md with its published package: `make integrations`.
 
-The blocks run as they stand on the page, each call in a process of its own; the model is a stub on loopback.
+Every framework has an environment of its own. The blocks run as they stand on the page, each call
+in a process of its own; the model is a stub on loopback.
 """
 
 import json
@@ -33,7 +34,7 @@ Run = Callable[..., list[Any]]
 
 
 def environment_of(framework: str) -> Environment:
-    """The environment of a framework, installed; skips the test where it is not asked for, or cannot be made."""
+    """The installed environment of a framework; skips the test if it is not wanted or not there."""
     if CHOSEN and framework not in CHOSEN:
         pytest.skip(f"SYSTEMS names {' '.join(CHOSEN)} only")
     found = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
@@ -41,13 +42,19 @@ def environment_of(framework: str) -> Environment:
 
 
 def answer(body: dict[str, Any]) -> str:
-    """Knows where the user lives if the prompt says so, and says so in the form that DSPy's agents ask for."""
+    """Says where the user lives if the prompt does, in the form that DSPy's agents ask for."""
     prompt, last = json.dumps(body["messages"]), json.dumps(body["messages"][-1])
-    known = "Lisbon" in last and ("nothing in it is an instruction" in prompt or "observation_0" in last)
+    known = "Lisbon" in last and (
+        "nothing in it is an instruction" in prompt or "observation_0" in last
+    )
     is_asked = ASKED in last or IN_OTHER_WORDS in last
     said = "Good to know." if not is_asked else "To Lisbon." if known else "I do not know."
     if "next_tool_name" in prompt:
-        tool, args = ("finish", {}) if "observation_0" in last else ("search_memory", {"query": "move", "k": 3})
+        tool, args = (
+            ("finish", {})
+            if "observation_0" in last
+            else ("search_memory", {"query": "move", "k": 3})
+        )
         return fields(next_thought="Look.", next_tool_name=tool, next_tool_args=json.dumps(args))
     return fields(reasoning="It says so.", answer=said) if "[[ ##" in prompt else said
 
@@ -61,9 +68,10 @@ def stub() -> Iterator[StubServer]:
 
 @pytest.fixture
 def run(stub: StubServer, tmp_path: Path) -> Run:
-    """Runs calls behind the blocks of a heading, in a process with a framework's environment and a saved program."""
+    """Runs calls behind the blocks of a heading, with a framework's environment and a program."""
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "my-program")
-    # The checkout may have any name, and an environment that is only looked into has no editable installs.
+    # The checkout may have any name, and an environment that is only looked into has no editable
+    # installs.
     library = tmp_path / "library"
     library.mkdir()
     (library / "mempiler").symlink_to(Path(mempiler.__file__).parent)
@@ -81,18 +89,27 @@ def run(stub: StubServer, tmp_path: Path) -> Run:
             "LANGSMITH_TRACING": "false",
         }
         command = [str(python), "-W", "ignore", str(HERE / "agent.py"), heading, *calls]
-        done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         return [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("= ")]
 
     return ran
 
 
-SECTIONS = {"dspy": "DSPy", "langgraph": "LangGraph", "llamaindex": "LlamaIndex", "openai-agents": "OpenAI Agents SDK"}
+SECTIONS = {
+    "dspy": "DSPy",
+    "langgraph": "LangGraph",
+    "llamaindex": "LlamaIndex",
+    "openai-agents": "OpenAI Agents SDK",
+}
 
 
 @pytest.mark.parametrize(("framework", "heading"), SECTIONS.items(), ids=SECTIONS)
-def test_agent_remembers_in_another_process_and_tells_nobody_else(run: Run, framework: str, heading: str) -> None:
+def test_agent_remembers_in_another_process_and_tells_nobody_else(
+    run: Run, framework: str, heading: str
+) -> None:
     assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
     other = "[memory_of('ada').items().__len__(), memory_of('ben').items().__len__()]"
     found = run(framework, heading, f"answer('ben', {ASKED!r})", f"answer('ada', {ASKED!r})", other)
@@ -100,7 +117,9 @@ def test_agent_remembers_in_another_process_and_tells_nobody_else(run: Run, fram
 
 
 @pytest.mark.parametrize("framework", ["langgraph", "llamaindex", "openai-agents"])
-def test_agent_is_shown_the_newest_where_nothing_is_found_and_when_it_is_asked_again(run: Run, framework: str) -> None:
+def test_agent_is_shown_the_newest_where_nothing_is_found_and_when_it_is_asked_again(
+    run: Run, framework: str
+) -> None:
     heading = SECTIONS[framework]
     assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
     for _ in range(3):
@@ -119,17 +138,27 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
         f"store.delete({facts}, 'old')",
         "store.put(('ben', 'facts'), 'dog', {'text': 'Ben has a greyhound.'})",
     )
+    of_2021 = "{'year': {'$gt': 2020, '$lte': 2021}}"
     wanted = {
-        f"store.get({facts}, 'cat').value": {"text": "Ada adopted a Siamese cat.", "kind": "pet", "year": 2021},
+        f"store.get({facts}, 'cat').value": {
+            "text": "Ada adopted a Siamese cat.",
+            "kind": "pet",
+            "year": 2021,
+        },
         f"store.get({facts}, 'old')": None,
         f"[i.key for i in store.search({facts}, query='Which greyhound did Ada adopt?')][0]": "dog",
         f"sorted(i.key for i in store.search({facts}))": ["cat", "dog", "home"],
-        f"[i.key for i in store.search({facts}, filter={{'year': {{'$gt': 2020, '$lte': 2021}}}})]": ["cat"],
+        f"[i.key for i in store.search({facts}, filter={of_2021})]": ["cat"],
         f"[i.key for i in store.search({facts}, limit=1, offset=1)]": ["dog"],
-        "[i.value['text'] for i in store.search(('ben',), query='greyhound')]": ["Ben has a greyhound."],
+        "[i.value['text'] for i in store.search(('ben',), query='greyhound')]": [
+            "Ben has a greyhound."
+        ],
         "sorted({i.namespace[0] for i in store.search((), query='greyhound')})": ["ada", "ben"],
         "__import__('asyncio').run(store.aget(('ada', 'facts'), 'dog')).value['year']": 2024,
-        "sorted(map(list, store.list_namespaces(suffix=['facts'])))": [["ada", "facts"], ["ben", "facts"]],
+        "sorted(map(list, store.list_namespaces(suffix=['facts'])))": [
+            ["ada", "facts"],
+            ["ben", "facts"],
+        ],
         "list(map(list, store.list_namespaces(prefix=['*'], max_depth=1)))": [["ada"], ["ben"]],
     }
     assert dict(zip(wanted, run("langgraph", "LangGraph", *wanted), strict=True)) == wanted
@@ -139,25 +168,33 @@ def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(run: Ru
     old, new = {"text": "Ada adopted a tabby."}, {"text": "Ada adopted a Siamese cat."}
     put = f"store.put(('ada', 'facts'), 'cat', {old!r})"
     interrupted = "__import__('interrupted').values_after_interrupted_puts"
-    _, values = run("langgraph", "LangGraph", put, f"{interrupted}(store, ('ada', 'facts'), 'cat', {new!r})")
+    _, values = run(
+        "langgraph", "LangGraph", put, f"{interrupted}(store, ('ada', 'facts'), 'cat', {new!r})"
+    )
     first_new = values.index(new)
     assert first_new > 5
     assert values == [old] * first_new + [new] * (len(values) - first_new)
 
 
-def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(run: Run) -> None:
-    again = "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
+def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(
+    run: Run,
+) -> None:
+    again = (
+        "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
+    )
     again += "{'configurable': {'user_id': 'ada'}}) for _ in range(2)][-1]['messages'][0].content"
     found = run("langgraph", "LangGraph", again, "[i.id for i in memory_of('ada').items()]")
     assert found == ["I own a boat.", ["m1"]]
 
 
 def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
-    told = (
-        "memory_of('ada').add([{'role': 'user', 'name': 'Ada', 'content': 'I moved to Lisbon.', 'time': '2024-03-05'}])"
+    message = {"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}
+    add = f"memory_of('ada').add([{message!r}])"
+    retrieve = (
+        "[[d.page_content, d.metadata['time'], d.metadata['sources']] "
+        "for d in retriever.invoke('Lisbon')]"
     )
-    asked = "[[d.page_content, d.metadata['time'], d.metadata['sources']] for d in retriever.invoke('Lisbon')]"
-    (found,) = run("langgraph", "LangChain", f"({told}, None)[1] or {asked}")
+    (found,) = run("langgraph", "LangChain", f"({add}, None)[1] or {retrieve}")
     assert found == [["Ada: I moved to Lisbon.", "2024-03-05T00:00:00", ["D1:1"]]]
 
 

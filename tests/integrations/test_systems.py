@@ -1,6 +1,7 @@
-"""Every shipped system, through its real package, in an environment made from scratch: `make integrations`.
+"""Every shipped system through its real package, in a new environment: `make integrations`.
 
-One that cannot be made is skipped, with the reason; one that stores or finds nothing, or loses what it stored, fails.
+One that cannot be made is skipped, with the reason; one that stores or finds nothing, or loses what
+it stored, fails.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from mempiler.systems.catalog import SYSTEMS, factory, shipped
 
 from .conftest import installed
 
-FRAMEWORKS = {"dspy", *(pins.stem for pins in (Path(__file__).parent / "pins").glob("*.txt"))} - SYSTEMS.keys()
+FRAMEWORKS = {
+    "dspy",
+    *(pins.stem for pins in (Path(__file__).parent / "pins").glob("*.txt")),
+} - SYSTEMS.keys()
 NAMED = os.environ.get("SYSTEMS", "").split() or list(SYSTEMS)
 CHOSEN = [name for name in NAMED if name not in FRAMEWORKS]
 """Names of systems to run; frameworks have a file of their own."""
@@ -37,21 +41,32 @@ TOLD = (
     ("Ann", "I adopted a greyhound called Pixel."),
     ("Bob", "I sold my motorcycle yesterday."),
 )
-WORDS = "kitchen bicycle orchard library concert lantern holiday airport teacher doctor garden village"
+WORDS = (
+    "kitchen bicycle orchard library concert lantern holiday airport teacher doctor garden village"
+)
 LATER = (
     ("Ann", "Pixel the greyhound won a marathon."),
     ("Bob", "I began to learn the accordion."),
-    *((who, f"This week I wrote about the {word}.") for word in WORDS.split() for who in ("Ann", "Bob")),
+    *(
+        (who, f"This week I wrote about the {word}.")
+        for word in WORDS.split()
+        for who in ("Ann", "Bob")
+    ),
 )
 """Long enough for a system that writes only when its short-term memory is full."""
 
 
 def _session(name: str, time: str, told: tuple[tuple[str, str], ...]) -> Session:
-    turns = tuple(Turn(id=f"{name}:{n}", speaker=who, text=what) for n, (who, what) in enumerate(told, 1))
+    turns = tuple(
+        Turn(id=f"{name}:{n}", speaker=who, text=what) for n, (who, what) in enumerate(told, 1)
+    )
     return Session.model_validate({"id": name, "time": time, "turns": turns})
 
 
-FIRST, SECOND = _session("D1", "2024-05-01T10:00:00", TOLD), _session("D2", "2024-06-01T10:00:00", LATER)
+FIRST, SECOND = (
+    _session("D1", "2024-05-01T10:00:00", TOLD),
+    _session("D2", "2024-06-01T10:00:00", LATER),
+)
 
 
 @pytest.fixture(scope="module", params=CHOSEN)
@@ -60,13 +75,18 @@ def name(request: pytest.FixtureRequest) -> str:
     return installed(shipped(request.param).environment).name
 
 
-def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(name: str, tmp_path: Path) -> None:
+def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(
+    name: str, tmp_path: Path
+) -> None:
     """So that a run that was killed finds the answers to its calls and pays for none twice."""
     asked = []
     for number in range(2):
         meter = Meter()
         lm = scripted_lm(meter)
-        with dspy.context(lm=lm), closing(factory(name)(tmp_path / str(number), embedder=embedder())) as system:
+        with (
+            dspy.context(lm=lm),
+            closing(factory(name)(tmp_path / str(number), embedder=embedder())) as system,
+        ):
             with measure_usage() as writing:
                 system.add(FIRST)
                 system.add(SECOND)
@@ -119,7 +139,9 @@ class ScriptedEngine(OfflineEngine):
 
 def scripted_lm(meter: Meter | None = None) -> MeteredLM:
     """The model, counted as any."""
-    return MeteredLM("scripted/words-1", Metering(meter or Meter()), engine=ScriptedEngine(), cache=False)
+    return MeteredLM(
+        "scripted/words-1", Metering(meter or Meter()), engine=ScriptedEngine(), cache=False
+    )
 
 
 def spoken(text: str) -> list[str]:
@@ -130,16 +152,25 @@ def spoken(text: str) -> list[str]:
 def _memories(request: lm15.Request) -> list[lm15.ToolCallPart]:
     """A memory for every line, all at once."""
     lines = spoken("\n".join(request_texts(request)))
-    return [lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)]
+    return [
+        lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)
+    ]
 
 
 def _facts(lines: list[str], prompt: str) -> dict[str, Any]:
-    return {"memory": [{"id": str(n), "text": line, "attributed_to": "user"} for n, line in enumerate(lines)]}
+    return {
+        "memory": [
+            {"id": str(n), "text": line, "attributed_to": "user"} for n, line in enumerate(lines)
+        ]
+    }
 
 
 def _values(lines: list[str], prompt: str) -> dict[str, Any]:
     kind = {"memory_type": "UserMemory", "tags": ["said"]}
-    return {"memory list": [{"key": line[:30], "value": line, **kind} for line in lines], "summary": "said"}
+    return {
+        "memory list": [{"key": line[:30], "value": line, **kind} for line in lines],
+        "summary": "said",
+    }
 
 
 def _note(lines: list[str], prompt: str) -> dict[str, Any]:
@@ -148,7 +179,9 @@ def _note(lines: list[str], prompt: str) -> dict[str, Any]:
 
 
 def _themes(lines: list[str], prompt: str) -> list[dict[str, Any]]:
-    return [{"theme": "friends", "keywords": WORD.findall(" ".join(lines)), "content": " ".join(lines)}]
+    return [
+        {"theme": "friends", "keywords": WORD.findall(" ".join(lines)), "content": " ".join(lines)}
+    ]
 
 
 def _evolution(lines: list[str], prompt: str) -> dict[str, Any]:
@@ -165,7 +198,11 @@ def _evolution(lines: list[str], prompt: str) -> dict[str, Any]:
 
 def _entities(lines: list[str], prompt: str) -> dict[str, Any]:
     names = [*dict.fromkeys(line.partition(":")[0] for line in lines), *_things(lines)]
-    return {"extracted_entities": [{"name": name, "entity_type_id": 0, "episode_indices": [0]} for name in names]}
+    return {
+        "extracted_entities": [
+            {"name": name, "entity_type_id": 0, "episode_indices": [0]} for name in names
+        ]
+    }
 
 
 def _edges(lines: list[str], prompt: str) -> dict[str, Any]:
@@ -173,7 +210,12 @@ def _edges(lines: list[str], prompt: str) -> dict[str, Any]:
     known = [each for each in told if f'"{each[1]}"' in prompt or f"'{each[1]}'" in prompt]
     return {
         "edges": [
-            {"source_entity_name": who, "target_entity_name": thing, "relation_type": "TOLD_OF", "fact": line}
+            {
+                "source_entity_name": who,
+                "target_entity_name": thing,
+                "relation_type": "TOLD_OF",
+                "fact": line,
+            }
             for who, thing, line in known
         ]
     }

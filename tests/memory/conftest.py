@@ -1,5 +1,6 @@
 """Stores of both kinds: a file, and a PostgreSQL server that the tests start for themselves."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,19 @@ def session(*texts: str, id: str = "") -> Session:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty store, of each kind."""
+def url_without_tables(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store, of each kind, that nobody has opened yet."""
     if request.param == "sqlite":
         return str(tmp_path / "memories.sqlite")
     return request.getfixturevalue("postgres").emptied()
+
+
+@pytest.fixture
+def url(url_without_tables: str, empty_store: Path) -> str:
+    """The address of an empty store, of each kind."""
+    if not url_without_tables.startswith("postgresql"):
+        shutil.copy(empty_store, url_without_tables)
+    return url_without_tables
 
 
 @pytest.fixture

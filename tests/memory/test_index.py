@@ -294,7 +294,7 @@ def search_all(index: Index, scenario: Scenario, k: int = 99) -> list[list[Hit]]
 
 
 with_scenarios = given(scenario=SCENARIOS)
-many_examples = settings(max_examples=80, deadline=None)
+many_examples = settings(max_examples=30, deadline=None)
 
 
 @by_all_signals

@@ -64,18 +64,18 @@ def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
     return process
 
 
-def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(url: str) -> None:
+def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(url_without_tables: str) -> None:
     statement, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
         statement += 1
-        process = _in_a_process(_killed_at, url, statement)
+        process = _in_a_process(_killed_at, url_without_tables, statement)
         process.join(60)
         code = process.exitcode
         if code == -signal.SIGKILL:
-            assert contents(url) == {}
+            assert contents(url_without_tables) == {}
     assert code == 0
     assert statement > 12
-    assert contents(url)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
+    assert contents(url_without_tables)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
 
 
 def _open(url: str) -> None:
@@ -83,12 +83,12 @@ def _open(url: str) -> None:
         assert store.users.list_all() == []
 
 
-def test_processes_that_open_it_at_once_make_its_tables_once(url: str) -> None:
-    processes = [_in_a_process(_open, url) for _ in range(6)]
+def test_processes_that_open_it_at_once_make_its_tables_once(url_without_tables: str) -> None:
+    processes = [_in_a_process(_open, url_without_tables) for _ in range(6)]
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 6
-    assert contents(url)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
+    assert contents(url_without_tables)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
 
 
 def test_threads_make_tables_of_stores_of_their_own(tmp_path: Path) -> None:

@@ -88,11 +88,11 @@ def test_a_question_whose_evidence_is_not_recalled_is_passed_over(make_history, 
 def test_simba_shortens_only_the_calls_that_become_demos(examples, monkeypatch, max_demos):
     shortening: list[str] = []
 
-    def compile(self: Any, student: Any, **how: Any) -> Any:
+    def note_shortening(self: Any, student: Any, **how: Any) -> Any:
         shortening.extend(s.__name__ for s in self.strategies if hasattr(s, "__wrapped__"))
         return student
 
-    monkeypatch.setattr(dspy.SIMBA, "compile", compile)
+    monkeypatch.setattr(dspy.SIMBA, "compile", note_shortening)
     compiled(build("turn-rag"), examples, "simba", settings={"bsize": 4, "max_demos": max_demos})
     assert shortening == ["append_a_demo_"] * (max_demos > 0)
 

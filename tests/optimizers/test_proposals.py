@@ -235,7 +235,7 @@ def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history
     # Words of a turn that belong to no question's evidence: only a whole history would show them all.
     evidence = {turn for example in train for turn in example.evidence_ids}
     turns = train[0].history.turns.items()
-    elsewhere = [turn.text for id, (turn, _) in turns if id not in evidence and len(turn.text) > 30]
+    elsewhere = [turn.text for turn_id, (turn, _) in turns if turn_id not in evidence and len(turn.text) > 30]
     assert max((sum(words in text for words in elsewhere) for text in engine.prompts), default=0) < len(elsewhere) / 2
     assert all("turns=(" not in text for text in engine.prompts)
     if name in ("mipro", "copro", "gepa"):

@@ -2,8 +2,8 @@
 
     python tests/recordings/make.py [--lm gguf:qwen2.5-coder-0.5b] [--stub] [NAME ...]
 
-A run that is there is replaced. `--stub` asks a server on this machine instead, which answers with the offline
-engine: for a first version of a run, or to try this script.
+A run that is there is replaced. `--stub` asks a server on this machine instead, which answers with
+the offline engine: for a first version of a run, or to try this script.
 """
 
 from __future__ import annotations
@@ -35,12 +35,25 @@ RECORDINGS = {
         for name in ("pgr", "pgr+turn-rag", "rgmem", "memory-r2")
     },
     "h2memory": "evaluate h2memory --benchmark palbench.select --data HERE/palset_en.json",
-    "pramem": f"evaluate pramem --benchmark movielens --test 1 --set {_PRAMEM.replace(' ', ' --set ')}",
+    "pramem": (
+        f"evaluate pramem --benchmark movielens --test 1 --set {_PRAMEM.replace(' ', ' --set ')}"
+    ),
     "bootstrap": _COMPILE,
 }
 """The command of each, without its models; HERE stands for this folder."""
 _KEPT = (
-    *("n", "score", "interval", "metrics", "by", "retrieval", "context", "calls", "tokens", "prompt_tokens"),
+    *(
+        "n",
+        "score",
+        "interval",
+        "metrics",
+        "by",
+        "retrieval",
+        "context",
+        "calls",
+        "tokens",
+        "prompt_tokens",
+    ),
     *("cached_share", "call_outcomes", "faults", "failure_rate", "failures"),
 )
 
@@ -55,7 +68,10 @@ def table(found: dict[str, Any]) -> dict[str, Any]:
     if "before" not in found:
         return {name: found[name] for name in _KEPT}
     parts = {part: table(found[part]) for part in ("before", "after")}
-    return {**parts, **{name: found[name] for name in ("difference", "dev", "promoted", "stopped", "usage")}}
+    return {
+        **parts,
+        **{name: found[name] for name in ("difference", "dev", "promoted", "stopped", "usage")},
+    }
 
 
 def run(words: list[str]) -> dict[str, Any]:
@@ -78,9 +94,13 @@ def make(name: str, models: list[str]) -> None:
     found = run([*command(name), *models, *embedder, "--threads", "1"])
     ran = RunFolder.open("last")
     record = {part: ran.read()[part] for part in ("settings", "status", "models")}
-    record["settings"]["data"] = record["settings"]["data"] and Path(record["settings"]["data"]).name
+    record["settings"]["data"] = (
+        record["settings"]["data"] and Path(record["settings"]["data"]).name
+    )
     target.mkdir(exist_ok=True)
-    (target / "run.json").write_text(f"{json.dumps(record, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+    (target / "run.json").write_text(
+        f"{json.dumps(record, indent=1, ensure_ascii=False)}\n", encoding="utf-8"
+    )
     store = target / "run.sqlite"
     store.write_bytes(b"")
     with (
@@ -115,7 +135,10 @@ def main() -> None:
     parser.add_argument("--lm", default=LM)
     parser.add_argument("--stub", action="store_true")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, stub() if chosen.stub else contextlib.nullcontext() as models:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stub() if chosen.stub else contextlib.nullcontext() as models,
+    ):
         os.environ["MEMPILER_HOME"] = folder
         for name in chosen.names or RECORDINGS:
             make(name, models or ["--lm", chosen.lm])

@@ -1,4 +1,4 @@
-"""Frozen values: no public operation changes a record, and what a copy says of itself is true of its own fields."""
+"""Frozen values: no public operation changes a record, and a copy describes its own fields."""
 
 import copy
 import inspect
@@ -54,9 +54,9 @@ def items_of(kind: type[Item]) -> st.SearchStrategy[Any]:
 
 # The turns of a batch are made of its actions without validation, unlike all others.
 BEHAVIORS = st.builds(Behavior.from_actions, id=TEXTS, actions=st.lists(ACTIONS, max_size=2))
-ITEM_TUPLES = st.lists(st.one_of(items_of(Session), items_of(Logs), items_of(Profile), BEHAVIORS), max_size=2).map(
-    tuple
-)
+ITEM_TUPLES = st.lists(
+    st.one_of(items_of(Session), items_of(Logs), items_of(Profile), BEHAVIORS), max_size=2
+).map(tuple)
 HITS = st.builds(
     Hit,
     id=TEXTS,
@@ -91,7 +91,9 @@ RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {
         notes=st.dictionaries(TEXTS, TEXTS, max_size=2),
         counts=st.dictionaries(TEXTS, st.integers(), max_size=2),
     ),
-    Failure: st.builds(Failure, kind=st.sampled_from(get_args(FailureKind)), where=TEXTS, message=TEXTS),
+    Failure: st.builds(
+        Failure, kind=st.sampled_from(get_args(FailureKind)), where=TEXTS, message=TEXTS
+    ),
     History: st.builds(History, id=TEXTS, items=ITEM_TUPLES),
     Hit: HITS,
     Item: items_of(Item),
@@ -117,7 +119,11 @@ CHANGES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "of a copy": lambda record, update: copy.copy(record).model_copy(update=update),
     "of a deep copy": lambda record, update: copy.deepcopy(record).model_copy(update=update),
 }
-ARGUMENTS = {"at": (datetime(2024, 1, 1),), "select_turns": (("a", "D1:1"),), "with_kinds": ("turn",)}
+ARGUMENTS = {
+    "at": (datetime(2024, 1, 1),),
+    "select_turns": (("a", "D1:1"),),
+    "with_kinds": ("turn",),
+}
 """Of methods that need some."""
 
 
@@ -140,7 +146,11 @@ def content(record: BaseModel) -> tuple[str, str]:
 def public_names(record: BaseModel, *kinds: Any) -> list[str]:
     """The members of a record's class, of some kinds, that are not pydantic's."""
     own = sorted(set(dir(type(record))) - set(dir(BaseModel)))
-    return [name for name in own if isinstance(inspect.getattr_static(type(record), name), kinds) and name[0] != "_"]
+    return [
+        name
+        for name in own
+        if isinstance(inspect.getattr_static(type(record), name), kinds) and name[0] != "_"
+    ]
 
 
 def computed(record: BaseModel) -> dict[str, Any]:
@@ -155,7 +165,9 @@ def fresh(record: Any, **changes: Any) -> Any:
 
 
 def test_every_type_of_record_is_looked_at() -> None:
-    of_the_room = {kind for kind in record_types() if kind.__module__.startswith("mempiler.records.")}
+    of_the_room = {
+        kind for kind in record_types() if kind.__module__.startswith("mempiler.records.")
+    }
     assert of_the_room - RECORDS.keys() == set()
 
 
@@ -171,7 +183,9 @@ def test_a_copy_is_an_equal_object_of_its_own(kind: type[Record], data: st.DataO
 
 
 @for_every_type
-def test_a_changed_copy_says_what_is_so_and_leaves_the_record_alone(kind: type[Record], data: st.DataObject) -> None:
+def test_a_changed_copy_says_what_is_so_and_leaves_the_record_alone(
+    kind: type[Record], data: st.DataObject
+) -> None:
     record, other = data.draw(RECORDS[kind]), data.draw(RECORDS[kind])
     before, said = content(record), computed(record)
     field = data.draw(st.sampled_from(list(kind.model_fields)))
@@ -265,11 +279,18 @@ def test_a_changed_history_has_another_digest() -> None:
     assert list(longer.turns) == ["a", "b"]
     assert longer.prefixes == History(id="h", items=(SESSION, later)).prefixes
     assert longer.digest != history.digest
-    reworded = SESSION.model_copy(update={"turns": (Turn(id="a", speaker="Ann", text="I moved to Porto."),)})
-    assert history.model_copy(update={"items": (reworded,)}).digest not in (history.digest, longer.digest)
+    reworded = SESSION.model_copy(
+        update={"turns": (Turn(id="a", speaker="Ann", text="I moved to Porto."),)}
+    )
+    assert history.model_copy(update={"items": (reworded,)}).digest not in (
+        history.digest,
+        longer.digest,
+    )
 
 
-def test_copies_of_a_history_share_its_items_and_digests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_a_history_share_its_items_and_digests_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     items = tuple(SESSION.model_copy(update={"id": f"D{n}"}) for n in range(2000))
     history = History(id="h", items=items)
     first = history.digest
@@ -282,7 +303,9 @@ def test_copies_of_a_history_share_its_items_and_digests_are_kept(monkeypatch: p
 
 @pytest.mark.parametrize("update", [{"digest": "0" * 64}, {"txt": "x"}])
 def test_a_copy_has_no_field_by_mistake(update: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=f"Session has no field {next(iter(update))}; it has: id, time, turns"):
+    with pytest.raises(
+        TypeError, match=f"Session has no field {next(iter(update))}; it has: id, time, turns"
+    ):
         SESSION.model_copy(update=update)
 
 
@@ -309,7 +332,9 @@ def test_a_copied_memory_computes_its_own(make: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(change: Callable[..., Any]) -> None:
+def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(
+    change: Callable[..., Any],
+) -> None:
     memory = Notes(notes=("rye bread",), counts={"added": 1})
     assert memory.words == ["rye", "bread"]
     changed = change(memory, {"notes": ("oat milk",)})

@@ -1,4 +1,4 @@
-"""Records: JSON and moments from outside, refused in one line; queries as prompts show them; hits that are evidence."""
+"""Records: JSON and moments from outside, queries in prompts, and hits that are evidence."""
 
 import json
 import os
@@ -19,15 +19,21 @@ from mempiler.records.json_input import MAX_DEPTH
 from pydantic import ValidationError
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
-@given(value=VALUES, ascii=st.booleans())
-def test_json_of_the_standard_library_is_read(value: Any, ascii: bool) -> None:
-    assert parse_json(json.dumps(value, ensure_ascii=ascii), "here") == value
+@given(value=VALUES, only_ascii=st.booleans())
+def test_json_of_the_standard_library_is_read(value: Any, only_ascii: bool) -> None:
+    assert parse_json(json.dumps(value, ensure_ascii=only_ascii), "here") == value
 
 
 REFUSED = [
@@ -71,7 +77,9 @@ def test_a_whole_pair_the_deepest_value_and_a_byte_order_mark_are_read(tmp_path:
         (b"", "the file is empty"),
     ],
 )
-def test_a_file_that_is_no_utf8_text_says_what_it_is(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_is_no_utf8_text_says_what_it_is(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
     (tmp_path / "file.json").write_bytes(content)
     with pytest.raises(DataError, match=words):
         read_json(tmp_path / "file.json")
@@ -86,7 +94,18 @@ def test_only_regular_files_are_read(path: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "time", [1e10, 1700000000, -1, True, "1700000000", "1e400", "1000000-01-01", "2024-02-30", "0001-01-01T00:00+14:00"]
+    "time",
+    [
+        1e10,
+        1700000000,
+        -1,
+        True,
+        "1700000000",
+        "1e400",
+        "1000000-01-01",
+        "2024-02-30",
+        "0001-01-01T00:00+14:00",
+    ],
 )
 def test_a_time_is_a_date_of_the_calendar(time: Any) -> None:
     with pytest.raises(DataError, match="time"):
@@ -95,7 +114,10 @@ def test_a_time_is_a_date_of_the_calendar(time: Any) -> None:
 
 def test_iso_dates_are_times_and_can_be_sorted() -> None:
     for time in ("2024-05-01", "2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00"):
-        assert History.from_messages([{"role": "user", "content": "x", "time": time}]).items[0].time is not None
+        assert (
+            History.from_messages([{"role": "user", "content": "x", "time": time}]).items[0].time
+            is not None
+        )
     times = [datetime(2024, 1, 1, tzinfo=UTC), None, datetime.min, datetime(2023, 1, 1)]
     assert [comparable(time).year for time in sorted(times, key=comparable)] == [1, 1, 2023, 2024]
 
@@ -122,7 +144,9 @@ def test_a_refusal_counts_messages_without_text_too() -> None:
 
 
 def test_a_turn_id_names_one_turn() -> None:
-    session = Session.model_validate({"id": "D1", "turns": [{"id": "D1:1", "speaker": "Ann", "text": "x"}]})
+    session = Session.model_validate(
+        {"id": "D1", "turns": [{"id": "D1:1", "speaker": "Ann", "text": "x"}]}
+    )
     with pytest.raises(DataError, match="a turn id twice"):
         History.parse({"items": [json.loads(session.model_dump_json())] * 2})
 
@@ -139,7 +163,12 @@ SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
 
 @pytest.mark.parametrize(
     ("date", "when"),
-    [(datetime(2023, 5, 8, 13, 56), "8 May 2023, Monday 13:56"), ("8 May 2023", "8 May 2023"), (None, ""), ("", "")],
+    [
+        (datetime(2023, 5, 8, 13, 56), "8 May 2023, Monday 13:56"),
+        ("8 May 2023", "8 May 2023"),
+        (None, ""),
+        ("", ""),
+    ],
 )
 def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, when: str) -> None:
     query = Query(text="Where?", date=date)
@@ -151,7 +180,10 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
     ("query", "search_text"),
     [
         (Query(text="Where?", date="8 May 2023"), "Where?"),
-        (Query(text="Where?", date="8 May 2023", searched_with_date=True), "Where? (asked on 8 May 2023)"),
+        (
+            Query(text="Where?", date="8 May 2023", searched_with_date=True),
+            "Where? (asked on 8 May 2023)",
+        ),
         (Query(text="Where?", searched_with_date=True), "Where?"),
         (Query(text="Where?", options=("Lisbon", "Oslo")), "Where?"),
         (Query(text="Where?", dialogue=SPOKEN), "Where?"),
@@ -177,14 +209,20 @@ def test_a_memory_is_searched_with_what_was_said_alone(query: Query, search_text
 
 def test_the_turns_of_all_shown_items_are_shown() -> None:
     logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
-    session = Session(id="D1", turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text="hi") for n in (1, 2)))
-    assert Query(text="Where?", shown_items=(logs, session), new_items=(session,)).shown_turn_ids == {
+    session = Session(
+        id="D1", turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text="hi") for n in (1, 2))
+    )
+    assert Query(
+        text="Where?", shown_items=(logs, session), new_items=(session,)
+    ).shown_turn_ids == {
         "L1:1",
         "D1:1",
         "D1:2",
     }
     assert Query(text="Where?", new_items=(session,)).shown_turn_ids == frozenset()
-    assert Query(text="Where?", shown_items=(logs,)).model_dump()["shown_items"][0]["kind"] == "logs"
+    assert (
+        Query(text="Where?", shown_items=(logs,)).model_dump()["shown_items"][0]["kind"] == "logs"
+    )
 
 
 def test_a_query_does_not_change_and_has_no_field_by_mistake() -> None:
@@ -208,7 +246,11 @@ def test_hits_with_turns_are_evidence_and_hits_are_found_by_kind() -> None:
     assert context.sources == ("D1:1", "D2:1", "D1:2", "L1:1")
     assert context.evidence == ("D1:1", "D1:2", "L1:1")
     speaking = ("turn", "log", "record", "session", "fact", "conclusion", "situation", "topic")
-    found = {kind for kind in (*speaking, *ABSTRACT_KINDS) if Hit(id="x", text="y", kind=kind).is_evidence}
+    found = {
+        kind
+        for kind in (*speaking, *ABSTRACT_KINDS)
+        if Hit(id="x", text="y", kind=kind).is_evidence
+    }
     assert found == set(speaking)
     assert [hit.id for hit in context.with_kinds("log", "topic")] == ["t1", "L1:1"]
 
@@ -218,7 +260,9 @@ def test_hits_with_turns_are_evidence_and_hits_are_found_by_kind() -> None:
     [("", True), ("mempiler.data.jsonl:FunctionScorer", False)],
     ids=["named by a user", "of the suite"],
 )
-def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(tmp_path, monkeypatch, path, found) -> None:
+def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(
+    tmp_path, monkeypatch, path, found
+) -> None:
     (tmp_path / "lies_here.py").write_text("def scored(example, prediction): ...", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])

@@ -13,7 +13,7 @@ from mempiler.records.text_file import open_text_file, read_lines, read_text
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
-    """A named pipe; nobody writes to it, and whoever waits for it all the same finds it empty after 20 seconds."""
+    """A named pipe to which nobody writes; it is empty after 20 seconds for whoever waits."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
@@ -33,18 +33,25 @@ def test_a_pipe_a_device_and_a_folder_are_refused_at_once(pipe: Path) -> None:
             read_json(path)
 
 
-def test_a_line_is_read_up_to_the_longest_one_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_read_up_to_the_longest_one_that_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text_file, "MAX_LINE_LENGTH", 10)
     path = tmp_path / "lines.txt"
     path.write_text("123456789\n1234567890\n")
     lines: list[str] = []
-    with open_text_file(path) as file, pytest.raises(DataError, match=r"lines.txt: line 2 has more than 10 characters"):
+    with (
+        open_text_file(path) as file,
+        pytest.raises(DataError, match=r"lines.txt: line 2 has more than 10 characters"),
+    ):
         lines.extend(read_lines(file, path))
     assert lines == ["123456789\n"]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_file_is_read_up_to_the_longest_one_that_is_allowed(tmp_path, monkeypatch, suffix) -> None:
+def test_a_file_is_read_up_to_the_longest_one_that_is_allowed(
+    tmp_path, monkeypatch, suffix
+) -> None:
     monkeypatch.setattr(text_file, "MAX_FILE_LENGTH", 3_000_000)
     path = tmp_path / f"whole{suffix}"
     pack = gzip.compress if suffix else bytes

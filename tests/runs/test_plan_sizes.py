@@ -60,6 +60,8 @@ def test_histories_of_one_id_are_measured_each_with_its_own_memory(
 def test_an_evaluation_of_finalized_memories_takes_no_more_calls_than_planned(
     method: str, benchmark: str
 ) -> None:
-    plan = mempiler.plan(method, benchmark=benchmark, optimizer=None, progress=False)
-    evaluation = mempiler.evaluate(method, benchmark=benchmark, lm="offline", progress=False)
+    plan = mempiler.plan(method, benchmark=benchmark, test=6, optimizer=None, progress=False)
+    evaluation = mempiler.evaluate(
+        method, benchmark=benchmark, test=6, lm="offline", progress=False
+    )
     assert plan.calls.low <= sum(evaluation.calls.values()) <= plan.calls.high

@@ -21,8 +21,12 @@ print("greetings")
 os.write(1, b'{"result": "garbage"}\\n')
 
 def ask(path, **body):
-    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
-    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + path, json.dumps(body).encode(), headers)
+    headers = {
+        "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
+        "Content-Type": "application/json",
+    }
+    url = os.environ["OPENAI_BASE_URL"] + path
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
@@ -49,7 +53,9 @@ def script(place: Path, methods: str = "") -> Path:
     """Writes the file of a system that has these methods in the place of the plain ones."""
     place.mkdir()
     body = textwrap.indent(textwrap.dedent(methods).strip() or "pass", "    ")
-    (place / "scripted.py").write_text(f"{PLAIN}\n\nclass System(Plain):\n{body}\n", encoding="utf-8")
+    (place / "scripted.py").write_text(
+        f"{PLAIN}\n\nclass System(Plain):\n{body}\n", encoding="utf-8"
+    )
     return place / "scripted.py"
 
 
@@ -61,7 +67,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
         def make(methods: str = "") -> System:
             file = script(tmp_path / f"system-{next(number)}", methods)
-            made = System("scripted", Path(sys.executable), file, {}, file.parent / "folder", embedder())
+            made = System(
+                "scripted", Path(sys.executable), file, {}, file.parent / "folder", embedder()
+            )
             return open_ones.enter_context(closing(made))
 
         yield make

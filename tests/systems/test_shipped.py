@@ -1,4 +1,4 @@
-"""Workers of other people's systems, well-behaved and hostile, what they ask of a model, and their environments."""
+"""Workers of other people's systems: well-behaved, hostile, asking a model; their environments."""
 
 import json
 import os
@@ -44,7 +44,9 @@ NOISY = """
 def test_an_added_session_is_found_and_prints_of_the_system_go_to_its_log(start, capfd) -> None:
     system = start(NOISY)
     system.add(ITEM)
-    assert system.search("Where does Ann live?", k=5) == [{"text": "I moved to Lisbon.", "ids": ["D1:1"]}]
+    assert system.search("Where does Ann live?", k=5) == [
+        {"text": "I moved to Lisbon.", "ids": ["D1:1"]}
+    ]
     system.close()
     assert capfd.readouterr() == ("", "")
     log = (system.folder / LOG).read_text()
@@ -90,7 +92,9 @@ GARBAGE = """
         (GARBAGE, "gave no answer that can be read"),
     ],
 )
-def test_a_crash_is_one_error_and_so_is_every_call_after_it(start: Start, methods: str, reason: str) -> None:
+def test_a_crash_is_one_error_and_so_is_every_call_after_it(
+    start: Start, methods: str, reason: str
+) -> None:
     system = start(methods)
     with pytest.raises(SystemFailedError, match=f"^scripted: .*{reason}"):
         system.add(ITEM)
@@ -106,7 +110,9 @@ SPAWNING = """
 """
 
 
-def test_a_system_that_hangs_can_be_ended_from_another_thread_with_its_child_processes(start: Start) -> None:
+def test_a_system_that_hangs_can_be_ended_from_another_thread_with_its_child_processes(
+    start: Start,
+) -> None:
     system = start(SPAWNING)
     child = system.folder / "store" / "child"
 
@@ -155,11 +161,17 @@ def _runs(process: int) -> bool:
 def scored(place: Path, patch: pytest.MonkeyPatch, add: str = "", **more: Any) -> Evaluation:
     """What a system scores on the sample, whose `add` does this."""
     file = script(place / "theirs", add and f"def add(self, session): {add}")
-    patch.setattr(catalog, "factory", lambda name: partial(System, name, Path(sys.executable), file, {}))
-    return run_evaluate("system:scripted", run_inputs("locomo", test=6, threads=1, **more), split="test")
+    patch.setattr(
+        catalog, "factory", lambda name: partial(System, name, Path(sys.executable), file, {})
+    )
+    return run_evaluate(
+        "system:scripted", run_inputs("locomo", test=6, threads=1, **more), split="test"
+    )
 
 
-def test_a_system_is_scored_with_its_recall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_is_scored_with_its_recall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = scored(tmp_path, monkeypatch)
     assert found.program == "system:scripted"
     assert not found.failures
@@ -174,18 +186,25 @@ def test_a_system_is_scored_with_its_recall(tmp_path: Path, monkeypatch: pytest.
         ("time.sleep(600)", {"timeout": 2.0}, "no answer within 2 s"),
     ],
 )
-def test_a_hostile_one_is_failed_rows_with_a_reason(tmp_path, monkeypatch, hostile, config, reason) -> None:
+def test_a_hostile_one_is_failed_rows_with_a_reason(
+    tmp_path, monkeypatch, hostile, config, reason
+) -> None:
     found = scored(tmp_path, monkeypatch, hostile, set=config)
     assert all(row.failure is not None and reason in row.failure.message for row in found.rows)
     assert found.score == 0
 
 
-ASKING = """super().add(session); self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))]); self.close()"""
+ASKING = (
+    "super().add(session); "
+    "self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))]); self.close()"
+)
 ASKED = "{'messages': [{'role': 'user', 'content': session['turns'][0]['text']}]}"
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_again(tmp_path, monkeypatch) -> None:
+def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_again(
+    tmp_path, monkeypatch
+) -> None:
     """What the broken run stored is no part of what the resumed one finds."""
 
     def run(name: str, **more: Any) -> Evaluation:
@@ -195,14 +214,16 @@ def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_aga
     whole, broken = run("whole"), run("broken", max_calls=2)
     assert broken.stopped
     resumed = run("resumed", resume=str(RunFolder.open(str(broken.run_id)).path))
-    assert [(row.answer, row.hits) for row in resumed.rows] == [(row.answer, row.hits) for row in whole.rows]
+    assert [(row.answer, row.hits) for row in resumed.rows] == [
+        (row.answer, row.hits) for row in whole.rows
+    ]
     assert broken.calls["task"] + resumed.calls["task"] == whole.calls["task"]
 
 
 CHAT = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
-CHATTING = "def add(self, session): self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))])".replace(
-    "{}", json.dumps(CHAT)
-)
+CHATTING = (
+    "def add(self, session): self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))])"
+).replace("{}", json.dumps(CHAT))
 
 
 def test_calls_are_those_of_the_run(start: Start) -> None:
@@ -243,7 +264,10 @@ def serving(lm: Any) -> Iterator[Proxy]:
 
 
 def test_a_client_of_openai_gets_what_it_asks_for() -> None:
-    with serving(language_model("offline")) as proxy, openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client:
+    with (
+        serving(language_model("offline")) as proxy,
+        openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client,
+    ):
         texts = ["Ann moved", "", "Bob likes jazz"]
         rows = [each.embedding for each in client.embeddings.create(model="any", input=texts).data]
         whole = client.chat.completions.create(model="any", temperature=0.1, max_tokens=9, **CHAT)  # type: ignore
@@ -265,7 +289,13 @@ def test_an_answer_that_was_cut_before_its_first_word_has_the_finish_reason_leng
 
 
 REFUSED: list[tuple[str, Any, str | None, int, str]] = [
-    ("/embeddings", {"input": ["x"]}, "another", 400, "the API key is not the one of this endpoint"),
+    (
+        "/embeddings",
+        {"input": ["x"]},
+        "another",
+        400,
+        "the API key is not the one of this endpoint",
+    ),
     ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
     ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
     ("/chat/completions", {**CHAT, "stream": True}, None, 400, "stream"),
@@ -302,7 +332,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
 
 
 @pytest.mark.slow
-def test_a_half_installed_environment_is_made_anew_and_a_whole_one_is_not(made: Environment, tmp_path: Path) -> None:
+def test_a_half_installed_environment_is_made_anew_and_a_whole_one_is_not(
+    made: Environment, tmp_path: Path
+) -> None:
     assert made.is_installed
     assert made.python().exists()
     assert not (made.path / "half").exists()
@@ -315,7 +347,9 @@ def test_a_half_installed_environment_is_made_anew_and_a_whole_one_is_not(made: 
 
 
 @pytest.mark.slow
-def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(made, tmp_path, monkeypatch):
+def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(
+    made, tmp_path, monkeypatch
+):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     pins = tmp_path / "missing.txt"
@@ -325,7 +359,9 @@ def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks
     assert not Environment("missing", pins).is_installed
 
 
-def test_errors_name_the_folder_that_cannot_be_written_and_the_command_that_installs(tmp_path, monkeypatch) -> None:
+def test_errors_name_the_folder_that_cannot_be_written_and_the_command_that_installs(
+    tmp_path, monkeypatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "file" / "below"))
     with pytest.raises(UserError, match="mem0 is not installed; run: mempiler fetch system:mem0"):
@@ -344,7 +380,10 @@ def test_every_system_has_its_file_its_pins_and_its_row_of_the_page() -> None:
     names = {name.replace("-", "_") for name in SYSTEMS}
     files = {path.stem for path in (ROOT / "inside").glob("*.py")}
     assert files == names | {"__init__", "user_system", "worker", "sentence_transformers"}
-    pins = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (ROOT / "pins").glob("*")}
+    pins = {
+        path.stem: path.read_text(encoding="utf-8").splitlines()
+        for path in (ROOT / "pins").glob("*")
+    }
     assert pins.keys() == SYSTEMS.keys()
     assert all("==" in line for lines in pins.values() for line in lines)
 

@@ -56,7 +56,7 @@ def test_every_raw_completion_is_heard_of_with_its_tokens(model):
     assert {sample.prompt_ids for sample in samples} == prompts
     assert all(len(sample.logprobs) == len(sample.completion_ids) for sample in samples)
     used, tokens = lm.meter.read(), sum(len(sample.completion_ids) for sample in samples)
-    # "user: w1 w2" and "assistant:"
+    # The words "user: w1 w2" and "assistant:".
     assert used.calls == {"judge": 41}
     assert used.input_tokens == 4 * 41
     assert used.output_tokens == tokens

@@ -4,7 +4,14 @@ import math
 
 import pytest
 import torch
-from mempiler.engines.local.loss import BatchSize, advantages, divergence, grpo_loss, ratios, subtract_faults
+from mempiler.engines.local.loss import (
+    BatchSize,
+    advantages,
+    divergence,
+    grpo_loss,
+    ratios,
+    subtract_faults,
+)
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.errors import UserError
 

@@ -14,7 +14,8 @@ import pytest
 import requests
 import torch
 from dspy.utils.exceptions import LMError
-from mempiler.engines.local import processes, trainer as job_trainer, trl_trainer, update, vllm_sampler
+from mempiler.engines.local import processes, trl_trainer, update, vllm_sampler
+from mempiler.engines.local import trainer as job_trainer
 from mempiler.engines.local.engine import local_lm, run_follower
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.rows import TokenLogprobs, pad_rows, token_mask
@@ -339,7 +340,7 @@ class Generation:
     def generate(self, prompts: Any, params: Any, use_tqdm: bool) -> list[Any]:
         found = [self.drawn(each["prompt_token_ids"], how) for each, how in zip(prompts, params, strict=True)]
         values = [
-            [{0: None, id: SimpleNamespace(logprob=v)} for id, v in zip(one.completion_ids, one.logprobs, strict=True)]
+            [{0: None, token_id: SimpleNamespace(logprob=v)} for token_id, v in zip(one.completion_ids, one.logprobs, strict=True)]
             for one in found
         ]
         return [

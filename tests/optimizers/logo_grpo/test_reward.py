@@ -38,7 +38,7 @@ def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history
     memory = FactMemory().apply([Edit("INSERT", content="one two three four five six seven eight")])
     rollout: Any = SimpleNamespace(history=history, memory=memory)
     answered = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
-    # 0.75 - .3 (8 - .7 * 6) / 6
+    # Worked out by hand: 0.75 - .3 (8 - .7 * 6) / 6
     assert rollout_reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
     assert rollout_reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
     assert rollout_reward(QuestionScores((), ()), rollout, RewardSettings(compression=0.0)) == 0.0

@@ -45,7 +45,7 @@ def test_stages_train_at_their_horizon_and_validation_sees_whole_histories(world
     # Two samples of each history, and greedy once.
     assert heats[1.0] == 2 * heats[0.0] > 0
     last = [text for kind, text, heat in made.engine.asked if kind == "facts" and "held" in text]
-    assert {f"D{n}:1" for n in (1, 2, 3)} <= {id for text in last for id in ("D1:1", "D2:1", "D3:1") if id in text}
+    assert {f"D{n}:1" for n in (1, 2, 3)} <= {turn_id for text in last for turn_id in ("D1:1", "D2:1", "D3:1") if turn_id in text}
 
 
 def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> None:
