@@ -85,6 +85,7 @@ def write_baseline(tree: Path, tested: int, survived: int) -> None:
     (tree / "perf/mutants_baseline.json").write_text(text)
 
 
+@pytest.mark.slow
 def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
     tree: Path,
 ) -> None:
@@ -107,6 +108,7 @@ def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
     assert run_mutants(tree, "--per-module", "100").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_recorded_baseline_holds_counts_and_no_places(tree: Path) -> None:
     recorded = run_mutants(tree, "--per-module", "100", "--record-baseline")
     assert recorded.returncode == 0, recorded.stderr
