@@ -29,10 +29,11 @@ class Copro(Optimizer):
 
     name: ClassVar[str] = "copro"
     changes_in_program: ClassVar[str] = (
-        "instructions, and the words before the answer, for one predictor after another"
+        "instructions, and the label of the last output field, for one predictor after another"
     )
     cost_description: ClassVar[str] = (
-        "breadth x depth passes over the training questions for every predictor"
+        "for every predictor, in each of 2 rounds (depth) 4 passes (breadth) over the training "
+        "questions, and more in later rounds if there are several predictors"
     )
     extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)
     smallest_values: ClassVar = {"breadth": 2}

@@ -14,7 +14,7 @@ rows stand in seven parts; every part is a module of `measures/` that says what 
 Usage:
     $ python perf/bench.py                                      # all parts: six minutes
     $ python perf/bench.py --only search                        # one part
-    $ python perf/bench.py --only "turn-rag, next ask|sparse query"
+    $ python perf/bench.py --only "turn-rag, first ask|sparse query"
     $ python perf/bench.py --write docs/costs.md
 
 Sample output:
@@ -77,16 +77,16 @@ of another day. "Load" is how busy the machine was before a part (0 is idle).
 PART_INTRODUCTIONS = {
     "memory": (
         "Sessions are added to a memory, and it is asked. A first ask reads what was added; a next"
-        " ask repeats it with nothing added between (for turn-rag it is the first question after"
-        " the session). Queued turns are stored, but not yet written into the memory. mem0 makes"
-        " one model call for a session where Memory-R2 makes two, and does not wait for the disk."
+        " ask is a further question with nothing added between. Queued turns are stored, but not"
+        " yet written into the memory. mem0 makes one model call for a session where Memory-R2"
+        " makes two, and does not wait for the disk."
     ),
     "search": (
         "An index of so many entries is searched or changed: by words (sparse), by vectors (dense)"
         " or by both (hybrid). 40 probes are 40 queries at once. In the rows about changes, the"
-        " last column says what the first search after the change takes, in ms. Our searches also"
-        " cut the query into words and return whole entries; rank-bm25 and faiss return only row"
-        " numbers."
+        " last column says what the next search takes, the first one after the change, in ms. Our"
+        " searches also cut the query into words and return whole entries; rank-bm25 and faiss"
+        " return only row numbers."
     ),
     "calls": (
         "All questions about one conversation are answered. The rows count model calls, and seconds"

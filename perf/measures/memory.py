@@ -94,7 +94,7 @@ def rows(mem0_python: str) -> list[Row]:
         aim = Aim(10)
         part += [
             Row("turn-rag, remember one session", at, partial(add_turn, size), aim),
-            Row("turn-rag, next ask", at, partial(first_ask_of_turns, size), aim),
+            Row("turn-rag, first ask after it", at, partial(first_ask_of_turns, size), aim),
         ]
     for size in (200, 5_000):
         at = f"{size:,} turns"

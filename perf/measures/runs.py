@@ -33,8 +33,8 @@ VOCABULARY_SIZE = 5000
 WORD_CHARACTERS = 6
 SPEAKERS = ("Ann", "Bob")
 WRITING_BOTTLENECK = (
-    "of memory-r2, .05 for putting nodes (calls and changes as JSON .03, SQL .01), "
-    ".01 for opening and closing"
+    "with memory-r2, .05 of the ratio is for storing the memory after each session (its calls and "
+    "changes as JSON .03, SQL .01), .01 for opening and closing the file"
 )
 
 

@@ -127,7 +127,7 @@ def dense_queries(size: int, queries: int) -> Result:
 def change_index(kind: IndexKind, size: int, change: ChangeKind) -> Result:
     """Change an index of `size` entries once."""
     costs = _change_costs(kind, size)[change]
-    return Result(costs.change, remark=f"next ask {costs.next_search:.3g}")
+    return Result(costs.change, remark=f"next search {costs.next_search:.3g}")
 
 
 @cache

@@ -160,8 +160,8 @@ class SessionRAGSettings(Settings):
     hybrid: bool = Field(
         default=True,
         description="with an embedding model: true adds its cosine to BM25, false searches by the "
-        "cosine "
-        "alone",
+        "cosine alone; without one: both search by BM25, and only with true the month that a "
+        "question names counts",
     )
 
 

@@ -40,8 +40,8 @@ class TurnRAGSettings(Settings):
     hybrid: bool = Field(
         default=True,
         description="with an embedding model: true adds its cosine to BM25, false searches by the "
-        "cosine "
-        "alone",
+        "cosine alone; without one: both search by BM25, and only with true the speaker and the "
+        "month that a question names count",
     )
 
 
