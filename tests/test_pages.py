@@ -310,6 +310,12 @@ class Mem0:
     def __init__(self) -> None:
         self.messages: dict[str, list[str]] = {}
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Mem0":
+        # mem0's database refuses a folder that another one has open.
+        Path(config["vector_store"]["config"]["path"]).mkdir(parents=True)
+        return cls()
+
     def add(self, messages: list[dict[str, str]], user_id: str) -> None:
         self.messages.setdefault(user_id, []).extend(message["content"] for message in messages)
 
