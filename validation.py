@@ -66,7 +66,7 @@ def check_address(name: str, address: str) -> None:
             return
 
     raise UserError(
-        f"{name} {hide_password(address)!r:.100} is no address; give one such as http://127.0.0.1:8000"
+        f"{name} {hide_password(str(address))!r:.100} is no address; give one such as http://127.0.0.1:8000"
     )
 
 

@@ -261,10 +261,11 @@ def measure_part() -> Generator[UsageTracker]:
         try:
             yield tracker
         finally:
-            # The outer tracker sees nothing of an inner block, so the usage is passed on to it. Its
-            # own clock has counted the seconds already.
+            # The outer tracker sees nothing of an inner block, so the usage of its calls is passed
+            # on to it. The seconds of the block are not: the clock of the outer tracker has counted
+            # them already.
             if outer_tracker is not None:
-                outer_tracker.calls.append(replace(tracker.usage, seconds=0.0))
+                outer_tracker.calls.append(sum(tracker.calls, Usage()))
 
 
 def record_usage(usage: Usage) -> None:

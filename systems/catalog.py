@@ -48,7 +48,8 @@ class ShippedSystem:
 SYSTEMS = {
     "mem0": ShippedSystem("mem0", "Mem0, open source: extracted facts in Qdrant"),
     "langmem": ShippedSystem(
-        "langmem", "LangMem: memories by calls of tools, in LangGraph's store"
+        "langmem",
+        "LangMem: the model writes memories by calling tools; they are kept in LangGraph's store",
     ),
     "graphiti": ShippedSystem(
         "graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu"

@@ -325,6 +325,7 @@ def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int
         model=None,
         promotion=decided,
         optimizer_problems=OptimizerProblems("labeled"),
+        frontier=(),
     )
     return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
 
