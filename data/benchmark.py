@@ -65,7 +65,8 @@ from .dataset import (
     raise_on_fatal,
 )
 from .example_checks import refuse_fatal_problems, refuse_wrong_score
-from .examples import ExampleReader, digest_of_examples, hold_out_a_third
+from .example_digest import digest_of_examples
+from .examples import ExampleReader, hold_out_a_third
 from .interaction import Interaction, Program
 from .judge import JudgeFactory
 from .load_options import coerce_options
@@ -374,8 +375,14 @@ class Benchmark:
                 and the example.
             UnknownNameError: There is no metric of this name.
         """
+        trainset = list(examples)
+        valset = None if valset is None else list(valset)
+        testset = None if testset is None else list(testset)
         reader = ExampleReader()
-        train = reader.read(examples, "trainset")
+        for example_list in (trainset, valset, testset):
+            reader.reserve_ids(example_list or ())
+
+        train = reader.read(trainset, "trainset")
         dev = None if valset is None else reader.read(valset, "valset")
         test = None if testset is None else reader.read(testset, "testset")
 

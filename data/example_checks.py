@@ -157,8 +157,8 @@ def _is_list_of_texts(value: object) -> TypeGuard[Collection[str]]:
 
 
 def _is_list_of_items(value: object) -> TypeGuard[Collection[Item]]:
-    """Return whether a value is a list or a tuple of items."""
-    if not isinstance(value, list | tuple):
+    """Return whether a value is a list, a tuple or a history of items."""
+    if not isinstance(value, list | tuple | History):
         return False
     return all(isinstance(entry, Item) for entry in value)
 
