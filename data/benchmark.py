@@ -93,7 +93,7 @@ class Benchmark:
 
     | member | required? | default |
     |---|---|---|
-    | `name` | yes | |
+    | `name` | yes, if files are read | "examples" |
     | `metrics` | no | "f1", "exact", "judge" and "support", for any language |
     | `read` | yes, or a `load` of its own | |
     | `task` | no | "question-answering" |
