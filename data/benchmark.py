@@ -65,7 +65,8 @@ from .dataset import (
     raise_on_fatal,
 )
 from .example_checks import refuse_fatal_problems, refuse_wrong_score
-from .examples import ExampleReader, digest_of_examples, hold_out_a_third
+from .example_digest import digest_of_examples
+from .examples import ExampleReader, hold_out_a_third
 from .interaction import Interaction, Program
 from .judge import JudgeFactory
 from .load_options import coerce_options
@@ -92,7 +93,7 @@ class Benchmark:
 
     | member | required? | default |
     |---|---|---|
-    | `name` | yes | |
+    | `name` | yes, if files are read | "examples" |
     | `metrics` | no | "f1", "exact", "judge" and "support", for any language |
     | `read` | yes, or a `load` of its own | |
     | `task` | no | "question-answering" |
@@ -204,6 +205,7 @@ class Benchmark:
             UserError: An option is of another kind.
         """
         cls.refuse_wrong_class()
+        cls.refuse_inherited_name()
         cls._refuse_missing_reader()
         # Wrong options are refused before a long file is read.
         read_options = [name for name in cls.options() if name not in ("metric", "categories")]
@@ -249,6 +251,8 @@ class Benchmark:
         """
         try:
             dataset = cls.read(path, on_finding, **options)
+            if isinstance(dataset, Dataset):
+                dataset = cls._with_tuples(dataset, path)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             reader_line = f"{Path(frame.filename).name}, line {frame.lineno}"
@@ -264,22 +268,42 @@ class Benchmark:
                 f"{path}: read of {cls.__name__} returned {type(dataset).__name__}; "
                 "return a Dataset"
             )
-        # A reader may have written its lists by `yield`; they are gone through several times.
-        return replace(
-            dataset, histories=tuple(dataset.histories), examples=tuple(dataset.examples)
-        )
+        return dataset
+
+    @classmethod
+    def _with_tuples(cls, dataset: Dataset, path: Path) -> Dataset:
+        """Return what `read` returned, with its lists as tuples.
+
+        A reader may yield its lists. It reads on while one goes through them, which works once.
+
+        Raises:
+            DataError: A list is missing, or a history is something else.
+        """
+        label = f"{path}: read of {cls.__name__} returned a Dataset"
+        lists: dict[str, object] = {"histories": dataset.histories, "examples": dataset.examples}
+        for name, entries in lists.items():
+            if not isinstance(entries, Iterable):
+                raise DataError(
+                    f"{label} whose {name} are {one_line(repr(entries), 80)}; give a tuple of them"
+                )
+
+        histories = tuple(dataset.histories)
+        for history in histories:
+            if not isinstance(history, History):
+                raise DataError(
+                    f"{label} with the history {one_line(repr(history), 80)}; give History objects"
+                )
+        return replace(dataset, histories=histories, examples=tuple(dataset.examples))
 
     @classmethod
     def refuse_wrong_class(cls) -> None:
-        """Refuse a class without a name, metrics or a reader.
+        """Refuse a class without a name or metrics.
 
         Raises:
             ProgramError: The class lacks one of them, or it is of another kind.
         """
         label = f"benchmark {cls.__module__}:{cls.__qualname__}"
-        is_named = isinstance(cls.name, str) and cls.name.strip()
-        # The name of this class is for examples; as that of another benchmark it would mislead.
-        if not is_named or (cls is not Benchmark and cls.name == Benchmark.name):
+        if not isinstance(cls.name, str) or not cls.name.strip():
             raise ProgramError(f"{label} has no name; give it one, as in name = 'trivia'")
         if not isinstance(cls.metrics, Mapping) or not cls.metrics:
             advice = "name at least one scorer, as in {'city': NamesTheCity}, or leave it out"
@@ -294,6 +318,17 @@ class Benchmark:
                 raise ProgramError(
                     f"{label}: {method} is no classmethod; put @classmethod above it"
                 )
+
+    @classmethod
+    def refuse_inherited_name(cls) -> None:
+        """Refuse a class that reads files under the name of the examples of `from_examples`.
+
+        Raises:
+            ProgramError: It has no name of its own.
+        """
+        if cls is not Benchmark and cls.name == Benchmark.name:
+            label = f"benchmark {cls.__module__}:{cls.__qualname__}"
+            raise ProgramError(f"{label} has no name; give it one, as in name = 'trivia'")
 
     @classmethod
     def _refuse_missing_reader(cls) -> None:
@@ -340,8 +375,14 @@ class Benchmark:
                 and the example.
             UnknownNameError: There is no metric of this name.
         """
+        trainset = list(examples)
+        valset = None if valset is None else list(valset)
+        testset = None if testset is None else list(testset)
         reader = ExampleReader()
-        train = reader.read(examples, "trainset")
+        for example_list in (trainset, valset, testset):
+            reader.reserve_ids(example_list or ())
+
+        train = reader.read(trainset, "trainset")
         dev = None if valset is None else reader.read(valset, "valset")
         test = None if testset is None else reader.read(testset, "testset")
 

@@ -177,4 +177,5 @@ def _import_class(name: str, path: str) -> type[Benchmark]:
             f"benchmark {name!r} is not a subclass of mempiler.data.benchmark.Benchmark"
         )
     imported.refuse_wrong_class()
+    imported.refuse_inherited_name()
     return imported

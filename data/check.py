@@ -25,6 +25,7 @@ from ..records import Record
 from .benchmark import Benchmark
 from .catalog import benchmark_class
 from .dataset import Dataset, Finding, FindingListener, category_of
+from .empty_cells import is_empty_cell
 from .example_checks import find_doubtful_labels, find_fatal_problems
 from .languages import Language, count_languages
 from .load_options import coerce_options
@@ -159,7 +160,8 @@ def _question_texts(dataset: Dataset) -> Iterator[str]:
     A question alone is often too short to tell its language.
     """
     for example in dataset.examples:
-        yield f"{example.get('question') or ''} {example.get('answer') or ''}"
+        values = (example.get("question"), example.get("answer"))
+        yield " ".join(str(value) for value in values if not is_empty_cell(value))
 
 
 def _advice(

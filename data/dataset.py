@@ -23,6 +23,7 @@ import dspy
 
 from ..errors import DataError
 from ..records import History
+from .empty_cells import is_blank
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def category_of(example: dspy.Example) -> str:
     """Return the label `category` of an example; "all" if it has none."""
     category = example.get("category")
     # Not every false value: 0 is a category.
-    return "all" if category in (None, "") else str(category)
+    return "all" if is_blank(category) else str(category)
 
 
 def raise_on_fatal(path: Path) -> FindingListener:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from numbers import Real
+from typing import TypeGuard
 
 import dspy
 
 from ..errors import DataError, UserError
-from ..records import History
+from ..records import History, Item
 from ..text import one_line
 from .dataset import Finding, category_of
+from .empty_cells import is_blank
 from .scorer import Score
 
 _MAX_QUOTED = 80
@@ -25,7 +27,8 @@ _ROUNDING = 1e-9
 def find_fatal_problems(examples: Iterable[dspy.Example]) -> Iterator[Finding]:
     """Yield what makes examples unusable: no history, a missing or equal id, evidence as a text.
 
-    Two answers under one id would be counted as one. Ids are compared as texts, as rows hold them.
+    Labels come from readers of users, so any of them may be of any kind. Two answers under one id
+    would be counted as one. Ids are compared as texts, as rows hold them.
     """
     numbers_by_id: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
@@ -35,7 +38,7 @@ def find_fatal_problems(examples: Iterable[dspy.Example]) -> Iterator[Finding]:
             continue
 
         where = _name_of(example, number)
-        if example.get("id") in (None, ""):
+        if is_blank(example.get("id")):
             yield Finding("missing id", where, "has no id; give each its own", fatal=True)
         elif where in numbers_by_id:
             problem = f"example {numbers_by_id[where]} has this id too; give each its own"
@@ -48,11 +51,17 @@ def find_fatal_problems(examples: Iterable[dspy.Example]) -> Iterator[Finding]:
         elif not isinstance(history, History):
             problem = f"its history is {type(history).__name__}, expected a History"
             yield Finding("wrong history", where, problem, fatal=True)
-        if isinstance(example.get("evidence_ids"), str):
-            problem = (
-                f"evidence_ids is the text {_quoted(example.evidence_ids)}; give a list of turn ids"
-            )
+
+        evidence_ids = example.get("evidence_ids")
+        if evidence_ids is not None and not _is_list_of_texts(evidence_ids):
+            # A text would be read as a list of letters.
+            kind = "the text " if isinstance(evidence_ids, str) else ""
+            problem = f"evidence_ids is {kind}{_quoted(evidence_ids)}; give a list of turn ids"
             yield Finding("wrong evidence", where, problem, fatal=True)
+        recent = example.get("recent")
+        if recent is not None and not _is_list_of_items(recent):
+            problem = f"recent is {_quoted(recent)}; give a list of items, such as sessions"
+            yield Finding("wrong recent items", where, problem, fatal=True)
 
 
 def find_doubtful_labels(
@@ -81,14 +90,16 @@ def find_doubtful_labels(
 def unknown_evidence(example: dspy.Example) -> list[str]:
     """Return the ids in `evidence_ids` that belong to no turn of the example."""
     history = example.get("history")
-    evidence_ids = example.get("evidence_ids") or ()
-    if not isinstance(history, History) or isinstance(evidence_ids, str):
+    evidence_ids = example.get("evidence_ids")
+    if not isinstance(history, History) or not _is_list_of_texts(evidence_ids):
         return []
 
     # Evidence may also lie in the running conversation, which is not in the history yet.
     recent_turns: set[str] = set()
-    for item in example.get("recent") or ():
-        recent_turns.update(turn.id for turn in item.turns)
+    recent = example.get("recent")
+    if _is_list_of_items(recent):
+        for item in recent:
+            recent_turns.update(turn.id for turn in item.turns)
     unknown: list[str] = []
     for turn_id in evidence_ids:
         if turn_id not in history.turns and turn_id not in recent_turns:
@@ -132,7 +143,24 @@ def refuse_wrong_score(score: Score, example: dspy.Example, benchmark: str, metr
 def _name_of(example: dspy.Example, number: int) -> str:
     """Return the id of an example; its number if it has none."""
     example_id = example.get("id")
-    return f"example {number}" if example_id in (None, "") else str(example_id)
+    return f"example {number}" if is_blank(example_id) else str(example_id)
+
+
+def _is_list_of_texts(value: object) -> TypeGuard[Collection[str]]:
+    """Return whether a value is a list, a tuple or a set of texts.
+
+    An array is none of them: programs ask whether evidence is empty, which no array answers.
+    """
+    if not isinstance(value, list | tuple | set | frozenset):
+        return False
+    return all(isinstance(entry, str) for entry in value)
+
+
+def _is_list_of_items(value: object) -> TypeGuard[Collection[Item]]:
+    """Return whether a value is a list, a tuple or a history of items."""
+    if not isinstance(value, list | tuple | History):
+        return False
+    return all(isinstance(entry, Item) for entry in value)
 
 
 def _quoted(value: object) -> str:

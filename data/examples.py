@@ -1,26 +1,24 @@
 """A user's own questions, given as `dspy.Example` objects instead of a file.
 
 `Benchmark.from_examples` reads them with an `ExampleReader`. An example has `history`, `question`
-and `answer`. `history` is a `History`, a list of chat messages, or a list of such lists, one for
-each session. `id`, `category`, `evidence` (ids of the turns that hold the answer; `evidence_ids` is
-the same) and `user` are optional. A metric sees every other field too.
+and `answer`. `history` is a `History`, a list of chat messages (or a `dspy.History` of them), or a
+list of such lists, one for each session. `id`, `category`, `evidence` (ids of the turns that hold
+the answer; `evidence_ids` is the same) and `user` are optional. A metric sees every other field
+too.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import random
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dspy
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
 from ..errors import DataError
 from ..records import History
+from .empty_cells import is_blank, is_empty_cell
 
 REQUIRED_FIELDS = ("history", "question", "answer")
 OPTIONAL_FIELDS = ("id", "category", "evidence", "evidence_ids", "user")
@@ -37,6 +35,15 @@ class ExampleReader:
         self._histories: dict[tuple[str, str], History] = {}
         """Histories by their ids and digests."""
         self._ids: set[str] = set()
+        self._given_ids: set[str] = set()
+        """Ids that examples have, also of those that are still to be read."""
+
+    def reserve_ids(self, examples: Iterable[dspy.Example]) -> None:
+        """Keep the ids that examples have, so that no other example is named by one of them."""
+        for example in examples:
+            # Anything else is refused when it is read.
+            if isinstance(example, dspy.Example | Mapping):
+                self._given_ids.add(_text(example, "id"))
 
     def read(self, examples: Iterable[dspy.Example], list_name: str) -> list[dspy.Example]:
         """Return the examples of a list with the fields and inputs that programs take.
@@ -72,6 +79,8 @@ class ExampleReader:
         It is named by the example's user, else by its own id, else by its digest.
         """
         value = fields["history"]
+        if isinstance(value, dspy.History):
+            value = list[JsonValue](value.messages)
         if isinstance(value, History):
             history = value
         else:
@@ -90,7 +99,7 @@ class ExampleReader:
 
     def _unique_id(self, fields: Mapping[str, Any], history: History, where: str) -> str:
         """Return the id of an example; one without is named by its history and a running number."""
-        example_id = _text(fields, "id") or f"{history.id}:{len(self._ids)}"
+        example_id = _text(fields, "id") or self._free_id(history)
         if example_id in self._ids:
             raise DataError(
                 f"{where}: id {example_id!r} is used twice; give every example an id of its own"
@@ -98,24 +107,36 @@ class ExampleReader:
         self._ids.add(example_id)
         return example_id
 
+    def _free_id(self, history: History) -> str:
+        """Return the id of a history and the next running number that together name no example."""
+        number = len(self._ids)
+        while True:
+            example_id = f"{history.id}:{number}"
+            if example_id not in self._ids and example_id not in self._given_ids:
+                return example_id
+            number += 1
+
 
 def _checked_fields(example: dspy.Example, where: str) -> dict[str, Any]:
     """Return the fields of an example, or of a mapping with the same fields.
 
     Raises:
-        DataError: A field is missing, or question or answer is neither a text nor a number.
+        DataError: A field is missing or empty, or question or answer is neither text nor number.
     """
     if not isinstance(example, dspy.Example | Mapping):
         raise DataError(f"{where}: expected a dspy.Example, got {type(example).__name__}")
 
     fields = dict(example.items())
-    missing_fields = [name for name in REQUIRED_FIELDS if _is_missing(fields.get(name))]
+    missing_fields = [name for name in REQUIRED_FIELDS if name not in fields]
     if missing_fields:
         present_fields = ", ".join(map(str, fields)) or "nothing"
         raise DataError(
             f"{where}: lacks {', '.join(missing_fields)}; found: {present_fields}; "
             f"expected: {', '.join(REQUIRED_FIELDS)}"
         )
+    for name in REQUIRED_FIELDS:
+        if is_empty_cell(fields[name]):
+            raise DataError(f"{where}: {name} is empty; fill it in, or leave the example out")
     for name in ("question", "answer"):
         if not isinstance(fields[name], str | int | float):
             kind = type(fields[name]).__name__
@@ -123,15 +144,10 @@ def _checked_fields(example: dspy.Example, where: str) -> dict[str, Any]:
     return fields
 
 
-def _is_missing(value: object) -> bool:
-    """Return whether a field is None, or NaN, which is what data frames have in empty cells."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
+def _text(fields: Mapping[str, Any] | dspy.Example, name: str) -> str:
     """Return a field as a text; "" if it is missing. The number 0 is not."""
     value = fields.get(name)
-    return "" if _is_missing(value) else str(value)
+    return "" if is_blank(value) else str(value)
 
 
 def _evidence(fields: Mapping[str, Any], history: History, where: str) -> tuple[str, ...]:
@@ -143,14 +159,14 @@ def _evidence(fields: Mapping[str, Any], history: History, where: str) -> tuple[
     """
     evidence = _turn_ids(fields, "evidence", where)
     evidence_ids = _turn_ids(fields, "evidence_ids", where)
-    # Examples that were read before have both.
-    if evidence is not None and evidence_ids is not None and evidence != evidence_ids:
+    # Examples that were read before have both. Turns have no order here.
+    if evidence and evidence_ids and set(evidence) != set(evidence_ids):
         raise DataError(
             f"{where}: evidence and evidence_ids are two names of one field, and differ; "
             "give one of them"
         )
 
-    turn_ids = evidence if evidence is not None else evidence_ids or ()
+    turn_ids = evidence or evidence_ids
     for turn_id in turn_ids:
         if turn_id not in history.turns:
             raise DataError(
@@ -160,15 +176,15 @@ def _evidence(fields: Mapping[str, Any], history: History, where: str) -> tuple[
     return turn_ids
 
 
-def _turn_ids(fields: Mapping[str, Any], name: str, where: str) -> tuple[str, ...] | None:
-    """Return the ids of a field, each once; None if the field is missing.
+def _turn_ids(fields: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+    """Return the ids of a field, each once; none if the field is missing.
 
     Raises:
         DataError: It is no list. A text would be taken for a list of letters.
     """
     value = fields.get(name)
-    if _is_missing(value):
-        return None
+    if is_blank(value):
+        return ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise DataError(
             f"{where}: {name} is {value!r:.80}; give a list of turn ids, as in ['D1:1']"
@@ -186,8 +202,9 @@ class HeldOut(NamedTuple):
 def hold_out_a_third(examples: Sequence[dspy.Example], seed: int) -> HeldOut:
     """Hold out a third of some examples.
 
-    With three or more conversations, whole conversations are held out until a third of the examples
-    is reached, so it may be more. No part is empty.
+    With three or more conversations, whole conversations are held out, as many as come near a third
+    of the examples. Where they make less than half of it, because the others are too long, single
+    examples are held out instead. No part is empty.
 
     Args:
         examples: Examples with a `history`, which is their conversation.
@@ -203,20 +220,9 @@ def hold_out_a_third(examples: Sequence[dspy.Example], seed: int) -> HeldOut:
         )
     rng = random.Random(seed)
     num_held_out = max(1, len(examples) // 3)
-    conversations = list(dict.fromkeys(example.history.id for example in examples))
-    if len(conversations) < 3:
-        order = rng.sample(range(len(examples)), len(examples))
-        held_out_positions = set(order[:num_held_out])
-    else:
-        held_out_positions = set[int]()
-        shuffled = rng.sample(conversations, len(conversations))
-        # The last conversation stays, even if it holds nearly all of the examples.
-        for conversation in shuffled[:-1]:
-            if len(held_out_positions) >= num_held_out:
-                break
-            for position, example in enumerate(examples):
-                if example.history.id == conversation:
-                    held_out_positions.add(position)
+    held_out_positions = _positions_of_conversations(examples, num_held_out, rng)
+    if 2 * len(held_out_positions) < num_held_out:
+        held_out_positions = set(rng.sample(range(len(examples)), num_held_out))
 
     kept: list[dspy.Example] = []
     held_out: list[dspy.Example] = []
@@ -228,43 +234,33 @@ def hold_out_a_third(examples: Sequence[dspy.Example], seed: int) -> HeldOut:
     return HeldOut(kept, held_out)
 
 
-def digest_of_examples(examples: Sequence[dspy.Example]) -> str:
-    """Return the sha256 of all fields of some examples: a metric may read any of them.
+def _positions_of_conversations(
+    examples: Sequence[dspy.Example], num_examples: int, rng: random.Random
+) -> set[int]:
+    """Return the positions of the examples of whole conversations, of about a number in all.
 
-    It is the same in every process, so that a resumed run can be compared with its beginning.
+    Args:
+        examples: Examples with a `history`, which is their conversation.
+        num_examples: How many to choose; at most a half of the examples.
+        rng: Chooses the conversations.
+
+    Returns:
+        Fewer than twice the number; none if there are fewer than three conversations.
     """
-    rows = [_comparable_value(example) for example in examples]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    positions_by_conversation: dict[str, list[int]] = {}
+    for position, example in enumerate(examples):
+        positions_by_conversation.setdefault(example.history.id, []).append(position)
+    conversations = list(positions_by_conversation)
+    if len(conversations) < 3:
+        return set()
 
-
-def _comparable_value(value: object) -> JsonValue:
-    """Return JSON that stands for the value of a field; equal for equal content."""
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, History):
-        return [value.id, value.digest]
-    if isinstance(value, dspy.Example):
-        return _comparable_mapping(dict(value.items()))
-    if isinstance(value, BaseModel):
-        return _comparable_mapping(value.model_dump())
-    if isinstance(value, Mapping):
-        return _comparable_mapping(value)
-    if isinstance(value, list | tuple):
-        return [_comparable_value(entry) for entry in value]
-    if isinstance(value, set | frozenset):
-        entries = [_comparable_value(entry) for entry in value]
-        return sorted(entries, key=json.dumps)
-    # An array's `repr` leaves out its middle.
-    to_list = getattr(value, "tolist", None)
-    if callable(to_list):
-        return _comparable_value(to_list())
-    # The address of an object differs between processes.
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
-
-
-def _comparable_mapping(mapping: Mapping[Any, Any]) -> JsonValue:
-    """Return the pairs of a mapping, sorted: the order in which fields were set says nothing."""
-    pairs: list[JsonValue] = []
-    for key, value in mapping.items():
-        pairs.append([_comparable_value(key), _comparable_value(value)])
-    return sorted(pairs, key=json.dumps)
+    chosen_positions: set[int] = set()
+    for conversation in rng.sample(conversations, len(conversations)):
+        positions = positions_by_conversation[conversation]
+        missing = num_examples - len(chosen_positions)
+        # A longer conversation would lead as far beyond the number as it is missed now.
+        if len(positions) < 2 * missing:
+            chosen_positions.update(positions)
+        if len(chosen_positions) >= num_examples:
+            break
+    return chosen_positions

@@ -194,14 +194,18 @@ def format_value(value: Any) -> str:
 
     A dictionary is a difference with its interval, `{"mean": .1, "interval": [-.1, .3]}`, or a
     score with its interval, `{"score": .1, "interval": [.0, .3]}`. Only a difference has a sign.
+    Where the interval is None, as with a single question, the number stands alone.
     """
     if value is None:
         return "-"
     if isinstance(value, dict):
+        sign = "" if "score" in value else "+"
+        number = value["score"] if "score" in value else value["mean"]
+        text = f"{number:{sign}.3f}"
+        if value["interval"] is None:
+            return text
         low, high = value["interval"]
-        if "score" in value:
-            return f"{value['score']:.3f} [{low:.3f}, {high:.3f}]"
-        return f"{value['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"
+        return f"{text} [{low:{sign}.3f}, {high:{sign}.3f}]"
     if isinstance(value, list):
         return " / ".join(format_value(part) for part in value)
     # A bool is an int, too, so it must come first.

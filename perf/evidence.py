@@ -55,6 +55,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -76,6 +77,8 @@ DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
 LOCOMO = "locomo2.json"
 """The name of the genuine file in the commands."""
 GGUF = "gguf:"
+DESCRIPTION = ("on", "seed", "lm", "command", "variant")
+"""What a cell says before it was run."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class CompiledRun:
     """With what it was run."""
     rows: dict[Phase, list[QuestionRow]]
     question_ids: dict[Phase, list[str]]
-    """The ids of the rows, which are not published."""
+    """The ids of the rows, which are not published; the failure of a cell may name one."""
 
 
 def update_tables(document: dict[str, list[Any]]) -> None:
@@ -165,15 +168,13 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> None:
     )
     if process.returncode != 0:
         error_lines = process.stderr.strip().splitlines() or ["no output"]
-        cell["failed"] = error_lines[-1]
-        print(f"      failed: {cell['failed']}", flush=True)
+        mark_as_failed(cell, error_lines[-1])
         return
 
     run = read_run(process.stdout)
     problem = find_problem(run)
     if problem:
-        cell["failed"] = problem
-        print(f"      failed: {problem}", flush=True)
+        mark_as_failed(cell, problem)
         return
 
     cell.pop("failed", None)
@@ -183,6 +184,16 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> None:
     cell.update(figures(run))
     cell["went on"] = bool(earlier_runs)
     print(f"      {cell['before']:.3f} -> {cell['after']:.3f}, {cell['seconds']} s", flush=True)
+
+
+def mark_as_failed(cell: Cell, problem: str) -> None:
+    """Put the reason of a failure into a cell, and remove the figures of an earlier run."""
+    fields: dict[str, Any] = cell  # pyright: ignore[reportAssignmentType]
+    for name in list(fields):
+        if name not in DESCRIPTION:
+            del fields[name]
+    cell["failed"] = problem
+    print(f"      failed: {problem}", flush=True)
 
 
 def read_run(output: str) -> CompiledRun:
@@ -205,9 +216,16 @@ def find_problem(run: CompiledRun) -> str | None:
 
     Scores before and after are compared question by question, so both phases need all of them.
     """
-    if run.question_ids["before"] != run.question_ids["after"]:
-        counts = f"{len(run.rows['before'])} before, {len(run.rows['after'])} after"
-        return f"not all questions were scored in both phases: {counts}"
+    before_ids = run.question_ids["before"]
+    after_ids = run.question_ids["after"]
+    if before_ids != after_ids:
+        counts = f"{len(before_ids)} before, {len(after_ids)} after"
+        pairs = zip_longest(before_ids, after_ids)
+        before_id, after_id = next(pair for pair in pairs if pair[0] != pair[1])
+        return (
+            f"before and after, other questions were scored: {counts}; "
+            f"the first that differs is {before_id or 'none'} before, {after_id or 'none'} after"
+        )
     if not any(row.in_headline for row in run.rows["before"]):
         return "no question counts for the score"
     return None

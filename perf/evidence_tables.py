@@ -7,6 +7,8 @@ keys of records are the names of columns.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,7 +80,7 @@ Cell = TypedDict(
         "n": int,
         "before": float,
         "after": float,
-        "difference": Gain,
+        "difference": Gain | None,
         "on dev": Gain | None,
         "kept": Literal["yes", "no", "as before"],
         "notes": list[str],
@@ -121,7 +123,7 @@ class SplitKey(NamedTuple):
 
 
 class ProgramKey(NamedTuple):
-    """What two programs have in common that differ in their adapter."""
+    """What two programs have in common that differ in their adapter, and answer the same."""
 
     method: str
     on: str
@@ -130,6 +132,8 @@ class ProgramKey(NamedTuple):
     variant: str
     optimizer: str
     """`START` for a program before its compile."""
+    questions: str
+    """See `ScoredProgram.questions_digest`."""
 
 
 class ScoredProgram(NamedTuple):
@@ -142,15 +146,11 @@ class ScoredProgram(NamedTuple):
         """Return the scores of the questions that count."""
         return counted_scores(self.cell, self.phase)
 
-    def asks_same_questions(self, other: ScoredProgram) -> bool:
-        """Tell whether two programs were asked the same questions, by all that is kept of these."""
-        ours = self.cell["questions"][self.phase]
-        theirs = other.cell["questions"][other.phase]
-        return (
-            ours["category"] == theirs["category"]
-            and ours["in_headline"] == theirs["in_headline"]
-            and ours["gold_words"] == theirs["gold_words"]
-        )
+    def questions_digest(self) -> str:
+        """Return the sha256 of all that is kept of the questions, which are equal if it is."""
+        questions = self.cell["questions"][self.phase]
+        kept = [questions["category"], questions["in_headline"], questions["gold_words"]]
+        return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,8 @@ class PooledCell:
     n: int
     before: float
     after: float
-    difference: Gain
+    difference: Gain | None
+    """None if a single split has none."""
     better: int
     """Questions with a higher score than before."""
     worse: int
@@ -189,9 +190,10 @@ def all_tables(cells: Sequence[Cell]) -> dict[str, list[Record]]:
     """Return the tables over the cells that have figures, by name."""
     best: list[Record] = []
     worst: list[Record] = []
-    genuine = [cell for cell in cells if cell["on"] == "locomo"]
+    compared = [cell for cell in cells if cell["difference"] is not None]
+    genuine = [cell for cell in compared if cell["on"] == "locomo"]
     if genuine:
-        genuine.sort(key=lambda cell: cell["difference"]["mean"])
+        genuine.sort(key=_mean_gain)
         worst = question_lines(genuine[0])
         best = question_lines(genuine[-1])
     return {
@@ -201,6 +203,13 @@ def all_tables(cells: Sequence[Cell]) -> dict[str, list[Record]]:
         "worst": worst,
         "best": best,
     }
+
+
+def _mean_gain(cell: Cell) -> float:
+    """Return the mean difference of a cell that has one."""
+    gain = cell["difference"]
+    assert gain is not None
+    return gain["mean"]
 
 
 def name_machines(cells: Iterable[Cell]) -> list[Record]:
@@ -276,8 +285,8 @@ def _overview_line(optimizers: Sequence[PooledCell]) -> Record:
     line["above zero"] = above_zero
     for pooled in optimizers:
         line[pooled.optimizer] = "=" if pooled.same else pooled.after
-        interval = pooled.difference["interval"]
-        if interval is not None and interval[0] > 0:
+        gain = pooled.difference
+        if gain is not None and gain["interval"] is not None and gain["interval"][0] > 0:
             above_zero.append(pooled.optimizer)
     return line
 
@@ -306,8 +315,7 @@ def compare_adapters(cells: Sequence[Cell]) -> list[Record]:
     lines: list[Record] = []
     for key, auto in auto_programs.items():
         chat = chat_programs.get(key)
-        # Other sizes of the test part, or another version of the file, are other questions.
-        if chat is not None and auto.asks_same_questions(chat):
+        if chat is not None:
             lines.append(_adapter_line(key, auto, chat))
     return lines
 
@@ -319,6 +327,8 @@ def _programs_with_adapter(cells: Sequence[Cell], adapter: str) -> dict[ProgramK
             if cell["adapter"] != adapter:
                 continue
             optimizer = cell["with"] if phase == "after" else START
+            program = ScoredProgram(cell, phase)
+            # Other sizes of the test part, or another version of the file, are other questions.
             key = ProgramKey(
                 cell["method"],
                 cell["on"],
@@ -326,9 +336,10 @@ def _programs_with_adapter(cells: Sequence[Cell], adapter: str) -> dict[ProgramK
                 cell["lm"],
                 cell["variant"],
                 optimizer,
+                program.questions_digest(),
             )
             # Several optimizers start from the same program: one line about it is enough.
-            programs.setdefault(key, ScoredProgram(cell, phase))
+            programs.setdefault(key, program)
     return programs
 
 

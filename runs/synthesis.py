@@ -342,6 +342,8 @@ class _Synthesis:
         }
         self._profile_digests = dict(profile_digests or {})
         self._reviews = reviews
+        self._completed_reviews: int | None = None
+        """How often all records in the folder were reviewed; None if that is not known."""
         self._runner = Runner(attempts, config.execution.threads)
         self._shows_progress = shows_progress
         self._stopped: str | None = None
@@ -369,6 +371,8 @@ class _Synthesis:
             try:
                 with self._model_context(store):
                     yield self._runner
+                if self._data_files():
+                    self._completed_reviews = self._reviews
             except BudgetError as error:
                 self._stopped = self.guard.limit_hit or str(error)
             except EndpointError as error:
@@ -457,6 +461,7 @@ class _Synthesis:
         try:
             # Under the lock, since another process may have begun a data set a moment ago.
             self._refuse_other_data_set()
+            self._completed_reviews = self._recorded_reviews()
             # A folder without a record would be refused as somebody else's the next time.
             self._write_record()
             store = RunStore(self.out / ANSWERS)
@@ -504,13 +509,23 @@ class _Synthesis:
                     "is missing; give the same profiles, or another folder"
                 )
 
+    def _recorded_reviews(self) -> int | None:
+        """Return the number of reviews in the record of the folder; None unless it is that of now.
+
+        A run with another number may be stopped after the files of some users.
+        """
+        path = self.out / RECORD
+        if not path.is_file() or read_json(path).get("reviews") != self._reviews:
+            return None
+        return self._reviews
+
     @property
     def _made_by(self) -> str:
         """The command that writes this kind of data set, as records name it."""
         return f"mempiler synthesize {self._kind}"
 
     def _write_record(self) -> None:
-        """Write the settings, and what was accepted and refused so far."""
+        """Write the settings, and what was accepted, refused and wholly reviewed so far."""
         report = self._runner.report
         record = {
             "made_by": self._made_by,
@@ -519,8 +534,8 @@ class _Synthesis:
             "accepted": dict(report.accepted),
             "rejections": [asdict(rejection) for rejection in report.rejections],
         }
-        if self._reviews is not None:
-            record["reviews"] = self._reviews
+        if self._completed_reviews is not None:
+            record["reviews"] = self._completed_reviews
         with atomic_write(self.out / RECORD) as file:
             json.dump(record, file, indent=1, ensure_ascii=False)
 

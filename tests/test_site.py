@@ -116,6 +116,19 @@ def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
     assert "| h2memory | chat | 12 | **.725** | = | - |" in lines
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"mean": 0.5, "interval": [-0.25, 1]}, "+0.500 [-0.250, +1.000]"),
+        ({"mean": 0.5, "interval": None}, "+0.500"),
+        ({"score": 0.5, "interval": [0.25, 1]}, "0.500 [0.250, 1.000]"),
+        ({"score": 0.5, "interval": None}, "0.500"),
+    ],
+)
+def test_a_number_without_an_interval_stands_alone(fill_pages: Any, value: dict[str, Any], text: str) -> None:
+    assert fill_pages.format_value(value) == text
+
+
 def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) -> None:
     lines = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings").splitlines()
     assert "| `every` | 3 | sessions per update; what is left is written at the end of the history; at least 1 |" in lines

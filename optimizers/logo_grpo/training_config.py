@@ -110,7 +110,8 @@ class TrainingConfig:
         _refuse_unknown(settings)
         changes = _Changes.sort(settings)
         changes.refuse_overlaps()
-        changes.refuse_settings_of_the_run()
+        given_settings = changes.given_training_settings(self.settings)
+        _refuse_settings_of_the_run(given_settings)
 
         # The classes contain one another, so they are changed from the innermost to the outermost.
         try:
@@ -129,7 +130,7 @@ class TrainingConfig:
 
         # The objective is looked up here, so that an unknown one is refused, too.
         choice = config._objective_choice()
-        if "session_reward" in changes.given_training_settings():
+        if "session_reward" in given_settings:
             config._refuse_other_session_reward(choice, self.settings.session_reward)
 
         # The job begins only after the warm-up. Its settings are checked here, so that a wrong one
@@ -142,8 +143,9 @@ class TrainingConfig:
 
         Args:
             choice: What the objective stands for.
-            default: The reward before a user gave one. A reward that changes nothing is no mistake:
-                the settings of a recorded training have one.
+            default: The reward before a user gave one. The settings of a recorded training have
+                the reward of the objective, or this one if there are no global groups, so neither
+                is a mistake there.
 
         Raises:
             UserError: The objective has another reward, or no global groups.
@@ -264,30 +266,56 @@ class _Changes:
                     f"settings of the training: {group} contains {name}; give only one of them"
                 )
 
-    def given_training_settings(self) -> Mapping[str, Any]:
-        """Return the settings of `TrainingSettings`, also where they stand in a group."""
-        group = self.config.get("settings")
-        return group if isinstance(group, Mapping) else self.training
+    def given_training_settings(self, before: TrainingSettings) -> Mapping[str, Any]:
+        """Return the settings of `TrainingSettings`, also where they stand in a group.
 
-    def refuse_settings_of_the_run(self) -> None:
-        """Refuse settings that a training takes from elsewhere and would overwrite.
-
-        Raises:
-            UserError: There is one; the error says what to give instead.
+        Args:
+            before: The settings before the changes.
         """
-        training_settings = self.given_training_settings()
-        if "seed" in training_settings:
-            seed = training_settings["seed"]
-            raise UserError(
-                f"settings of the training: seed = {seed!r}: a training has the seed of its run; "
-                "give --seed, in Python seed=..., in a file data.seed"
-            )
-        if "objective" in training_settings:
-            objective = training_settings["objective"]
-            raise UserError(
-                f"settings of the training: objective = {objective!r} within settings has no "
-                f"effect; give --optimizer with one of {', '.join(OBJECTIVES)}"
-            )
+        group = self.config.get("settings")
+        if isinstance(group, Mapping):
+            return group
+        if isinstance(group, TrainingSettings):
+            return _fields_that_differ(group, TrainingSettings(), before)
+        return self.training
+
+
+def _fields_that_differ(
+    settings: TrainingSettings, *others: TrainingSettings
+) -> Mapping[str, object]:
+    """Return the fields of some settings whose values none of the others have.
+
+    An object has a value in every field. One that differs was given by the user.
+    """
+    different_fields: dict[str, object] = {}
+    for name in _field_names(TrainingSettings):
+        value = getattr(settings, name)
+        if all(value != getattr(other, name) for other in others):
+            different_fields[name] = value
+    return different_fields
+
+
+def _refuse_settings_of_the_run(training_settings: Mapping[str, Any]) -> None:
+    """Refuse settings that a training takes from elsewhere and would overwrite.
+
+    Args:
+        training_settings: The settings of `TrainingSettings` that a user gave.
+
+    Raises:
+        UserError: There is one; the error says what to give instead.
+    """
+    if "seed" in training_settings:
+        seed = training_settings["seed"]
+        raise UserError(
+            f"settings of the training: seed = {seed!r}: a training has the seed of its run; "
+            "give --seed, in Python seed=..., in a file data.seed"
+        )
+    if "objective" in training_settings:
+        objective = training_settings["objective"]
+        raise UserError(
+            f"settings of the training: objective = {objective!r} within settings has no "
+            f"effect; give --optimizer with one of {', '.join(OBJECTIVES)}"
+        )
 
 
 def _field_names(settings_class: type[Any]) -> set[str]:

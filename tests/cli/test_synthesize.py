@@ -86,10 +86,13 @@ def test_a_stopped_command_goes_on_and_pays_nothing_twice(cli: Cli, writer: Any,
     assert code == 0
     assert "stopped by a limit: max-calls 12; the same command with a higher limit goes on" in " ".join(printed.split())
     assert len(server.texts) == 12
+    record = tmp_path / "pal" / "synthesis.json"
+    assert "reviews" not in json.loads(record.read_text()), "not all records were reviewed"
 
     code, printed, err = cli(*command, "--json")
     assert code == 0, err
     assert json.loads(printed)["stopped"] is None
+    assert json.loads(record.read_text())["reviews"] == 0
     assert len(server.texts) == len(set(server.texts)) > 12
     before = len(server.texts)
     files = {path: path.read_bytes() for path in (tmp_path / "pal").glob("*_en.json")}
@@ -99,12 +102,26 @@ def test_a_stopped_command_goes_on_and_pays_nothing_twice(cli: Cli, writer: Any,
     assert files == {path: path.read_bytes() for path in (tmp_path / "pal").glob("*_en.json")}
 
 
+def test_reviews_of_a_whole_data_set_are_recorded_until_others_begin(cli: Cli, writer: Any, tmp_path: Path) -> None:
+    server = writer(good)
+    command = (*PALSET, *model(server), "--out", tmp_path / "pal")
+    record = tmp_path / "pal" / "synthesis.json"
+    assert cli(*command)[0] == 0
+
+    assert cli(*command, "--max-calls", "1")[0] == 0
+    assert json.loads(record.read_text())["reviews"] == 0, "this data set is whole"
+
+    assert cli(*command, "--reviews", "1", "--max-calls", "1")[0] == 0
+    assert "reviews" not in json.loads(record.read_text()), "some records were reviewed again, and some were not"
+
+
 def test_a_refused_answer_counts_among_the_calls_of_its_step(cli: Cli, writer: Any, tmp_path: Path) -> None:
     server = writer(lambda kind, text, n: {kind: []})
     code, printed, _ = cli(*PALSET, *model(server), "--out", tmp_path / "pal", "--attempts", "2", "--json")
     assert code == 4
     expected = {"name": "people", "calls": 2, "outcomes": {"retried": 1, "given up": 1}}
     assert json.loads(printed)["steps"][0] == expected
+    assert "reviews" not in json.loads((tmp_path / "pal" / "synthesis.json").read_text()), "there is no data"
 
 
 def test_a_folder_of_another_data_set_or_of_somebody_else_is_left_alone(

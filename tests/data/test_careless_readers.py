@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
+import numpy as np
+import pandas as pd
 import pytest
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.check import check
@@ -187,6 +189,103 @@ def test_a_reader_may_give_its_examples_by_a_generator(tmp_path: Path) -> None:
     assert benchmark.questions_by_group == {"ann": 1}
 
 
+class LateMistake(Streaming):
+    """Looks for a field that is missing while its examples are gone through."""
+
+    @classmethod
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
+        dataset = super().read(path, on_finding)
+        examples = (each for each in dataset.examples if each.toDict()["weight"])
+        return Dataset(dataset.histories, examples)  # type: ignore[arg-type]
+
+
+class NoHistories(Careless):
+    """Returns examples alone."""
+
+    @classmethod
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
+        return Dataset(None, super().read(path, on_finding).examples)  # type: ignore[arg-type]
+
+
+class WrongHistories(Careless):
+    """Returns histories as they stand in a file."""
+
+    @classmethod
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
+        return Dataset(({"items": []},), super().read(path, on_finding).examples)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reader", "problem"),
+    [
+        (LateMistake, r"careless reads: KeyError 'weight' \(test_careless_readers.py, line"),
+        (NoHistories, "read of NoHistories returned a Dataset whose histories are None; give a"),
+        (WrongHistories, r"with the history \{'items': \[\]\}; give History objects"),
+    ],
+)
+def test_a_mistake_in_the_lists_of_a_reader_is_one_line(
+    tmp_path: Path, reader: type[Benchmark], problem: str
+) -> None:
+    path = careless_file(tmp_path, {"labels": LABELS, "evidence": []})
+    with pytest.raises(DataError, match=problem):
+        reader.load(path)
+    report = check(f"{__name__}:{reader.__name__}", path)
+    assert [finding.kind for finding in report.findings] == ["unreadable file"]
+
+
+class AnyLabels(Careless):
+    """Gives its example labels that no file could hold."""
+
+    labels: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
+        dataset = super().read(path, on_finding)
+        [example] = dataset.examples
+        new = dspy.Example({**example.toDict(), **cls.labels, "history": example.history})
+        return Dataset(dataset.histories, (new.with_inputs("history", "question", "evidence_ids"),))
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "problem"),
+    [
+        ({"evidence_ids": 5}, "wrong evidence", r"evidence_ids is 5; give a list of turn ids"),
+        ({"evidence_ids": [["D1:1"]]}, "wrong evidence", r"evidence_ids is \[\['D1:1'\]\]; give"),
+        ({"evidence_ids": np.array(["D1:1", "D1:2"])}, "wrong evidence", "evidence_ids is array"),
+        ({"evidence_ids": float("nan")}, "wrong evidence", "evidence_ids is nan; give a list"),
+        ({"recent": ["x"]}, "wrong recent items", r"recent is \['x'\]; give a list of items"),
+        ({"recent": np.array([1, 2])}, "wrong recent items", r"recent is array\(\[1, 2\]\); give"),
+        ({"id": np.float32("nan")}, "missing id", "example 1: has no id"),
+        ({"id": pd.NA}, "missing id", "example 1: has no id"),
+    ],
+)
+def test_loading_and_checking_refuse_labels_of_another_kind(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    labels: dict[str, Any],
+    kind: str,
+    problem: str,
+) -> None:
+    monkeypatch.setattr(AnyLabels, "labels", labels)
+    path = careless_file(tmp_path, {"labels": LABELS, "evidence": []})
+    with pytest.raises(DataError, match=problem):
+        AnyLabels.load(path)
+    report = check(f"{__name__}:AnyLabels", path)
+    assert [finding.kind for finding in report.findings if finding.fatal] == [kind]
+
+
+def test_arrays_as_other_labels_neither_stop_loading_nor_checking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = np.array(["one", "two"])
+    labels = {"id": array, "category": array, "question": array, "answer": array}
+    monkeypatch.setattr(AnyLabels, "labels", labels)
+    path = careless_file(tmp_path, {"labels": LABELS, "evidence": []})
+    assert len(AnyLabels.load(path).examples) == 1
+    report = check(f"{__name__}:AnyLabels", path)
+    assert [finding.kind for finding in report.findings] == ["unknown category"]
+
+
 class Rounded(Scorer):
     """Returns a number in the place of a score."""
 
@@ -207,7 +306,10 @@ class Unsure(Scorer):
 
 @pytest.mark.parametrize(
     ("scorer", "problem"),
-    [(Rounded(), "with 1.0; it must return a Score"), (Unsure(), "with None; it must return a number")],
+    [
+        (Rounded(), "with 1.0; it must return a Score"),
+        (Unsure(), "with None; it must return a number"),
+    ],
 )
 def test_a_scorer_that_returns_no_score_is_one_line(
     tmp_path: Path, scorer: Scorer, problem: str
@@ -297,9 +399,21 @@ def test_a_mistake_in_a_class_is_one_line_for_loading_and_for_checking(
         check(f"{__name__}:{wrong_class.__name__}", path)
 
 
+def test_a_class_without_a_name_makes_a_benchmark_of_examples() -> None:
+    class Plain(Benchmark):
+        """Changes something else than the name."""
+
+    example = dspy.Example(
+        history=[{"role": "user", "content": "Hi."}], question="Who?", answer="I"
+    )
+    assert Plain.from_examples([example]).name == "examples"
+
+
 def test_a_reader_that_returns_nothing_is_one_line(tmp_path: Path) -> None:
     path = careless_file(tmp_path, {"labels": LABELS, "evidence": []})
-    with pytest.raises(DataError, match="read of NothingReturned returned NoneType; return a Dataset"):
+    with pytest.raises(
+        DataError, match="read of NothingReturned returned NoneType; return a Dataset"
+    ):
         NothingReturned.load(path)
     report = check(f"{__name__}:NothingReturned", path)
     assert [finding.kind for finding in report.findings] == ["unreadable file"]

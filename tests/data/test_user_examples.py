@@ -1,9 +1,20 @@
 """Examples of a user's own, in Python: nothing about them is lost or misread without a word."""
 
+import functools
+import os
+import re
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import dspy
 import mempiler
+import numpy as np
+import pandas as pd
 import pytest
 from mempiler.data.benchmark import Benchmark
 from mempiler.errors import DataError
@@ -30,11 +41,16 @@ def test_the_id_zero_is_not_given_twice() -> None:
         Benchmark.from_examples([example(id=0), example(2, id=0)])
 
 
-def test_an_empty_cell_of_a_data_frame_is_a_missing_field() -> None:
-    empty = float("nan")
-    [read] = Benchmark.from_examples([example(id=empty, user=empty, category=empty)]).examples
+@pytest.mark.parametrize(
+    "empty", [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT], ids=lambda cell: type(cell).__name__
+)
+def test_an_empty_cell_of_a_data_frame_is_a_missing_field(empty: object) -> None:
+    [read] = Benchmark.from_examples(
+        [example(id=empty, user=empty, category=empty, evidence=empty)]
+    ).examples
     assert (read.id, read.category) == (f"{read.history.id}:0", "all")
-    with pytest.raises(DataError, match="lacks answer"):
+    assert read.history.id == read.history.digest[:12]
+    with pytest.raises(DataError, match=r"trainset\[0\]: answer is empty; fill it in"):
         Benchmark.from_examples([example(answer=empty)])
 
 
@@ -49,9 +65,43 @@ def test_evidence_goes_by_the_name_that_benchmarks_have_for_it() -> None:
     assert read.evidence_ids == read.evidence == ("D1:1",)
 
 
+TWO_TURNS = [{"role": "user", "content": "I moved to Porto."}, {"role": "user", "content": "Yes."}]
+
+
 def test_two_different_lists_of_evidence_are_refused() -> None:
+    question = example(history=TWO_TURNS, evidence_ids=["D1:1"], evidence=["D1:2"])
     with pytest.raises(DataError, match="two names of one field, and differ"):
-        Benchmark.from_examples([example(evidence_ids=["D1:1"], evidence=[])])
+        Benchmark.from_examples([question])
+
+
+@pytest.mark.parametrize("other", [[], "", ["D1:2", "D1:1"]], ids=str)
+def test_the_same_evidence_in_another_order_or_in_one_list_alone_is_no_difference(
+    other: object,
+) -> None:
+    question = example(history=TWO_TURNS, evidence_ids=["D1:1", "D1:2"], evidence=other)
+    [read] = Benchmark.from_examples([question]).examples
+    assert set(read.evidence_ids) == {"D1:1", "D1:2"}
+
+
+def test_a_history_of_dspy_is_read_by_its_messages() -> None:
+    messages = dspy.History(messages=TWO_TURNS)
+    [read] = Benchmark.from_examples([example(history=messages)]).examples
+    [same] = Benchmark.from_examples([example(history=TWO_TURNS)]).examples
+    assert read.history == same.history
+
+
+def test_an_id_that_is_made_up_is_none_that_another_example_has() -> None:
+    benchmark = Benchmark.from_examples(
+        [example(), example(question="When?", id="user-1:2")],
+        valset=[example(question="Why?")],
+        testset=[example(question="Who?", id="user-1:0")],
+    )
+    assert [each.id for each in benchmark.examples] == [
+        "user-1:1",
+        "user-1:2",
+        "user-1:3",
+        "user-1:0",
+    ]
 
 
 def test_the_questions_of_a_benchmark_keep_their_evidence_as_examples() -> None:
@@ -76,8 +126,17 @@ def test_of_two_examples_one_is_held_out() -> None:
 def test_a_conversation_with_nearly_all_examples_leaves_something_to_learn_from(seed: int) -> None:
     examples = [example(1), example(2), *[example(3) for _ in range(30)]]
     split = Benchmark.from_examples(examples, testset=[example(9)], seed=seed).split()
-    assert split.train
-    assert split.dev
+    assert (len(split.train), len(split.dev)) == (22, 10)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_conversation_that_is_far_too_long_is_not_held_out_beside_short_ones(seed: int) -> None:
+    numbers = [1] * 4 + [2] * 4 + [3] * 4 + [4] * 20
+    examples = [example(number) for number in numbers]
+    split = Benchmark.from_examples(examples, testset=[example(9)], seed=seed).split()
+    assert len(split.dev) == 8
+    users_of_train = {each.history.id for each in split.train}
+    assert not users_of_train & {each.history.id for each in split.dev}
 
 
 def digest_of(**fields: Any) -> str:
@@ -87,6 +146,34 @@ def digest_of(**fields: Any) -> str:
 
 class Note:
     """An object that shows its address."""
+
+
+class Rubric:
+    """An object with content, and without a `repr` that shows it."""
+
+    def __init__(self, *criteria: object) -> None:
+        self.criteria = list(criteria)
+
+
+@dataclass
+class Gold:
+    """A label that shows only a part of its content."""
+
+    words: set[str]
+    note: str = field(default="", repr=False)
+
+
+def frame(middle: int) -> pd.DataFrame:
+    """A data frame whose `repr` leaves out its middle."""
+    return pd.DataFrame({"value": [*range(500), middle, *range(500)]})
+
+
+def is_city(answer: str) -> bool:
+    return bool(answer)
+
+
+def is_country(answer: str) -> bool:
+    return bool(answer)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +186,19 @@ class Note:
         (dspy.Example(drink="tea"), dspy.Example(drink="coffee")),
         (mempiler.History(id="a"), mempiler.History(id="b")),
         (b"tea", b"coffee"),
+        (Rubric("tea"), Rubric("coffee")),
+        (Gold({"tea"}, "a"), Gold({"tea"}, "b")),
+        (frame(1), frame(2)),
+        (frame(1), frame(1).rename(columns={"value": "other"})),
+        (frame(1)["value"], frame(2)["value"]),
+        (np.arange(2000), np.arange(2000)[::-1]),
+        (pd.Timestamp("2026-01-01"), pd.Timestamp("2026-01-01", tz="UTC")),
+        ([10**5000], [10**5000 + 1]),
+        (np.ndarray, np.generic),
+        (is_city, is_country),
+        (re.compile("a" * 500), re.compile("a" * 499 + "b")),
+        (Decimal("1.0"), Decimal("1.1")),
+        (Path("tea"), Path("coffee")),
     ],
 )
 def test_another_label_of_any_kind_makes_other_questions(first: Any, second: Any) -> None:
@@ -109,3 +209,44 @@ def test_another_label_of_any_kind_makes_other_questions(first: Any, second: Any
 def test_the_digest_depends_on_no_address_and_no_order_of_fields() -> None:
     assert digest_of(label=Note(), other=[Note]) == digest_of(other=[Note], label=Note())
     assert digest_of(label={"a": 1, 2: "b"}) == digest_of(label={2: "b", "a": 1})
+
+
+def test_the_digest_of_sets_in_objects_is_the_same_in_every_process() -> None:
+    program = (
+        "from tests.data.test_user_examples import Gold, Rubric, digest_of\n"
+        "words = {'tea', 'milk', 'water', 'coffee'}\n"
+        "print(digest_of(label=Gold(words), other=Rubric(words)))"
+    )
+    digests: set[str] = set()
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("label", "problem"),
+    [
+        (CYCLE, "contains itself, or more than 100 levels"),
+        (object(), "holds an object of builtins.object, which does not show its content"),
+        (Rubric(threading.Lock()), "holds an object of _thread.lock"),
+        (functools.partial(is_city, "a"), "holds an object of functools.partial"),
+        (lambda answer: answer, "lambda>, a function that its name does not identify"),
+    ],
+)
+def test_a_label_that_cannot_be_compared_is_refused_with_its_field(
+    label: object, problem: str
+) -> None:
+    with pytest.raises(DataError, match=rf"example 'user-1:0': the field 'label' .*{problem}"):
+        digest_of(label=label)

@@ -110,6 +110,23 @@ def test_adapters_that_were_asked_other_questions_are_not_compared(
     assert [line["with"] for line in lines] == ["(before)"]
 
 
+def test_adapters_are_compared_by_the_cells_that_were_asked_the_same_questions(tables: Any) -> None:
+    cells = [
+        cell([0, 0, 0], [0, 0, 0]),
+        cell([0, 0], [0.5, 0.5]),
+        cell([0, 0], [1, 1], adapter="chat"),
+    ]
+    [compiled] = [line for line in tables.compare_adapters(cells) if line["with"] == "labeled"]
+    assert (compiled["n"], compiled["auto"], compiled["chat"]) == (2, 0.5, 1.0)
+
+
+def test_a_cell_without_a_difference_stands_in_the_overview_alone(tables: Any) -> None:
+    all_tables = tables.all_tables([cell([0], [1], on="locomo", difference=None)])
+    [line] = all_tables["overview"]
+    assert (line["labeled"], line["above zero"]) == (1, [])
+    assert all_tables["best"] == []
+
+
 def test_the_27th_machine_has_two_letters(tables: Any) -> None:
     cells = [cell([0], [1], **{"run by": f"machine {number}"}) for number in range(28)]
     machines = tables.name_machines(cells)

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,8 @@ from mempiler.engines.local.settings import Reinforcement
 from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers import demonstrations
-from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TrainingConfig
+from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TINY_CONFIG, TrainingConfig
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.runs.api import make_training
@@ -144,6 +146,12 @@ def test_an_objective_has_its_groups_and_its_reward() -> None:
         ({"seed": 3}, "seed = 3: a training has the seed of its run; give --seed"),
         ({"settings": {"seed": 3}}, "seed = 3: a training has the seed of its run; give --seed"),
         ({"settings": {"objective": "grpo"}}, "objective = 'grpo' within settings has no effect; give --optimizer"),
+        ({"settings": TrainingSettings(seed=3)}, "seed = 3: a training has the seed of its run; give --seed"),
+        ({"settings": TrainingSettings(objective="grpo")}, "objective = 'grpo' within settings has no effect"),
+        (
+            {"objective": "grpo", "settings": TrainingSettings(session_reward="cumulative")},
+            "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-cumulative",
+        ),
         ({"objective": "logo"}, "--optimizer 'logo': choose one of grpo, grpo-session,"),
         (
             {"objective": "grpo", "session_reward": "session"},
@@ -160,6 +168,12 @@ def test_a_setting_of_a_training_without_effect_is_refused(settings: dict[str, o
 def test_a_recorded_session_reward_that_is_the_one_of_the_objective_is_no_mistake() -> None:
     given = {"objective": "grpo", "session_reward": "trajectory"}
     assert TrainingConfig().changed(given).training(0).session_reward == "trajectory"
+
+
+@pytest.mark.parametrize("settings", [TrainingSettings(histories=3), replace(TINY_CONFIG.settings, histories=3)])
+def test_training_settings_in_one_object_may_keep_what_is_no_change(settings: TrainingSettings) -> None:
+    changed = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
+    assert changed.training(7) == replace(settings, seed=7, objective="grpo", session_reward="session")
 
 
 def test_settings_go_where_they_belong():
