@@ -13,14 +13,14 @@ import os
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import quote, unquote
 
 _SECRET_VARIABLE = re.compile("(API_KEY|ACCESS_KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
 _SECRET_HEADER = re.compile("authorization|key|token|secret", re.IGNORECASE)
 
-# HTTP clients allow an `@` in a password, SQLAlchemy allows a `/`.
-_LOGIN = re.compile("//(?P<name>[^/:@]*):(?P<password>[^/]*|[^@]*)@")
+_SCHEME = re.compile("([a-z][a-z0-9+.-]*:)?/+", re.IGNORECASE)
+"""The beginning of an address. Without a slash, a word and a colon may be a name as well."""
 
 
 class Secrets:
@@ -101,25 +101,73 @@ def secrets_of_environment() -> list[str]:
 
 
 def secrets_of_address(address: str | None) -> list[str]:
-    """Return the password of an address, plain and as HTTP sends it; [] if it has none."""
-    login = _LOGIN.search(address or "")
-    if login is None:
-        return []
+    """Return the password of an address, plain and as HTTP sends it; [] if it has none.
 
-    name = unquote(login["name"])
-    password = unquote(login["password"])
-    basic_credentials = base64.b64encode(f"{name}:{password}".encode()).decode()
-    return [password, basic_credentials]
+    Where it ends is not always clear: a password may hold `@` and `/`, and so may what follows it.
+    Then each text that may be the password is returned, the most likely one first.
+    """
+    secrets: list[str] = []
+    for login in _possible_logins(address or ""):
+        name = unquote(login.name)
+        password = unquote(login.password)
+        basic_credentials = base64.b64encode(f"{name}:{password}".encode()).decode()
+        secrets.extend([password, basic_credentials])
+    return secrets
 
 
 def hide_password(address: str) -> str:
     """Return an address without its password, however short that is.
 
+    Everything from the first colon to the last `@` is hidden, since the address may be malformed.
+
     >>> from mempiler.secret_values import hide_password
     >>> hide_password("http://ann:pw@localhost/v1")
     'http://ann:[secret]@localhost/v1'
     """
-    return _LOGIN.sub(rf"//\g<name>:{Secrets.REPLACEMENT}@", address)
+    scheme = _scheme_of(address)
+    name, colon, rest = address.removeprefix(scheme).partition(":")
+    _, at_sign, place = rest.rpartition("@")
+    if not colon or not at_sign:
+        return address
+    return f"{scheme}{name}:{Secrets.REPLACEMENT}@{place}"
+
+
+class _Login(NamedTuple):
+    """A name and a password as an address spells them."""
+
+    name: str
+    password: str
+
+
+def _possible_logins(address: str) -> list[_Login]:
+    """Return the logins that an address may hold, the most likely one first."""
+    scheme = _scheme_of(address)
+    logins = _logins_of(address.removeprefix(scheme))
+    if not scheme:
+        # The first word may be a scheme all the same, as in `http:ann:password@host`.
+        logins.extend(_logins_of(address.partition(":")[2]))
+    return logins
+
+
+def _logins_of(address: str) -> list[_Login]:
+    """Return the logins that an address without its scheme may hold.
+
+    The password may end at any `@`. HTTP clients end it at the last one before a slash. SQLAlchemy
+    allows slashes in it, and then the first `@` is the most likely end.
+    """
+    name, _, rest = address.partition(":")
+    ends = [place for place, character in enumerate(rest) if character == "@"]
+    likely_end = rest.partition("/")[0].rfind("@")
+    if likely_end >= 0:
+        ends.remove(likely_end)
+        ends.insert(0, likely_end)
+    return [_Login(name, rest[:end]) for end in ends]
+
+
+def _scheme_of(address: str) -> str:
+    """Return the scheme of an address with its slashes; "" if it has none."""
+    scheme = _SCHEME.match(address)
+    return "" if scheme is None else scheme.group()
 
 
 def secrets_of_settings(settings: Mapping[str, object]) -> list[str]:

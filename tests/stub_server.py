@@ -98,7 +98,7 @@ class StubServer:
     between: Callable[[int], None] = lambda n: None
     """Called before each event of a stream with its number, from 0."""
     before_close: Callable[[], object] = lambda: None
-    """Called after the last event of a stream, before its connection is closed."""
+    """Called after the last event of a stream, or after a body with its head, before the connection is closed."""
     models: Sequence[str] | bytes | None = None
     """The models that it says it has, or the body of its list; None lists none."""
     embedding_fault: Callable[[], Fault | None] = lambda: None
@@ -274,6 +274,8 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
             elif sent.startswith(b"HTTP"):
                 self.close_connection = True
                 self.wfile.write(sent)
+                self.wfile.flush()
+                stub.before_close()
             elif status == 200 and body.get("stream") and sent.startswith(b"{"):
                 self.stream(json.loads(sent), bool((body.get("stream_options") or {}).get("include_usage")))
             else:

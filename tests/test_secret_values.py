@@ -3,8 +3,15 @@
 import base64
 
 import pytest
+from mempiler import Store
 from mempiler.errors import UserError
-from mempiler.secret_values import Secrets, secrets_of_address, secrets_of_environment, secrets_of_settings
+from mempiler.secret_values import (
+    Secrets,
+    hide_password,
+    secrets_of_address,
+    secrets_of_environment,
+    secrets_of_settings,
+)
 from mempiler.validation import check_address
 
 KEY = 'sk-proj/0123 "456'
@@ -45,11 +52,22 @@ def test_errors_of_a_block_are_raised_without_secrets() -> None:
         raise ValueError(f"refused: {KEY}")
 
 
-def test_variables_of_keys_tokens_and_passwords_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ACME_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MLFLOW_TRACKING_PASSWORD", "HOME"):
+def test_variables_of_keys_tokens_and_passwords_are_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (
+        "ACME_API_KEY",
+        "HF_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "MLFLOW_TRACKING_PASSWORD",
+        "HOME",
+    ):
         monkeypatch.setenv(name, f"value of {name}")
     found = secrets_of_environment()
-    assert [f"value of {name}" in found for name in ("ACME_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")] == [True] * 3
+    assert [
+        f"value of {name}" in found
+        for name in ("ACME_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")
+    ] == [True] * 3
     assert "value of MLFLOW_TRACKING_PASSWORD" in found
     assert "value of HOME" not in found
 
@@ -67,9 +85,51 @@ def test_a_password_with_signs_of_addresses_is_hidden_as_a_whole(password: str) 
     assert secrets_of_address(address)[0] == password
 
 
+MALFORMED_ADDRESSES = [
+    ("http://ann@corp.com:pw@host/v1", "pw", "http://ann@corp.com:[secret]@host/v1"),
+    (
+        "postgresql://ann@srv:sekret@host:bad/db",
+        "sekret",
+        "postgresql://ann@srv:[secret]@host:bad/db",
+    ),
+    ("postgresql://ann:s/k@e@host:bad/db", "s/k@e", "postgresql://ann:[secret]@host:bad/db"),
+    ("http:/ann:sekret@host/v1", "sekret", "http:/ann:[secret]@host/v1"),
+    ("ann:sekret@host:80", "sekret", "ann:[secret]@host:80"),
+    # `postgresql` may be a name, and the rest its password.
+    ("postgresql:ann:sekret@host/db", "sekret", "postgresql:[secret]@host/db"),
+    ("ann:sek:ret@host", "sek:ret", "ann:[secret]@host"),
+]
+
+
+@pytest.mark.parametrize(("address", "password", "shown"), MALFORMED_ADDRESSES)
+def test_a_malformed_address_is_shown_without_its_password(
+    address: str, password: str, shown: str
+) -> None:
+    assert hide_password(address) == shown
+    assert password in secrets_of_address(address)
+
+
+def test_the_login_of_an_address_whose_user_is_a_mail_address_is_a_secret_as_it_is_sent() -> None:
+    sent = base64.b64encode(b"ann@corp.com:pw").decode()
+    assert secrets_of_address("http://ann@corp.com:pw@host/v1") == ["pw", sent]
+
+
+@pytest.mark.parametrize(
+    "address", ["http://localhost:8000/v1", "http://ann@[::1]:80/v1", "/home/ann@work/memory.db"]
+)
+def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
+    assert hide_password(address) == address
+    assert secrets_of_address(address) == []
+
+
 def test_settings_of_a_model_hold_keys_in_headers_as_well() -> None:
     headers = {"Authorization": "Bearer abc123", "X-Api-Key": "def456", "X-Title": "my app"}
-    settings = {"api_key": "ghi789", "api_base": "http://ann:jkl012@host", "extra_headers": headers, "temperature": 0}
+    settings = {
+        "api_key": "ghi789",
+        "api_base": "http://ann:jkl012@host",
+        "extra_headers": headers,
+        "temperature": 0,
+    }
     assert [secret for secret in secrets_of_settings(settings) if len(secret) == 6] == [
         "ghi789",
         "jkl012",
@@ -82,3 +142,19 @@ def test_settings_of_a_model_hold_keys_in_headers_as_well() -> None:
 def test_a_message_about_an_address_shows_no_password() -> None:
     with pytest.raises(UserError, match=r"--api-base 'ftp://ann:\[secret\]@host' is no address"):
         check_address("--api-base", "ftp://ann:hunter2@host")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql:ann:sekret@host/db",
+        "postgresql:/ann:sekret@host/db",
+        "postgresql://ann:s/sekret@host:bad/db",
+    ],
+)
+def test_a_malformed_address_of_a_store_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(
+        UserError, match=r"^store 'postgresql:.*\[secret\]@host.* is no address"
+    ) as caught:
+        Store(address)
+    assert "sekret" not in str(caught.value)

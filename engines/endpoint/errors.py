@@ -74,18 +74,37 @@ def may_be_charged(error: LMError) -> bool:
     nothing. One that is silent or hangs up, or whose answer is not read to its end, may have done
     the work.
     """
-    if isinstance(error, LMTimeoutError):
-        # Status 408 is an answer of the endpoint.
-        return error.status is None
+    if isinstance(error, LMTimeoutError) and error.status is None:
+        return True
     if isinstance(error, LMUnexpectedError | LMCollectionLimitError | LMStreamAssemblyError):
         return True
 
+    # Among the causes are earlier attempts that may be charged, see `add_earlier_attempt`.
     cause = error.__cause__
     while cause is not None:
-        if isinstance(cause, DisconnectedError | BrokenReplyError | LargeReplyError):
+        if attempt_may_be_charged(cause):
             return True
         cause = cause.__cause__
     return False
+
+
+def attempt_may_be_charged(error: BaseException) -> bool:
+    """Return whether an endpoint may charge for an attempt that ended with this error."""
+    if isinstance(error, EndpointTimeoutError):
+        # Status 408 is an answer of the endpoint.
+        return error.status is None
+    return isinstance(error, DisconnectedError | BrokenReplyError | LargeReplyError)
+
+
+def add_earlier_attempt(error: BaseException, earlier_error: BaseException) -> None:
+    """Put the error of an earlier attempt behind the causes of the error of the last one.
+
+    `may_be_charged` finds it there: the endpoint may charge for any attempt of a call.
+    """
+    first_cause = error
+    while first_cause.__cause__ is not None:
+        first_cause = first_cause.__cause__
+    first_cause.__cause__ = earlier_error
 
 
 def error_of_status(status: int, message: str, retry_after: float | None = None) -> ProviderError:

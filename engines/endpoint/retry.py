@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from dspy.lm15 import RETRYABLE_ERRORS, LM15Error
 
+from .errors import add_earlier_attempt, attempt_may_be_charged
+
 T = TypeVar("T")
 
 LONGEST_PAUSE = 60.0
@@ -26,21 +28,34 @@ async def with_retries(attempt: Callable[[], Awaitable[T]], retries: int, second
             attempt that lasts longer is ended by the caller.
 
     Raises:
-        LM15Error: The last attempt failed.
+        LM15Error: The last attempt failed. If the endpoint may charge for an earlier one, the error
+            of that is among its causes.
     """
     end = time.monotonic() + seconds
     retry = 0
+    charged_error: LM15Error | None = None
+    """The error of the last attempt that the endpoint may charge for."""
     while True:
         try:
             return await attempt()
-        except RETRYABLE_ERRORS as error:
-            if retry == retries:
-                raise
+        except LM15Error as error:
+            if attempt_may_be_charged(error):
+                charged_error = error
 
             pause = _pause_before(retry, error)
-            if pause > LONGEST_PAUSE or pause >= end - time.monotonic():
+            is_last = retry == retries or not isinstance(error, RETRYABLE_ERRORS)
+            if not is_last and (pause > LONGEST_PAUSE or pause >= end - time.monotonic()):
                 _name_the_wait(error)
+                is_last = True
+
+            if is_last:
+                if charged_error is not None and charged_error is not error:
+                    add_earlier_attempt(error, charged_error)
                 raise
+
+            # Its frames hold this function's, which would hold the error: only the garbage
+            # collector would free them, with the connection of the attempt.
+            error.__traceback__ = None
 
         await asyncio.sleep(pause)
         retry += 1

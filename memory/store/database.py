@@ -37,6 +37,9 @@ T = TypeVar("T")
 BATCH_SIZE = 500
 """Values of one list in a statement; SQLite takes some 30,000."""
 
+_SERVER_SCHEMES = ("postgres:", "postgresql:", "postgresql+")
+"""Beginnings of addresses of servers; without `://` behind them, they are malformed."""
+
 _FIXES = {
     "database is locked": (
         "another process holds the file; try again, or use PostgreSQL for several workers"
@@ -245,18 +248,22 @@ def _backend(url: str | Path, timeout: float) -> Backend:
         UserError: The address is malformed, or of another kind of database.
     """
     address = str(url)
-    is_path = "://" not in address
-    if is_path:
-        address = f"sqlite:///{Path(address).expanduser()}"
     # An address may hold a password, which must not get into an error message.
     shown_address = hide_password(Secrets(secrets_of_address(address)).hide(address))
+    refusal = (
+        f"store {shown_address!r} is no address; give a path or postgresql://user@host/database"
+    )
 
+    is_path = "://" not in address
+    if is_path and address.startswith(_SERVER_SCHEMES):
+        # As a path it would be created as a file, and shown with its password.
+        raise UserError(refusal)
+    if is_path:
+        address = f"sqlite:///{Path(address).expanduser()}"
     try:
         parsed = make_url(address)
     except (ArgumentError, ValueError):
-        raise UserError(
-            f"store {shown_address!r} is no address; give a path or postgresql://user@host/database"
-        ) from None
+        raise UserError(refusal) from None
 
     kind = parsed.get_backend_name()
     if kind == "sqlite":

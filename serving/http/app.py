@@ -116,14 +116,16 @@ async def _stop(service: Service) -> None:
     """
     started = time.monotonic()
     grace = service.begin_stop()
-    has_finished = await anyio.to_thread.run_sync(service.worker.stop, grace)
-    # A process of several is ended by a signal as soon as this returns.
-    await service.model_pool.wait_until_work_ends(CANCELLED_WORK_SECONDS)
+    try:
+        has_finished = await anyio.to_thread.run_sync(service.worker.stop, grace)
+        # A process of several is ended by a signal as soon as this returns.
+        await service.model_pool.wait_until_work_ends(CANCELLED_WORK_SECONDS)
+    finally:
+        # Before the spans are sent: a collector that hangs must not keep calls from being counted.
+        await anyio.to_thread.run_sync(service.tenant_limiter.count_cut_off_calls)
+        await anyio.to_thread.run_sync(service.tenant_limiter.count_earlier_calls)
     if service.spans is not None:
         await anyio.to_thread.run_sync(service.spans.shutdown)
-    # Last of all, since until now calls of writers could still end and count what they cost.
-    await anyio.to_thread.run_sync(service.tenant_limiter.count_cut_off_calls)
-    await anyio.to_thread.run_sync(service.tenant_limiter.count_earlier_calls)
     seconds = round(time.monotonic() - started, 1)
     log.info("stopped", extra={"finished": has_finished, "seconds": seconds})
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
+from dspy.lm15 import LM15Error
+from dspy.utils.exceptions import LMError
 from fastapi import Response
 
 from ...async_bridge import in_thread
@@ -167,18 +170,54 @@ class Relay:
             BrokenReplyError: The stream breaks off.
             StoreError: The answer could not be stored.
         """
-        reply = _StreamedReply()
-        is_stored = False
+        reply = _StreamedReply(self._conversation.body.n or 1)
+        try:
+            await self._send_until_end(lines, reply, request, context, stream)
+        except (LM15Error, LMError):
+            # A client may leave, and an endpoint hang up, once the answer is whole and sent.
+            # What the endpoint would have reported behind it is estimated then.
+            if not (reply.is_stored and reply.is_whole):
+                raise
 
+        # A whole stream has at least one of two marks: a reason why the answer ends, or [DONE].
+        if not reply.is_stored and not reply.is_done:
+            raise BrokenReplyError("the endpoint's stream broke off")
+        await self._count_once(reply, request)
+
+    async def _send_until_end(
+        self,
+        lines: AsyncIterable[bytes],
+        reply: _StreamedReply,
+        request: Mapping[str, Any],
+        context: Context,
+        stream: EventStream,
+    ) -> None:
+        """Send lines up to `[DONE]`, or to the end if that does not come.
+
+        Args:
+            lines: See `_hand_back_events`, as for the arguments and errors not explained here.
+            reply: The lines are added to it.
+            request: What the endpoint was asked.
+            context: What was recalled for it.
+            stream: Where the lines go.
+
+        Raises:
+            LM15Error: The endpoint breaks off.
+            AbandonedCallError: The client has left.
+        """
         async for line in lines:
             chunk = reply.add(line)
-            if self._hides_usage and _is_usage_alone(chunk):
-                continue
             if reply.is_done:
                 await self._count_once(reply, request)
+                # An endpoint may keep its connection open, so the empty line that ends the event
+                # is not waited for.
+                stream.send(line.rstrip() + b"\n\n")
+                return
+            if self._hides_usage and _is_usage_alone(chunk):
+                continue
 
             ends_answer = bool(_first_choice(chunk).get("finish_reason"))
-            if not ends_answer or is_stored:
+            if not ends_answer or reply.is_stored:
                 stream.send(line)
                 continue
 
@@ -188,17 +227,13 @@ class Relay:
                 chunk["mempiler"] = await _in_spare_thread(store_answer)
             except MempilerError:
                 # The call is paid for all the same. Its usage is reported behind this event.
-                async for later_line in lines:
-                    reply.add(later_line)
-                await self._count_once(reply, request)
+                try:
+                    await reply.add_rest(lines)
+                finally:
+                    await self._count_once(reply, request)
                 raise
-            is_stored = True
+            reply.is_stored = True
             stream.send(b"data: " + json.dumps(chunk).encode() + b"\n")
-
-        # A whole stream has at least one of two marks: a reason why the answer ends, or [DONE].
-        if not is_stored and not reply.is_done:
-            raise BrokenReplyError("the endpoint's stream broke off")
-        await self._count_once(reply, request)
 
     async def _count_once(self, reply: _StreamedReply, request: Mapping[str, Any]) -> None:
         """Count the call of a streamed reply, unless it is counted already.
@@ -220,9 +255,13 @@ class Relay:
 
 
 class _StreamedReply:
-    """What has come of a streamed reply so far."""
+    """What has come of a streamed reply so far.
 
-    def __init__(self) -> None:
+    Args:
+        answers: For how many answers (`n`) the client asked.
+    """
+
+    def __init__(self, answers: int) -> None:
         self.answer = ""
         """The text of the first answer, which alone is stored."""
         self.output = RelayedOutput()
@@ -231,8 +270,18 @@ class _StreamedReply:
         """What the endpoint reports; None if it has reported nothing."""
         self.is_done = False
         """Whether `[DONE]` has come, which ends the reply."""
+        self.is_stored = False
+        """Whether the first answer has ended, and was handed to the store."""
         self.is_counted = False
         """Whether the cost of the call is counted."""
+        self._answers = answers
+        self._ended_answers = set[int]()
+        """The indexes of the answers that have ended."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all answers have ended."""
+        return len(self._ended_answers) >= self._answers
 
     def add(self, line: bytes) -> dict[str, Any]:
         """Add a line, and return the JSON object in it; {} if it has none."""
@@ -240,9 +289,20 @@ class _StreamedReply:
         self.answer += _storable_text(_first_choice(chunk).get("delta"))
         self.output.add(chunk)
         self.usage = chunk.get("usage") or self.usage
-        if line.strip() == b"data: [DONE]":
+        for choice in _choices_of(chunk):
+            if choice.get("finish_reason"):
+                self._ended_answers.add(_index_of(choice))
+        if _is_done_mark(line):
             self.is_done = True
         return chunk
+
+    async def add_rest(self, lines: AsyncIterable[bytes]) -> None:
+        """Add lines up to `[DONE]`, or as many as come before the endpoint breaks off."""
+        with suppress(LM15Error, LMError):
+            async for line in lines:
+                self.add(line)
+                if self.is_done:
+                    return
 
 
 async def _in_spare_thread(call: Callable[[], T]) -> T:
@@ -301,9 +361,33 @@ def _chunk_of(line: bytes) -> dict[str, Any]:
     return chunk if isinstance(chunk, dict) else {}
 
 
+def _is_done_mark(line: bytes) -> bool:
+    """Return whether a line is the event that ends a stream; the space behind `data:` may lack."""
+    return line.startswith(b"data:") and line.removeprefix(b"data:").strip() == b"[DONE]"
+
+
 def _is_usage_alone(chunk: Mapping[str, Any]) -> bool:
     """Return whether a chunk reports the usage, and holds no part of an answer."""
     return bool(chunk.get("usage")) and not chunk.get("choices")
+
+
+def _choices_of(chunk: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of answers that a chunk has."""
+    choices = chunk.get("choices")
+    if not isinstance(choices, list):
+        return []
+    return [choice for choice in choices if isinstance(choice, dict)]
+
+
+def _index_of(choice: Mapping[str, Any]) -> int:
+    """Return which answer a choice belongs to; an endpoint may leave out that of an only answer.
+
+    Endpoints may send anything: what is no index is -1.
+    """
+    index = choice.get("index")
+    if index in (None, 0):
+        return 0
+    return index if isinstance(index, int) else -1
 
 
 def _first_choice(chunk: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,12 +395,8 @@ def _first_choice(chunk: Mapping[str, Any]) -> dict[str, Any]:
 
     A client may ask for several answers, whose parts come in any order. Only the first is stored.
     """
-    choices = chunk.get("choices")
-    if not isinstance(choices, list):
-        return {}
-    for choice in choices:
-        # An endpoint may leave out the index of an only answer.
-        if isinstance(choice, dict) and choice.get("index") in (None, 0):
+    for choice in _choices_of(chunk):
+        if _index_of(choice) == 0:
             return choice
     return {}
 

@@ -104,8 +104,10 @@ class TenantLimiter:
         """The ids of the reservations of calls that `count_cut_off_calls` has counted."""
         self._uncounted_calls: list[_CallCost] = []
         """Calls whose costs are counted later, because the store failed."""
+        self._has_stopped = False
+        """Whether `count_cut_off_calls` was called, after which no call begins."""
         self._calls_lock = threading.Lock()
-        """Held for the three fields above."""
+        """Held for the four fields above."""
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant: those in the token file, or else the defaults."""
@@ -208,7 +210,8 @@ class TenantLimiter:
             usd: What the call may cost at most; None if its price was not known when it began.
 
         Raises:
-            TenantBudgetError: The budget does not suffice for the call, or its price was not known.
+            TenantBudgetError: The budget does not suffice for the call, its price was not known, or
+                the process ends.
             UnknownPriceError: The budget cannot be kept: the price of a model is not known.
         """
         limit = self.limits_of(tenant).usd_per_day
@@ -222,13 +225,25 @@ class TenantLimiter:
             # The price is known by now. The next try of the call has an estimate.
             raise TenantBudgetError("the prices of the model were not known yet", _PRICES_PAUSE)
 
+        with self._calls_lock:
+            has_stopped = self._has_stopped
+        if has_stopped:
+            raise _stop_error()
+
         self.count_earlier_calls()
         outcome = self._usage.reserve(tenant, usd, limit, self._reservation_lifetime)
         if isinstance(outcome, SpendingRefusal):
             self._count_refusal("usd")
             raise _budget_error(outcome, limit)
+
         with self._calls_lock:
-            self._calls_in_progress[outcome.id] = _CallCost(outcome, usd)
+            # The calls in progress may have been counted while the store reserved.
+            has_stopped = self._has_stopped
+            if not has_stopped:
+                self._calls_in_progress[outcome.id] = _CallCost(outcome, usd)
+        if has_stopped:
+            self._count_call(_CallCost(outcome, 0.0))
+            raise _stop_error()
         return outcome
 
     def settle(self, reservation: Reservation, usd: float) -> None:
@@ -248,16 +263,20 @@ class TenantLimiter:
         """Count each call in progress as what is reserved for it, because the process ends.
 
         Otherwise the reservations would expire, and the calls would count as nothing. A call that
-        ends all the same is not counted again.
+        ends all the same is not counted again, and no further call begins. If the store fails,
+        `count_earlier_calls` counts the calls that are left.
         """
         with self._calls_lock:
+            self._has_stopped = True
             calls = list(self._calls_in_progress.values())
             self._cut_off_calls.update(self._calls_in_progress)
             self._calls_in_progress.clear()
-        for call in calls:
-            is_counted = self._count_call(call)
+        while calls:
+            is_counted = self._count_call(calls.pop())
             if not is_counted:
-                # The store has failed, and would hold up the end of the process with each call.
+                # The store would hold up the end of the process with each further call.
+                with self._calls_lock:
+                    self._uncounted_calls.extend(calls)
                 return
 
     def count_earlier_calls(self) -> None:
@@ -339,6 +358,12 @@ def _longest_call(lm: Any, embedder: Any) -> float:
         return lm_deadline
     embedder_deadline = endpoint_embedding.waits.deadline
     return max(lm_deadline, embedder_deadline)
+
+
+def _stop_error() -> TenantBudgetError:
+    """Return the error for a call that begins after the calls of the process were counted."""
+    message = "this service ends; what was said is stored, and the request can be repeated"
+    return TenantBudgetError(message, retry_after=_IN_USE_PAUSE)
 
 
 def _budget_error(refusal: SpendingRefusal, limit: float) -> TenantBudgetError:

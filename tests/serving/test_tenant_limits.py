@@ -368,6 +368,7 @@ ENDINGS: list[tuple[BaseException | None, float]] = [
     (LMTransportError("unreachable", model="x"), 0.0),
     (LMTimeoutError("the endpoint timed out", model="x", status=408), 0.0),
     (LMTimeoutError("silent", model="x"), 0.5),
+    (caused(LMTimeoutError("busy", status=408), DisconnectedError("an earlier try")), 0.5),
     (caused(LMTransportError("broken"), BrokenReplyError("the answer broke off")), 0.5),
     (caused(LMTransportError("hung up"), DisconnectedError("the server hung up")), 0.5),
     (caused(LMProviderError("large"), LargeReplyError("more than 4 MB")), 0.5),
@@ -428,6 +429,20 @@ def test_an_endpoint_that_hangs_up_counts_and_one_that_is_away_does_not(
     assert spent >= 0.1
     assert client.chat("Hi", **fields).status_code == 502
     assert store.tenant_usage.spent_today("acme") == spent
+
+
+def test_a_call_counts_if_the_endpoint_hung_up_on_any_of_its_tries(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    # It hangs up on the first try. At the second one nobody listens, which costs nothing.
+    client, _, server = reach(script=every("dead"))
+    client.service.lm.prices = PRICES
+    client.service.lm.engine.retries = 1
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    assert client.chat("Hi", model="my-model", max_tokens=100).status_code == 502
+    assert len(server.requests) == 1
+    # Most of what is reserved is that of the answer.
+    assert store.tenant_usage.spent_today("acme") >= 0.1
 
 
 def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
@@ -515,6 +530,91 @@ def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reser
     assert hasattr(store.tenant_usage.reserve("acme", 10.0 - spent, 10.0, 60.0), "id")
 
 
+@pytest.fixture
+def limiter(breaker: Breaker) -> TenantLimiter:
+    """The limiter behind the guard, where every tenant may spend 10 dollars."""
+    assert isinstance(breaker.budgets, TenantLimiter)
+    return breaker.budgets
+
+
+def test_a_store_that_fails_once_at_the_stop_loses_none_of_the_calls_in_progress(
+    store: Store, limiter: TenantLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("the database is locked")
+
+    for usd in (1.0, 2.0, 4.0):
+        limiter.reserve("acme", usd)
+    with monkeypatch.context() as patches:
+        patches.setattr(store.tenant_usage, "settle", fail)
+        limiter.count_cut_off_calls()
+    assert store.tenant_usage.spent_today("acme") == 0
+
+    limiter.count_earlier_calls()
+    assert store.tenant_usage.spent_today("acme") == 7.0
+
+
+def test_no_call_begins_after_the_calls_in_progress_were_counted(
+    store: Store, limiter: TenantLimiter
+) -> None:
+    limiter.count_cut_off_calls()
+    with pytest.raises(TenantBudgetError, match="this service ends"):
+        limiter.reserve("acme", 1.0)
+    # Nothing is reserved.
+    assert hasattr(store.tenant_usage.reserve("acme", 10.0, 10.0, 60.0), "id")
+
+
+def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
+    store: Store, limiter: TenantLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = store.tenant_usage.reserve
+
+    def stop_meanwhile(*arguments: Any) -> Any:
+        reservation = reserve(*arguments)
+        limiter.count_cut_off_calls()
+        return reservation
+
+    with monkeypatch.context() as patches:
+        patches.setattr(store.tenant_usage, "reserve", stop_meanwhile)
+        with pytest.raises(TenantBudgetError, match="this service ends"):
+            limiter.reserve("acme", 1.0)
+    assert store.tenant_usage.spent_today("acme") == 0
+    assert hasattr(store.tenant_usage.reserve("acme", 10.0, 10.0, 60.0), "id")
+
+
+def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
+    store: Store, tmp_path: Path, priced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("opentelemetry.instrumentation.fastapi")
+    from opentelemetry.sdk.trace import TracerProvider
+
+    spent_at_shutdown: list[float] = []
+    spans = TracerProvider(shutdown_on_exit=False)
+    monkeypatch.setattr(
+        spans, "shutdown", lambda: spent_at_shutdown.append(store.tenant_usage.spent_today("acme"))
+    )
+    service = service_over(store, tmp_path, priced(), spans=spans, tenant_max_usd_per_day=10.0)
+    with serving(service):
+        service.tenant_limiter.reserve("acme", 1.0)
+    assert spent_at_shutdown == [1.0]
+
+
+def test_calls_that_the_stop_cuts_off_are_counted_though_the_worker_fails_to_stop(
+    store: Store, tmp_path: Path, priced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = service_over(store, tmp_path, priced(), tenant_max_usd_per_day=10.0)
+    stop = service.worker.stop
+
+    def stop_and_fail(grace: float) -> None:
+        stop(grace)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(service.worker, "stop", stop_and_fail)
+    with serving(service):
+        service.tenant_limiter.reserve("acme", 1.0)
+    assert store.tenant_usage.spent_today("acme") == 1.0
+
+
 # What a relayed stream counts.
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 300}
@@ -598,6 +698,119 @@ def test_a_client_that_leaves_when_it_reads_done_is_counted_what_its_call_cost(
     assert within(10, lambda: not client.service.model_pool.held.total())
     may_close.set()
     assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
+    assert client.service.lm.meter.read().failed == 0
+
+
+def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    may_close = threading.Event()
+    client, _, _ = reach(
+        lambda body: "Lisbon", usage=USAGE, before_close=lambda: may_close.wait(20)
+    )
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    response = client.chat("Hi", model="my-model-chat", stream=True)
+    may_close.set()
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert "error" not in response.text
+    assert client.service.lm.meter.read().failed == 0
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
+
+
+def test_a_client_that_leaves_a_whole_answer_before_its_usage_pays_for_what_was_written(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    may_go_on = threading.Event()
+
+    def wait_before_usage(event: int) -> None:
+        if event == 3:
+            may_go_on.wait(20)
+
+    client, _, _ = reach(lambda body: "Lisbon", usage=USAGE, between=wait_before_usage)
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    message = {"role": "user", "content": "Hi"}
+    body = {"model": "my-model-chat", "user": "ada", "messages": [message], "stream": True}
+    with client.stream(
+        "POST", "/v1/chat/completions", json={**body, "max_tokens": 1000}
+    ) as response:
+        for line in response.iter_lines():
+            if '"finish_reason": "stop"' in line:
+                break
+    assert within(10, lambda: not client.service.model_pool.held.total())
+    may_go_on.set()
+    # 1 dollar and more was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+    assert client.service.lm.meter.read().failed == 0
+
+
+BROKEN_OFF = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n"
+"""The head of a reply that is shorter than it says."""
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_stream_that_breaks_off_counts_what_was_written_only_if_all_answers_ended(
+    reach: Reach, store: Store, tmp_path: Path, is_whole: bool
+) -> None:
+    second_answer = written({"content": "Porto"}, index=1, reason="stop" if is_whole else None)
+    first_answer = written({"content": "Lisbon"}, reason="stop")
+    may_close = threading.Event()
+    client, _, _ = reach(
+        lambda body: BROKEN_OFF + events(second_answer, first_answer),
+        before_close=lambda: may_close.wait(20),
+    )
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    message = {"role": "user", "content": "Hi"}
+    body = {"model": "my-model-chat", "user": "ada", "messages": [message], "stream": True}
+    lines: list[str] = []
+    with client.stream(
+        "POST", "/v1/chat/completions", json={**body, "n": 2, "max_tokens": 1000}
+    ) as response:
+        for line in response.iter_lines():
+            lines.append(line)
+            if "Lisbon" in line:
+                may_close.set()
+    assert ('"code": 502' in "".join(lines)) == (not is_whole)
+    # 2 dollars and more were reserved.
+    spent = store.tenant_usage.spent_today("acme")
+    assert 0 < spent < 0.5 if is_whole else spent > 2
+
+
+def test_done_ends_a_stream_also_without_a_space_before_it(
+    reach: Reach, store: Store, tmp_path: Path
+) -> None:
+    answer = events(written({"content": "Lisbon"})) + b"data:[DONE]\n\n"
+    _, text = spend_on_stream(reach, store, tmp_path, answer)
+    assert text.endswith("data:[DONE]\n\n")
+
+
+@pytest.mark.parametrize("end", ["open", "broken off"])
+def test_an_answer_that_cannot_be_stored_fails_as_such_however_the_endpoint_goes_on(
+    reach: Reach, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    may_close = threading.Event()
+
+    def fail(*_: Any) -> None:
+        if end == "broken off":
+            may_close.set()
+        raise StoreError("the database is locked")
+
+    broken_off = BROKEN_OFF + events(written({"content": "Lisbon"}, reason="stop"))
+    client, _, _ = reach(
+        lambda body: "Lisbon" if end == "open" else broken_off,
+        usage=USAGE,
+        before_close=lambda: may_close.wait(20),
+    )
+    client.service.lm.prices = PRICES
+    limit_in_file(tmp_path, acme="usd-per-day=100")
+    monkeypatch.setattr(Conversation, "store_answer", fail)
+    response = client.chat("Hi", model="my-model-chat", stream=True, max_tokens=1000)
+    may_close.set()
+    assert '"code": 503' in response.text
+    # 1 dollar and more was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
