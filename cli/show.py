@@ -34,7 +34,9 @@ _MAX_ANSWER_LENGTH = 400
 @click.command("show")
 @click.argument("run", default="last")
 @click.option(
-    "--wrong", is_flag=True, help="the questions whose answer is wrong, with what went wrong"
+    "--wrong",
+    is_flag=True,
+    help="the questions whose answer is wrong, or that have no support, with what went wrong",
 )
 @click.option(
     "--failed",
@@ -235,7 +237,10 @@ def _question_json(page: Page, question: Question) -> dict[str, Any]:
 
 
 def _question_list_lines(page: Page, questions: Sequence[Question]) -> Iterator[str]:
-    """Yield some questions with their gold answer and answers, and then their number."""
+    """Yield some questions with their gold answer and answers, and then their number.
+
+    If the run asked for no answers, what the metric says of a question stands in their place.
+    """
     from ..runs.rows import REASONS
 
     for question in questions:
@@ -255,19 +260,25 @@ def _question_list_lines(page: Page, questions: Sequence[Question]) -> Iterator[
 
 
 def _answers(page: Page, question: Question) -> dict[str, str]:
-    """Return the answers to a question, or why it failed, by a title for each phase."""
+    """Return what came of a question in each phase, by a title for each.
+
+    That is its answer, or why it failed, or what the metric says if it asked for no answer.
+    """
     answers: dict[str, str] = {}
-    for phase, row in zip(page.phases, question.rows, strict=True):
+    for (phase, evaluation), row in zip(page.phases.items(), question.rows, strict=True):
         if row is not None:
-            title = "answer" if len(page.phases) == 1 else f"answer {phase}"
-            answers[title] = _answer_text(row)
+            name = "answer" if evaluation.asks_for_answers else "support"
+            title = name if len(page.phases) == 1 else f"{name} {phase}"
+            answers[title] = _answer_text(row, evaluation.asks_for_answers)
     return answers
 
 
-def _answer_text(row: Row) -> str:
-    if row.failure is None:
+def _answer_text(row: Row, asks_for_answers: bool) -> str:
+    if row.failure is not None:
+        return f"{row.failure.kind}: {row.failure.message}"
+    if asks_for_answers:
         return row.answer
-    return f"{row.failure.kind}: {row.failure.message}"
+    return "" if row.trace is None else row.trace.feedback
 
 
 def _failures_json(page: Page) -> dict[str, Any]:
@@ -337,7 +348,8 @@ def _question_lines(page: Page, question: Question) -> Iterator[str]:
         yield "an older version answered this, and kept nothing of what was recalled and asked"
         return
 
-    if trace.feedback:
+    # Without answers it stands above in their place.
+    if trace.feedback and page.asks_for_answers:
         yield f"the metric says: {trace.feedback}"
     yield from _evidence_lines(trace)
     yield from _recall_lines(trace)

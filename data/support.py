@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import dspy
 
 from ..errors import UserError
-from ..records import Context, Hit, estimate_tokens
+from ..records import Context, estimate_tokens
 from ..text import one_line
 from .plain_dates import with_plain_dates
 from .scorer import Score, Scorer
+from .stored_words import EntryWords, StoredMemory, StoredWords
 from .word_splitting import BY_SCRIPT, WordSplitter
 
 SUPPORT = "support"
@@ -55,27 +56,6 @@ _NO_ANSWERS = frozenset(
     }
 )
 """Gold answers of questions that cannot be answered, in lower case without punctuation."""
-
-
-class StoredEntry(Protocol):
-    """An entry of a memory, as `memory.entry.Entry` is."""
-
-    def hit(self) -> Hit:
-        """Return the entry as a search would return it."""
-        ...
-
-
-class StoredMemory(Protocol):
-    """A memory whose entries are looked at, as `memory.memory.Memory` is."""
-
-    @property
-    def names_sources(self) -> bool:
-        """Whether it stores entries of its own; a user's system keeps them elsewhere."""
-        ...
-
-    def entries(self) -> Sequence[StoredEntry]:
-        """Return all that can be recalled."""
-        ...
 
 
 class _Piece(NamedTuple):
@@ -127,6 +107,7 @@ class Support(Scorer):
     ) -> None:
         self.splitter = splitter
         self._stem = stem
+        self._stored_words = StoredWords()
         self._set_budget(budget)
 
     def _set_budget(self, budget: int) -> None:
@@ -184,8 +165,12 @@ class Support(Scorer):
         """Return what is compared of the words of some pieces."""
         stems: set[str] = set()
         for piece in pieces:
-            stems.update(map(self._stem, self._words(piece.text)))
+            stems.update(self._stems(piece.text))
         return stems
+
+    def _stems(self, text: str) -> set[str]:
+        """Return what is compared of the words of a text."""
+        return set(map(self._stem, self._words(text)))
 
     def _recalled(self, prediction: dspy.Prediction) -> _Recalled:
         """Return what was recalled, cut at the budget."""
@@ -229,7 +214,8 @@ class Support(Scorer):
             return f"All words of {gold!r} stand in {budget}. Keep storing such facts."
 
         sentences = [f"{value:.0%} of the words of {gold!r} stand in {budget}."]
-        beyond = self._find(missing, recalled.beyond)
+        stems_beyond = {piece: self._stems_of([piece]) for piece in recalled.beyond}
+        beyond = self._find(missing, stems_beyond)
         if beyond.words:
             sentences.append(
                 f"Recalled, but below the budget: {_listed(beyond)}."
@@ -257,7 +243,8 @@ class Support(Scorer):
             return
 
         recalled_ids = {piece.id for piece in (*recalled.counted, *recalled.beyond)}
-        stored = self._find(words, _unrecalled_pieces(memory, recalled_ids, evidence_ids))
+        entries = self._stored_words.entries(memory, self._stems)
+        stored = self._find(words, _unrecalled_stems(entries, recalled_ids, evidence_ids))
         if stored.words:
             yield f"Stored in an entry that was not recalled: {_listed(stored)}."
             yield "Store it in words that such a question would use, with names and dates."
@@ -266,12 +253,12 @@ class Support(Scorer):
             yield f"Never said in any entry about it: {', '.join(unsaid)}."
             yield "Store what was said in the speaker's words, with every name, number and date."
 
-    def _find(self, words: Sequence[str], pieces: Sequence[_Piece]) -> _Loss:
+    def _find(self, words: Sequence[str], stems_by_piece: Mapping[_Piece, Iterable[str]]) -> _Loss:
         """Return which of some words stand in some pieces, and a few pieces that have them."""
         stems = {self._stem(word) for word in words}
         shared_stems: dict[_Piece, set[str]] = {}
-        for piece in pieces:
-            shared = stems & self._stems_of([piece])
+        for piece, piece_stems in stems_by_piece.items():
+            shared = stems.intersection(piece_stems)
             if shared:
                 shared_stems[piece] = shared
 
@@ -298,22 +285,22 @@ def _pieces(context: Context) -> Iterator[_Piece]:
             yield _Piece("", line, estimate_tokens(line))
 
 
-def _unrecalled_pieces(
-    memory: StoredMemory, recalled_ids: Set[str], evidence_ids: frozenset[str]
-) -> list[_Piece]:
-    """Return the entries of a memory that were not recalled, and that may hold the answer.
+def _unrecalled_stems(
+    entries: Sequence[EntryWords], recalled_ids: Set[str], evidence_ids: frozenset[str]
+) -> dict[_Piece, Sequence[str]]:
+    """Return the stems of the stored entries that were not recalled, and may hold the answer.
 
     Args:
-        memory: The memory.
+        entries: All entries of the memory.
         recalled_ids: Ids of the entries that were recalled.
         evidence_ids: Ids of the turns that hold the answer; none if they are not known.
     """
-    hits = [entry.hit() for entry in memory.entries()]
     # Words such as "two" are in many entries. Where entries name the turns that they rest on, only
     # those that rest on the evidence can have said what the answer says.
-    if evidence_ids and any(hit.sources for hit in hits):
-        hits = [hit for hit in hits if evidence_ids.intersection(hit.sources)]
-    return [_Piece(hit.id, hit.dated_text, 0) for hit in hits if hit.id not in recalled_ids]
+    if evidence_ids and any(entry.sources for entry in entries):
+        entries = [entry for entry in entries if evidence_ids.intersection(entry.sources)]
+    unrecalled = [entry for entry in entries if entry.id not in recalled_ids]
+    return {_Piece(entry.id, entry.text, 0): entry.stems for entry in unrecalled}
 
 
 def _beginning_within(piece: _Piece, max_tokens: int) -> str:

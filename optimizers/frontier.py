@@ -38,7 +38,10 @@ class FrontierPoint:
     n: int
     """Questions of the valset that it was scored on."""
     prompt_tokens: float | None
-    """Tokens of all prompts that recall and answer a question; None if it answered none."""
+    """Tokens of all prompts that recall and answer a question; None if it answered none.
+
+    Where the metric asks for no answer, the tokens of what is recalled are added.
+    """
     stored_words: float | None = None
     """Words of the memory behind an answer; None if the writing of memories was not tuned."""
     on_frontier: bool = False

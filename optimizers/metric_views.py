@@ -20,6 +20,7 @@ from ..memory.word_count import count_memory_words
 from ..programs.evidence import EvidenceStep, evidence_steps, turns_in_inputs
 from ..programs.program import usage_of
 from ..programs.replay import inputs_contain_turn
+from ..records import Context, estimate_tokens
 from .frontier import PROMPT_TOKENS, SCORE, STORED_WORDS
 
 
@@ -106,12 +107,17 @@ class MetricViews:
         """Return the score of an answer by each objective, as GEPA takes them.
 
         GEPA takes more for better. So what costs is counted as a negative number: the tokens of
-        all prompts that recalled and answered, and the words of the memory if writing is tuned.
+        all prompts that recalled and answered, and the words of the memory if writing is tuned. If
+        nothing was answered, the tokens of what was recalled count as those of a prompt.
         """
         objective_scores = {SCORE: score}
         usage = usage_of(prediction)
         if usage is not None:
-            objective_scores[PROMPT_TOKENS] = -float(usage.input_tokens)
+            prompt_tokens = float(usage.input_tokens)
+            context: Context | None = prediction.get("context")
+            if context is not None and not self._benchmark.scorer.needs_answer:
+                prompt_tokens += estimate_tokens(context.text())
+            objective_scores[PROMPT_TOKENS] = -prompt_tokens
 
         memory = prediction.get("memory")
         if self._tunes_writing and isinstance(memory, Memory):

@@ -17,6 +17,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
+from ..data.support import SUPPORT, Support
 from ..engines.model_names import GGUF, is_local
 from ..engines.request_settings import request_settings
 from ..engines.usage import Role
@@ -56,6 +57,17 @@ class RunInputs:
         if data.support_tokens is None:
             return benchmark
         return benchmark.with_support_tokens(data.support_tokens)
+
+    @property
+    def support_tokens(self) -> int | None:
+        """How many recalled tokens the metric `support` looks at; None for another metric."""
+        data = self.config.data
+        metric = data.benchmark_settings.get("metric")
+        # `support` is nowhere the default. So the questions of a file need not be read to tell.
+        if self.user_benchmark is None and metric != SUPPORT:
+            return data.support_tokens
+        scorer = self.benchmark.scorer
+        return scorer.budget if isinstance(scorer, Support) else None
 
     def benchmark_for_compiling(self) -> Benchmark:
         """Return the benchmark, if programs can be compiled on it.

@@ -135,7 +135,7 @@ class Promotion:
         if self.basis == "better":
             return self.gain.statement
         assert self.saving is not None, "what is not better is promoted for its saving"
-        return f"{self.saving.statement}; scores {self.gain} (scope: {self.gain.scope})"
+        return f"{self.saving.statement}; scores {self.gain.statement}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the promotion as JSON data."""

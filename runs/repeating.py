@@ -86,6 +86,9 @@ def resume_key(inputs: RunInputs) -> dict[str, Any]:
     # The options of the benchmark, which are left out above, are recorded together.
     decisive["options"] = config.data.benchmark_settings
 
+    # A run may name the default budget when it is resumed.
+    decisive["support_tokens"] = inputs.support_tokens
+
     if config.data.file:
         decisive["data"] = str(Path(config.data.file).absolute())
     if inputs.user_benchmark is not None:

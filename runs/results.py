@@ -125,6 +125,8 @@ class Evaluation(BaseModel, frozen=True):
     """Metrics of all answers together that are not means over answers, e.g. macro-F1."""
     confusion: Confusion | None = None
     """Gold against predicted classes, if the benchmark reports them."""
+    asks_for_answers: bool = True
+    """Whether the questions were answered. If not, the metric looks at what was recalled."""
     expected: tuple[str, ...] = ()
     """Categories of the benchmark that tables list even if they have no question."""
     names: dict[str, str] = {}

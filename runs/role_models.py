@@ -6,6 +6,7 @@ provides, whose key is not set, or whose server has no such model.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..engines.lm import language_model
@@ -93,20 +94,34 @@ def with_shared_address(
     return RoleModel(name)
 
 
-def check_models(inputs: RunInputs) -> None:
+def check_models(inputs: RunInputs, left_out: Collection[Role] = ()) -> None:
     """Refuse a model that could not be asked, whatever its role.
+
+    Args:
+        inputs: Name the models.
+        left_out: Roles whose models are not checked, because nobody knows yet if they are asked.
 
     Raises:
         UserError: Nobody provides it, its key is not set, or its provider has no such model.
         EndpointError: Its server cannot be reached, and the run is not a resumed one.
     """
+    roles = dict.fromkeys([*inputs.user_models, *role_models(inputs.config)])
+    for role in roles:
+        if role not in left_out:
+            check_role(inputs, role)
+
+
+def check_role(inputs: RunInputs, role: Role) -> None:
+    """Refuse the model of one role if it could not be asked, raising what `check_models` does."""
     is_resumed = inputs.config.execution.resume is not None
     # A role has either a model object that the user made, or a model that is named.
-    for role, user_lm in inputs.user_models.items():
+    user_lm = inputs.user_models.get(role)
+    if user_lm is not None:
         _check_lm(language_model(user_lm, role=role), is_resumed)
-    for role, model in role_models(inputs.config).items():
-        if role not in inputs.user_models:
-            check_model(role, model, is_resumed)
+        return
+    model = role_models(inputs.config).get(role)
+    if model is not None:
+        check_model(role, model, is_resumed)
 
 
 def check_model(role: Role, model: RoleModel, is_resumed: bool) -> None:

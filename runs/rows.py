@@ -18,7 +18,16 @@ CORRECT_THRESHOLD = 0.5
 """The lowest score of an answer that counts as right."""
 
 Reason = Literal[
-    "right", "missed", "part", "read", "prompted", "unknown", "wrong", "unsupported", "failed"
+    "right",
+    "missed",
+    "part",
+    "read",
+    "prompted",
+    "unknown",
+    "wrong",
+    "supported",
+    "unsupported",
+    "failed",
 ]
 """What became of a question; `REASONS` says it in words."""
 
@@ -30,6 +39,7 @@ REASONS: dict[Reason, str] = {
     "prompted": "wrong: all gold evidence stood in the prompts, answer incorrect",
     "unknown": "wrong; the program does not report which evidence it recalled",
     "wrong": "wrong; the question has no evidence labels",
+    "supported": "at least half of the gold answer's words were recalled",
     "unsupported": "less than half of the gold answer's words were recalled",
     "failed": "failed: no answer",
 }
@@ -140,11 +150,11 @@ class Row(BaseModel):
         """
         if self.failure is not None:
             return "failed"
+        # The metric asked for no answer, so none is right or wrong.
+        if SUPPORT in self.parts and not self.answer:
+            return "supported" if self.right else "unsupported"
         if self.right:
             return "right"
-        # The metric asked for no answer, so none is wrong.
-        if SUPPORT in self.parts and not self.answer:
-            return "unsupported"
 
         # A program need not say which turns it recalled. Then the evidence was looked for in the
         # inputs of its prompts. Evidence that is not there may still have been recalled, in other

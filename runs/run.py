@@ -50,7 +50,7 @@ from .inputs import RunInputs
 from .program_address import program_folder
 from .repeating import resume_key
 from .replay import Replay
-from .role_models import check_models
+from .role_models import check_models, check_role
 from .run_models import RunModels
 from .run_programs import RunPrograms
 from .tracking.tracker import Tracker
@@ -126,7 +126,9 @@ class Run:
         config = inputs.config
         # A replay asks no model.
         if config.execution.replay is None:
-            check_models(inputs)
+            # Without answers the task model may be asked nothing: `program` checks it if it is.
+            answers = inputs.benchmark.scorer.needs_answer
+            check_models(inputs, left_out=() if answers else ("task",))
 
         # A run can only be resumed if all of these are equal.
         decisive_settings = {
@@ -355,7 +357,21 @@ class Run:
         if not benchmark.scorer.needs_answer:
             # Refuse a program that answers by itself before anything is paid for.
             program.recalling_only()
+            self._check_task_model(program)
         return program
+
+    def _check_task_model(self, program: MemoryProgram) -> None:
+        """Refuse a task model that could not be asked, if a program that does not answer asks it.
+
+        Raises:
+            UserError: Nobody provides it, its key is not set, or its provider has no such model.
+            EndpointError: Its server cannot be reached, and the run is not a resumed one.
+        """
+        # A larger run has checked its models, and a replay asks none.
+        if self.parent is not None or self.config.execution.replay is not None:
+            return
+        if program.all_predictors().keys() - program.answer_names():
+            check_role(self.inputs, "task")
 
 
 def _make_judge(lm: MeteredLM, adapter: dspy.Adapter, judge_class: type[AnyJudge]) -> AnyJudge:

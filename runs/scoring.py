@@ -158,7 +158,8 @@ def score_questions(
 
     new_rows = _rows_of(open_questions, rows_by_id)
     _check_endpoint_answered(new_rows)
-    reads_entries = not benchmark.scorer.needs_answer
+    asks_for_answers = benchmark.scorer.needs_answer
+    reads_entries = not asks_for_answers
     writes = total_write_results(
         program, ordered, remote_results, benchmark.group, reads_entries=reads_entries
     )
@@ -177,6 +178,7 @@ def score_questions(
         rows=rows,
         aggregate=dict(aggregate),
         confusion=benchmark.scorer.confusion(rows),
+        asks_for_answers=asks_for_answers,
         stopped=stopped,
         write_failures=len(writes.failures),
         store_writes=writes.store_writes,

@@ -107,18 +107,21 @@ def compare_tokens(
 def tokens_of_questions(evaluation: Evaluation, rows: Sequence[Row]) -> list[float]:
     """Return what each question takes: prompt and output tokens, and its share of the writing.
 
-    What writing the memory of a conversation takes is divided by the number of its questions.
+    What writing the memory of a conversation takes is divided by the number of its rows among
+    these. If nothing was answered, the tokens of what was recalled count too, because a prompt
+    that answers would have them.
 
     Args:
         evaluation: The evaluation.
-        rows: The questions of it that are asked for.
+        rows: The questions of it that are compared.
     """
-    question_counts = Counter(row.group for row in evaluation.rows)
+    question_counts = Counter(row.group for row in rows)
     tokens: list[float] = []
     for row in rows:
         writing = evaluation.writing_tokens.get(row.group, 0.0)
         writing_share = writing / question_counts[row.group]
-        tokens.append(row.prompt_tokens + row.output_tokens + writing_share)
+        context_tokens = 0 if evaluation.asks_for_answers else row.context_tokens
+        tokens.append(row.prompt_tokens + row.output_tokens + context_tokens + writing_share)
     return tokens
 
 

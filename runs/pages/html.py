@@ -125,6 +125,7 @@ def _script_data(page: Page) -> dict[str, Any]:
     questions = [question.to_dict(lines) for question in page.questions]
     return {
         "phases": list(page.phases),
+        "answers": page.asks_for_answers,
         "names": page.category_names,
         "questions": questions,
         "lines": lines.lines,

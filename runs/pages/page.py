@@ -144,6 +144,13 @@ class Page(Frozen):
     min_n: int = MIN_N
     """With fewer questions a difference has no verdict."""
 
+    @property
+    def asks_for_answers(self) -> bool:
+        """Whether any phase answered its questions; if none did, no answer is right or wrong."""
+        if not self.phases:
+            return True
+        return any(evaluation.asks_for_answers for evaluation in self.phases.values())
+
     @cached_property
     def category_names(self) -> dict[str, str]:
         """The names of all categories by their keys."""

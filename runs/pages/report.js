@@ -18,6 +18,12 @@
   };
   const shownLast = (question) => question.shown[last] || question.shown.find(Boolean);
   const score = (value) => value.toFixed(3);
+  const contextTitle = (phase) => (page.answers ? `Context and prompts of the answer ${phase}` : `Context and prompts, ${phase}`);
+  const verdictOf = (shown) => {
+    if (shown.failure) return "failed";
+    if (page.answers) return shown.right ? "right" : "wrong";
+    return shown.right ? "has support" : "no support";
+  };
 
   const searched = (question) => {
     if (!texts.has(question)) {
@@ -28,7 +34,7 @@
   };
   const TESTS = {
     category: (question, value) => question.category === value,
-    why: (question, value) => (value === "!right" ? shownLast(question).why !== "right" : shownLast(question).why === value),
+    why: (question, value) => (value === "!right" ? !shownLast(question).right : shownLast(question).why === value),
     change: (question, value) => question.change === value,
     hit: (question, value) => shownLast(question).hit === value,
     words: (question, value) => value.toLowerCase().split(/\s+/).every((word) => searched(question).includes(word)),
@@ -59,7 +65,7 @@
     const button = make("button", null, "", make("span", question.question || "(no words)", "asked"));
     const change = question.change === "better" ? " ▲" : question.change === "worse" ? " ▼" : "";
     const got = make("span", `${score(shown.score)} ${mark}${change}`, shown.right ? "got right" : "got wrong");
-    got.setAttribute("aria-label", `${shown.right ? "right" : shown.failure ? "failed" : "wrong"}, score ${score(shown.score)}${question.change && question.change !== "same" ? `, ${question.change} than before` : ""}`);
+    got.setAttribute("aria-label", `${verdictOf(shown)}, score ${score(shown.score)}${question.change && question.change !== "same" ? `, ${question.change} than before` : ""}`);
     got.setAttribute("role", "img");
     button.append(make("span", `${page.names[question.category] || question.category} · ${question.id}`, "at"), got);
     button.type = "button";
@@ -113,11 +119,14 @@
     question.shown.forEach((shown, n) => {
       if (!shown) return;
       const verdict = make("p", null, "small soft");
-      verdict.append(make("span", `${score(shown.score)} ${shown.right ? "right" : shown.failure ? "failed" : "wrong"}`, shown.right ? "tag good" : "tag bad"));
+      verdict.append(make("span", `${score(shown.score)} ${verdictOf(shown)}`, shown.right ? "tag good" : "tag bad"));
       const parts = Object.entries(shown.parts || {}).map(([name, value]) => `${name} ${score(value)}`).join(", ");
       if (parts) verdict.append(` ${parts}`);
-      const words = [said(shown.failure ? `failed, ${shown.failure}` : shown.answer), verdict];
-      pair(last ? `Answer ${page.phases[n]}` : "Answer", ...words);
+      const words = shown.failure ? `failed, ${shown.failure}` : shown.answer;
+      const title = page.answers ? "Answer" : "Support";
+      // Without an answer the verdict stands alone.
+      const shownWords = page.answers || shown.failure ? [said(words)] : [];
+      pair(last ? `${title} ${page.phases[n]}` : title, ...shownWords, verdict);
       if (shown.feedback && n === last) pair("The metric says", said(shown.feedback));
     });
     const heading = make("h3", question.question || "(no words)", "said");
@@ -126,7 +135,7 @@
     place.append(behind(question, newest, last ? page.phases[question.shown.indexOf(newest)] : ""));
     question.shown.forEach((shown, n) => {
       if (!shown || shown === newest) return;
-      const earlier = make("details", null, "phase", make("summary", `Context and prompts of the answer ${page.phases[n]}`));
+      const earlier = make("details", null, "phase", make("summary", contextTitle(page.phases[n])));
       earlier.append(behind(question, shown, ""));
       place.append(earlier);
     });
@@ -135,7 +144,7 @@
   const behind = (question, shown, phase) => {
     const all = make("div", null, phase ? "phase" : "");
     const level = phase ? "h5" : "h4";
-    if (phase) all.append(make("h4", `Context and prompts of the answer ${phase}`));
+    if (phase) all.append(make("h4", contextTitle(phase)));
     const head = (text) => make(level, text);
     if (shown.kept === false) {
       all.append(make("p", "An older version answered this and kept nothing to look at.", "soft small"));

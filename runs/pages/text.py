@@ -40,7 +40,8 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
 
     wrong_count = sum(not question.last.right for question in page.questions)
     if wrong_count and page.command != "compare":
-        yield f"mempiler show {page.name} --wrong: the wrong answers ({wrong_count})"
+        wrong = "the wrong answers" if page.asks_for_answers else "the questions without support"
+        yield f"mempiler show {page.name} --wrong: {wrong} ({wrong_count})"
 
 
 def page_table(page: Page, report: Path | None = None) -> ResultTable:
@@ -125,12 +126,12 @@ def _interval_line(total: CategoryScores) -> str:
 
 
 def _aggregate_tables(page: Page) -> Iterator[WideTable]:
-    """Yield a table for each evaluation with metrics of all answers together, e.g. macro-F1."""
+    """Yield a table for each evaluation with metrics of all questions together, e.g. macro-F1."""
     for phase, evaluation in page.phases.items():
         if not evaluation.aggregate:
             continue
 
-        title = "over all answers"
+        title = "over all answers" if evaluation.asks_for_answers else "over all questions"
         has_several_phases = len(page.phases) > 1
         if has_several_phases:
             title = f"{phase}, {title}"

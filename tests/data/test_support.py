@@ -232,3 +232,22 @@ def test_another_metric_refuses_a_budget() -> None:
         benchmark("msc").with_support_tokens(100)
     with pytest.raises(UserError, match="support_tokens = 0: give 1 or more"):
         benchmark("msc", metric="support").with_support_tokens(0)
+
+
+def test_the_entries_of_a_memory_are_cut_into_words_once_for_all_its_questions() -> None:
+    compared: list[str] = []
+
+    def stem(word: str) -> str:
+        compared.append(word)
+        return word
+
+    scorer = Support(stem=stem)
+    memory = notebook("Ann moved to Lisbon.", "Ann feeds the ferrets.")
+    first = scorer.score(question("ferrets"), recalled(memory=memory))
+    second = scorer.score(question("Lisbon"), recalled(memory=memory))
+    assert "Stored in an entry that was not recalled: ferrets (n2" in first.feedback
+    assert "Stored in an entry that was not recalled: lisbon (n1" in second.feedback
+    assert compared.count("feeds") == 1
+
+    changed = scorer.score(question("ferrets"), recalled(memory=notebook("Ann sings.")))
+    assert "Never said in any entry about it: ferrets." in changed.feedback

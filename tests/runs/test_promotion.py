@@ -13,6 +13,7 @@ from mempiler.runs.compile_result import CompileResult
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
+from mempiler.runs.promotion import DevResults, judge_candidate
 from mempiler.runs.run import Parent
 from mempiler.runs.tracking.store import client
 
@@ -281,6 +282,16 @@ def test_a_program_that_is_cheaper_and_not_worse_is_kept_where_a_margin_allows_i
     scored = read_manifest(tmp_path / "out").scores["gate"]
     assert scored["margin"] == 0.2
     assert len(scored["tokens"]) == scored["n"] == 24
+
+
+def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_worse():
+    groups = [f"user{n % 10}" for n in range(200)]
+    baseline = DevResults(scores=[0.8] * 200, groups=groups, tokens=[1000.0] * 200, lm="x")
+    candidate = DevResults(scores=[0.78] * 200, groups=groups, tokens=[100.0] * 200, lm="x")
+    assert judge_candidate(candidate, baseline).basis is None
+    promotion = judge_candidate(candidate, baseline, margin=0.1)
+    assert promotion.basis == "cheaper"
+    assert promotion.statement.endswith("n = 200: worse (scope: other conversations)")
 
 
 def test_a_program_that_is_better_is_kept_for_that_although_it_takes_more(compile_with):

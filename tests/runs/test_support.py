@@ -10,12 +10,16 @@ import mempiler
 import pytest
 from mempiler import Entry, EntryReader, History, Item, Memory, Method, Update, UserError, Writer
 from mempiler.data.benchmark import Benchmark
+from mempiler.optimizers.frontier import FrontierPoint
 from mempiler.optimizers.metric_views import MetricViews
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
+from mempiler.runs.pages.html import render_page
+from mempiler.runs.pages.page import run_page
 from mempiler.runs.recorded_config import recorded_toml
+from mempiler.runs.token_difference import tokens_of_questions
 
 from .evaluations import own_questions
 
@@ -218,11 +222,99 @@ def test_the_figures_are_printed_and_kept(examples: list[dspy.Example]) -> None:
     assert not evaluate(program(copying), examples, metric="f1").aggregate
 
 
-def test_a_question_without_support_is_not_called_a_wrong_answer(
+def test_without_answers_a_question_is_called_neither_right_nor_wrong(
     examples: list[dspy.Example],
 ) -> None:
     reasons = [row.reason for row in evaluate(program(dropping), examples).rows]
-    assert sorted(reasons) == ["right", "unsupported", "unsupported"]
+    assert sorted(reasons) == ["supported", "unsupported", "unsupported"]
+
+
+def test_a_longer_context_takes_more_tokens_though_nothing_answers(
+    examples: list[dspy.Example],
+) -> None:
+    tokens: dict[str, list[float]] = {}
+    for script in (good, copying):
+        evaluation = evaluate(program(script), examples)
+        tokens[script.__name__] = tokens_of_questions(evaluation, evaluation.headline_rows)
+    for tokens_of_good, tokens_of_copying in zip(tokens["good"], tokens["copying"], strict=True):
+        assert 0 < tokens_of_good < tokens_of_copying / 3
+
+
+def test_gepa_hears_that_a_longer_context_costs_more(examples: list[dspy.Example]) -> None:
+    benchmark = Benchmark.from_examples(examples, "support")
+    views = MetricViews(benchmark)
+    example = benchmark.examples[0]
+    objectives: dict[str, float] = {}
+    for script in (good, copying):
+        prediction = program(script).recalling_only()(**example.inputs())
+        scores = views.feedback(example, prediction).objective_scores
+        objectives[script.__name__] = scores["prompt_tokens"]
+    assert 0 > objectives["good"] > 3 * objectives["copying"]
+
+
+def test_the_page_names_the_tokens_that_count_without_answers(
+    examples: list[dspy.Example],
+) -> None:
+    points = (FrontierPoint(0, (), {}, 0.5, 3, 40.0, on_frontier=True),)
+    titles: dict[str, str] = {}
+    for metric in ("support", "f1"):
+        evaluation = evaluate(program(good), examples, metric=metric)
+        page = run_page("compile", "a-run", {"before": evaluation}, frontier=points)
+        titles[metric] = render_page(page)
+    assert "tokens of recalled context and prompts, a question" in titles["support"]
+    assert "tokens of prompts, a question" in titles["f1"]
+
+
+def test_questions_without_support_are_shown_with_the_words_that_were_lost(
+    examples: list[dspy.Example], cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    evaluate(program(dropping), examples)
+    _, out, _ = cli("show", "last")
+    assert "--wrong: the questions without support (2)" in out
+    assert "over all questions" in out
+    assert "over all answers" not in out
+
+    _, out, _ = cli("show", "last", "--wrong")
+    assert "support: 0% of the words of 'Rex'" in out
+    assert "Never said in any entry about it: rex." in out
+    assert "answer" not in out.replace("gold answer's words", "")
+    question_id = next(line for line in out.splitlines() if " --question " in line)
+    _, out, _ = cli("show", "last", "--question", question_id.split()[4].rstrip(":"))
+    assert out.count("Never said in any entry about it") == 1
+
+
+def test_a_question_without_support_is_no_wrong_answer_on_the_page(
+    examples: list[dspy.Example],
+) -> None:
+    evaluation = evaluate(program(dropping), examples)
+    html = render_page(run_page("evaluate", "a-run", {"score": evaluation}))
+    assert "Which questions have no support" in html
+    assert "without support or failed" in html
+    assert "Why answers are wrong" not in html
+
+
+def test_a_run_is_resumed_with_the_default_budget_written_out(
+    cli: Callable[..., tuple[int, str, str]],
+) -> None:
+    words = ["evaluate", "turn-rag", "--benchmark", "locomo", "--metric", "support", "--test", "2"]
+    assert cli(*words)[0] == 0
+    code, _, err = cli(*words, "--support-tokens", "300", "--resume", "last")
+    assert code == 0, err
+    code, _, err = cli(*words, "--support-tokens", "200", "--resume", "last")
+    assert code == 2
+    assert "was started with support_tokens = 300, not 200" in err
+
+
+def test_a_model_that_is_asked_nothing_needs_no_key(
+    cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    options = ["--benchmark", "locomo", "--metric", "support", "--lm", "anthropic/x", "--test", "2"]
+    code, _, err = cli("evaluate", "turn-rag", *options)
+    assert code == 0, err
+    code, _, err = cli("evaluate", "memory-r2", *options)
+    assert code == 2
+    assert "'anthropic/x': there is no key; set ANTHROPIC_API_KEY" in err
 
 
 def test_a_system_that_answers_by_itself_is_refused(examples: list[dspy.Example]) -> None:

@@ -36,11 +36,12 @@ def test_more_tokens_are_no_saving() -> None:
     assert not compare_tokens([1000, 1010], [500, 500], ["ann", "bob"]).is_lower
 
 
-def test_a_question_takes_its_tokens_and_its_share_of_the_writing() -> None:
+def test_a_question_takes_its_tokens_and_its_share_of_the_writing_among_the_compared_ones() -> None:
     rows = [
         row("q0", group="ann", prompt_tokens=100, output_tokens=5),
-        row("q1", group="ann", prompt_tokens=200, output_tokens=5, category="5"),
-        row("q2", group="bob", prompt_tokens=300, output_tokens=5),
+        row("q1", group="ann", prompt_tokens=200, output_tokens=5, context_tokens=90),
+        row("q2", group="ann", prompt_tokens=200, output_tokens=5, category="5"),
+        row("q3", group="bob", prompt_tokens=300, output_tokens=5),
     ]
     scored = evaluation(rows, writing_tokens={"ann": 1000.0, "bob": 40.0})
-    assert tokens_of_questions(scored, scored.headline_rows) == [605.0, 345.0]
+    assert tokens_of_questions(scored, scored.headline_rows) == [605.0, 705.0, 345.0]
