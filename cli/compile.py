@@ -61,7 +61,7 @@ def _check_number(value: object) -> None:
     type=click.FloatRange(1),
     metavar="X",
     hidden=True,
-    help="refuse candidates whose prompts are more than X times as long as those of PROGRAM",
+    help="refuse candidates whose prompts are more than X times as long as those of the start",
 )
 @PLAN
 @JSON

@@ -295,7 +295,7 @@ class MemoryEnvSupport(Support):
         super().__init__(SQUAD)
 
     def in_headline(self, example: dspy.Example) -> bool:
-        return example.answer != NOTHING
+        return example.answer != NOTHING and super().in_headline(example)
 
 
 class MemoryEnv(Benchmark):

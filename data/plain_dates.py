@@ -3,10 +3,13 @@
 Example:
     >>> from mempiler.data.plain_dates import with_plain_dates
     >>> with_plain_dates("We met on 2023-05-07, May 7th, 2023, or 7 May.")
-    'We met on 7 may 2023, 7 may 2023, or 7 may.'
+    'We met on 7 may 2023 , 7 may 2023 , or 7 may .'
+
+There is a space on either side of a date, so that a range such as "May 7-8" keeps its words apart.
 
 Limits: dates of digits alone are read with the year first, since "05/07/2023" is in May or in July.
-Relative dates stay as they are: the prompts of a program have the dates beside them.
+"2023-05" stays as it is, since it may be a range or a number. So do dates in Chinese numerals, and
+relative dates: the prompts of a program have the dates beside them.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ _DAY_NUMBER = r"(?P<day>0?[1-9]|[12]\d|3[01])"
 _FORMS = (
     # 2023-05-07 and 2023/5/7, also with a time after it: 2023-05-07T13:56
     rf"\b(?P<year>[12]\d{{3}})[-/]{_MONTH_NUMBER}[-/]{_DAY_NUMBER}(?:T(?=\d)|(?!\d))",
-    # 2023年5月7日 and 2023年5月
-    rf"(?P<year>[12]\d{{3}})\s*年\s*{_MONTH_NUMBER}\s*月(?:\s*{_DAY_NUMBER}\s*[日号])?",
+    # 2023年5月7日, 2023年5月, 5月7日 and 5月, and 5月7 in 5月7-9日
+    r"(?:(?P<year>[12]\d{3})\s*年\s*|(?<!\d))"
+    rf"{_MONTH_NUMBER}\s*月(?:\s*{_DAY_NUMBER}\s*(?:[日号]|(?=[-–—~～至到]\d)))?",
     # 7 May 2023, 7th of May, 07 May
     rf"\b{_DAY}\s+(?:of\s+)?{_MONTH}(?:,?\s+{_YEAR})?",
     # May 7, 2023 and May 7th
@@ -47,27 +51,57 @@ def with_plain_dates(text: str) -> str:
 
     What a date does not say is left out: "May 2023" becomes "may 2023".
     """
+    pieces: list[str] = []
+    end = 0
+    for match in find_dates(text):
+        pieces.append(text[end : match.start()])
+        # Metrics remove punctuation, and Chinese has no spaces. What stands beside the date must
+        # not become a part of its first or last word.
+        if not _has_space(text, match.start() - 1):
+            pieces.append(" ")
+        pieces.append(_plain_date(match))
+        if not _has_space(text, match.end()):
+            pieces.append(" ")
+        end = match.end()
+    pieces.append(text[end:])
+    return "".join(pieces)
+
+
+def find_dates(text: str) -> list[Match[str]]:
+    """Return the dates in a text, in their order; none of them overlap."""
     # Dates have digits; most texts have none.
     if not any(character.isdigit() for character in text):
-        return text
+        return []
+
+    dates: list[Match[str]] = []
     for pattern in _DATES:
-        text = pattern.sub(_plain_date, text)
-    return text
+        for match in pattern.finditer(text):
+            # Earlier patterns come first: "7 May 2023" is no "May 2023".
+            if not any(_overlap(match, date) for date in dates):
+                dates.append(match)
+    return sorted(dates, key=lambda date: date.start())
+
+
+def _overlap(match: Match[str], other: Match[str]) -> bool:
+    """Return whether two matches in one text share a character."""
+    return match.start() < other.end() and other.start() < match.end()
+
+
+def _has_space(text: str, position: int) -> bool:
+    """Return whether white space, or nothing, stands at a position of a text."""
+    is_inside = 0 <= position < len(text)
+    return not is_inside or text[position].isspace()
 
 
 def _plain_date(match: Match[str]) -> str:
-    """Return the date that one of the patterns has matched."""
+    """Return the date that one of the patterns has matched, in plain words."""
     parts = match.groupdict()
     words = [_month_name(parts["month"])]
     if parts.get("day"):
         words.insert(0, str(int(parts["day"])))
     if parts.get("year"):
         words.append(parts["year"])
-
-    date = " ".join(words)
-    # Chinese writes dates without spaces, and ISO a time right after the T. What stands there is no
-    # part of the year.
-    return f" {date} " if match.group()[-1] in "T月日号" else date
+    return " ".join(words)
 
 
 def _month_name(month: str) -> str:

@@ -24,10 +24,10 @@ import dspy
 from ..errors import UserError
 from ..records import Context, estimate_tokens
 from ..text import one_line
-from .plain_dates import with_plain_dates
+from .plain_dates import find_dates, with_plain_dates
 from .scorer import Score, Scorer
 from .stored_words import EntryWords, StoredMemory, StoredWords
-from .word_splitting import BY_SCRIPT, WordSplitter
+from .word_splitting import BY_SCRIPT, WordSplitter, words_by_script
 
 SUPPORT = "support"
 """The name of the metric, and of the part of its scores."""
@@ -42,20 +42,21 @@ _MAX_LISTED = 3
 _FIRST_WITHOUT_SPACES = "\u2e80"
 """From this character on, scripts such as Chinese are written without spaces between words."""
 
-_NO_ANSWERS = frozenset(
-    {
-        "i do not know",
-        "i dont know",
-        "no information",
-        "no information available",
-        "not mentioned",
-        "unanswerable",
-        "unknown",
-        "未提及",
-        "没有提到",
-    }
+_NO_ANSWERS = frozenset({"no answer", "unanswerable", "unknown"})
+"""Gold answers of questions that cannot be answered, in lower case without punctuation.
+
+Names may begin with these words, so only the whole answer counts.
+"""
+_BEGINNINGS_OF_NO_ANSWER = (
+    "cannot be answered",
+    "i do not know",
+    "i dont know",
+    "no information",
+    "not mentioned",
 )
-"""Gold answers of questions that cannot be answered, in lower case without punctuation."""
+"""How such answers begin that are sentences, as in "Not mentioned in the conversation"."""
+_CHINESE_BEGINNINGS_OF_NO_ANSWER = ("不知道", "无法回答", "未提及", "没有提到", "没有提及")
+"""The same in Chinese, which has no spaces between words."""
 
 
 class _Piece(NamedTuple):
@@ -128,13 +129,13 @@ class Support(Scorer):
         return new
 
     def gold(self, example: dspy.Example) -> str:
-        """Return the gold answer whose words are looked for."""
-        return str(example.answer)
+        """Return the gold answer whose words are looked for; "" where there is none."""
+        return _text_of_answer(example.get("answer"))
 
     def in_headline(self, example: dspy.Example) -> bool:
         """Return whether the gold answer can be recalled: it has words, and says something."""
-        words = self._words(self.gold(example))
-        return bool(words) and " ".join(words) not in _NO_ANSWERS
+        gold = self.gold(example)
+        return bool(self._words(gold)) and not _says_nothing(gold)
 
     def counted_entries(self, prediction: dspy.Prediction) -> tuple[str, ...]:
         """Return the ids of the recalled entries that stand within the budget, in their order."""
@@ -275,6 +276,27 @@ class Support(Scorer):
         return _Loss(found, tuple(chosen))
 
 
+def _text_of_answer(answer: object) -> str:
+    """Return a gold answer as a text: of a list the texts of its items, of None none."""
+    if answer is None:
+        return ""
+    if isinstance(answer, list | tuple):
+        return ", ".join(_text_of_answer(item) for item in answer)
+    return str(answer)
+
+
+def _says_nothing(gold: str) -> bool:
+    """Return whether a gold answer says that the question cannot be answered."""
+    # The benchmark's own words may be stems, or Chinese cut at spaces. The lists have neither.
+    phrase = " ".join(words_by_script(gold))
+    if phrase in _NO_ANSWERS:
+        return True
+    # A space follows, so that the last word is a whole one.
+    if any(f"{phrase} ".startswith(f"{words} ") for words in _BEGINNINGS_OF_NO_ANSWER):
+        return True
+    return phrase.replace(" ", "").startswith(_CHINESE_BEGINNINGS_OF_NO_ANSWER)
+
+
 def _pieces(context: Context) -> Iterator[_Piece]:
     """Yield what a prompt shows of a context, in its order: the entries, and then the notes."""
     for hit in context.hits:
@@ -304,7 +326,10 @@ def _unrecalled_stems(
 
 
 def _beginning_within(piece: _Piece, max_tokens: int) -> str:
-    """Return the beginning of a piece's text whose line takes so many tokens, in whole words."""
+    """Return the beginning of a piece's text whose line takes so many tokens.
+
+    It ends with a whole word, and with a whole date: half of one could be read as another one.
+    """
     if piece.tokens <= max_tokens:
         return piece.text
     text = piece.text
@@ -318,6 +343,9 @@ def _beginning_within(piece: _Piece, max_tokens: int) -> str:
     length = fitting - 1
     while 0 < length < len(text) and _is_within_word(text[length - 1], text[length]):
         length -= 1
+    for date in find_dates(text):
+        if date.start() < length < date.end():
+            length = date.start()
     return text[:length]
 
 

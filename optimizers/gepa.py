@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from ..errors import UserError
 from .call_bounds import CallBounds, Range
 from .extra_settings import ExtraSettings
-from .frontier import FrontierRecorder, FrontierType
+from .frontier import SCORE, FrontierRecorder, FrontierType
 from .optimizer import Optimizer, few_proposals_line
 
 if TYPE_CHECKING:
+    import dspy
+
     from ..programs.program import MemoryProgram
     from .job import OptimizerJob
 
@@ -235,6 +237,9 @@ class Gepa(Optimizer):
             "component_selector": CalledPredictors(),
             **_CONSTRUCTOR_SETTINGS.select(self.extra),
         }
+        constructor_settings["failure_score"] = _failure_score(
+            constructor_settings.get("failure_score", 0.0)
+        )
 
         teleprompter = dspy.GEPA(
             metric=job.metric_views.feedback,
@@ -255,6 +260,18 @@ class Gepa(Optimizer):
         finally:
             job.on_frontier(recorder.points)
         return compiled
+
+
+def _failure_score(score: float) -> dspy.Prediction:
+    """Return what GEPA is to count for a question without an answer: a score, as an objective too.
+
+    Without any objective, GEPA would end at a candidate that answered none of the questions it is
+    scored on, and it would leave such questions out of the mean by which it compares candidates.
+    What an answer would have cost is not known, so nothing counts as its tokens.
+    """
+    import dspy
+
+    return dspy.Prediction(score=score, objective_scores={SCORE: score})
 
 
 def _default_budget(job: OptimizerJob) -> int:

@@ -2,8 +2,11 @@
 
 An instruction that repeats a training question or its answer scores well on that question and helps
 with no other one. So a text is refused if it has eight words in a row of a training question or
-answer; demos, which are such questions, are not concerned. A prompt is too long if all prompts of
-the program together are more than `max_growth` times as long as those of the start.
+answer; demos, which are such questions, are not concerned. Words in a row that stand in three or
+more training questions are no copy: they are the form of the questions, and state the task.
+
+A prompt is too long if all prompts of the program together are more than `max_growth` times as long
+as those of the start.
 
 A rule is applied at three places, and the first that applies counts:
 
@@ -15,6 +18,7 @@ A rule is applied at three places, and the first that applies counts:
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -29,6 +33,8 @@ from .demo_lengths import tokens_of_fields
 
 MIN_COPIED_WORDS = 8
 """So many words in a row are a copy."""
+MIN_FORM_QUESTIONS = 3
+"""Words in a row that stand in so many training questions are the form of these questions."""
 
 _NOT_OF_THE_QUESTION = ("history", "recent", "evidence_ids", "remembered")
 """Inputs of a program that are no words of the question."""
@@ -82,7 +88,7 @@ class PromptRules:
         tokens = self._start_tokens
         for name, text in instructions.items():
             tokens += estimate_tokens(text) - estimate_tokens(self._start_instructions[name])
-        rule: BrokenRule | None = "length" if self._is_too_long(tokens) else None
+        rule: BrokenRule | None = "length" if self.is_too_long(tokens) else None
         if rule is None and any(self._is_copy(text) for text in instructions.values()):
             rule = "copy"
         self._count(rule)
@@ -97,7 +103,7 @@ class PromptRules:
         tokens = prompt_tokens(program)
         rule: BrokenRule | None = None
         reason: str | None = None
-        if self._is_too_long(tokens):
+        if self.is_too_long(tokens):
             rule = "length"
             growth = tokens / max(1, self._start_tokens)
             reason = (
@@ -117,20 +123,17 @@ class PromptRules:
             self._count(rule)
         return reason
 
-    def is_too_long(self, program: MemoryProgram) -> bool:
-        """Return whether the prompts of a program are longer than they may be."""
-        return self._is_too_long(prompt_tokens(program))
-
-    def _broken_by_text(self, text: str) -> BrokenRule | None:
-        # What the text takes the place of is not known here. So only its own length is looked at.
-        if self._is_too_long(estimate_tokens(text)):
-            return "length"
-        return "copy" if self._is_copy(text) else None
-
-    def _is_too_long(self, tokens: int) -> bool:
+    def is_too_long(self, tokens: int) -> bool:
+        """Return whether prompts of so many tokens in all are longer than they may be."""
         if self.max_growth is None:
             return False
         return tokens > self.max_growth * max(1, self._start_tokens)
+
+    def _broken_by_text(self, text: str) -> BrokenRule | None:
+        # What the text takes the place of is not known here. So only its own length is looked at.
+        if self.is_too_long(estimate_tokens(text)):
+            return "length"
+        return "copy" if self._is_copy(text) else None
 
     def _is_copy(self, text: str) -> bool:
         return not self._forbidden_runs.isdisjoint(_runs_of_words(text))
@@ -144,15 +147,68 @@ class PromptRules:
     def _forbidden_runs(self) -> frozenset[str]:
         """The runs of words of training questions and answers that no instruction may have.
 
-        What the instructions of the start already say is no copy.
+        What the instructions of the start already say is no copy, nor is the form of questions.
         """
-        forbidden: set[str] = set()
+        question_counts: Counter[str] = Counter()
         for example in self._examples:
+            runs: set[str] = set()
             for text in _texts_of(example):
-                forbidden.update(_runs_of_words(text))
+                runs.update(_runs_of_words(text))
+            question_counts.update(runs)
+
+        forbidden: set[str] = set()
+        for run, question_count in question_counts.items():
+            if question_count < MIN_FORM_QUESTIONS:
+                forbidden.add(run)
         for text in self._start_instructions.values():
             forbidden.difference_update(_runs_of_words(text))
         return frozenset(forbidden)
+
+
+class _PromptLength:
+    """The estimated tokens of one predictor's prompts, which can be made to show fewer demos."""
+
+    def __init__(self, predictor: dspy.Predict) -> None:
+        signature = signature_of(predictor)
+        self._predictor = predictor
+        self._instruction_tokens = estimate_tokens(signature.instructions)
+        self._demos = own_demos(predictor)
+        self._demo_tokens: list[int] = []
+        for demo in self._demos:
+            shown_fields = {name: demo[name] for name in signature.fields if name in demo}
+            self._demo_tokens.append(tokens_of_fields(shown_fields))
+
+        nearest = getattr(predictor, "nearest", None)
+        self.chooses_demos = nearest is not None
+        """Whether it shows the demos that are nearest to a question, and not all."""
+        self.shown = len(self._demos)
+        """How many demos a prompt shows."""
+        if nearest is not None:
+            self.shown = min(nearest, self.shown)
+            # Which demos are nearest is not known here, so the longest ones count.
+            self._demo_tokens.sort(reverse=True)
+        self.shown_before = self.shown
+        """How many it showed at first."""
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the instructions and of the demos that a prompt shows."""
+        return self._instruction_tokens + sum(self._demo_tokens[: self.shown])
+
+    def drop_demo(self) -> int:
+        """Count one demo less, the last one, and return its tokens."""
+        self.shown -= 1
+        return self._demo_tokens[self.shown]
+
+    def shorten_predictor(self) -> None:
+        """Let the predictor show as many demos as are counted."""
+        if not self.chooses_demos:
+            self._predictor.demos = self._demos[: self.shown]
+            return
+        # It goes on choosing from all of its demos, if it shows any.
+        self._predictor.nearest = self.shown  # pyright: ignore[reportAttributeAccessIssue]
+        if self.shown == 0:
+            self._predictor.demos = []
 
 
 def prompt_tokens(program: MemoryProgram) -> int:
@@ -160,50 +216,43 @@ def prompt_tokens(program: MemoryProgram) -> int:
 
     A predictor that chooses its demos for each question counts with the longest ones.
     """
-    tokens = 0
-    for predictor in program.all_predictors().values():
-        signature = signature_of(predictor)
-        lengths: list[int] = []
-        for demo in own_demos(predictor):
-            shown_fields = {name: demo[name] for name in signature.fields if name in demo}
-            lengths.append(tokens_of_fields(shown_fields))
-        nearest = getattr(predictor, "nearest", None)
-        if nearest is not None:
-            lengths = sorted(lengths, reverse=True)[:nearest]
-        tokens += estimate_tokens(signature.instructions) + sum(lengths)
-    return tokens
+    return sum(_PromptLength(predictor).tokens for predictor in program.all_predictors().values())
 
 
 def drop_demos_beyond_growth(program: MemoryProgram, rules: PromptRules) -> list[str]:
     """Remove the last demos of a program one by one, until its prompts are short enough.
 
-    Each is taken from the predictor that has most. The instructions alone may be too long still.
+    Each is taken from the predictor that shows most. A predictor that chooses its demos for each
+    question keeps them all, and shows fewer. The instructions alone may be too long still.
 
     Args:
         program: The program; its predictors are changed.
         rules: How long its prompts may be.
 
     Returns:
-        A line for each predictor that lost demos.
+        A line for each predictor that shows fewer demos than before.
     """
-    if not rules.is_too_long(program):
-        return []
+    lengths: dict[str, _PromptLength] = {}
+    for name, predictor in program.all_predictors().items():
+        lengths[name] = _PromptLength(predictor)
 
-    predictors = program.all_predictors()
-    counts_before = {name: len(predictor.demos) for name, predictor in predictors.items()}
-    while rules.is_too_long(program):
-        longest = max(predictors.values(), key=lambda predictor: len(predictor.demos))
-        if not longest.demos:
+    tokens = sum(length.tokens for length in lengths.values())
+    while rules.is_too_long(tokens):
+        longest = max(lengths.values(), key=lambda length: length.shown)
+        if longest.shown == 0:
             break
-        longest.demos = longest.demos[:-1]
+        tokens -= longest.drop_demo()
 
     notes: list[str] = []
-    for name, predictor in predictors.items():
-        if len(predictor.demos) < counts_before[name]:
-            notes.append(
-                f"{name}: {len(predictor.demos)} of {counts_before[name]} demos fit"
-                f" --max-prompt-growth {rules.max_growth:g}"
-            )
+    for name, length in lengths.items():
+        if length.shown == length.shown_before:
+            continue
+        length.shorten_predictor()
+        demos = "nearest demos" if length.chooses_demos else "demos"
+        notes.append(
+            f"{name}: {length.shown} of {length.shown_before} {demos} fit"
+            f" --max-prompt-growth {rules.max_growth:g}"
+        )
     return notes
 
 

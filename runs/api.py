@@ -15,6 +15,7 @@ these functions. Its options are arguments here, with the same names (`RunOption
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -350,7 +351,7 @@ def make_compilation(
 
     Raises:
         UserError: The optimizer is of no known form, there are settings beside an object, or the
-            growth is no number of 1 or more.
+            growth is no finite number of 1 or more.
         UnknownNameError: There is no such stage.
     """
     if stage not in get_args(Stage):
@@ -361,16 +362,17 @@ def make_compilation(
 
 
 def _check_growth(max_prompt_growth: object) -> None:
-    """Raise a UserError if a growth is neither None nor a number of 1 or more."""
+    """Raise a UserError if a growth is neither None nor a finite number of 1 or more."""
     if max_prompt_growth is None:
         return
     is_allowed = False
     if isinstance(max_prompt_growth, int | float) and not isinstance(max_prompt_growth, bool):
-        is_allowed = max_prompt_growth >= 1
+        # JSON knows no infinity, and the run's record is JSON.
+        is_allowed = 1 <= max_prompt_growth <= sys.float_info.max
     if not is_allowed:
         raise UserError(
-            f"max_prompt_growth: got {max_prompt_growth!r}; expected a number of 1 or more, such"
-            " as 1.5: how many times as long as the start's the prompts may become"
+            f"max_prompt_growth: got {max_prompt_growth!r}; expected a finite number of 1 or"
+            " more, such as 1.5: how many times as long as the start's the prompts may become"
         )
 
 

@@ -51,9 +51,11 @@ class OptimizerProblems:
     abandoned_proposals: int = 0
     """Proposals that could not be read, or were refused, to the last attempt."""
     refused_copies: int = 0
-    """Proposals and candidates with eight words in a row of a training question or answer."""
+    """Proposals and candidates, the result among them, with eight words in a row of a training
+    question or answer."""
     refused_long: int = 0
-    """Proposals and candidates that were longer than `max_prompt_growth` allows."""
+    """Proposals and candidates, the result among them, that were longer than `max_prompt_growth`
+    allows."""
     examples: tuple[UnreadableAnswer, ...] = ()
     """The first of the unreadable answers."""
     has_rescued_program: bool = False
@@ -78,23 +80,24 @@ class OptimizerProblems:
             )
 
         if self.unreadable_answers:
-            line = f"{self.unreadable_answers} answers of the prompt LM could not be read"
+            answers = "answer" if self.unreadable_answers == 1 else "answers"
+            line = f"{self.unreadable_answers} {answers} of the prompt LM could not be read"
             line += f"; `mempiler show {run_name} --failed` shows some"
             lines.append(line)
         if self.refused_copies:
             lines.append(
-                f"{self.refused_copies} proposed instructions were refused: they repeat"
-                " training questions or answers, eight or more words in a row"
+                f"{_refused(self.refused_copies)} for repeating training questions or answers,"
+                " eight or more words in a row"
             )
         if self.refused_long:
             lines.append(
-                f"{self.refused_long} proposed prompts were refused: they are longer than"
-                " --max-prompt-growth allows"
+                f"{_refused(self.refused_long)} for being longer than --max-prompt-growth allows"
             )
         if self.abandoned_proposals:
             # Trying again only helps if a proposal was lost. Of the others, a later attempt was
             # good.
-            lines.append(f"{self.abandoned_proposals} proposals were given up; {advice}")
+            were = "proposal was" if self.abandoned_proposals == 1 else "proposals were"
+            lines.append(f"{self.abandoned_proposals} {were} given up; {advice}")
 
         lines.extend(self.notes)
         return lines
@@ -112,6 +115,13 @@ class OptimizerProblems:
             "rescued": self.has_rescued_program,
             "notes": list(self.notes),
         }
+
+
+def _refused(count: int) -> str:
+    """Return how many proposals and candidates were refused, as the beginning of a sentence."""
+    if count == 1:
+        return "1 proposal or candidate was refused"
+    return f"{count} proposals or candidates were refused"
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,7 @@ def test_what_is_shown_for_want_of_a_hit_does_not_count() -> None:
         "Sunday, 7 May 2023, 13:56",
         "2023-05-07T13:56",
         "2023年5月7日",
+        "2023/05/07-2023/05/09",
     ],
 )
 def test_a_date_is_found_however_it_is_written(written: str) -> None:
@@ -125,6 +126,43 @@ def test_part_of_a_date_supports_its_words() -> None:
     assert support("7 May 2023", "Ann moved in May 2023.") == pytest.approx(2 / 3)
     assert support("7 May 2023", "Ann moved in 2023.") == pytest.approx(1 / 3)
     assert support("September 2023", "Ann moved in Sept. 2023.") == 1
+
+
+@pytest.mark.parametrize("written", ["5月7日", "5月7号", "5 月 7 日", "2023年5月7日"])
+def test_a_chinese_date_without_a_year_is_found(written: str) -> None:
+    assert support("7 May", f"她在{written}搬家了。") == 1
+    assert support("5月7日", f"她在{written}搬家了。") == 1
+    assert support("5月", f"她在{written}搬家了。") == 1
+    assert support("5月", "她在15月7日搬家了。") == 0
+
+
+@pytest.mark.parametrize("written", ["7-8 May", "May 7-8", "7–8 May", "5月7-8日", "5月7日-5月8日"])
+def test_the_days_of_a_range_are_words_of_their_own(written: str) -> None:
+    for answer in ("7 May", "8 May", "7-8 May", "May 7-8"):
+        assert support(answer, f"The trip was on {written}.") == 1
+    assert support("7 May 2023", "The trip was on May 7-8, 2023.") == 1
+
+
+def test_the_dates_of_a_range_are_words_of_their_own() -> None:
+    written = "2023/05/07-2023/05/09"
+    assert support("9 May 2023", f"The trip was {written}.") == 1
+    assert with_plain_dates(written) == "7 may 2023 - 9 may 2023"
+
+
+@pytest.mark.parametrize("written", ["2023-05-07", "May 7, 2023", "17 May 2023", "2023年5月17日"])
+def test_a_larger_budget_never_lowers_the_score(written: str) -> None:
+    text = f"Ann moved on {written}, and then she called."
+    for answer in ("Ann moved on 2023-05-07", "17 May 2023", "1 May", "2023", "May"):
+        scores = [support(answer, text, tokens=tokens) for tokens in range(1, 30)]
+        assert scores == sorted(scores)
+
+
+def test_a_date_that_the_budget_cuts_is_quoted_as_a_whole() -> None:
+    text = "Ann moved on 2023-05-07 to Lisbon."
+    score = Support(budget=6).score(question("7 May"), recalled(text, memory=notebook(text)))
+    assert score.value == 0
+    lost = "Recalled, but below the budget: 7, may (n1: 2023-05-07 to Lisbon.)."
+    assert lost in score.feedback
 
 
 def test_the_date_of_a_recalled_entry_counts_as_the_prompt_shows_it() -> None:
@@ -187,10 +225,50 @@ def test_feedback_on_a_system_that_stores_elsewhere_does_not_guess_what_it_store
     assert "stored" not in said.lower()
 
 
-@pytest.mark.parametrize("answer", ["No information", "Not mentioned.", "unknown", "?!"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "No information",
+        "No information was given about it.",
+        "Not mentioned.",
+        "Not mentioned in the conversation",
+        "I don't know, she did not say",
+        "No answer",
+        "unknown",
+        "无法回答",
+        "未提及",
+        "没有提到这件事。",
+        "?!",
+    ],
+)
 def test_a_question_that_cannot_be_answered_does_not_count(answer: str) -> None:
     assert not Support().in_headline(question(answer))
-    assert Support().in_headline(question("Lisbon"))
+
+
+@pytest.mark.parametrize("answer", ["Lisbon", "Unknown Pleasures", "no informational value", "no"])
+def test_an_answer_that_only_looks_like_a_refusal_counts(answer: str) -> None:
+    assert Support().in_headline(question(answer))
+
+
+def test_locomo_knows_such_answers_in_spite_of_its_stems() -> None:
+    loaded = benchmark("locomo", metric="support")
+    example = question("Not mentioned in the conversation", category="1")
+    assert not loaded.in_headline(example)
+
+
+@pytest.mark.parametrize("answer", [None, [], [None]])
+def test_a_question_without_an_answer_does_not_count(answer: object) -> None:
+    example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=answer)
+    assert not Support().in_headline(example)
+    assert Support().score(example, recalled("There were none, she said.")).value == 0
+
+
+def test_of_a_list_of_answers_the_words_of_each_are_looked_for() -> None:
+    example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=["Lisbon", "Rome"])
+    half = Support().score(example, recalled("Ann saw Lisbon."))
+    assert half.value == pytest.approx(1 / 2)
+    assert "50% of the words of 'Lisbon, Rome'" in half.feedback
+    assert Support().score(example, recalled("Ann saw Lisbon and Rome.")).value == 1
 
 
 def score_of(name: str, example: dspy.Example, text: str) -> Score:
@@ -225,6 +303,7 @@ def test_memory_env_leaves_retracted_facts_out() -> None:
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
     assert 0 < len(counted) < len(loaded.examples)
     assert "none" not in {example.answer for example in counted}
+    assert not loaded.in_headline(question("not mentioned"))
 
 
 def test_another_metric_refuses_a_budget() -> None:

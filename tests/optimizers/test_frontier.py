@@ -37,6 +37,22 @@ class Markers:
         return {"answer": f"marker {asked}" if knows else "no idea"}
 
 
+class AnsweringThree(Markers):
+    """Answers three questions under a long instruction, and then none, so it fails on the whole valset."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: set[str] = set()
+
+    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any] | str:
+        is_long = kind == "answer" and LONG.strip() in self.engine.system
+        if is_long and text not in self.answered:
+            if len(self.answered) == 3:
+                return "I would rather not say."
+            self.answered.add(text)
+        return super().__call__(kind, text, n)
+
+
 class CountingEngine(ScriptedEngine):
     """Counts a token for four characters of the whole prompt, the instructions included."""
 
@@ -51,8 +67,8 @@ def compile_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`compile_markers(**options)` compiles turn-rag with GEPA on six users' questions."""
     data = own_questions(tmp_path)
 
-    def run(**options: Any) -> Any:
-        model = Markers()
+    def run(model: Any = None, **options: Any) -> Any:
+        model = model or Markers()
         model.engine = CountingEngine(model)
         script_models(monkeypatch, model.engine)
         shared = {"benchmark": "jsonl", "data": data, "lm": "scripted/test", "train": 16, "threads": 1}
@@ -76,6 +92,15 @@ def test_gepa_gets_the_tokens_of_prompts_as_an_objective(compile_markers, fronti
     assert 100 < long.prompt_tokens - start.prompt_tokens < 320
     assert start.on_frontier
     assert long.on_frontier
+
+
+@pytest.mark.parametrize("frontier_type", ["instance", "objective", "hybrid", "cartesian"])
+def test_a_candidate_without_any_answer_does_not_end_gepa(compile_markers, frontier_type):
+    result = compile_markers(AnsweringThree(), frontier_type=frontier_type)
+    assert result.optimizer_problems.failure is None
+    silent = [point for point in result.frontier if point.prompt_tokens is None]
+    assert [(point.score, point.n, point.on_frontier) for point in silent] == [(0.0, 5, False)]
+    assert "every word" in str(silent[0].instructions)
 
 
 def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_scored_in_full(compile_markers):

@@ -10,13 +10,16 @@ import mempiler
 import pytest
 from mempiler import UserError, build, load
 from mempiler.engines.embedders import embedder
-from mempiler.optimizers.prompt_rules import PromptRules, prompt_tokens
+from mempiler.optimizers.prompt_rules import PromptRules, drop_demos_beyond_growth, prompt_tokens
+from mempiler.runs.compile_result import OptimizerProblems
 
 from ..runs.evaluations import own_questions, script_models
 from .test_proposals import BETTER, SETTINGS, Model, each_optimizer
 
 TAIL = "as it was told on the very first day of that long summer"
-"""The end of each question: more than eight words."""
+"""The end of two training questions: more than eight words."""
+TOLD = ("0-6", "4-7")
+"""The ids of these two questions."""
 COPY = f"{BETTER} The fact, {TAIL.upper()}!"
 LONG = BETTER + " Think of every marker that anybody has ever named, one after the other." * 200
 
@@ -46,9 +49,13 @@ class Proposing(Model):
 
 @pytest.fixture
 def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any) -> Any:
-    """`compile_with(name, model, **options)` compiles turn-rag on six users' questions, which end in `TAIL`."""
+    """`compile_with(name, model, **options)` compiles turn-rag on six users' questions; two of them end in `TAIL`."""
     data = Path(own_questions(tmp_path))
-    data.write_text(data.read_text().replace('?"', f' {TAIL}?"'))
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    for row in rows:
+        if row["id"] in TOLD:
+            row["question"] = row["question"].replace("?", f" {TAIL}?")
+    data.write_text("\n".join(map(json.dumps, rows)))
 
     def run(optimizer: Any, model: Model, **options: Any) -> Any:
         engine = scripted(lambda kind, text, n: model(kind, text, engine.system, engine.heat)).engine
@@ -76,7 +83,7 @@ def test_a_proposal_that_copies_a_training_question_is_asked_for_again(compile_w
     assert result.promoted
     assert BETTER in load(tmp_path / "out").task.answer.signature.instructions
     assert result.to_dict()["optimizer"]["refused_copies"] == problems.refused_copies
-    assert f"{problems.refused_copies} proposed instructions were refused" in str(result)
+    assert "refused for repeating training questions or answers" in str(result)
 
 
 @each_optimizer
@@ -189,6 +196,81 @@ def test_words_of_the_start_and_seven_words_in_a_row_are_no_copy():
     assert rules.copies == 1
 
 
+def test_the_lines_on_what_was_refused_name_candidates_too_and_know_the_singular():
+    one = OptimizerProblems(
+        "gepa", unreadable_answers=1, abandoned_proposals=1, refused_copies=1, refused_long=1
+    ).lines("run-1")
+    assert [line.split(" for ")[0] for line in one] == [
+        "1 answer of the prompt LM could not be read; `mempiler show run-1 --failed` shows some",
+        "1 proposal or candidate was refused",
+        "1 proposal or candidate was refused",
+        "1 proposal was given up; --resume run-1 tries again",
+    ]
+    two = OptimizerProblems("gepa", refused_copies=2, refused_long=3).lines("run-1")
+    assert two[0].startswith("2 proposals or candidates were refused for repeating training questions")
+    assert two[1] == "3 proposals or candidates were refused for being longer than --max-prompt-growth allows"
+
+
+def rules_for(*questions: str) -> PromptRules:
+    examples = [dspy.Example(question=question).with_inputs("question") for question in questions]
+    return PromptRules(build("turn-rag", embedder=embedder()), examples)
+
+
+def test_words_that_many_questions_share_state_the_task_and_are_no_copy():
+    form = "Which of these things did the user mention first, the"
+    questions = [f"{form} {word} of the neighbour's aunt in Lisbon?" for word in ("dog", "cat", "car")]
+    rules = rules_for(*questions)
+    assert rules.refuse_proposal(f"You are asked: {form} one thing or the other?") is None
+    assert rules.refuse_proposal(questions[0]) == "copy"
+    # Of two questions it might be chance.
+    assert rules_for(*questions[:2]).refuse_proposal(form) == "copy"
+
+
+def knn_program(pool: int, nearest: int) -> Any:
+    """A program whose answers show the nearest of some demos, of about 20 tokens each but for a long one."""
+    program = build("turn-rag", embedder=embedder())
+    for number in range(pool):
+        words = "word " * (200 if number == 0 else 2)
+        demo = dspy.Example(context="", question=f"Fact {number}? {words}", answer=f"marker {number}")
+        program.task.answer.demos.append(demo)
+    program.task.answer.nearest = nearest
+    return program
+
+
+def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
+    start = build("turn-rag", embedder=embedder())
+    program = knn_program(pool=12, nearest=8)
+    rules = PromptRules(start, max_growth=4)
+    notes = drop_demos_beyond_growth(program, rules)
+    predictor = program.task.answer
+    assert 0 < predictor.nearest < 8
+    assert len(predictor.demos) == 12
+    assert prompt_tokens(program) <= 4 * prompt_tokens(start)
+    assert notes == [f"task.answer: {predictor.nearest} of 8 nearest demos fit --max-prompt-growth 4"]
+    assert drop_demos_beyond_growth(program, rules) == []
+
+
+def test_a_predictor_that_chooses_from_demos_of_which_none_fits_keeps_none():
+    program = knn_program(pool=12, nearest=8)
+    drop_demos_beyond_growth(program, PromptRules(build("turn-rag", embedder=embedder()), max_growth=1))
+    assert program.task.answer.demos == []
+
+
+def test_demos_that_no_prompt_shows_are_not_counted():
+    program = knn_program(pool=6, nearest=8)
+    program.task.answer.nearest = None
+    # Of another predictor: without an input or an output of this one.
+    foreign = [dspy.Example(dialogue="Hi.", facts="None.") for _ in range(50)]
+    program.task.answer.demos = [*program.task.answer.demos, *foreign]
+    tokens = prompt_tokens(program)
+    rules = PromptRules(program, max_growth=1)
+    del program.task.answer.demos[6:]
+    assert tokens == prompt_tokens(program)
+    program.task.answer.demos = [*program.task.answer.demos, dspy.Example(question="One more?", answer="Yes."), *foreign]
+    assert drop_demos_beyond_growth(program, rules) == ["task.answer: 6 of 7 demos fit --max-prompt-growth 1"]
+    assert len(program.task.answer.demos) == 6
+
+
 def test_a_file_sets_the_growth_and_the_run_writes_it_into_its_own(cli, tmp_path):
     (tmp_path / "run.toml").write_text(
         '[data]\nbenchmark = "locomo"\ntrain = 8\n[optimizer]\nname = "labeled"\nmax_prompt_growth = 3.0\n'
@@ -204,9 +286,18 @@ def test_a_file_sets_the_growth_and_the_run_writes_it_into_its_own(cli, tmp_path
     assert "0.5 is not in the range x>=1" in err
 
 
-@pytest.mark.parametrize("growth", [0.5, float("nan"), "2", True])
-def test_a_growth_below_one_is_refused(compile_with, growth):
+@pytest.mark.parametrize("words", [["--max-prompt-growth", "inf"], ["--config", "run.toml"]])
+def test_an_infinite_growth_is_refused_on_the_command_line_and_in_a_file(cli, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text("[optimizer]\nmax_prompt_growth = inf\n")
+    code, _, err = cli("compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", *words)
+    assert code == 2
+    assert "max_prompt_growth: got inf; expected a finite number of 1 or more" in err
+
+
+@pytest.mark.parametrize("growth", [0.5, float("nan"), float("inf"), 10**400, "2", True])
+def test_a_growth_that_is_no_finite_number_of_one_or_more_is_refused(compile_with, growth):
     model = Model(broken=0)
-    with pytest.raises(UserError, match=r"max_prompt_growth: got .*; expected a number of 1 or more"):
+    with pytest.raises(UserError, match=r"max_prompt_growth: got .*; expected a finite number of 1 or more"):
         compile_with("labeled", model, max_prompt_growth=growth)
     assert model.answers == 0
