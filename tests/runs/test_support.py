@@ -169,7 +169,7 @@ def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
     figures = evaluation.by_category()["all"]
     assert (figures["n"], figures["score"], figures["in_score"]) == (3, 1, True)
     # The page of the run has the same figures.
-    _, out, _ = cli("show", "last")
+    _, out, _ = cli("show", evaluation.run_id)
     assert "not in score" not in out
 
 
@@ -268,18 +268,18 @@ def test_the_page_names_the_tokens_that_count_without_answers(
 def test_questions_without_support_are_shown_with_the_words_that_were_lost(
     examples: list[dspy.Example], cli: Callable[..., tuple[int, str, str]]
 ) -> None:
-    evaluate(program(dropping), examples)
-    _, out, _ = cli("show", "last")
+    run_id = evaluate(program(dropping), examples).run_id
+    _, out, _ = cli("show", run_id)
     assert "--wrong: the questions without support (2)" in out
     assert "over all questions" in out
     assert "over all answers" not in out
 
-    _, out, _ = cli("show", "last", "--wrong")
+    _, out, _ = cli("show", run_id, "--wrong")
     assert "support: 0% of the words of 'Rex'" in out
     assert "Never said in any entry about it: rex." in out
     assert "answer" not in out.replace("gold answer's words", "")
     question_id = next(line for line in out.splitlines() if " --question " in line)
-    _, out, _ = cli("show", "last", "--question", question_id.split()[4].rstrip(":"))
+    _, out, _ = cli("show", run_id, "--question", question_id.split()[4].rstrip(":"))
     assert out.count("Never said in any entry about it") == 1
 
 
@@ -297,10 +297,11 @@ def test_a_run_is_resumed_with_the_default_budget_written_out(
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
     words = ["evaluate", "turn-rag", "--benchmark", "locomo", "--metric", "support", "--test", "2"]
-    assert cli(*words)[0] == 0
-    code, _, err = cli(*words, "--support-tokens", "300", "--resume", "last")
+    _, out, _ = cli(*words, "--json")
+    run = json.loads(out)["run_id"]
+    code, _, err = cli(*words, "--support-tokens", "300", "--resume", run)
     assert code == 0, err
-    code, _, err = cli(*words, "--support-tokens", "200", "--resume", "last")
+    code, _, err = cli(*words, "--support-tokens", "200", "--resume", run)
     assert code == 2
     assert "was started with support_tokens = 300, not 200" in err
 
@@ -440,17 +441,17 @@ def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
     }
 
     # The budget is recorded wherever the metric is.
-    run = RunFolder.open("last")
+    run = RunFolder.open(result["run"])
     assert read_manifest(result["program"]).benchmark["support_tokens"] == 50
     assert run.read()["parameters"]["support_tokens"] == 50
     assert "support_tokens = 50" in recorded_toml(run)
 
     # A run is resumed with the same budget.
-    _, out, _ = cli(*words, "--resume", "last")
+    _, out, _ = cli(*words, "--resume", result["run"])
     resumed = json.loads(out)
     assert resumed["before"]["score"] == result["before"]["score"]
     words[words.index("50")] = "60"
-    code, _, err = cli(*words, "--resume", "last")
+    code, _, err = cli(*words, "--resume", result["run"])
     assert code == 2
     assert "was started with support_tokens = 50, not 60" in err
 
