@@ -266,8 +266,13 @@ def test_the_page_names_the_tokens_that_count_without_answers(
 
 
 def test_questions_without_support_are_shown_with_the_words_that_were_lost(
-    examples: list[dspy.Example], cli: Callable[..., tuple[int, str, str]]
+    examples: list[dspy.Example],
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Of two runs of one second, the one that began last is not the last one by its name.
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     evaluate(program(dropping), examples)
     _, out, _ = cli("show", "last")
     assert "--wrong: the questions without support (2)" in out
@@ -294,8 +299,9 @@ def test_a_question_without_support_is_no_wrong_answer_on_the_page(
 
 
 def test_a_run_is_resumed_with_the_default_budget_written_out(
-    cli: Callable[..., tuple[int, str, str]],
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     words = ["evaluate", "turn-rag", "--benchmark", "locomo", "--metric", "support", "--test", "2"]
     assert cli(*words)[0] == 0
     code, _, err = cli(*words, "--support-tokens", "300", "--resume", "last")
