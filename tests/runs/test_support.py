@@ -158,8 +158,12 @@ def test_a_copier_stores_more_words_and_more_that_is_never_used(
 
 
 def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
-    examples: list[dspy.Example], cli: Callable[..., tuple[int, str, str]]
+    examples: list[dspy.Example],
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     unanswerable = dspy.Example(
         history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
     )
@@ -312,8 +316,9 @@ def test_a_run_is_resumed_with_the_default_budget_written_out(
 
 
 def test_a_model_that_is_asked_nothing_needs_no_key(
-    cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     options = ["--benchmark", "locomo", "--metric", "support", "--lm", "anthropic/x", "--test", "2"]
     code, _, err = cli("evaluate", "turn-rag", *options)
@@ -432,8 +437,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
-    data: str, cli: Callable[..., tuple[int, str, str]]
+    data: str,
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     words = [*COMPILE.split(), *SMALL.split(), "--data", data, "--support-tokens", "50", "--json"]
     code, out, _ = cli(*words)
     assert code == 0
