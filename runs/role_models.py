@@ -105,7 +105,10 @@ def check_models(inputs: RunInputs, left_out: Collection[Role] = ()) -> None:
         UserError: Nobody provides it, its key is not set, or its provider has no such model.
         EndpointError: Its server cannot be reached, and the run is not a resumed one.
     """
-    roles = dict.fromkeys([*inputs.user_models, *role_models(inputs.config)])
+    roles: list[Role] = [*inputs.user_models]
+    for role in role_models(inputs.config):
+        if role not in inputs.user_models:
+            roles.append(role)
     for role in roles:
         if role not in left_out:
             check_role(inputs, role)

@@ -158,8 +158,12 @@ def test_a_copier_stores_more_words_and_more_that_is_never_used(
 
 
 def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
-    examples: list[dspy.Example], cli: Callable[..., tuple[int, str, str]]
+    examples: list[dspy.Example],
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     unanswerable = dspy.Example(
         history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
     )
@@ -169,7 +173,7 @@ def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
     figures = evaluation.by_category()["all"]
     assert (figures["n"], figures["score"], figures["in_score"]) == (3, 1, True)
     # The page of the run has the same figures.
-    _, out, _ = cli("show", evaluation.run_id)
+    _, out, _ = cli("show", "last")
     assert "not in score" not in out
 
 
@@ -266,20 +270,25 @@ def test_the_page_names_the_tokens_that_count_without_answers(
 
 
 def test_questions_without_support_are_shown_with_the_words_that_were_lost(
-    examples: list[dspy.Example], cli: Callable[..., tuple[int, str, str]]
+    examples: list[dspy.Example],
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run_id = evaluate(program(dropping), examples).run_id
-    _, out, _ = cli("show", run_id)
+    # Of two runs of one second, the one that began last is not the last one by its name.
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    evaluate(program(dropping), examples)
+    _, out, _ = cli("show", "last")
     assert "--wrong: the questions without support (2)" in out
     assert "over all questions" in out
     assert "over all answers" not in out
 
-    _, out, _ = cli("show", run_id, "--wrong")
+    _, out, _ = cli("show", "last", "--wrong")
     assert "support: 0% of the words of 'Rex'" in out
     assert "Never said in any entry about it: rex." in out
     assert "answer" not in out.replace("gold answer's words", "")
     question_id = next(line for line in out.splitlines() if " --question " in line)
-    _, out, _ = cli("show", run_id, "--question", question_id.split()[4].rstrip(":"))
+    _, out, _ = cli("show", "last", "--question", question_id.split()[4].rstrip(":"))
     assert out.count("Never said in any entry about it") == 1
 
 
@@ -294,21 +303,22 @@ def test_a_question_without_support_is_no_wrong_answer_on_the_page(
 
 
 def test_a_run_is_resumed_with_the_default_budget_written_out(
-    cli: Callable[..., tuple[int, str, str]],
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     words = ["evaluate", "turn-rag", "--benchmark", "locomo", "--metric", "support", "--test", "2"]
-    _, out, _ = cli(*words, "--json")
-    run = json.loads(out)["run_id"]
-    code, _, err = cli(*words, "--support-tokens", "300", "--resume", run)
+    assert cli(*words)[0] == 0
+    code, _, err = cli(*words, "--support-tokens", "300", "--resume", "last")
     assert code == 0, err
-    code, _, err = cli(*words, "--support-tokens", "200", "--resume", run)
+    code, _, err = cli(*words, "--support-tokens", "200", "--resume", "last")
     assert code == 2
     assert "was started with support_tokens = 300, not 200" in err
 
 
 def test_a_model_that_is_asked_nothing_needs_no_key(
-    cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     options = ["--benchmark", "locomo", "--metric", "support", "--lm", "anthropic/x", "--test", "2"]
     code, _, err = cli("evaluate", "turn-rag", *options)
@@ -427,8 +437,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
-    data: str, cli: Callable[..., tuple[int, str, str]]
+    data: str,
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     words = [*COMPILE.split(), *SMALL.split(), "--data", data, "--support-tokens", "50", "--json"]
     code, out, _ = cli(*words)
     assert code == 0
@@ -441,17 +455,17 @@ def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
     }
 
     # The budget is recorded wherever the metric is.
-    run = RunFolder.open(result["run"])
+    run = RunFolder.open("last")
     assert read_manifest(result["program"]).benchmark["support_tokens"] == 50
     assert run.read()["parameters"]["support_tokens"] == 50
     assert "support_tokens = 50" in recorded_toml(run)
 
     # A run is resumed with the same budget.
-    _, out, _ = cli(*words, "--resume", result["run"])
+    _, out, _ = cli(*words, "--resume", "last")
     resumed = json.loads(out)
     assert resumed["before"]["score"] == result["before"]["score"]
     words[words.index("50")] = "60"
-    code, _, err = cli(*words, "--resume", result["run"])
+    code, _, err = cli(*words, "--resume", "last")
     assert code == 2
     assert "was started with support_tokens = 50, not 60" in err
 
