@@ -144,23 +144,27 @@ def _possible_logins(address: str) -> list[_Login]:
     scheme = _scheme_of(address)
     logins = _logins_of(address.removeprefix(scheme))
     if not scheme:
-        # The first word may be a scheme all the same, as in `http:ann:password@host`.
+        # A scheme without slashes looks like a name. In `http:ann:password@host` it is a scheme, so
+        # the address is also read without its first word.
         logins.extend(_logins_of(address.partition(":")[2]))
     return logins
 
 
 def _logins_of(address: str) -> list[_Login]:
-    """Return the logins that an address without its scheme may hold.
+    """Return the logins that an address without its scheme may hold, the most likely one first.
 
-    The password may end at any `@`. HTTP clients end it at the last one before a slash. SQLAlchemy
-    allows slashes in it, and then the first `@` is the most likely end.
+    In `ann:a@b@host` the password is "a" or "a@b", for it may end at any `@`. HTTP clients take the
+    last one before a slash, which therefore comes first. SQLAlchemy allows slashes in a password,
+    so without such an `@` the others follow in their order.
     """
     name, _, rest = address.partition(":")
-    ends = [place for place, character in enumerate(rest) if character == "@"]
-    likely_end = rest.partition("/")[0].rfind("@")
-    if likely_end >= 0:
-        ends.remove(likely_end)
-        ends.insert(0, likely_end)
+    ends = [index for index, character in enumerate(rest) if character == "@"]
+
+    before_slash = rest.partition("/")[0]
+    end_for_http = before_slash.rfind("@")
+    if end_for_http >= 0:
+        ends.remove(end_for_http)
+        ends.insert(0, end_for_http)
     return [_Login(name, rest[:end]) for end in ends]
 
 

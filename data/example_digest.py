@@ -65,10 +65,12 @@ def _comparable_value(value: object, depth: int) -> JsonValue:
     if depth > _MAX_DEPTH:
         raise _IncomparableError(f"contains itself, or more than {_MAX_DEPTH} levels")
     if isinstance(value, int) and abs(value) > _MAX_PLAIN_INTEGER:
+        # Python refuses to write very large integers in decimal digits.
         return ["int", hex(value)]
     if value is None or isinstance(value, str | int | float):
         return value
-    # Their attributes are none of their content, and a time of pandas has a `to_numpy`.
+    # `repr` shows all that they hold. Their attributes, which are compared for other objects, do
+    # not.
     if isinstance(value, bytes | date | time | timedelta | PurePath):
         return repr(value)
     if isinstance(value, History):

@@ -96,20 +96,24 @@ CASES = (
 
 
 def main() -> None:
-    """Print how often each case is promoted."""
+    """Print a table: how many compiled programs of each case are promoted, and for what."""
     parser = argparse.ArgumentParser(description="Simulate promotions; see the file's beginning.")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="simulated compiles of each case")
+    parser.add_argument(
+        "--pairs", type=int, default=PAIRS, help="pairs of an original and a compiled program"
+    )
     pairs: int = parser.parse_args().pairs
 
     print(f"{f'of {pairs} pairs':40}  better  cheaper  either")
     for case in CASES:
         counts = count_promotions(case, pairs)
-        share = (counts["better"] + counts["cheaper"]) / pairs
-        print(f"{case.title:40}  {counts['better']:6}  {counts['cheaper']:7}  {share:6.1%}")
+        promoted_share = counts.total() / pairs
+        print(
+            f"{case.title:40}  {counts['better']:6}  {counts['cheaper']:7}  {promoted_share:6.1%}"
+        )
 
 
 def count_promotions(case: Case, pairs: int = PAIRS) -> Counter[str]:
-    """Return how many of simulated pairs are promoted, by what they are promoted for."""
+    """Return in how many pairs the compiled program is promoted, as "better" or as "cheaper"."""
     counts: Counter[str] = Counter()
     for seed in range(pairs):
         original, compiled = simulate_pair(case, np.random.default_rng(seed))

@@ -174,16 +174,18 @@ def questions_about_beginning(
 
 
 def benchmark_of(cell: Cell, options: argparse.Namespace) -> Locomo:
-    """Return the questions of a cell, in the parts train, dev and test."""
+    """Return the questions of a compile, in the parts train, dev and test.
+
+    Train and dev questions are about the first sessions of one conversation, so that a candidate
+    need not write all of it. Questions of both parts take turns in time, and share one memory.
+    """
     locomo = load_locomo(options)
-    about_beginning = questions_about_beginning(
-        questions_about(locomo, cell.train), options.sessions
-    )
+    all_train_questions = questions_about(locomo, cell.train)
+    early_questions = questions_about_beginning(all_train_questions, options.sessions)
     return Locomo.from_examples(
-        # Every second question decides; both halves share one memory.
-        about_beginning[::2],
+        early_questions[::2],
         metric="support",
-        valset=about_beginning[1::2],
+        valset=early_questions[1::2],
         testset=questions_about(locomo, cell.test),
     )
 

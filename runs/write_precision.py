@@ -57,17 +57,26 @@ def read_stored_entries(program: MemoryProgram, history: History) -> StoredEntri
     # A user's own system does not show what it stores.
     if not memory.names_sources or not memory.lists_entries():
         return None
+
     entries = memory.entries()
     ids = frozenset(entry.id for entry in entries)
+    # An entry that a later one rests on, or that was changed by what was said later, was of use to
+    # the writer, even if no question recalls it.
+    useful_ids = _cited_ids(entries) | _changed_ids(last_memory)
+    return StoredEntries(
+        ids=ids,
+        used_by_entries=ids & useful_ids,
+        words=count_memory_words(memory),
+        said_words=_count_said_words(history),
+    )
+
+
+def _count_said_words(history: History) -> int:
+    """Return the number of words of all turns of a history."""
     said_words = 0
     for item in history.items:
         said_words += sum(count_words(turn.content) for turn in item.turns)
-    return StoredEntries(
-        ids=ids,
-        used_by_entries=ids & (_cited_ids(entries) | _changed_ids(last_memory)),
-        words=count_memory_words(memory),
-        said_words=said_words,
-    )
+    return said_words
 
 
 def _cited_ids(entries: Iterable[Entry]) -> set[str]:
