@@ -57,6 +57,7 @@ def test_histories_of_one_id_are_measured_each_with_its_own_memory(
 @pytest.mark.parametrize(
     ("method", "benchmark"), [("h2memory", "palbench.restate"), ("pgr", "locomo")]
 )
+@pytest.mark.slow
 def test_an_evaluation_of_finalized_memories_takes_no_more_calls_than_planned(
     method: str, benchmark: str
 ) -> None:

@@ -333,6 +333,7 @@ def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_b
     assert found.histories == len({row.group for row in found.rows})
 
 
+@pytest.mark.slow
 def test_practice_is_planned_once_a_user_and_not_once_an_item():
     inputs = run_inputs("omnibehavior", test=8)
     plan, found = plan_evaluate("pramem", inputs), run_evaluate("pramem", inputs)
@@ -459,6 +460,7 @@ def fields_of(example: dspy.Example) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
+@pytest.mark.slow
 def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, tmp_path) -> None:
     questions = benchmark(name)
     example = next(each for each in questions.examples if questions.in_headline(each))

@@ -77,6 +77,7 @@ def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_th
     assert made.sections[0].heading.endswith("; answers by offline")
 
 
+@pytest.mark.slow
 def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
     """The second begins from the program that the first one kept."""
     made = reproduce(make_paper(TUNED, "three turns"), SPLIT)
@@ -90,6 +91,7 @@ def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(mak
     assert json.loads(kept.read_text())["config"]["k"] == 2
 
 
+@pytest.mark.slow
 def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_one(make_paper):
     """Two sections that learn alike share what was learned."""
     here = {**PLAIN, "tuned": LABELED}

@@ -34,6 +34,7 @@ def test_the_usage_of_a_run_lies_within_its_plan(make_paper):
     assert plan.tokens.low <= used.input_tokens + used.output_tokens <= plan.tokens.high
 
 
+@pytest.mark.slow
 def test_seeds_multiply_what_samples_alone(make_paper):
     once, thrice = (plan_paper(make_paper(), SETUP, Selection(seeds=seeds)).plan for seeds in (1, 3))
     assert once == thrice
@@ -161,6 +162,7 @@ def test_every_name_in_the_description_of_a_paper_exists(name):
 
 
 @pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.slow
 def test_every_variant_of_every_section_can_be_built(name):
     paper = read_paper(name)
     assert paper.name == name

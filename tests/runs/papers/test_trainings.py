@@ -86,6 +86,7 @@ def recipe() -> tuple[str, list[str]]:
     return toml[1], command[1].replace("\\\n", " ").split()
 
 
+@pytest.mark.slow
 def test_the_recipe_for_eight_gpus_is_planned_and_fits(tmp_path, monkeypatch, cli):
     """Three train all weights, one samples, four answer for rewards; no GPU is needed to know it."""
     toml, words = recipe()
