@@ -103,7 +103,9 @@ PART_INTRODUCTIONS = {
     "service": (
         "Requests go to `mempiler serve` with turn RAG, from one client (ms) or from 200 clients at"
         " once; p50 is the median time of an answer. The peer `models` is `GET /v1/models`, which"
-        " touches no store."
+        ' touches no store. "Errors and leaks 0" says that no request failed, and that no answer'
+        " held a text of another user: each session that is stored has a secret word of its own,"
+        " which every answer is searched for."
     ),
     "runs": (
         "A run keeps its memories in a file, to be resumed. The rows are ratios: the size of this"
