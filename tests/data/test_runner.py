@@ -23,6 +23,8 @@ def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted):
     def reply(kind, text, number):
         if not interrupt.is_set():
             interrupt.set()
+            # By then the runner waits for its jobs, as it does nearly always.
+            time.sleep(0.2)
             signal.pthread_kill(main_thread, signal.SIGINT)
         time.sleep(0.3)
         return {"text": "refused"}

@@ -169,6 +169,18 @@ def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeyp
         assert store.forgetting.erase() == Erasure(erased=True)
 
 
+def test_bytes_in_a_file_that_cannot_be_read_are_not_called_erased(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.items.add(ADA, session("one"))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        path.write_bytes(b"no database" * 1000)
+        erasure = store.forgetting.erase()
+    assert erasure.erased is False
+    assert "s.sqlite" in erasure.held_by
+
+
 @pytest.mark.parametrize("write", ["add", "append", "replace"])
 def test_write_that_began_before_is_refused_in_every_process(open_store: Callable[..., Store], write: str) -> None:
     one, two = open_store(), open_store()
