@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import dspy
 
@@ -33,6 +33,7 @@ from ..data.dataset import Split
 from ..engines.usage import Usage
 from .non_inferiority import NonInferiority, check_non_inferiority
 from .results import Evaluation, pair_rows
+from .rows import Row
 from .statistics import MIN_N, Difference, compare_paired_scores
 from .token_difference import TokenDifference, compare_tokens, tokens_of_questions
 
@@ -57,6 +58,16 @@ class DevResults:
     """What each question took; empty if it was not recorded."""
     lm: str
     """The name of the model that answered."""
+
+    @classmethod
+    def of_rows(cls, evaluation: Evaluation, rows: Sequence[Row]) -> Self:
+        """Return what an evaluation says of some of its questions."""
+        return cls(
+            scores=[row.score for row in rows],
+            groups=[row.group for row in rows],
+            tokens=tokens_of_questions(evaluation, rows),
+            lm=evaluation.lm,
+        )
 
 
 @dataclass(frozen=True)
@@ -174,21 +185,8 @@ def decide_promotion(
         return Promotion(gain=None, rejection_reason=reason)
 
     pairs = pair_rows(original.headline_rows, compiled.headline_rows)
-    baseline_rows = [pair.before for pair in pairs]
-    groups = [row.group for row in baseline_rows]
-    baseline = DevResults(
-        scores=[row.score for row in baseline_rows],
-        groups=groups,
-        tokens=tokens_of_questions(original, baseline_rows),
-        lm=original.lm,
-    )
-    candidate_rows = [pair.after for pair in pairs]
-    candidate = DevResults(
-        scores=[row.score for row in candidate_rows],
-        groups=groups,
-        tokens=tokens_of_questions(compiled, candidate_rows),
-        lm=compiled.lm,
-    )
+    baseline = DevResults.of_rows(original, [pair.before for pair in pairs])
+    candidate = DevResults.of_rows(compiled, [pair.after for pair in pairs])
     return judge_candidate(candidate, baseline, min_n, margin)
 
 
