@@ -157,13 +157,20 @@ def test_a_copier_stores_more_words_and_more_that_is_never_used(
     )
 
 
+@pytest.fixture
+def own_results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a test a results folder of its own.
+
+    Runs of one second are ordered by their names, so "last" might be a run of another test.
+    """
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_results_folder")
 def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
     examples: list[dspy.Example],
     cli: Callable[..., tuple[int, str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     unanswerable = dspy.Example(
         history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
     )
@@ -269,14 +276,11 @@ def test_the_page_names_the_tokens_that_count_without_answers(
     assert "tokens of prompts, a question" in titles["f1"]
 
 
+@pytest.mark.usefixtures("own_results_folder")
 def test_questions_without_support_are_shown_with_the_words_that_were_lost(
     examples: list[dspy.Example],
     cli: Callable[..., tuple[int, str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Of two runs of one second, the one that began last is not the last one by its name.
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     evaluate(program(dropping), examples)
     _, out, _ = cli("show", "last")
     assert "--wrong: the questions without support (2)" in out
@@ -302,10 +306,10 @@ def test_a_question_without_support_is_no_wrong_answer_on_the_page(
     assert "Why answers are wrong" not in html
 
 
+@pytest.mark.usefixtures("own_results_folder")
 def test_a_run_is_resumed_with_the_default_budget_written_out(
-    cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., tuple[int, str, str]],
 ) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     words = ["evaluate", "turn-rag", "--benchmark", "locomo", "--metric", "support", "--test", "2"]
     assert cli(*words)[0] == 0
     code, _, err = cli(*words, "--support-tokens", "300", "--resume", "last")
@@ -315,10 +319,10 @@ def test_a_run_is_resumed_with_the_default_budget_written_out(
     assert "was started with support_tokens = 300, not 200" in err
 
 
+@pytest.mark.usefixtures("own_results_folder")
 def test_a_model_that_is_asked_nothing_needs_no_key(
-    cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     options = ["--benchmark", "locomo", "--metric", "support", "--lm", "anthropic/x", "--test", "2"]
     code, _, err = cli("evaluate", "turn-rag", *options)
@@ -436,13 +440,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return own_questions(tmp_path_factory.mktemp("support"))
 
 
+@pytest.mark.usefixtures("own_results_folder")
 def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
     data: str,
     cli: Callable[..., tuple[int, str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     words = [*COMPILE.split(), *SMALL.split(), "--data", data, "--support-tokens", "50", "--json"]
     code, out, _ = cli(*words)
     assert code == 0
