@@ -118,8 +118,10 @@ class PromptRules:
             )
 
         key = (*instructions, str(tokens))
-        if key not in self._counted:
+        with self._lock:
+            is_new = key not in self._counted
             self._counted.add(key)
+        if is_new:
             self._count(rule)
         return reason
 

@@ -224,10 +224,13 @@ class ProposingLM(MeteredLM):
 def _read_fields(form: _RequestForm, output: Any) -> Mapping[str, Any] | None:
     """Return the fields of an answer by name; None if it cannot be read."""
     text = _text_of(output)
+    if not text:
+        return None
     try:
-        return (form.adapter.parse(form.signature, text) or None) if text else None
+        fields = form.adapter.parse(form.signature, text)
     except AdapterParseError:
         return None
+    return fields or None
 
 
 def _instructions_in(fields: Mapping[str, Any]) -> list[str]:

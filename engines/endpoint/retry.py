@@ -34,14 +34,11 @@ async def with_retries(attempt: Callable[[], Awaitable[T]], retries: int, second
     end = time.monotonic() + seconds
     retry = 0
     charged_error: LM15Error | None = None
-    """The error of the last attempt that the endpoint may charge for."""
+    """The error of the latest attempt before this one that the endpoint may charge for."""
     while True:
         try:
             return await attempt()
         except LM15Error as error:
-            if attempt_may_be_charged(error):
-                charged_error = error
-
             pause = _pause_before(retry, error)
             is_last = retry == retries or not isinstance(error, RETRYABLE_ERRORS)
             if not is_last and (pause > LONGEST_PAUSE or pause >= end - time.monotonic()):
@@ -49,13 +46,15 @@ async def with_retries(attempt: Callable[[], Awaitable[T]], retries: int, second
                 is_last = True
 
             if is_last:
-                if charged_error is not None and charged_error is not error:
+                if charged_error is not None:
                     add_earlier_attempt(error, charged_error)
                 raise
 
-            # Its frames hold this function's, which would hold the error: only the garbage
-            # collector would free them, with the connection of the attempt.
-            error.__traceback__ = None
+            if attempt_may_be_charged(error):
+                # Its frames hold this function's, which would hold the error: only the garbage
+                # collector would free them, with the connection of the attempt.
+                error.__traceback__ = None
+                charged_error = error
 
         await asyncio.sleep(pause)
         retry += 1
