@@ -65,8 +65,9 @@ def check_address(name: str, address: str) -> None:
         if is_http and parts.hostname and parts.port != 0 and address.isprintable():
             return
 
+    shown_address = hide_password(str(address))
     raise UserError(
-        f"{name} {hide_password(str(address))!r:.100} is no address; give one such as http://127.0.0.1:8000"
+        f"{name} {shown_address!r:.100} is no address; give one such as http://127.0.0.1:8000"
     )
 
 

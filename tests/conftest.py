@@ -74,7 +74,6 @@ os.environ.update(
 )
 
 
-
 def _trust_one_certificate() -> None:
     """Let clients of HTTP read one certificate instead of all: it takes 30 ms each, and no test speaks TLS."""
     bundle = Path(certifi.where()).read_text(encoding="ascii")

@@ -75,8 +75,8 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "cause": cause_of(error), "trace": places}
 
 
-def _is_no_cut_request(record: logging.LogRecord) -> bool:
-    """Leave out the traces of requests that uvicorn ends at the end of `grace`.
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Return False for the traces of requests that uvicorn cuts off at the end of `grace`.
 
     It logs a trace for each, as for a fault; how many there are, it has said in a line before.
     """
@@ -89,7 +89,7 @@ def set_up(level: str = "info") -> None:
     """Send every log line of this process through `JsonLines`; only for a service's own process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    handler.addFilter(_is_no_cut_request)
+    handler.addFilter(_is_worth_a_line)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

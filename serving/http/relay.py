@@ -208,6 +208,9 @@ class Relay:
         async for line in lines:
             chunk = reply.add(line)
             if reply.is_done:
+                if not reply.is_stored and not reply.has_error:
+                    # Some endpoints give no reason why an answer ends.
+                    await self._store_streamed_answer(lines, reply, request, context)
                 await self._count_once(reply, request)
                 # An endpoint may keep its connection open, so the empty line that ends the event
                 # is not waited for.
@@ -222,18 +225,41 @@ class Relay:
                 continue
 
             # Once a client has read this event, it may rely on it that the answer is stored.
-            store_answer = partial(self._store_answer, reply.answer, context)
-            try:
-                chunk["mempiler"] = await _in_spare_thread(store_answer)
-            except MempilerError:
-                # The call is paid for all the same. Its usage is reported behind this event.
-                try:
-                    await reply.add_rest(lines)
-                finally:
-                    await self._count_once(reply, request)
-                raise
-            reply.is_stored = True
+            chunk["mempiler"] = await self._store_streamed_answer(lines, reply, request, context)
             stream.send(b"data: " + json.dumps(chunk).encode() + b"\n")
+
+    async def _store_streamed_answer(
+        self,
+        lines: AsyncIterable[bytes],
+        reply: _StreamedReply,
+        request: Mapping[str, Any],
+        context: Context,
+    ) -> dict[str, Any]:
+        """Store the answer of a stream, and return the field `mempiler` of its last chunk.
+
+        If the answer cannot be stored, the call is counted before the error is raised.
+
+        Args:
+            lines: What the endpoint has not sent yet.
+            reply: The reply, as far as it has come.
+            request: What the endpoint was asked.
+            context: What was recalled for it.
+
+        Raises:
+            StoreError: The answer could not be stored.
+        """
+        store_answer = partial(self._store_answer, reply.answer, context)
+        try:
+            extension = await _in_spare_thread(store_answer)
+        except MempilerError:
+            # The call is paid for all the same. Its usage is reported behind the answer.
+            try:
+                await reply.add_rest(lines)
+            finally:
+                await self._count_once(reply, request)
+            raise
+        reply.is_stored = True
+        return extension
 
     async def _count_once(self, reply: _StreamedReply, request: Mapping[str, Any]) -> None:
         """Count the call of a streamed reply, unless it is counted already.
@@ -272,6 +298,8 @@ class _StreamedReply:
         """Whether `[DONE]` has come, which ends the reply."""
         self.is_stored = False
         """Whether the first answer has ended, and was handed to the store."""
+        self.has_error = False
+        """Whether the endpoint has sent an error in the place of an answer, or of its rest."""
         self.is_counted = False
         """Whether the cost of the call is counted."""
         self._answers = answers
@@ -292,12 +320,16 @@ class _StreamedReply:
         for choice in _choices_of(chunk):
             if choice.get("finish_reason"):
                 self._ended_answers.add(_index_of(choice))
+        if chunk.get("error"):
+            self.has_error = True
         if _is_done_mark(line):
             self.is_done = True
         return chunk
 
     async def add_rest(self, lines: AsyncIterable[bytes]) -> None:
         """Add lines up to `[DONE]`, or as many as come before the endpoint breaks off."""
+        if self.is_done:
+            return
         with suppress(LM15Error, LMError):
             async for line in lines:
                 self.add(line)

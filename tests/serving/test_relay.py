@@ -273,6 +273,22 @@ def test_odd_events_are_no_fault_of_the_service(reach: Reach) -> None:
         assert response.text.endswith("data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize("has_error", [False, True])
+def test_a_stream_that_ends_without_a_reason_is_stored_unless_it_has_an_error(
+    reach: Reach, store: Store, has_error: bool
+) -> None:
+    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": "Lisbon"}}]}]
+    if has_error:
+        chunks.append({"error": {"message": "the model was unloaded"}})
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    answer = "".join([*lines, "data: [DONE]\n\n"]).encode()
+    service, _, _ = reach(lambda body: answer)
+    response = service.chat("Where do I live?", model="my-model-chat", stream=True)
+    assert response.text.endswith("data: [DONE]\n\n")
+    stored_answers = [] if has_error else ["assistant: Lisbon"]
+    assert turns(store) == ["user: Where do I live?", *stored_answers]
+
+
 def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(
     reach: Reach, store: Store
 ) -> None:

@@ -680,42 +680,35 @@ def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
     assert spent >= 0.1
 
 
-def test_a_client_that_leaves_when_it_reads_done_is_counted_what_its_call_cost(
-    reach: Reach, store: Store, tmp_path: Path
+@pytest.mark.parametrize("client_leaves", [False, True])
+def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
+    reach: Reach, store: Store, tmp_path: Path, client_leaves: bool
 ) -> None:
     may_close = threading.Event()
+    was_open_too_long: list[bool] = []
     client, _, _ = reach(
-        lambda body: "Lisbon", usage=USAGE, before_close=lambda: may_close.wait(10)
+        lambda body: "Lisbon",
+        usage=USAGE,
+        # The stream must not wait for the end of the connection.
+        before_close=lambda: was_open_too_long.append(not may_close.wait(5)),
     )
     client.service.lm.prices = PRICES
     limit_in_file(tmp_path, acme="usd-per-day=100")
     message = {"role": "user", "content": "Hi"}
     body = {"model": "my-model-chat", "user": "ada", "messages": [message], "stream": True}
+    lines: list[str] = []
     with client.stream("POST", "/v1/chat/completions", json=body) as response:
         for line in response.iter_lines():
-            if line == "data: [DONE]":
+            lines.append(line)
+            if line == "data: [DONE]" and client_leaves:
                 break
     assert within(10, lambda: not client.service.model_pool.held.total())
     may_close.set()
+    assert within(10, lambda: was_open_too_long == [False])
+    assert "data: [DONE]" in lines[-2:]
+    assert "error" not in "".join(lines)
     assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
     assert client.service.lm.meter.read().failed == 0
-
-
-def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
-    reach: Reach, store: Store, tmp_path: Path
-) -> None:
-    may_close = threading.Event()
-    client, _, _ = reach(
-        lambda body: "Lisbon", usage=USAGE, before_close=lambda: may_close.wait(20)
-    )
-    client.service.lm.prices = PRICES
-    limit_in_file(tmp_path, acme="usd-per-day=100")
-    response = client.chat("Hi", model="my-model-chat", stream=True)
-    may_close.set()
-    assert response.text.endswith("data: [DONE]\n\n")
-    assert "error" not in response.text
-    assert client.service.lm.meter.read().failed == 0
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
 
 
 def test_a_client_that_leaves_a_whole_answer_before_its_usage_pays_for_what_was_written(
@@ -786,7 +779,7 @@ def test_done_ends_a_stream_also_without_a_space_before_it(
     assert text.endswith("data:[DONE]\n\n")
 
 
-@pytest.mark.parametrize("end", ["open", "broken off"])
+@pytest.mark.parametrize("end", ["open", "broken off", "done without a reason"])
 def test_an_answer_that_cannot_be_stored_fails_as_such_however_the_endpoint_goes_on(
     reach: Reach, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
@@ -797,9 +790,13 @@ def test_an_answer_that_cannot_be_stored_fails_as_such_however_the_endpoint_goes
             may_close.set()
         raise StoreError("the database is locked")
 
-    broken_off = BROKEN_OFF + events(written({"content": "Lisbon"}, reason="stop"))
+    answers: dict[str, str | bytes] = {
+        "open": "Lisbon",
+        "broken off": BROKEN_OFF + events(written({"content": "Lisbon"}, reason="stop")),
+        "done without a reason": events(written({"content": "Lisbon"})) + b"data: [DONE]\n\n",
+    }
     client, _, _ = reach(
-        lambda body: "Lisbon" if end == "open" else broken_off,
+        lambda body: answers[end],
         usage=USAGE,
         before_close=lambda: may_close.wait(20),
     )
