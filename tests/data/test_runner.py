@@ -16,6 +16,18 @@ class Write(dspy.Signature):
     text: str = dspy.OutputField()
 
 
+@pytest.fixture
+def heeded_interrupts():
+    """Let an interrupt raise KeyboardInterrupt, also where a shell started the tests without it.
+
+    A shell has its background jobs ignore interrupts, and Python leaves it at that.
+    """
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
 def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted):
     interrupt = threading.Event()
     main_thread = threading.get_ident()
@@ -23,8 +35,6 @@ def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted):
     def reply(kind, text, number):
         if not interrupt.is_set():
             interrupt.set()
-            # By then the runner waits for its jobs, as it does nearly always.
-            time.sleep(0.2)
             signal.pthread_kill(main_thread, signal.SIGINT)
         time.sleep(0.3)
         return {"text": "refused"}
