@@ -1,4 +1,4 @@
-"""A headless Chromium that tests steer over its debugging pipe: what a page shows and asks for."""
+"""A headless Chromium, which tests control over its debugging pipe."""
 
 import json
 import os
@@ -14,11 +14,13 @@ from typing import Any, Self
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-"""The system's browser; None where there is none."""
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+"""The system's browser; None if there is none."""
 
 PATIENCE = 60.0
-"""Seconds that it may be silent while something is waited for."""
+"""Seconds that the browser may be silent while a test waits for it."""
 
 _OPTIONS = (
     "--headless=new",
@@ -35,36 +37,54 @@ _OPTIONS = (
 
 
 class Browser:
-    """One page in one browser process."""
+    """One page in one browser process, which runs within the `with` block."""
 
     def __init__(self, width: int = 1280, height: int = 900) -> None:
-        self._size = width, height
+        self._width = width
+        self._height = height
         self.events: list[dict[str, Any]] = []
-        """What the page told: requests, errors, messages of its console."""
+        """Messages of the page since it was opened: requests, errors, its console."""
 
     def __enter__(self) -> Self:
         self._folder = tempfile.mkdtemp(prefix="mempiler-browser-")
-        theirs, self._write = os.pipe()
+        self._start()
+        self._buffer = b""
+        self._number = 0
+        self._session = ""
+
+        targets = self._call("Target.getTargets")["targetInfos"]
+        pages = [target for target in targets if target["type"] == "page"]
+        attached = self._call(
+            "Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True
+        )
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self._call(f"{domain}.enable")
+        self.resize(self._width, self._height)
+        return self
+
+    def _start(self) -> None:
+        """Start the browser. It reads commands from its file 3, and writes answers to its file 4."""
+        commands, self._write = os.pipe()
         self._read, answers = os.pipe()
-        redirected = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{answers}', "chromium"]
-        command = [*redirected, str(CHROMIUM), *_OPTIONS, f"--user-data-dir={self._folder}", "about:blank"]
         self._process = subprocess.Popen(
-            command,
-            pass_fds=(theirs, answers),
+            [
+                "bash",
+                "-c",
+                f'exec "$@" 3<&{commands} 4>&{answers}',
+                "chromium",
+                str(CHROMIUM),
+                *_OPTIONS,
+                f"--user-data-dir={self._folder}",
+                "about:blank",
+            ],
+            pass_fds=(commands, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        os.close(theirs)
+        os.close(commands)
         os.close(answers)
-        self._buffer, self._number, self._session = b"", 0, ""
-        targets = self._call("Target.getTargets")["targetInfos"]
-        page = next(target["targetId"] for target in targets if target["type"] == "page")
-        self._session = self._call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self._call(f"{domain}.enable")
-        self.resize(*self._size)
-        return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._write)
@@ -77,78 +97,115 @@ class Browser:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def open(self, path: Path | str) -> float:
-        """Loads a file, or what an address names; returns the seconds until its scripts have run."""
+        """Load a file or an address; return the seconds until its scripts have run."""
+        url = path if isinstance(path, str) else path.absolute().as_uri()
         self.events.clear()
-        started = time.perf_counter()
-        self._call("Page.navigate", url=path if isinstance(path, str) else path.absolute().as_uri())
-        self._until("Page.loadEventFired")
-        return time.perf_counter() - started
+        start = time.perf_counter()
+        self._call("Page.navigate", url=url)
+        self._wait_for_event("Page.loadEventFired")
+        return time.perf_counter() - start
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression, or of the promise that it gives."""
-        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise AssertionError(found["exceptionDetails"].get("exception", found["exceptionDetails"]))
-        return found["result"].get("value")
+        """Return the value of an expression, or of the promise that it gives."""
+        result = self._call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in result:
+            details = result["exceptionDetails"]
+            raise AssertionError(details.get("exception", details))
+        return result["result"].get("value")
 
     def resize(self, width: int, height: int) -> None:
-        """Gives the window another size."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self._call("Emulation.setDeviceMetricsOverride", **size)
+        """Give the window another size."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def media(self, medium: str = "", **features: str) -> None:
-        """Shows the page as another medium, or to somebody with other wishes, e.g. `prefers_color_scheme="dark"`."""
-        named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
-        self._call("Emulation.setEmulatedMedia", media=medium, features=named)
+        """Show the page as on another medium, or by other wishes of the user.
+
+        Args:
+            medium: The medium, e.g. "print".
+            **features: Wishes, e.g. `prefers_color_scheme="dark"`.
+        """
+        named_features: list[dict[str, str]] = []
+        for name, value in features.items():
+            named_features.append({"name": name.replace("_", "-"), "value": value})
+        self._call("Emulation.setEmulatedMedia", media=medium, features=named_features)
 
     @property
     def requests(self) -> list[str]:
         """Addresses that were asked for since the page was opened."""
-        sent = [event for event in self.events if event["method"] == "Network.requestWillBeSent"]
-        return [event["params"]["request"]["url"] for event in sent]
+        return [
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
 
     @property
     def errors(self) -> list[str]:
-        """What went wrong in the page: exceptions of its scripts, and what its policy refused."""
-        found = [event["params"] for event in self.events if event["method"] == "Runtime.exceptionThrown"]
-        logged = [event["params"]["entry"] for event in self.events if event["method"] == "Log.entryAdded"]
-        return [str(each["exceptionDetails"]) for each in found] + [
-            entry["text"] for entry in logged if entry["level"] == "error"
-        ]
+        """Exceptions of the page's scripts, and what the page's policy refused."""
+        exceptions: list[str] = []
+        log_errors: list[str] = []
+        for event in self.events:
+            if event["method"] == "Runtime.exceptionThrown":
+                exceptions.append(str(event["params"]["exceptionDetails"]))
+            if event["method"] == "Log.entryAdded":
+                entry = event["params"]["entry"]
+                if entry["level"] == "error":
+                    log_errors.append(entry["text"])
+        return exceptions + log_errors
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command, and return its result; events that come before it are recorded."""
         self._number += 1
-        about = {"sessionId": self._session} if self._session else {}
-        asked = {"id": self._number, "method": method, "params": parameters, **about}
-        os.write(self._write, json.dumps(asked).encode() + b"\0")
+        command: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            command["sessionId"] = self._session
+        os.write(self._write, json.dumps(command).encode() + b"\0")
+
         while True:
-            told = self._next()
-            if told.get("id") == asked["id"]:
-                if "error" in told:
-                    raise AssertionError(f"{method}: {told['error']}")
-                return told["result"]
-            self.events.append(told)
+            message = self._next_message()
+            if message.get("id") != command["id"]:
+                self.events.append(message)
+            elif "error" in message:
+                raise AssertionError(f"{method}: {message['error']}")
+            else:
+                return message["result"]
 
-    def _until(self, method: str) -> None:
+    def _wait_for_event(self, method: str) -> None:
         while not any(event.get("method") == method for event in self.events):
-            self.events.append(self._next())
+            self.events.append(self._next_message())
 
-    def _next(self) -> dict[str, Any]:
+    def _next_message(self) -> dict[str, Any]:
+        """Wait for the next message of the browser. Messages end with a zero byte."""
         while b"\0" not in self._buffer:
-            if not select.select([self._read], [], [], PATIENCE)[0]:
-                raise AssertionError(f"the browser has said nothing for {PATIENCE} s")
-            found = os.read(self._read, 1 << 20)
-            if not found:
+            readable, _, _ = select.select([self._read], [], [], PATIENCE)
+            if not readable:
+                raise AssertionError(f"the browser has sent nothing for {PATIENCE} s")
+            data = os.read(self._read, 1 << 20)
+            if not data:
                 raise AssertionError("the browser has ended")
-            self._buffer += found
-        told, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(told)
+            self._buffer += data
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(message)
 
 
 def serious_faults(browser: Browser) -> list[tuple[str, str]]:
-    """What axe-core calls serious or critical in the page that is open: the rule, and where it was broken first."""
+    """Return what axe-core calls serious or critical in the open page.
+
+    Returns:
+        Each broken rule, with the HTML of the first element that breaks it.
+    """
     axe = pytest.importorskip("axe_core_python")
     browser.evaluate(files(axe).joinpath("axe.min.js").read_text(encoding="utf-8"))
-    found = browser.evaluate("axe.run().then((result) => result.violations)")
-    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
-    return [(fault["id"], fault["nodes"][0]["html"]) for fault in serious]
+    violations = browser.evaluate("axe.run().then((result) => result.violations)")
+    faults: list[tuple[str, str]] = []
+    for violation in violations:
+        if violation["impact"] in ("serious", "critical"):
+            faults.append((violation["id"], violation["nodes"][0]["html"]))
+    return faults

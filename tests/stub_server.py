@@ -1,17 +1,27 @@
-"""A server that speaks the OpenAI chat protocol on this machine, answers with the offline engine, and fails by script.
+"""A server on this machine that speaks the OpenAI chat protocol, and fails where a test wants it.
 
-Answers are a pure function of the messages, so two runs that ask the same get the same. Faults are named per request:
+    with StubServer(at({3: "500"})) as server:
+        run_cli("evaluate", ..., "--lm", server.model, "--api-base", server.url)
 
-    400      refused as it is
-    429      refused for now, with Retry-After: 0        stall    silence until the server is closed
-    401      refused for good                            garbled  a completion without field headers
+It answers with the offline engine. An answer depends on the messages alone, so two runs that ask
+the same get the same answers. Each request may meet a fault:
+
+    400      the request is refused
+    401      the key is refused
     404      there is no such model
-    500      a fault of the server                       no-json  a body that is not JSON
-    wait     refused for now, with Retry-After: 3600     trickle  an answer of which a byte comes now and then
-    endless  an answer that does not end                 headers  headers of which a byte comes now and then
-    dead     the connection is cut, and from then on nobody listens
+    429      refused for now, with Retry-After: 0
+    wait     refused for now, with Retry-After: 3600
+    500      a fault of the server
+    garbled  a completion without the headers of fields
+    no-json  a body that is not JSON
+    stall    silence until the server is closed
+    trickle  an answer of which a byte comes now and then
+    headers  headers of which a byte comes now and then
+    endless  an answer that does not end
+    dead     the connection is cut, and the server listens no more
 
-    echo 400, echo 401, ...  that status, with a message that repeats the headers of the request; `echo 200` is no JSON
+    echo 400, echo 401, ...  this status, with a message that repeats the headers of the request;
+                             the body of `echo 200` is no JSON
 """
 
 from __future__ import annotations
@@ -24,17 +34,26 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Fault = str
 Script = Callable[[int, str], Fault | None]
 """Number of the request (from 1) and its messages as one text -> the fault it meets, or None."""
 Answer = Callable[[dict[str, Any]], "str | dict[str, Any] | bytes"]
-"""The body of a request -> the text of the completion, its message, or a body as it is, with or without its head."""
+"""Body of a request -> the answer.
 
-LIMITS = {"x-request-id": "req-stub", "x-ratelimit-remaining-requests": "41", "openai-organization": "ours"}
-"""Headers of every answer."""
-_STATUS = {
+This is the text of the completion, its message, or the bytes of a whole body. Bytes that begin
+with "HTTP" hold the headers as well.
+"""
+
+LIMITS = {
+    "x-request-id": "req-stub",
+    "x-ratelimit-remaining-requests": "41",
+    "openai-organization": "ours",
+}
+"""Headers of every reply."""
+
+_ERROR_MESSAGES = {
     "400": "no such response_format",
     "401": "no such key",
     "404": "the model does not exist",
@@ -42,86 +61,128 @@ _STATUS = {
     "500": "the server has a fault",
     "wait": "slow down for an hour",
 }
+_ENDLESS_FAULTS = ("trickle", "endless", "headers")
 
 
 def every(fault: Fault) -> Script:
-    """A script that meets every request with the same fault."""
-    return lambda n, text: fault
+    """Return a script by which every request meets the same fault."""
+    return lambda number, text: fault
 
 
 def at(faults: Mapping[int, Fault]) -> Script:
-    """A script by number of the request."""
-    return lambda n, text: faults.get(n)
+    """Return a script with faults by the number of the request."""
+    return lambda number, text: faults.get(number)
 
 
-def fill(schema: Mapping[str, Any], shapes: Mapping[str, Any] | None = None, text: str = "1") -> Any:
-    """A value that fits a JSON schema: texts are `text`, numbers 1, lists hold one value, of choices the first."""
-    shapes = schema.get("$defs", {}) if shapes is None else shapes
+def fill(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None, text: str = "1"
+) -> Any:
+    """Return a value that fits a JSON schema.
+
+    Numbers are 1, lists hold as few values as they may (one, if nothing is said), and of several
+    choices it is the first.
+
+    Args:
+        schema: The schema.
+        definitions: The schemas that it refers to; by default its own `$defs`.
+        text: The value of each string.
+    """
+    if definitions is None:
+        definitions = schema.get("$defs", {})
+
     if "$ref" in schema:
-        return fill(shapes[schema["$ref"].rsplit("/", 1)[1]], shapes, text)
+        name = schema["$ref"].rpartition("/")[2]
+        return fill(definitions[name], definitions, text)
     if "anyOf" in schema:
-        return fill(schema["anyOf"][0], shapes, text)
-    if "enum" in schema or "const" in schema:
-        return schema["enum"][0] if "enum" in schema else schema["const"]
+        return fill(schema["anyOf"][0], definitions, text)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "const" in schema:
+        return schema["const"]
+
     if schema["type"] == "object":
-        return {name: fill(part, shapes, text) for name, part in schema.get("properties", {}).items()}
+        properties = schema.get("properties", {})
+        return {name: fill(part, definitions, text) for name, part in properties.items()}
     if schema["type"] == "array":
-        return [fill(schema["items"], shapes, text)] * schema.get("minItems", 1)
-    return {"string": text, "integer": 1, "number": 1, "boolean": True, "null": None}[schema["type"]]
+        item = fill(schema["items"], definitions, text)
+        return [item] * schema.get("minItems", 1)
+
+    values = {"string": text, "integer": 1, "number": 1, "boolean": True, "null": None}
+    return values[schema["type"]]
 
 
 def offline_answer(body: dict[str, Any]) -> str:
-    """What the offline engine says to a request."""
+    """Return the answer of the offline engine to a request."""
     from dspy.lm15 import request_from_openai_chat
 
     from tests.dspy_prompts import PromptReadingEngine
 
-    known = {name: body[name] for name in ("model", "messages", "temperature", "max_tokens") if name in body}
-    # A new engine each time: one of its own counts repeated prompts, and samples them differently.
-    return PromptReadingEngine().complete(request_from_openai_chat(known)).message.text or ""
+    fields = ("model", "messages", "temperature", "max_tokens")
+    known_fields = {name: body[name] for name in fields if name in body}
+    request = request_from_openai_chat(known_fields)
+    # An engine counts repeated prompts and answers them in another way, so each request gets a
+    # new one.
+    return PromptReadingEngine().complete(request).message.text or ""
+
+
+class Request(NamedTuple):
+    """A request that came in."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+class Reply(NamedTuple):
+    """What the server sends to one request."""
+
+    status: int
+    body: bytes
 
 
 @dataclass(eq=False)
 class StubServer:
-    """The server; it listens from `__enter__` on."""
+    """The server. It listens within its `with` block, or until `die` is called."""
 
     script: Script | None = None
-    """Which request meets which fault; none meets any if None."""
+    """Which request meets which fault; None for no faults."""
     answer: Answer = offline_answer
     """Gives the completions."""
     delay: float = 0.0
-    """Seconds every answer takes."""
+    """Seconds that every answer takes."""
     schemas: Literal["honour", "ignore", "refuse"] = "ignore"
-    """Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400."""
+    """What a request with a JSON schema gets: a value of the schema, any answer, or status 400."""
     reused: float | None = None
-    """The share of every prompt that it says was in its cache; None says nothing."""
-    between: Callable[[int], None] = lambda n: None
+    """The share of every prompt that is reported as cached; None reports nothing."""
+    between: Callable[[int], None] = lambda number: None
     """Called before each event of a stream with its number, from 0."""
     before_close: Callable[[], object] = lambda: None
-    """Called after the last event of a stream, or after a body with its head, before the connection is closed."""
+    """Called before the connection of a stream, or of a body with headers, is closed."""
     models: Sequence[str] | bytes | None = None
-    """The models that it says it has, or the body of its list; None lists none."""
+    """The models that `GET /models` lists, or the body of its reply; None has no such page."""
     embedding_fault: Callable[[], Fault | None] = lambda: None
-    """Gives the fault that a request for embeddings meets, `stall` or a status; None answers it."""
+    """Gives the fault that a request for embeddings meets: `stall`, `echo ...` or a status."""
     usage: Any = True
-    """What replies report of their tokens: True the truth, False nothing, anything else is reported as it is."""
+    """The reported usage: True for the truth, False for none, any other value as it is."""
     headers: Mapping[str, str] = field(default_factory=lambda: LIMITS)
+    """Headers of every reply."""
     formats: list[Any] = field(default_factory=list[Any], init=False)
-    """The `response_format` of every request that came in, or None."""
-    requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list[Any], init=False)
-    """Path, headers and body of every request that came in."""
+    """The `response_format` of every chat request that came in, or None."""
+    requests: list[Request] = field(default_factory=list[Any], init=False)
+    """Every request that came in."""
     texts: list[str] = field(default_factory=list[str], init=False)
-    """The messages of every request that came in."""
+    """The messages of every chat request that came in, as one text each."""
     answered: int = field(default=0, init=False)
-    """Requests that got a completion."""
+    """The number of requests that got a completion."""
 
     def __post_init__(self) -> None:
+        # A new name each time, so that DSPy's LM cache knows no answers of it.
         self.model = f"openai/stub-{uuid.uuid4().hex[:8]}"
-        """What `--lm` takes; DSPy's LM cache does not know its answers yet."""
+        """What `--lm` takes."""
+        self.is_dead = False
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._dead = False
-        self._server = _Listener(("127.0.0.1", 0), _handler(self))
+        self._server = _Listener(self)
 
     @property
     def url(self) -> str:
@@ -129,206 +190,307 @@ class StubServer:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def __enter__(self) -> StubServer:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.die()
 
     def die(self) -> None:
-        """Stops listening; connections are refused from now on."""
+        """Stop listening; connections are refused from now on."""
         with self._changed:
-            known, self._dead = self._dead, True
+            was_dead = self.is_dead
+            self.is_dead = True
         self._closing.set()
-        if not known:
+        if not was_dead:
             self._server.shutdown()
             self._server.server_close()
 
-    def drip(self, connection: Any, fault: Fault) -> None:
-        """Sends an answer that does not end, until the client or the server closes."""
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-        part = b"x" if fault != "endless" else b"x" * 65536
-        try:
-            connection.write(head + (b"X-Long: " if fault == "headers" else b"Connection: close\r\n\r\n"))
-            while not self._closing.wait(0.05 if fault != "endless" else 0):
-                connection.write(part)
-                connection.flush()
-        except OSError:
-            pass
-
     def wait(self, answered: int, seconds: float = 60) -> bool:
-        """Waits until so many requests have been answered; False where the time ran out before."""
+        """Wait until so many requests have been answered; return False if the time is over."""
         with self._changed:
             return self._changed.wait_for(lambda: self.answered >= answered, seconds)
 
-    def reply(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
-        """Status and body of the answer to a request, or None to cut the connection."""
-        if "input" in body:
-            return self.reply_to_embedding(body)
+    def reply(self, body: dict[str, Any]) -> Reply | None:
+        """Return the reply to a request for a completion; None to cut the connection."""
         text = "\n".join(str(message.get("content")) for message in body["messages"])
-        with self._changed:
-            self.texts.append(text)
-            self.formats.append(body.get("response_format"))
-            fault = "dead" if self._dead else self.script and self.script(len(self.texts), text)
-        if fault is None and self.schemas == "refuse" and "response_format" in body:
-            fault = "400"
-        if fault in ("dead", "stall"):
-            self.die() if fault == "dead" else self._closing.wait()
-            return None
-        if fault in _STATUS:
-            code = {"code": "model_not_found"} if fault == "404" else {}
-            status = 429 if fault == "wait" else int(fault)
-            return status, json.dumps({"error": {"message": _STATUS[fault], **code}}).encode()
-        if fault is not None and fault.startswith("echo "):
-            return self.echo(int(fault.removeprefix("echo ")))
-        if fault in ("trickle", "endless", "headers"):
-            return 0, fault.encode()
-        if fault == "no-json":
-            return 200, b"<html>bad gateway</html>"
+        fault = self._fault_of(body, text)
+
+        if fault is not None and fault != "garbled":
+            return self._faulty_reply(fault)
+
         if self.delay:
             time.sleep(self.delay)
         if fault == "garbled":
-            said = "I would rather not say."
+            answer: str | dict[str, Any] | bytes = "I would rather not say."
         elif self.schemas == "honour" and "response_format" in body:
-            said = json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
+            answer = json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
         else:
-            said = self.answer(body)
+            answer = self.answer(body)
+
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
-        return 200, said if isinstance(said, bytes) else self.completion(body, text, said)
+        if isinstance(answer, bytes):
+            return Reply(200, answer)
+        return Reply(200, self._completion(body, text, answer))
 
-    def reply_to_embedding(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
-        """Status and body of the answer to a request for embeddings, or None to cut the connection."""
-        fault = self.embedding_fault()
+    def _fault_of(self, body: dict[str, Any], text: str) -> Fault | None:
+        """Record a request, and return the fault that it meets."""
+        with self._changed:
+            self.texts.append(text)
+            self.formats.append(body.get("response_format"))
+            if self.is_dead:
+                return "dead"
+            fault = None
+            if self.script is not None:
+                fault = self.script(len(self.texts), text)
+
+        if fault is None and self.schemas == "refuse" and "response_format" in body:
+            return "400"
+        return fault
+
+    def _faulty_reply(self, fault: Fault) -> Reply | None:
+        """Return what a request that meets a fault gets; None to cut the connection."""
+        if fault == "dead":
+            self.die()
+            return None
         if fault == "stall":
             self._closing.wait()
             return None
-        if fault is not None and fault.startswith("echo "):
-            return self.echo(int(fault.removeprefix("echo ")))
+        if fault.startswith("echo "):
+            return self._echo(int(fault.removeprefix("echo ")))
+        if fault in _ENDLESS_FAULTS:
+            # The handler sees the status 0, and sends the bytes by `drip`.
+            return Reply(0, fault.encode())
+        if fault == "no-json":
+            return Reply(200, b"<html>bad gateway</html>")
+
+        error: dict[str, Any] = {"message": _ERROR_MESSAGES[fault]}
+        if fault == "404":
+            error["code"] = "model_not_found"
+        status = 429 if fault == "wait" else int(fault)
+        return Reply(status, json.dumps({"error": error}).encode())
+
+    def reply_to_embedding(self, body: dict[str, Any]) -> Reply | None:
+        """Return the reply to a request for embeddings; None to cut the connection."""
+        fault = self.embedding_fault()
         if fault is not None:
-            return int(fault), json.dumps({"error": {"message": _STATUS[fault]}}).encode()
-        return 200, self.embedded(body)
+            return self._faulty_reply(fault)
+        return Reply(200, self.embeddings(body))
 
-    def echo(self, status: int) -> tuple[int, bytes]:
-        """A refusal that repeats the headers of the request that came last."""
-        message = f"you sent {self.requests[-1][1]}"
-        return status, message.encode() if status == 200 else json.dumps({"error": {"message": message}}).encode()
+    def drip(self, connection: Any, fault: Fault) -> None:
+        """Send a reply that does not end, until the client or the server closes."""
+        status_line = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        if fault == "headers":
+            beginning = status_line + b"X-Long: "
+        else:
+            beginning = status_line + b"Connection: close\r\n\r\n"
 
-    def completion(self, body: dict[str, Any], text: str, said: str | dict[str, Any]) -> bytes:
-        """What is said, or a message, as the body of an answer; a message may have a `finish_reason`."""
-        message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
-        asked, told = len(text) // 4, len(message.get("content") or "") // 4
-        reason = message.pop("finish_reason", "tool_calls" if message.get("tool_calls") else "stop")
-        choice = {"index": 0, "message": message, "finish_reason": reason}
-        head = {"id": "stub", "object": "chat.completion", "created": 0, "model": body["model"]}
-        counts = {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}
-        details = {} if self.reused is None else {"prompt_tokens_details": {"cached_tokens": int(asked * self.reused)}}
-        return json.dumps({**head, "choices": [choice], **self.reported({**counts, **details})}).encode()
+        if fault == "endless":
+            part = b"x" * 65536
+            pause = 0.0
+        else:
+            part = b"x"
+            pause = 0.05
 
-    def embedded(self, body: dict[str, Any]) -> bytes:
-        """The offline embedder's vectors as the body of an answer."""
+        try:
+            connection.write(beginning)
+            while not self._closing.wait(pause):
+                connection.write(part)
+                connection.flush()
+        except OSError:
+            pass  # the client has closed the connection
+
+    def _echo(self, status: int) -> Reply:
+        """Return a refusal that repeats the headers of the latest request."""
+        message = f"you sent {self.requests[-1].headers}"
+        if status == 200:
+            return Reply(status, message.encode())
+        return Reply(status, json.dumps({"error": {"message": message}}).encode())
+
+    def _completion(self, body: dict[str, Any], text: str, answer: str | dict[str, Any]) -> bytes:
+        """Return an answer as the body of a reply; an answer may have its own `finish_reason`."""
+        message: dict[str, Any] = {"role": "assistant"}
+        if isinstance(answer, str):
+            message["content"] = answer
+        else:
+            message.update(answer)
+        default_reason = "tool_calls" if message.get("tool_calls") else "stop"
+        finish_reason = message.pop("finish_reason", default_reason)
+
+        prompt_tokens = len(text) // 4
+        completion_tokens = len(message.get("content") or "") // 4
+        usage: dict[str, Any] = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        }
+        if self.reused is not None:
+            usage["prompt_tokens_details"] = {"cached_tokens": int(prompt_tokens * self.reused)}
+
+        completion = {
+            "id": "stub",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+            **self._usage_field(usage),
+        }
+        return json.dumps(completion).encode()
+
+    def embeddings(self, body: dict[str, Any]) -> bytes:
+        """Return the vectors of the offline embedder as the body of a reply."""
         from mempiler.engines.embedders import embedder
 
-        rows = embedder().embed(body["input"]).tolist()
-        data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
-        tokens = sum(map(len, body["input"])) // 4
-        reported = self.reported({"prompt_tokens": tokens, "total_tokens": tokens})
-        return json.dumps({"object": "list", "model": body["model"], "data": data, **reported}).encode()
+        texts = body["input"]
+        vectors = embedder().embed(texts).tolist()
+        data: list[dict[str, Any]] = []
+        for index, vector in enumerate(vectors):
+            data.append({"object": "embedding", "index": index, "embedding": vector})
 
-    def reported(self, truth: dict[str, Any]) -> dict[str, Any]:
-        """The field of a reply that reports its tokens, or none."""
+        tokens = sum(len(text) for text in texts) // 4
+        reply = {
+            "object": "list",
+            "model": body["model"],
+            "data": data,
+            **self._usage_field({"prompt_tokens": tokens, "total_tokens": tokens}),
+        }
+        return json.dumps(reply).encode()
+
+    def _usage_field(self, true_usage: dict[str, Any]) -> dict[str, Any]:
+        """Return the field of a reply that reports its tokens; nothing if it reports none."""
         if self.usage is False:
             return {}
-        return {"usage": truth if self.usage is True else self.usage}
+        if self.usage is True:
+            return {"usage": true_usage}
+        return {"usage": self.usage}
 
 
 class _Listener(ThreadingHTTPServer):
+    """Accepts connections for a `StubServer`."""
+
     daemon_threads = True
     request_queue_size = 256
 
+    def __init__(self, stub: StubServer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.stub = stub
+
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed has hung up; nobody wants to read of it."""
+        """Print nothing: clients that are killed hang up."""
 
 
-def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
-        disable_nagle_algorithm = True
+class _Handler(BaseHTTPRequestHandler):
+    """Answers the requests of one connection."""
 
-        def do_GET(self) -> None:
-            known = stub.models if self.path.endswith("/models") else None
-            body = {"data": [{"id": name, "object": "model"} for name in known or ()]}
-            sent = known if isinstance(known, bytes) else json.dumps(body).encode()
-            self.send(404 if known is None else 200, sent)
+    server: _Listener
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            stub.requests.append((self.path, dict(self.headers), body))
-            status, sent = stub.reply(body) or (0, b"")
-            if status == 0:
-                self.close_connection = True
-                if sent:
-                    stub.drip(self.wfile, sent.decode())
-            elif sent.startswith(b"HTTP"):
-                self.close_connection = True
-                self.wfile.write(sent)
-                self.wfile.flush()
-                stub.before_close()
-            elif status == 200 and body.get("stream") and sent.startswith(b"{"):
-                self.stream(json.loads(sent), bool((body.get("stream_options") or {}).get("include_usage")))
-            else:
-                more = {"Retry-After": "3600" if b"hour" in sent else "0"} if status == 429 else {}
-                events = bool(body.get("stream")) and sent.startswith(b"data:")
-                self.send(status, sent, "text/event-stream" if events else "application/json", more)
+    @property
+    def stub(self) -> StubServer:
+        return self.server.stub
 
-        def send(self, status: int, body: bytes, kind: str = "application/json", more: Mapping[str, str] = {}) -> None:
-            self.head(status, {**more, "Content-Type": kind, "Content-Length": str(len(body))})
-            self.wfile.write(body)
+    def do_GET(self) -> None:
+        models = self.stub.models if self.path.endswith("/models") else None
+        if isinstance(models, bytes):
+            self.send_body(200, models)
+            return
 
-        def head(self, status: int, headers: Mapping[str, str]) -> None:
-            self.send_response(status)
-            for name, value in {**stub.headers, **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
+        entries = [{"id": name, "object": "model"} for name in models or ()]
+        status = 404 if models is None else 200
+        self.send_body(status, json.dumps({"data": entries}).encode())
 
-        def stream(self, completion: dict[str, Any], usage: bool) -> None:
-            """Sends a completion as events."""
-            self.head(200, {"Content-Type": "text/event-stream", "Connection": "close"})
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.stub.requests.append(Request(self.path, dict(self.headers), body))
+        reply = self.stub.reply_to_embedding(body) if "input" in body else self.stub.reply(body)
+
+        if reply is None:
             self.close_connection = True
-            for number, event in enumerate(_chunks(completion, usage)):
-                stub.between(number)
-                if stub._dead:
-                    return
-                self.wfile.write(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode())
-                self.wfile.flush()
-            stub.before_close()
+        elif reply.status == 0:
+            self.close_connection = True
+            self.stub.drip(self.wfile, reply.body.decode())
+        elif reply.body.startswith(b"HTTP"):
+            self.close_connection = True
+            self.wfile.write(reply.body)
+            self.wfile.flush()
+            self.stub.before_close()
+        elif reply.status == 200 and body.get("stream") and reply.body.startswith(b"{"):
+            stream_options = body.get("stream_options") or {}
+            include_usage = bool(stream_options.get("include_usage"))
+            self.send_stream(json.loads(reply.body), include_usage)
+        else:
+            # A test may give the events of a stream as bytes.
+            is_stream = bool(body.get("stream")) and reply.body.startswith(b"data:")
+            content_type = "text/event-stream" if is_stream else "application/json"
+            self.send_body(reply.status, reply.body, content_type)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
+    def send_body(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+        headers = {"Content-Type": content_type, "Content-Length": str(len(body))}
+        if status == 429:
+            headers["Retry-After"] = "3600" if b"hour" in body else "0"
+        self.send_head(status, headers)
+        self.wfile.write(body)
 
-    return Handler
+    def send_head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**self.stub.headers, **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def send_stream(self, completion: dict[str, Any], include_usage: bool) -> None:
+        """Send a completion as events."""
+        self.send_head(200, {"Content-Type": "text/event-stream", "Connection": "close"})
+        self.close_connection = True
+        for number, event in enumerate(_events_of(completion, include_usage)):
+            self.stub.between(number)
+            if self.stub.is_dead:
+                return
+            self.wfile.write(f"data: {event}\n\n".encode())
+            self.wfile.flush()
+        self.stub.before_close()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Print nothing."""
 
 
-def _chunks(completion: dict[str, Any], usage: bool) -> Iterator[Any]:
-    """A completion as the events of a stream: role, words, calls of tools with their arguments in halves, the end."""
+def _events_of(completion: dict[str, Any], include_usage: bool) -> Iterator[str]:
+    """Return a completion as the events of a stream.
+
+    They are the role, each word, each call of a tool with its arguments in two halves, the reason
+    of the end, the usage if it is wanted, and "[DONE]".
+    """
     choice = completion["choices"][0]
-    head = {**{name: completion[name] for name in ("id", "created", "model")}, "object": "chat.completion.chunk"}
-
-    def chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-
     message = choice["message"]
-    yield chunk({"role": "assistant", "content": ""})
-    yield from (chunk({"content": word}) for word in re.findall(r"\s*\S+", message.get("content") or ""))
-    for n, call in enumerate(message.get("tool_calls") or ()):
-        function = call["function"]
-        half = len(function["arguments"]) // 2
-        named = {"name": function["name"], "arguments": function["arguments"][:half]}
-        yield chunk({"tool_calls": [{**call, "index": n, "function": named}]})
-        yield chunk({"tool_calls": [{"index": n, "function": {"arguments": function["arguments"][half:]}}]})
-    yield chunk({}, choice["finish_reason"])
-    if usage and "usage" in completion:
-        yield {**head, "choices": [], "usage": completion["usage"]}
+    head = {
+        "id": completion["id"],
+        "created": completion["created"],
+        "model": completion["model"],
+        "object": "chat.completion.chunk",
+    }
+
+    def event(delta: dict[str, Any], finish_reason: str | None = None) -> str:
+        choices = [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
+        return json.dumps({**head, "choices": choices})
+
+    yield event({"role": "assistant", "content": ""})
+
+    for word in re.findall(r"\s*\S+", message.get("content") or ""):
+        yield event({"content": word})
+
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        arguments = call["function"]["arguments"]
+        middle = len(arguments) // 2
+        first_half = {"name": call["function"]["name"], "arguments": arguments[:middle]}
+        second_half = {"arguments": arguments[middle:]}
+        yield event({"tool_calls": [{**call, "index": index, "function": first_half}]})
+        yield event({"tool_calls": [{"index": index, "function": second_half}]})
+
+    yield event({}, choice["finish_reason"])
+    if include_usage and "usage" in completion:
+        yield json.dumps({**head, "choices": [], "usage": completion["usage"]})
     yield "[DONE]"
