@@ -54,9 +54,7 @@ class Browser:
 
         targets = self._call("Target.getTargets")["targetInfos"]
         pages = [target for target in targets if target["type"] == "page"]
-        attached = self._call(
-            "Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True
-        )
+        attached = self._call("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
