@@ -62,7 +62,7 @@ class Browser:
         return self
 
     def _start(self) -> None:
-        """Start the browser. It reads commands from its file 3, and writes answers to its file 4."""
+        """Start the browser; it reads commands from its file 3 and writes answers to its file 4."""
         commands, self._write = os.pipe()
         self._read, answers = os.pipe()
         self._process = subprocess.Popen(

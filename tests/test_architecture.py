@@ -1,12 +1,12 @@
-"""The shape of the package, read from its sources: imports point one way, and nothing is unsafe.
+"""Rules of the product's source code: imports point one way, and nothing is unsafe.
 
-Each rule is a function from one module to the lines that break it. It is run over the package, where it must find
-nothing, and over a line that breaks it, which it must find.
+A rule is a function that takes a module and returns what breaks the rule there. Each rule must find
+nothing in the package, and must find the breach in a module that breaks it.
 """
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,15 @@ from .conftest import package_files
 
 ROOT = Path(mempiler.__file__).parent
 
-BASE = {"records", "errors", "secret_values", "text", "validation", "optional_import", "async_bridge"}
+BASE = {
+    "records",
+    "errors",
+    "secret_values",
+    "text",
+    "validation",
+    "optional_import",
+    "async_bridge",
+}
 PROGRAMS = BASE | {"memory", "signatures", "reading", "engines"}
 OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -45,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/client": BASE | {"memory", "serving"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "serving", "systems"},
 }
-"""What each room may import besides itself."""
+"""What each folder of the package may import besides itself."""
 
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNSAFE_CALLS = {"eval", "exec"}
@@ -53,35 +61,44 @@ UNSAFE_CALLS = {"eval", "exec"}
 
 @dataclass
 class Module:
-    """One source file: its path below the root, as parts without the suffix, and its text."""
+    """A source file of the package."""
 
     parts: tuple[str, ...]
+    """Its path below the root, without the suffix, e.g. ("serving", "http", "app")."""
     text: str = field(repr=False)
 
     @property
     def room(self) -> str:
+        """The folder whose rules hold for it."""
         return _room(self.parts)
 
     @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @cached_property
     def nodes(self) -> list[ast.AST]:
-        return list(ast.walk(self.tree))
+        """Every node of its syntax tree."""
+        return list(ast.walk(ast.parse(self.text)))
 
     @cached_property
     def imports(self) -> list[str]:
-        """Every import, also the lazy ones in functions, as a dotted name; those of the package start with a dot."""
-        found: list[str] = []
+        """Every import, also in functions, as a dotted name.
+
+        Names of the package begin with a dot, e.g. ".errors.UserError".
+        """
+        names: list[str] = []
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                found += [alias.name for alias in node.names]
+                names.extend(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                base = [".", *self.parts[: len(self.parts) - node.level]] if node.level else []
-                path = [*base, *(node.module or "").split(".")]
-                found += [".".join(filter(None, [*path, alias.name])).replace("..", ".") for alias in node.names]
-        return found
+                origin = self._origin(node)
+                names.extend(f"{origin}{alias.name}" for alias in node.names)
+        return names
+
+    def _origin(self, node: ast.ImportFrom) -> str:
+        """Return what stands before an imported name, with a dot at its end."""
+        if node.level == 0:
+            return f"{node.module}."
+        parents = self.parts[: len(self.parts) - node.level]
+        names = [*parents, node.module] if node.module else parents
+        return "." + "".join(f"{name}." for name in names)
 
 
 ONLY: dict[tuple[str, str], tuple[str, ...]] = {
@@ -94,71 +111,132 @@ ONLY: dict[tuple[str, str], tuple[str, ...]] = {
         ".engines.usage.Usage",
     ),
 }
-"""Of some rooms a part alone: names begin with one of these."""
+"""Folders that may import only a part of another folder: the beginnings of the allowed names."""
 FROM_THE_PACKAGE = {"Store", "UserMemory"}
-"""What programs may take from `mempiler` itself, lazily: what `program.memory(...)` makes; they know no store."""
+"""Names that `programs` may import from `mempiler` itself, in a function: for `program.memory`."""
 
 
 def wrong_rooms(module: Module) -> list[str]:
-    """Imports that point up or sideways."""
-    found = []
+    """Return imports of folders that the module's folder may not import."""
+    breaches: list[str] = []
     for name in module.imports:
-        target = _room(name.lstrip(".").split("."))
-        if not name.startswith(".") or target == module.room or target.startswith("__") or module.room.startswith("__"):
-            continue
-        if module.room == "programs" and target in FROM_THE_PACKAGE:
-            continue
-        allowed = target in MAY_IMPORT.get(module.room, set())
-        if not allowed or not name.startswith(ONLY.get((module.room, target), ".")):
-            found.append(f"{module.room} imports {name}")
-    return found
+        if name.startswith(".") and not _may_import(module.room, name):
+            breaches.append(f"{module.room} imports {name}")
+    return breaches
+
+
+def _may_import(room: str, name: str) -> bool:
+    """Return whether modules of a folder may import a name of the package."""
+    target = _room(name.removeprefix(".").split("."))
+    if target == room or target.startswith("__") or room.startswith("__"):
+        return True
+    if room == "programs" and target in FROM_THE_PACKAGE:
+        return True
+    if target not in MAY_IMPORT.get(room, set()):
+        return False
+    return name.startswith(ONLY.get((room, target), "."))
 
 
 def circles(package: Sequence[Module]) -> set[frozenset[str]]:
-    """Files that import one another, lazily or for types alone too; the package's own `__init__` names every room."""
+    """Return the groups of files that import one another, also in functions or for types alone.
+
+    The package's own `__init__` is left out: it names every folder.
+    """
     files = {_dotted(module): module for module in package if module.parts != ("__init__",)}
-    arrows: dict[str, set[str]] = {}
+
+    imported_files: dict[str, set[str]] = {}
     for file, module in files.items():
-        names = [name.lstrip(".") for name in module.imports if name.startswith(".")]
-        arrows[file] = {name if name in files else name.rpartition(".")[0] for name in names} & files.keys() - {file}
-    reached = {file: _reached(arrows, file) for file in files}
-    rings = ({other for other in reached[file] if file in reached[other]} for file in files)
-    return {frozenset(ring) for ring in rings if ring}
+        targets: set[str] = set()
+        for name in module.imports:
+            if name.startswith("."):
+                targets.add(_file_of(name.removeprefix("."), files))
+        imported_files[file] = (targets & files.keys()) - {file}
+
+    reachable = {file: _reachable(imported_files, file) for file in files}
+    groups: set[frozenset[str]] = set()
+    for file in files:
+        group = {other for other in reachable[file] if file in reachable[other]}
+        if group:
+            groups.add(frozenset(group))
+    return groups
+
+
+def _file_of(name: str, files: Container[str]) -> str:
+    """Return the file of an imported name, which is the file itself or something in it."""
+    if name in files:
+        return name
+    return name.rpartition(".")[0]
+
+
+def _reachable(imported_files: Mapping[str, set[str]], file: str) -> set[str]:
+    """Return the files that a file imports, and those that these import, and so on."""
+    reachable: set[str] = set()
+    unvisited = list(imported_files[file])
+    while unvisited:
+        other = unvisited.pop()
+        if other not in reachable:
+            reachable.add(other)
+            unvisited.extend(imported_files[other])
+    return reachable
 
 
 def absolute_imports(module: Module) -> list[str]:
-    """Imports of the package by its name: folders and import paths must not disagree."""
+    """Return imports of the package by its name: the package may be installed under a folder."""
     return [name for name in module.imports if name.split(".")[0] == "mempiler"]
 
 
 def unsafe_code(module: Module) -> list[str]:
-    """Anything that runs what a file holds."""
-    names = [name for name in module.imports if name.split(".")[0] in UNSAFE_MODULES]
-    return names + [name for name in _calls(module) if name in UNSAFE_CALLS]
+    """Return what runs code that a file holds."""
+    unsafe_imports = [name for name in module.imports if name.split(".")[0] in UNSAFE_MODULES]
+    unsafe_calls = [name for name in _calls(module) if name in UNSAFE_CALLS]
+    return unsafe_imports + unsafe_calls
 
 
 def global_settings(module: Module) -> list[str]:
-    """Changes of DSPy's settings for the whole process; `dspy.context` ends with its block."""
-    calls = [name for name in _calls(module) if name in ("dspy.configure", "dspy.settings.configure")]
-    return calls + [name for name in module.imports if name == "dspy.configure"]
+    """Return changes of DSPy's settings for the whole process, which `dspy.context` would end."""
+    configure = ("dspy.configure", "dspy.settings.configure")
+    calls = [name for name in _calls(module) if name in configure]
+    imports = [name for name in module.imports if name == "dspy.configure"]
+    return calls + imports
 
 
 def private_ways(module: Module) -> list[str]:
-    """Private names of DSPy, what its calls pass through, and clients given another class: all may change."""
-    imported = [name for name in module.imports if name.startswith("dspy.")]
-    names = [name for name in imported if "._" in name or name.startswith(("dspy.clients.execution", "dspy.dsp."))]
-    stored = (node for node in module.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
-    return names + [ast.unparse(node) for node in stored if module.room == "engines" and node.attr == "__class__"]
+    """Return uses of private modules of DSPy, and assignments of `__class__` in `engines`.
+
+    All of these may change with any version of DSPy.
+    """
+    breaches: list[str] = []
+    for name in module.imports:
+        is_private = "._" in name or name.startswith(("dspy.clients.execution", "dspy.dsp."))
+        if name.startswith("dspy.") and is_private:
+            breaches.append(name)
+
+    for node in module.nodes:
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+            continue
+        if module.room == "engines" and node.attr == "__class__":
+            breaches.append(ast.unparse(node))
+    return breaches
 
 
 def not_alone(module: Module) -> list[str]:
-    """Imports of the package by what runs where the package is not."""
-    inside = module.parts[:2] == ("systems", "inside")
-    return [name for name in module.imports if inside and name.startswith((".", "mempiler"))]
+    """Return imports of the package in `systems/inside`, which runs where it is not installed."""
+    if module.parts[:2] != ("systems", "inside"):
+        return []
+    return [name for name in module.imports if name.startswith((".", "mempiler"))]
 
 
-RULES = (wrong_rooms, absolute_imports, unsafe_code, global_settings, private_ways, not_alone)
-BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
+Rule = Callable[[Module], list[str]]
+
+RULES: list[Rule] = [
+    wrong_rooms,
+    absolute_imports,
+    unsafe_code,
+    global_settings,
+    private_ways,
+    not_alone,
+]
+BREACHES: list[tuple[Rule, str, str]] = [
     (absolute_imports, "runs/compare", "from mempiler.errors import UserError"),
     (unsafe_code, "runs/artifact", "import pickle"),
     (global_settings, "runs/scoring", "dspy.configure(lm=None)"),
@@ -174,68 +252,124 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (wrong_rooms, "serving/client/remote_memory", "from ..memories.view import View"),
     (wrong_rooms, "unheard_of/room", "from ..errors import UserError"),
 ]
-"""Each rule, with the path and text of modules that break it."""
+"""Rules, each with the path and text of a module that breaks it."""
 
 
 @pytest.fixture(scope="module")
 def package() -> list[Module]:
     """Every module of the package."""
-    return [Module(file.with_suffix("").parts, (ROOT / file).read_text(encoding="utf-8")) for file in package_files()]
+    modules: list[Module] = []
+    for file in package_files():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        modules.append(Module(file.with_suffix("").parts, text))
+    return modules
 
 
-def test_package_follows_every_rule(package: list[Module]) -> None:
-    # A walk that misses the package would let every rule pass.
-    assert {"errors", "records", "memory", "programs", "data", "runs"} <= {module.room for module in package}
-    found = [(module, rule.__name__, breach) for module in package for rule in RULES for breach in rule(module)]
-    assert [f"{'/'.join(module.parts)}.py: {name}: {breach}" for module, name, breach in found] == []
+def test_all_folders_of_the_package_are_checked(package: list[Module]) -> None:
+    rooms = {module.room for module in package}
+
+    # If the walk missed the package, every rule would hold.
+    assert {"errors", "records", "memory", "programs", "data", "runs"} <= rooms
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_package_follows_the_rule(rule: Rule, package: list[Module]) -> None:
+    breaches: list[str] = []
+    for module in package:
+        path = "/".join(module.parts)
+        breaches.extend(f"{path}.py: {breach}" for breach in rule(module))
+
+    assert breaches == []
+
+
+def test_no_files_of_the_package_import_one_another(package: list[Module]) -> None:
     assert circles(package) == set()
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), BREACHES)
-def test_breach_is_seen(rule: Callable[[Module], list[str]], path: str, text: str) -> None:
+def test_breach_is_found(rule: Rule, path: str, text: str) -> None:
     assert len(rule(_module(path, text))) == 1
 
 
-def test_a_circle_of_lazy_and_type_only_imports_is_seen() -> None:
-    one = _module("programs/program", "def f():\n    from ..serving.memories import Memories")
-    two = _module("serving/memories", "if TYPE_CHECKING:\n    from ..programs.program import MemoryProgram")
-    assert circles([one, two]) == {frozenset({"programs.program", "serving.memories"})}
+def test_circle_of_imports_in_functions_and_for_types_is_found() -> None:
+    program = _module("programs/program", "def f():\n    from ..serving.memories import Memories")
+    memories = _module(
+        "serving/memories", "if TYPE_CHECKING:\n    from ..programs.program import MemoryProgram"
+    )
+
+    assert circles([program, memories]) == {frozenset({"programs.program", "serving.memories"})}
+
+
+ATTRIBUTES_OF_MODULES = {name for name in vars(dspy.Predict("a -> b")) if name.startswith("_")}
+"""Private attributes of DSPy's modules."""
 
 
 def private_names_of_dspy(module: Module) -> set[str]:
-    """Private methods of DSPy's classes that a module overrides, and private attributes of its modules that it uses."""
-    found: set[str] = set()
+    """Return the private methods of DSPy that a module overrides, and private attributes it uses.
+
+    They are named as in CONTRIBUTING.md, e.g. "MIPROv2._propose_instructions".
+    """
+    names: set[str] = set()
     for node in module.nodes:
         if isinstance(node, ast.ClassDef):
-            methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
-            private = [name for name in methods if name.startswith("_") and not name.startswith("__")]
-            for base in node.bases:
-                kind = getattr(dspy, ast.unparse(base).removeprefix("dspy."), None)
-                found |= {f"{kind.__name__}.{name}" for name in private if kind and hasattr(kind, name)}
-        elif isinstance(node, ast.Attribute) and node.attr in _ATTRIBUTES_OF_MODULES:
-            found.add(f"Module.{node.attr}")
-    return found
+            names |= _overridden_private_methods(node)
+        elif isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES_OF_MODULES:
+            names.add(f"Module.{node.attr}")
+    return names
 
 
-_ATTRIBUTES_OF_MODULES = {name for name in vars(dspy.Predict("a -> b")) if name.startswith("_")}
+def _overridden_private_methods(definition: ast.ClassDef) -> set[str]:
+    """Return the private methods of DSPy's classes that a class definition overrides."""
+    private_methods: list[str] = []
+    for statement in definition.body:
+        if isinstance(statement, ast.FunctionDef) and re.match("_(?!_)", statement.name):
+            private_methods.append(statement.name)
+
+    overridden: set[str] = set()
+    for base in definition.bases:
+        base_class = getattr(dspy, ast.unparse(base).removeprefix("dspy."), None)
+        if base_class is not None:
+            for method in private_methods:
+                if hasattr(base_class, method):
+                    overridden.add(f"{base_class.__name__}.{method}")
+    return overridden
 
 
 def test_private_names_of_dspy_are_those_that_contributing_lists(package: list[Module]) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("\n## Private names of DSPy\n")[2].partition("\n## ")[0]
-    listed = set(re.findall(r"^\| `dspy\.(\w+\.\w+)` \|", section, re.MULTILINE))
-    assert listed == {name for module in package for name in private_names_of_dspy(module)}
+    listed_names = set(re.findall(r"^\| `dspy\.(\w+\.\w+)` \|", section, re.MULTILINE))
+
+    used_names: set[str] = set()
+    for module in package:
+        used_names |= private_names_of_dspy(module)
+
+    assert listed_names == used_names
 
 
-def test_a_private_name_of_dspy_is_seen() -> None:
-    overriding = "class Mine(dspy.MIPROv2):\n    def _propose_instructions(self): ...\n    def _ours(self): ..."
-    assert private_names_of_dspy(_module("optimizers/mine", overriding)) == {"MIPROv2._propose_instructions"}
-    assert private_names_of_dspy(_module("programs/mine", "program._compiled = False")) == {"Module._compiled"}
+def test_overridden_private_method_of_dspy_is_found() -> None:
+    text = """\
+class Mine(dspy.MIPROv2):
+    def _propose_instructions(self): ...
+    def _ours(self): ...
+"""
+    names = private_names_of_dspy(_module("optimizers/mine", text))
+
+    assert names == {"MIPROv2._propose_instructions"}
+
+
+def test_private_attribute_of_a_dspy_module_is_found() -> None:
+    names = private_names_of_dspy(_module("programs/mine", "program._compiled = False"))
+
+    assert names == {"Module._compiled"}
 
 
 def _room(parts: Sequence[str]) -> str:
-    """The room of a path below the root: a folder inside a room may be one of its own."""
-    return inner if (inner := "/".join(parts[:2])) in MAY_IMPORT else parts[0]
+    """Return the folder whose rules hold for a path: some folders within folders have their own."""
+    inner_folder = "/".join(parts[:2])
+    if inner_folder in MAY_IMPORT:
+        return inner_folder
+    return parts[0]
 
 
 def _module(path: str, text: str) -> Module:
@@ -243,18 +377,10 @@ def _module(path: str, text: str) -> Module:
 
 
 def _dotted(module: Module) -> str:
+    """Return the name by which others import a module."""
     return ".".join(module.parts).removesuffix(".__init__")
 
 
-def _reached(arrows: Mapping[str, set[str]], file: str) -> set[str]:
-    """The files that one imports, and those that these import."""
-    found, left = set[str](), [*arrows[file]]
-    while left:
-        if (one := left.pop()) not in found:
-            found.add(one)
-            left += arrows[one]
-    return found
-
-
 def _calls(module: Module) -> list[str]:
+    """Return what a module calls, as it is written."""
     return [ast.unparse(node.func) for node in module.nodes if isinstance(node, ast.Call)]
