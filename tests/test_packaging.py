@@ -1,4 +1,4 @@
-"""What is installed and started is what the repository holds: wheel, dependencies, names, image and composition."""
+"""What is installed and started: wheel, dependencies, public names, image and compose file."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import mempiler
@@ -21,227 +21,392 @@ import yaml
 from mempiler.cli import app
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = {"tests", "perf", "docs", ".ci"}
-"""Folders whose Python files do not ship."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-SHIPPED = {".py", ".typed", ".csv", ".json", ".jsonl", ".dat", ".html", ".css", ".js", ".sql"}
-"""Endings of the files that ship."""
-NAMED = {"agents": "openai-agents", "llama_index": "llama-index-core"}
-"""Packages of extras that are not installed here, by the modules that they bring."""
+FOLDERS_LEFT_OUT = {"tests", "perf", "docs", ".ci"}
+"""Folders that are not in the wheel."""
+SHIPPED_SUFFIXES = {
+    ".py",
+    ".typed",
+    ".csv",
+    ".json",
+    ".jsonl",
+    ".dat",
+    ".html",
+    ".css",
+    ".js",
+    ".sql",
+}
 PINS = Path("systems/pins")
-"""Packages of other people's systems."""
-ELSEWHERE = Path("systems/inside")
-"""What runs in environments of these packages."""
+"""Requirements of other people's systems, which are in the wheel as well."""
+INSIDE_OTHER_SYSTEMS = Path("systems/inside")
+"""Code that runs in the environments of these systems, where other packages are installed."""
+PACKAGES_NOT_INSTALLED_HERE = {"agents": "openai-agents", "llama_index": "llama-index-core"}
+"""Packages of some extras, by the modules that they bring."""
+
+
+def is_shipped(source: Path) -> bool:
+    """Return whether a file of the repository belongs into the wheel."""
+    if source == Path("setup.py") or source.parts[0] in FOLDERS_LEFT_OUT:
+        return False
+    return source.suffix in SHIPPED_SUFFIXES or source.name == "py.typed" or source.parent == PINS
+
+
+def package_name(requirement: str) -> str:
+    """Return the name in a requirement, in the form in which package indexes compare names."""
+    name = re.split(r"[\[<>=!~;@ ]", requirement, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def package_names(requirements: list[str]) -> set[str]:
+    return {package_name(requirement) for requirement in requirements}
 
 
 @pytest.fixture(scope="session")
 def sources() -> list[Path]:
     """The repository's files relative to its root: tracked, or new and not ignored."""
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = [
+        "git",
+        *("-c", "safe.directory=*"),
+        *("ls-files", "-z", "--cached", "--others", "--exclude-standard"),
+    ]
     try:
-        listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git checkout: which files belong to the repository is not known")
-    return [Path(name) for name in sorted(set(listing.split("\0"))) if name and (ROOT / name).is_file()]
+
+    names = sorted(set(listing.stdout.split("\0")))
+    return [Path(name) for name in names if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="session")
+def shipped_modules(sources: list[Path]) -> list[Path]:
+    """The Python files of the wheel."""
+    return [source for source in sources if source.suffix == ".py" and is_shipped(source)]
 
 
 @pytest.fixture(scope="session")
 def wheel(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of the files in a wheel that is built from nothing but the repository's files."""
-    copy, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
+    checkout = tmp_path_factory.mktemp("checkout")
     for source in sources:
-        (copy / source).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / source, copy / source)
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-q", "-w", str(out)]
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    with zipfile.ZipFile(next(out.glob("*.whl"))) as archive:
+        target = checkout / source
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / source, target)
+
+    wheel_folder = tmp_path_factory.mktemp("wheel")
+    command = [
+        sys.executable,
+        *("-m", "pip", "wheel"),
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--disable-pip-version-check",
+        "--quiet",
+        *("--wheel-dir", str(wheel_folder)),
+        str(checkout),
+    ]
+    build = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert build.returncode == 0, build.stdout + build.stderr
+
+    wheels = list(wheel_folder.glob("*.whl"))
+    assert len(wheels) == 1
+    with zipfile.ZipFile(wheels[0]) as archive:
         return set(archive.namelist())
 
 
 @pytest.mark.slow
-def test_wheel_holds_all_files_of_the_package_the_license_and_no_other(sources: list[Path], wheel: set[str]) -> None:
-    expected = {f"mempiler/{source.as_posix()}" for source in sources if _ships(source)}
-    assert {name for name in wheel if ".dist-info/" not in name} == expected
-    assert [name for name in wheel if name.endswith(".dist-info/licenses/LICENSE")]
+def test_wheel_holds_the_files_of_the_package_and_no_others(
+    sources: list[Path], wheel: set[str]
+) -> None:
+    expected_files = {f"mempiler/{source.as_posix()}" for source in sources if is_shipped(source)}
+    files = {name for name in wheel if ".dist-info/" not in name}
+
+    assert files == expected_files
 
 
-def test_every_import_is_a_declared_dependency(sources: list[Path]) -> None:
-    """What arrives only through another package can leave with its next release."""
-    project, owners = PROJECT["project"], packages_distributions()
-    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name != "dev"}
-    declared = {_normal(line) for lines in (project["dependencies"], *extras.values()) for line in lines}
-    missing = {
-        f"{source}: {module}"
-        for source in sources
-        if source.suffix == ".py" and _ships(source) and source.parent != ELSEWHERE
-        for module in _imported(ROOT / source)
-        if not declared & {_normal(owner) for owner in owners.get(module, [NAMED.get(module, module)])}
-    }
-    assert sorted(missing) == []
+@pytest.mark.slow
+def test_wheel_holds_the_license(wheel: set[str]) -> None:
+    licenses = [name for name in wheel if name.endswith(".dist-info/licenses/LICENSE")]
+
+    assert len(licenses) == 1
 
 
-def test_the_message_about_a_missing_package_names_what_brings_it(sources: list[Path]) -> None:
-    """An extra for users that holds the package; none for what comes with Mempiler itself."""
-    project = PROJECT["project"]
-    brings = {name: set(map(_normal, lines)) for name, lines in project["optional-dependencies"].items()}
-    brings |= {None: set(map(_normal, project["dependencies"])), "dev": set(), "docs": set()}
-    named = {
-        (str(source), *arguments)
-        for source in sources
-        if source.suffix == ".py" and _ships(source)
-        for arguments in _missing_packages(ROOT / source)
-    }
-    assert len(named) > 10
-    wrong = [(source, package, extra) for source, package, extra in named if _normal(package) not in brings[extra]]
-    assert wrong == []
+def test_every_import_is_a_declared_dependency(shipped_modules: list[Path]) -> None:
+    """A package that only another package requires can be gone with that one's next release."""
+    declared = package_names(PROJECT["dependencies"])
+    for extra, requirements in PROJECT["optional-dependencies"].items():
+        if extra != "dev":
+            declared |= package_names(requirements)
 
-
-def _missing_packages(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Package and extra of every message about a missing package that a file names in plain text."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+    installed_packages = packages_distributions()
+    undeclared: list[str] = []
+    for source in shipped_modules:
+        if source.parent == INSIDE_OTHER_SYSTEMS:
             continue
-        texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-        if node.func.id in ("require_package", "MissingDependencyError") and len(texts) == len(node.args):
-            yield texts[0], texts[1] if len(texts) > 1 else None
+        for module in outside_imports(source):
+            not_installed = PACKAGES_NOT_INSTALLED_HERE.get(module, module)
+            packages = installed_packages.get(module, [not_installed])
+            if not declared & {package_name(package) for package in packages}:
+                undeclared.append(f"{source}: {module}")
+
+    assert undeclared == []
+
+
+def outside_imports(source: Path) -> set[str]:
+    """Return the top-level modules of other packages that a file imports, anywhere in it."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / source).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            modules.add(node.module.split(".")[0])
+    return modules - sys.stdlib_module_names
+
+
+class MissingPackageMessage(NamedTuple):
+    """A message of the product about a package that is not installed."""
+
+    source: Path
+    package: str
+    extra: str | None
+    """The extra that the user is told to install; None for Mempiler itself."""
+
+
+def test_message_about_a_missing_package_names_the_extra_that_brings_it(
+    shipped_modules: list[Path],
+) -> None:
+    packages_of_extra: dict[str | None, set[str]] = {None: package_names(PROJECT["dependencies"])}
+    for extra, requirements in PROJECT["optional-dependencies"].items():
+        # These two are not for users.
+        if extra not in ("dev", "docs"):
+            packages_of_extra[extra] = package_names(requirements)
+
+    messages: list[MissingPackageMessage] = []
+    for source in shipped_modules:
+        messages.extend(messages_about_missing_packages(source))
+    wrong_messages = [
+        message
+        for message in messages
+        if package_name(message.package) not in packages_of_extra.get(message.extra, set())
+    ]
+
+    assert len(messages) > 10
+    assert wrong_messages == []
+
+
+def messages_about_missing_packages(source: Path) -> Iterator[MissingPackageMessage]:
+    """Return the messages of a file whose package and extra are plain texts."""
+    functions = ("require_package", "MissingDependencyError")
+    for node in ast.walk(ast.parse((ROOT / source).read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        arguments: list[Any] = [
+            argument.value for argument in node.args if isinstance(argument, ast.Constant)
+        ]
+        has_plain_arguments = len(arguments) == len(node.args)
+        if node.func.id in functions and has_plain_arguments:
+            extra = arguments[1] if len(arguments) > 1 else None
+            yield MissingPackageMessage(source, arguments[0], extra)
 
 
 def test_constraints_pin_every_dependency() -> None:
-    project = PROJECT["project"]
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pinned = {_normal(line) for line in lines if "==" in line}
-    extras = project["optional-dependencies"]
-    required = {_normal(line) for line in [*project["dependencies"], *extras["dev"], *extras["docs"]]}
+    pinned = package_names([line for line in lines if "==" in line])
+    extras = PROJECT["optional-dependencies"]
+    required = package_names([*PROJECT["dependencies"], *extras["dev"], *extras["docs"]])
+
     assert required - pinned == set()
 
 
-def test_every_public_name_is_there_and_importing_the_package_brings_no_other() -> None:
+def test_every_public_name_is_an_object_of_that_name() -> None:
+    for name in mempiler.__all__:
+        public_object = getattr(mempiler, name)
+        if name == "optimizers":
+            assert public_object.__name__ == "mempiler.optimizers"
+        elif name == "__version__":
+            assert isinstance(public_object, str)
+        else:
+            assert public_object.__name__ == name
+
+
+def test_importing_the_package_imports_no_other() -> None:
     """Neither DSPy nor pydantic: `mempiler --help` and a plain import are instant."""
-    found = {name: getattr(mempiler, name) for name in mempiler.__all__}
-    assert found.pop("optimizers").__name__ == "mempiler.optimizers"
-    assert [name for name, each in found.items() if not isinstance(each, str) and each.__name__ != name] == []
-    code = "import sys; before = set(sys.modules); import mempiler; dir(mempiler); print(*set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    packages = {name.partition(".")[0] for name in done.stdout.split()}
-    assert {name for name in packages - sys.stdlib_module_names if not name.startswith("__editable__")} == {"mempiler"}
+    code = """\
+import sys
+modules_before = set(sys.modules)
+import mempiler
+dir(mempiler)
+print(*set(sys.modules) - modules_before)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    packages = {module.partition(".")[0] for module in process.stdout.split()}
+    other_packages = packages - sys.stdlib_module_names - {"mempiler"}
+
+    # An editable installation has a module of its own.
+    assert [name for name in other_packages if not name.startswith("__editable__")] == []
 
 
-def test_type_checkers_see_the_public_names_in_the_modules_that_they_are_imported_from() -> None:
-    (block,) = [node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If)]
-    seen: dict[str | None, str] = {}
-    for statement in block.body:
+def test_type_checkers_see_each_public_name_in_the_module_it_is_imported_from() -> None:
+    """The package imports its names lazily; type checkers read a block of plain imports."""
+    package = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    blocks = [node for node in package.body if isinstance(node, ast.If)]
+    assert len(blocks) == 1
+
+    modules_by_name: dict[str | None, str] = {}
+    for statement in blocks[0].body:
         assert isinstance(statement, ast.ImportFrom)
         for alias in statement.names:
-            seen[alias.asname] = f".{statement.module or ''}"
-    assert seen.pop("optimizers") == "."
-    assert seen == mempiler._MODULES
+            modules_by_name[alias.asname] = f".{statement.module or ''}"
 
-
-def _ships(source: Path) -> bool:
-    """Whether a file belongs into the wheel: code and data, but what builds, tests, times or explains the package."""
-    inside = source != Path("setup.py") and not OUTSIDE & set(source.parts[:1])
-    return inside and (source.suffix in SHIPPED or source.name == "py.typed" or source.parent == PINS)
-
-
-def _normal(requirement: str) -> str:
-    """The name in a requirement as indexes compare it."""
-    name = re.split(r"[\[<>=!~;@ ]", requirement, maxsplit=1)[0]
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _imported(path: Path) -> Iterator[str]:
-    """Names of the outside modules that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or ""]
-        yield from (top for name in names if (top := name.split(".")[0]) not in sys.stdlib_module_names)
+    assert modules_by_name.pop("optimizers") == "."
+    assert modules_by_name == mempiler._MODULES
 
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-
-
 SERVE: Any = app.get_command(click.Context(app), "serve")
+"""The command `mempiler serve`."""
 
 
 def instructions(name: str) -> list[str]:
-    """The arguments of every instruction of a kind, lines joined."""
-    joined = re.sub(r"\\\n\s*", " ", DOCKERFILE)
-    return [line.partition(" ")[2] for line in joined.splitlines() if line.startswith(f"{name} ")]
+    """Return the arguments of every instruction of the Dockerfile with this name."""
+    text = re.sub(r"\\\n\s*", " ", DOCKERFILE)
+    return [
+        line.removeprefix(f"{name} ") for line in text.splitlines() if line.startswith(f"{name} ")
+    ]
 
 
-def test_every_variable_is_one_that_serve_reads():
-    pairs = [pair for line in instructions("ENV") for pair in shlex.split(line)]
-    image = {pair.partition("=")[0] for pair in pairs}
-    asked = {name for name in image | set(SERVICES["mempiler"]["environment"]) if name.startswith("MEMPILER_")}
-    assert asked - {"MEMPILER_HOME"} <= {parameter.envvar for parameter in SERVE.params}
-    assert {"MEMPILER_PROGRAM", "MEMPILER_STORE", "MEMPILER_TOKEN_FILE"} <= asked
+def test_every_variable_of_the_image_and_the_service_is_one_that_serve_reads() -> None:
+    image_variables: set[str] = set()
+    for line in instructions("ENV"):
+        image_variables.update(pair.partition("=")[0] for pair in shlex.split(line))
+    service_variables = set(SERVICES["mempiler"]["environment"])
+    variables = {
+        name for name in image_variables | service_variables if name.startswith("MEMPILER_")
+    }
+    variables_of_serve = {parameter.envvar for parameter in SERVE.params}
+
+    # The folder of results belongs to no option.
+    assert variables - {"MEMPILER_HOME"} <= variables_of_serve
+    assert {"MEMPILER_PROGRAM", "MEMPILER_STORE", "MEMPILER_TOKEN_FILE"} <= variables
 
 
-def test_no_secret_is_written_down_and_ports_are_of_this_machine():
-    held = json.dumps(SERVICES) + DOCKERFILE
-    assert not re.search(r"(?i)(password|key|token)\w*[\"']?\s*[:=]\s*[\"']?(?!\$\{|/run/secrets|null)[\w-]{6,}", held)
-    for service in SERVICES.values():
-        assert all("healthcheck" in SERVICES[other] for other in service.get("depends_on", {}))
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-        for name, value in service["environment"].items():
-            if "PASSWORD" in name:
-                assert str(value).startswith("${POSTGRES_PASSWORD:?")
+def test_no_secret_is_written_into_image_or_compose_file() -> None:
+    text = json.dumps(SERVICES) + DOCKERFILE
+    # Values that come from the environment or from a file of secrets are none.
+    value_of_a_secret = (
+        r"(?i)(password|key|token)\w*[\"']?\s*[:=]\s*[\"']?(?!\$\{|/run/secrets|null)[\w-]{6,}"
+    )
+
+    assert not re.search(value_of_a_secret, text)
 
 
-def test_only_the_service_gets_the_keys_of_the_model():
+@pytest.mark.parametrize("name", SERVICES)
+def test_passwords_of_a_service_come_from_the_environment(name: str) -> None:
+    for variable, value in SERVICES[name]["environment"].items():
+        if "PASSWORD" in variable:
+            assert str(value).startswith("${POSTGRES_PASSWORD:?")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_of_a_service_are_open_on_this_machine_alone(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert port.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_waits_for_services_that_say_whether_they_are_healthy(name: str) -> None:
+    for other in SERVICES[name].get("depends_on", {}):
+        assert "healthcheck" in SERVICES[other]
+
+
+def test_only_the_service_gets_the_keys_of_the_model() -> None:
+    services_with_keys = [name for name, service in SERVICES.items() if "env_file" in service]
+
+    assert services_with_keys == ["mempiler"]
     assert SERVICES["mempiler"]["env_file"] == [{"path": ".env", "required": False}]
-    assert [name for name, service in SERVICES.items() if "env_file" in service] == ["mempiler"]
 
 
-def test_the_image_installs_extras_that_the_project_has(tmp_path):
-    """The command of the image that writes what is to be installed, run here."""
-    (extras,) = (shlex.split(line)[0].removeprefix("EXTRAS=") for line in instructions("ARG"))
-    (script,) = re.findall(r'python -c "(.*?)" > needed.txt', re.sub(r"\\\n", "", DOCKERFILE), re.DOTALL)
-    environment = {"EXTRAS": extras, "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
-    needed = {_normal(line) for line in done.stdout.splitlines()}
-    assert {"dspy", "psycopg", "mcp"} <= needed
-    assert "torch" not in needed
+def test_the_image_installs_extras_that_the_project_has() -> None:
+    """A command of the image writes what is to be installed. The test runs this command."""
+    argument_lines = instructions("ARG")
+    assert len(argument_lines) == 1
+    extras = shlex.split(argument_lines[0])[0].removeprefix("EXTRAS=")
+
+    dockerfile = DOCKERFILE.replace("\\\n", "")
+    scripts = re.findall(r'python -c "(.*?)" > needed.txt', dockerfile, re.DOTALL)
+    assert len(scripts) == 1
+
+    process = subprocess.run(
+        [sys.executable, "-c", scripts[0]],
+        cwd=ROOT,
+        env={"EXTRAS": extras, "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    packages = package_names(process.stdout.splitlines())
+
+    assert {"dspy", "psycopg", "mcp"} <= packages
+    assert "torch" not in packages
 
 
-def test_the_image_runs_as_a_user_of_its_own_and_tells_its_health():
-    last = DOCKERFILE.rpartition("\nFROM ")[2]
-    assert re.search(r"^USER mempiler$", last, re.MULTILINE)
-    assert "/health" in instructions("HEALTHCHECK")[0]
+def test_the_image_runs_serve_as_a_user_of_its_own() -> None:
+    last_stage = DOCKERFILE.rpartition("\nFROM ")[2]
+
+    assert "\nUSER mempiler\n" in last_stage
     assert json.loads(instructions("ENTRYPOINT")[0]) == ["mempiler"]
     assert json.loads(instructions("CMD")[-1]) == ["serve"]
 
 
-def test_the_builder_sees_every_room_and_nothing_else():
-    """`.dockerignore` lists what is let in; a room that it forgets is missing from the image."""
+def test_the_image_reports_its_health() -> None:
+    assert "/health" in instructions("HEALTHCHECK")[0]
+
+
+def test_the_builder_of_the_image_sees_every_folder_of_the_package_and_nothing_else() -> None:
+    """`.dockerignore` lists what the builder sees; the image lacks a folder that it forgets."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    visible = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    other_files = {
+        "README.md",
+        "LICENSE",
+        "pyproject.toml",
+        "constraints.txt",
+        "py.typed",
+        "*.py",
+    }
+
     assert "*" in lines
-    let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
-    assert rooms <= let_in
-    assert {"README.md", "LICENSE", "pyproject.toml", "constraints.txt", "py.typed", "*.py"} <= let_in
-    assert not {"tests", ".git", ".env", "tokens.txt"} & let_in
+    assert folders <= visible
+    assert other_files <= visible
+    assert not visible & {"tests", ".git", ".env", "tokens.txt"}
+    # Results of the developer's own runs.
     assert "runs/local" in lines
 
 
-def test_the_proxy_has_the_limits_of_the_service():
-    default = {parameter.name: parameter.default for parameter in SERVE.params}
-    content = COMPOSE["configs"]["proxy"]["content"]
-    found = dict(re.findall(r"(read_header|read_body|idle|max_size|reverse_proxy) (\S+)", content))
-    assert found == {
+def test_the_proxy_has_the_limits_of_the_service() -> None:
+    defaults = {parameter.name: parameter.default for parameter in SERVE.params}
+    configuration = COMPOSE["configs"]["proxy"]["content"]
+    setting = r"(read_header|read_body|idle|max_size|reverse_proxy) (\S+)"
+    settings = dict(re.findall(setting, configuration))
+
+    assert settings == {
         "read_header": "10s",
-        "read_body": f"{default['timeout']:g}s",
-        "idle": f"{default['keep_alive']:g}s",
-        "max_size": f"{default['max_body'] // 1_000_000}MB",
+        "read_body": f"{defaults['timeout']:g}s",
+        "idle": f"{defaults['keep_alive']:g}s",
+        "max_size": f"{defaults['max_body'] // 1_000_000}MB",
         "reverse_proxy": "mempiler:8000",
     }
+
+
+def test_the_proxy_is_optional_and_gets_the_name_of_the_site() -> None:
+    configuration = COMPOSE["configs"]["proxy"]["content"]
+
     assert SERVICES["proxy"]["profiles"] == ["proxy"]
-    # Compose takes one $ for itself.
-    assert "{$$SITE}" in content
     assert "SITE" in SERVICES["proxy"]["environment"]
+    # Compose reads "$$" as one "$".
+    assert "{$$SITE}" in configuration
