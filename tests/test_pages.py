@@ -1,4 +1,4 @@
-"""Pages of `docs` work as they stand: files, commands, agents, and an installed package of one's own."""
+"""Pages of the documentation work as they stand: their files, commands and code."""
 
 import ast
 import importlib
@@ -27,285 +27,460 @@ from .integrations.agent import blocks
 from .serving.conftest import TOKENS, service_over, serving
 from .stub_server import StubServer
 
+ROOT = Path(__file__).parents[1]
+
+
+def import_fresh(name: str) -> types.ModuleType:
+    """Import a module of a page's folder, so that the next test can import one of that name."""
+    module = importlib.import_module(name)
+    sys.modules.pop(name)
+    return module
+
+
+def run_code(code: str, page: str, names: dict[str, Any]) -> None:
+    """Run code of a page with these names; the names that it defines are added to them."""
+    exec(compile(code, page, "exec"), names)
+
+
+# --- docs/extend.md -------------------------------------------------------------------------
+
 EXTEND = Page("extend.md")
-DECLARED = [text for _, text in EXTEND.blocks if text.startswith(("METHODS", "BENCHMARKS"))]
-CHECKS = [text for _, text in EXTEND.blocks if text.startswith("from mempiler.testing")]
-(ENTRY_POINTS,) = [text for language, text in EXTEND.blocks if language == "toml"]
-(SNIPPET,) = [text for kind, text in OWN_SYSTEMS.blocks if kind == "python" and text not in OWN_SYSTEMS.files.values()]
+CATALOG_SNIPPETS = [
+    block.text for block in EXTEND.blocks if block.text.startswith(("METHODS", "BENCHMARKS"))
+]
+CHECK_SNIPPETS = [
+    block.text for block in EXTEND.blocks if block.text.startswith("from mempiler.testing")
+]
+ENTRY_POINTS = EXTEND.blocks_of("toml")[0]
 
 
-def test_every_code_block_of_a_page_is_run() -> None:
-    assert EXTEND.untested(*DECLARED, *CHECKS, ENTRY_POINTS) == OWN_SYSTEMS.untested(SNIPPET) == []
+def test_every_code_block_of_the_page_on_extending_is_tested() -> None:
+    assert EXTEND.blocks_of("toml") == [ENTRY_POINTS]
+    assert EXTEND.untested(*CATALOG_SNIPPETS, *CHECK_SNIPPETS, ENTRY_POINTS) == []
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def extension_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files of `docs/extend.md` and nothing else."""
     return EXTEND.write(tmp_path_factory.mktemp("page"))
 
 
-@pytest.fixture(scope="module")
-def results(folder: Path) -> dict[str, Any]:
-    """What each command of `docs/extend.md` prints, by its first words."""
-    return {" ".join(line.split()[1:5]): found for line, found in EXTEND.run(EXTEND.commands, folder).items()}
+@pytest.mark.parametrize("code", CHECK_SNIPPETS)
+def test_own_method_and_benchmark_keep_their_promises(code: str, extension_folder: Path) -> None:
+    (extension_folder / "checks.py").write_text(code, encoding="utf-8")
+
+    EXTEND.run(["python checks.py"], extension_folder, extension_folder)
 
 
-@pytest.mark.parametrize("text", CHECKS)
-def test_the_page_s_method_and_benchmark_keep_the_promises(text: str, folder: Path) -> None:
-    (folder / "checks.py").write_text(text, encoding="utf-8")
-    EXTEND.run(["python checks.py"], folder, folder)
-
-
-def test_a_custom_method_is_short() -> None:
+def test_own_method_is_short() -> None:
     lines = [line for line in EXTEND.files["session_notes.py"].splitlines() if line]
+
     assert len(lines) <= 45
 
 
-def test_a_custom_benchmark_is_short() -> None:
+def test_own_benchmark_is_short() -> None:
     lines = [line for line in EXTEND.files["trivia.py"].splitlines() if line]
+
     assert len(lines) <= 40
 
+
+@pytest.mark.slow
+def test_own_method_and_benchmark_are_known_once_their_package_is_installed(
+    extension_folder: Path, tmp_path: Path
+) -> None:
+    install_package(tmp_path)
+    commands = [
+        "mempiler evaluate session-notes --benchmark trivia --data trivia.json",
+        "mempiler list methods",
+        "mempiler list benchmarks",
+    ]
+
+    evaluation, methods, benchmarks = EXTEND.run(commands, extension_folder, tmp_path).values()
+
+    assert evaluation["n"] == 2
+    assert evaluation["failures"] == 0
+    assert "session-notes" in json.dumps(methods)
+    assert "trivia" in json.dumps(benchmarks)
+
+
+def install_package(folder: Path) -> None:
+    """Put the page's modules into a folder, as an installed package with its entry points."""
+    for name in ("session_notes.py", "trivia.py"):
+        (folder / name).write_text(EXTEND.files[name], encoding="utf-8")
+
+    information = folder / "trivia_notes-1.0.dist-info"
+    information.mkdir()
+    metadata = "Metadata-Version: 2.1\nName: trivia-notes\nVersion: 1.0\n"
+    (information / "METADATA").write_text(metadata, encoding="utf-8")
+
+    lines: list[str] = []
+    for group, paths_by_name in tomllib.loads(ENTRY_POINTS)["project"]["entry-points"].items():
+        lines.append(f"[{group}]")
+        lines.extend(f"{name} = {path}" for name, path in paths_by_name.items())
+    (information / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def results(extension_folder: Path) -> dict[str, Any]:
+    """The result of each command of `docs/extend.md`, by its words two to five."""
+    results: dict[str, Any] = {}
+    for command, result in EXTEND.run(EXTEND.commands, extension_folder).items():
+        results[" ".join(command.split()[1:5])] = result
+    return results
+
+
+@pytest.mark.slow
+def test_own_method_is_compiled_and_saved_with_demos(
+    extension_folder: Path, results: dict[str, Any]
+) -> None:
+    state = json.loads((extension_folder / "notes" / "state.json").read_text(encoding="utf-8"))
+    with_demos = [name for name, predictor in state.items() if predictor["demos"]]
+
+    assert results["compile session_notes:SessionNotes --benchmark locomo"]["promoted"]
+    assert with_demos == ["method.writer.take_notes", "task.answer"]
+
+
+@pytest.mark.slow
+def test_own_benchmark_scores_a_method(results: dict[str, Any]) -> None:
+    evaluation = results["evaluate turn-rag --benchmark trivia:Trivia"]
+
+    assert evaluation["benchmark"] == "trivia"
+    assert evaluation["n"] == 2
+    assert evaluation["score"] == 1.0
+    assert set(evaluation["by"]) == {"homes", "pets"}
+
+
+# --- docs/questions.md ----------------------------------------------------------------------
 
 QUESTIONS = Page("questions.md")
 
 
 @pytest.mark.slow
-def test_the_questions_of_the_page_are_checked_and_scored(tmp_path: Path) -> None:
+def test_own_questions_are_checked_and_scored(tmp_path: Path) -> None:
     QUESTIONS.write(tmp_path)
     check_command, score_command = QUESTIONS.commands
     assert check_command == f"{score_command} --check"
+
     assert check("jsonl", tmp_path / "questions.jsonl").findings == ()
-    (scored,) = QUESTIONS.run([score_command], tmp_path, tmp_path).values()
-    assert scored["n"] == 2
-    assert set(scored["by"]) == {"all", "time"}
+    evaluation = QUESTIONS.run([score_command], tmp_path, tmp_path)[score_command]
+
+    assert evaluation["n"] == 2
+    assert set(evaluation["by"]) == {"all", "time"}
 
 
 def test_questions_made_of_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     QUESTIONS.write(tmp_path)
+
     runpy.run_path("make_questions.py")
     benchmark = mempiler.benchmark("jsonl", "questions.jsonl")
-    assert [list(example.evidence) for example in benchmark.examples] == [["D1:1"], ["D2:1"]]
+
+    evidence = [list(example.evidence) for example in benchmark.examples]
+    assert evidence == [["D1:1"], ["D2:1"]]
     assert benchmark.conversations == {"ada"}
 
+
+# --- docs/support.md ------------------------------------------------------------------------
 
 SUPPORT = Page("support.md")
 
 
-def test_the_memory_of_the_page_is_scored_without_answers(tmp_path: Path) -> None:
-    SUPPORT.write(tmp_path)
+def test_every_code_block_of_the_support_page_is_tested() -> None:
     assert SUPPORT.untested() == []
-    (found,) = SUPPORT.run(["python score_facts.py"], tmp_path, tmp_path).values()
-    assert found.score == 0.5
-    assert found.calls["task"] == 0
-    printed = str(found)
-    lines = [line.strip() for line in SUPPORT.text.splitlines() if line.startswith("    ") and "stored" in line]
-    results = [line for line in lines if line[0].isdigit() or line.startswith("of the stored")]
-    assert len(results) == 2
-    assert all(line in printed for line in results)
+
+
+def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) -> None:
+    SUPPORT.write(tmp_path)
+
+    evaluation = SUPPORT.run(["python score_facts.py"], tmp_path, tmp_path)["python score_facts.py"]
+
+    assert evaluation.score == 0.5
+    assert evaluation.calls["task"] == 0
+    # The page shows these two lines of what is printed.
+    for line in ("of the stored entries", "words stored for each word said"):
+        shown_lines = [text.strip() for text in SUPPORT.text.splitlines() if line in text]
+        assert any(shown_line in str(evaluation) for shown_line in shown_lines)
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_support_page_score_and_plan(tmp_path: Path) -> None:
-    commands = [line for line in SUPPORT.commands if line.startswith("mempiler")]
-    scored, planned = SUPPORT.run(commands, tmp_path).values()
-    assert 0 < scored["score"] < 1
-    assert planned["phases"]["proposals"]["high"] > 0
+def test_commands_of_the_support_page_score_and_plan(tmp_path: Path) -> None:
+    commands = [command for command in SUPPORT.commands if command.startswith("mempiler")]
+
+    evaluation, plan = SUPPORT.run(commands, tmp_path).values()
+
+    assert 0 < evaluation["score"] < 1
+    assert plan["phases"]["proposals"]["high"] > 0
 
 
-NAMED = ["evaluate session-notes --benchmark trivia --data trivia.json", "list methods", "list benchmarks"]
-"""What works once Mempiler knows the two by their names."""
+# --- docs/own_systems.md --------------------------------------------------------------------
+
+SNIPPETS_OF_OWN_SYSTEMS = [
+    code for code in OWN_SYSTEMS.blocks_of("python") if code not in OWN_SYSTEMS.files.values()
+]
 
 
-@pytest.mark.slow
-def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> None:
-    information = tmp_path / "trivia_notes-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: trivia-notes\nVersion: 1.0\n", encoding="utf-8")
-    groups = tomllib.loads(ENTRY_POINTS)["project"]["entry-points"]
-    points = [
-        f"[{group}]\n" + "".join(f"{name} = {path}\n" for name, path in each.items()) for group, each in groups.items()
-    ]
-    (information / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")
-    for name in ("session_notes.py", "trivia.py"):
-        (tmp_path / name).write_text(EXTEND.files[name], encoding="utf-8")
-    scored, methods, benchmarks = EXTEND.run([f"mempiler {line}" for line in NAMED], folder, tmp_path).values()
-    assert scored["n"] == 2
-    assert scored["failures"] == 0
-    assert "session-notes" in json.dumps(methods)
-    assert "trivia" in json.dumps(benchmarks)
-
-
-@pytest.mark.slow
-def test_the_method_is_compiled_and_saved_with_demos_and_the_benchmark_scored(folder, results) -> None:
-    assert results["compile session_notes:SessionNotes --benchmark locomo"]["promoted"]
-    state = json.loads((folder / "notes" / "state.json").read_text(encoding="utf-8"))
-    assert [name for name, predictor in state.items() if predictor["demos"]] == [
-        "method.writer.take_notes",
-        "task.answer",
-    ]
-    found = results["evaluate turn-rag --benchmark trivia:Trivia"]
-    assert found["benchmark"] == "trivia"
-    assert found["n"] == 2
-    assert found["score"] == 1.0
-    assert set(found["by"]) == {"homes", "pets"}
+def test_every_code_block_of_the_page_on_own_systems_is_tested() -> None:
+    assert len(SNIPPETS_OF_OWN_SYSTEMS) == 1
+    assert OWN_SYSTEMS.untested(*SNIPPETS_OF_OWN_SYSTEMS) == []
 
 
 @pytest.mark.slow
 def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
     OWN_SYSTEMS.write(tmp_path)
-    (tmp_path / "snippet.py").write_text(SNIPPET, encoding="utf-8")
-    lines = [line for line in OWN_SYSTEMS.commands if line not in OF_A_GRAPH]
-    found = OWN_SYSTEMS.run([*lines, "python snippet.py"], tmp_path, tmp_path)
-    scored = {line.split()[2]: each for line, each in found.items() if " evaluate " in line}
-    assert set(scored) == {"mine:Store", "module:Agent", "answers.jsonl"}
-    assert {name: each["failures"] for name, each in scored.items()} == dict.fromkeys(scored, 0)
-    assert scored["answers.jsonl"]["n"] == 136
-    assert 10 < scored["mine:Store"]["n"] <= 20
-    assert scored["mine:Store"]["retrieval"]["shown"] > 0.5
-    assert scored["answers.jsonl"]["answering"]["calls"] == 160
-    (compiled,) = [each for line, each in found.items() if " compile " in line]
-    assert compiled["dev"] is not None
-    assert compiled["program"]
-    asked = found["python snippet.py"].to_dict()
-    assert asked["program"] == "mine:Store"
-    assert asked["context"]["hits"] == 5
+    (tmp_path / "snippet.py").write_text(SNIPPETS_OF_OWN_SYSTEMS[0], encoding="utf-8")
+    commands = [command for command in OWN_SYSTEMS.commands if command not in OF_A_GRAPH]
 
+    results = OWN_SYSTEMS.run([*commands, "python snippet.py"], tmp_path, tmp_path)
+
+    evaluations: dict[str, Any] = {}
+    for command, result in results.items():
+        if " evaluate " in command:
+            program = command.split()[2]
+            evaluations[program] = result
+    assert set(evaluations) == {"mine:Store", "module:Agent", "answers.jsonl"}
+    for evaluation in evaluations.values():
+        assert evaluation["failures"] == 0
+    assert evaluations["answers.jsonl"]["n"] == 136
+    assert evaluations["answers.jsonl"]["answering"]["calls"] == 160
+    assert 10 < evaluations["mine:Store"]["n"] <= 20
+    assert evaluations["mine:Store"]["retrieval"]["shown"] > 0.5
+
+    compilations = [result for command, result in results.items() if " compile " in command]
+    assert len(compilations) == 1
+    assert compilations[0]["dev"] is not None
+    assert compilations[0]["program"]
+
+    snippet_evaluation = results["python snippet.py"].to_dict()
+    assert snippet_evaluation["program"] == "mine:Store"
+    assert snippet_evaluation["context"]["hits"] == 5
+
+
+# --- docs/dspy_program.md -------------------------------------------------------------------
 
 DSPY_PROGRAM = Page("dspy_program.md")
 
 
 @pytest.mark.slow
-def test_the_page_for_dspy_programs_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_on_dspy_programs_works_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
-    module, script, *snippets = [text for language, text in DSPY_PROGRAM.blocks if language == "python"]
+    monkeypatch.syspath_prepend(tmp_path)
+    module, script, *snippets = DSPY_PROGRAM.blocks_of("python")
     (tmp_path / "agent.py").write_text(module, encoding="utf-8")
     (tmp_path / "compile_agent.py").write_text(script, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    names: dict[str, Any] = vars(importlib.import_module("compile_agent"))
-    assert len(snippets) == 5
+
+    names = vars(importlib.import_module("compile_agent"))
     for snippet in snippets:
-        exec(compile(snippet, "dspy_program.md", "exec"), names)
+        run_code(snippet, "docs/dspy_program.md", names)
     sys.modules.pop("compile_agent")
     sys.modules.pop("agent")
+
+    assert len(snippets) == 5
     assert (tmp_path / "my-program" / "manifest.json").is_file()
     assert (tmp_path / "agent.json").is_file()
 
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+# --- docs/agents.md -------------------------------------------------------------------------
+
+AGENTS_TEXT = Page("agents.md").text
 
 
-def test_the_page_names_the_extras_that_there_are() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    named = set(re.findall(r"pip install '\.\[([\w-]+)\]'", PAGE))
-    assert named == {"langchain", "langgraph", "llamaindex", "mcp", "openai-agents"} & set(extras)
+def test_page_on_agents_names_extras_that_there_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named_extras = set(re.findall(r"pip install '\.\[([\w-]+)\]'", AGENTS_TEXT))
+
+    assert named_extras == {"langchain", "langgraph", "llamaindex", "mcp", "openai-agents"}
+    assert named_extras <= set(project["optional-dependencies"])
 
 
-def acting(kind: str, text: str, n: int) -> dict[str, Any]:
-    """An agent that looks once, and a memory that answers from the turns in its prompt."""
+def reply_of_agent(kind: str, text: str, number: int) -> dict[str, Any]:
+    """Answer for an agent that asks its memory once, and for the memory."""
     if kind == "next_thought":
-        looked = "observation_0" in text.rpartition("[[ ## question ## ]]")[2]
-        tool, args = ("finish", {}) if looked else ("ask_memory", {"question": "Where did Ada move?"})
-        return {"next_thought": "Look.", "next_tool_name": tool, "next_tool_args": args}
-    told = {"reasoning": "It says so."} if kind == "reasoning" else {}
-    return {**told, "answer": "To Lisbon." if "Lisbon" in text else "unknown"}
+        current_question = text.rpartition("[[ ## question ## ]]")[2]
+        if "observation_0" in current_question:
+            tool = "finish"
+            arguments = {}
+        else:
+            tool = "ask_memory"
+            arguments = {"question": "Where did Ada move?"}
+        return {"next_thought": "Look.", "next_tool_name": tool, "next_tool_args": arguments}
+
+    answer = "To Lisbon." if "Lisbon" in text else "unknown"
+    if kind == "reasoning":
+        return {"reasoning": "It says so.", "answer": answer}
+    return {"answer": answer}
 
 
 def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    lm = scripted(acting)
-    known: dict[str, Any] = {"dspy": dspy, "mempiler": mempiler, "lm": lm, "__name__": "page"}
+    lm = scripted(reply_of_agent)
+    names: dict[str, Any] = {"dspy": dspy, "mempiler": mempiler, "lm": lm, "__name__": "page"}
+
     for block in blocks("DSPy")[2:]:
-        exec(compile(block, "docs/agents.md", "exec"), known)
-    agent = known["Agent"]()
+        run_code(block, "docs/agents.md", names)
+    agent = names["Agent"]()
     agent.load("agent.json")
-    demos = {name: len(predictor.demos) for name, predictor in agent.named_predictors()}
-    assert {"memory.task.answer", "react.react", "react.extract.predict"} == set(demos)
-    assert all(demos.values())
-    before = len(lm.engine.prompts)
+    num_prompts_before = len(lm.engine.prompts)
     with dspy.context(lm=lm):
-        found = agent(history=known["example"].history, question="Where did Ada go?")
-    assert found.answer == "To Lisbon."
-    assert found.trajectory["observation_0"] == "To Lisbon."
-    (asked,) = [text for kind, text in lm.engine.prompts[before:] if kind == "answer"]
-    assert asked.count("I moved to Lisbon.") == 2  # once in the demo that the compile put there
+        prediction = agent(history=names["example"].history, question="Where did Ada go?")
+
+    demos = {name: predictor.demos for name, predictor in agent.named_predictors()}
+    assert set(demos) == {"memory.task.answer", "react.react", "react.extract.predict"}
+    assert all(demos.values())
+    assert prediction.answer == "To Lisbon."
+    assert prediction.trajectory["observation_0"] == "To Lisbon."
+
+    new_prompts = lm.engine.prompts[num_prompts_before:]
+    memory_prompts = [text for kind, text in new_prompts if kind == "answer"]
+    assert len(memory_prompts) == 1
+    # Once in the question's own context, and once in the demo that the compile put there.
+    assert memory_prompts[0].count("I moved to Lisbon.") == 2
 
 
-def test_any_client_of_openai_remembers(tmp_path: Path) -> None:
+def test_any_openai_client_gets_answers_from_the_memory(tmp_path: Path) -> None:
     def answer(body: dict[str, Any]) -> str:
         return "To Lisbon." if "Lisbon" in body["messages"][-1]["content"] else "unknown"
 
-    (code,) = blocks("Any OpenAI client")[1:]
+    code = blocks("Any OpenAI client")[1]
     with StubServer(answer=answer) as stub, mempiler.Store(tmp_path / "memories.sqlite") as store:
         lm = language_model(stub.model, api_base=stub.url, cache=False)
         with serving(service_over(store, tmp_path, lm)) as api:
-            served = code.replace("http://127.0.0.1:8000", api.address).replace("a token of the file", TOKENS["acme"])
-            served = served.replace('"mempiler-chat"', '"my-model-chat"')
-            known: dict[str, Any] = {}
-            exec(compile(served, "docs/agents.md", "exec"), known)
-            with known["client"]:
-                known["answer"]("ada", "I moved to Lisbon.")
-                said = [known["answer"](user, "Where did I move?") for user in ("ben", "ada")]
-    assert said == ["unknown", "To Lisbon."]
+            code = code.replace("http://127.0.0.1:8000", api.address)
+            code = code.replace("a token of the file", TOKENS["acme"])
+            code = code.replace('"mempiler-chat"', '"my-model-chat"')
+            names: dict[str, Any] = {}
+            run_code(code, "docs/agents.md", names)
+
+            with names["client"]:
+                names["answer"]("ada", "I moved to Lisbon.")
+                answer_to_ben = names["answer"]("ben", "Where did I move?")
+                answer_to_ada = names["answer"]("ada", "Where did I move?")
+
+    assert answer_to_ben == "unknown"
+    assert answer_to_ada == "To Lisbon."
 
 
-def test_the_parts_of_a_program_are_called_alone_as_concepts_show() -> None:
-    (code,) = [code for language, code in Page("concepts.md").blocks if language == "python"]
+# --- docs/concepts.md -----------------------------------------------------------------------
+
+
+def test_parts_of_a_program_are_called_alone_as_the_concepts_show() -> None:
+    code_blocks = Page("concepts.md").blocks_of("python")
+    assert len(code_blocks) == 1
+
     names: dict[str, Any] = {"mempiler": mempiler}
     with dspy.context(lm=language_model("offline")):
-        exec(compile(code, "docs/concepts.md", "exec"), names)
+        run_code(code_blocks[0], "docs/concepts.md", names)
+
     assert names["answer"] == "I moved to Lisbon."
     assert names["context"].sources == ("D1:1",)
 
 
+# --- docs/production/fastapi.md -------------------------------------------------------------
+
 FASTAPI = Page("production/fastapi.md")
+SESSION = {"id": "chat-17", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
 
 
-def test_the_fastapi_application_answers_adds_writes_in_the_background_and_forgets(tmp_path, monkeypatch) -> None:
-    from fastapi.testclient import TestClient
+def test_every_code_block_of_the_fastapi_page_is_tested() -> None:
+    assert FASTAPI.untested() == []
 
+
+@pytest.fixture
+def fastapi_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The page's application, with the offline engine as its model."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     mempiler.save(mempiler.build("turn-rag"), "my-program")
     text = FASTAPI.files["app.py"].replace('"openai/gpt-4.1-mini"', '"offline"')
     (tmp_path / "app.py").write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("app")
-    sys.modules.pop("app")
-    assert FASTAPI.untested() == []
+    return import_fresh("app")
 
-    session = {"id": "chat-17", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
-    with TestClient(module.app, headers={"X-User": "ada"}) as client:
-        assert [client.post("/sessions", json=session).status_code for _ in range(2)] == [201, 201]
-        asked = client.post("/ask", json={"question": "Where did I move?"}).json()
-        assert asked == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
-        other = client.post("/ask", json={"question": "Where did I move?"}, headers={"X-User": "ben"}).json()
-        assert other["sources"] == []
-        chat = {"session": "monday", "text": "Where did I move?"}
-        assert client.post("/chat", json=chat, headers={"X-User": "cem"}).json()["reply"]
-        ended = [client.post("/chat/monday/end", headers={"X-User": "cem"}).json() for _ in range(2)]
-        assert ended == [{"ended": True}, {"ended": False}]
-        changed = {**session, "messages": [{"role": "user", "content": "I moved to Porto."}]}
-        assert client.post("/sessions", json=changed).status_code == 409
-        assert client.post("/sessions", json={"id": "", "messages": []}).status_code == 400
 
-        memory = module.app.state.program.memory(module.app.state.store, "ada")
-        assert within(20, lambda: memory.status().queued == 0)
-        assert client.delete("/memory").json()["sessions"] == 1
-        assert memory.status() is None
+@pytest.fixture
+def fastapi_client(fastapi_module: types.ModuleType) -> Iterator[Any]:
+    """A client of the page's application, for the user Ada."""
+    from fastapi.testclient import TestClient
 
-        async def fail(*_: object) -> None:
-            raise mempiler.StoreError("store postgresql://secret.host: the server is gone")
+    with TestClient(fastapi_module.app, headers={"X-User": "ada"}) as client:
+        yield client
 
-        monkeypatch.setattr(mempiler.UserMemory, "aask", fail)
-        refused = client.post("/ask", json={"question": "Where?"})
-        assert refused.status_code == 503
-        assert "secret" not in refused.text
+
+def test_fastapi_application_answers_from_sessions(fastapi_client: Any) -> None:
+    first = fastapi_client.post("/sessions", json=SESSION)
+    second = fastapi_client.post("/sessions", json=SESSION)
+    answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
+
+    assert first.status_code == 201
+    assert second.status_code == 201  # a session that is sent twice is stored once
+    assert answer == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
+
+
+def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -> None:
+    fastapi_client.post("/sessions", json=SESSION)
+
+    answer = fastapi_client.post(
+        "/ask", json={"question": "Where did I move?"}, headers={"X-User": "ben"}
+    ).json()
+
+    assert answer["sources"] == []
+
+
+def test_fastapi_application_chats_until_the_session_ends(fastapi_client: Any) -> None:
+    message = {"session": "monday", "text": "Where did I move?"}
+
+    reply = fastapi_client.post("/chat", json=message).json()
+    first_end = fastapi_client.post("/chat/monday/end").json()
+    second_end = fastapi_client.post("/chat/monday/end").json()
+
+    assert reply["reply"]
+    assert first_end == {"ended": True}
+    assert second_end == {"ended": False}
+
+
+def test_fastapi_application_refuses_a_changed_and_an_empty_session(fastapi_client: Any) -> None:
+    fastapi_client.post("/sessions", json=SESSION)
+    changed = {**SESSION, "messages": [{"role": "user", "content": "I moved to Porto."}]}
+
+    assert fastapi_client.post("/sessions", json=changed).status_code == 409
+    assert fastapi_client.post("/sessions", json={"id": "", "messages": []}).status_code == 400
+
+
+def test_fastapi_application_writes_in_the_background_and_forgets(
+    fastapi_client: Any, fastapi_module: types.ModuleType
+) -> None:
+    fastapi_client.post("/sessions", json=SESSION)
+    state = fastapi_module.app.state
+    memory = state.program.memory(state.store, "ada")
+    assert within(20, lambda: memory.status().queued == 0)
+
+    receipt = fastapi_client.delete("/memory").json()
+
+    assert receipt["sessions"] == 1
+    assert memory.status() is None
+
+
+def test_fastapi_application_shows_no_address_of_the_store(
+    fastapi_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise mempiler.StoreError("store postgresql://secret.host: the server is gone")
+
+    monkeypatch.setattr(mempiler.UserMemory, "aask", fail)
+    response = fastapi_client.post("/ask", json={"question": "Where?"})
+
+    assert response.status_code == 503
+    assert "secret" not in response.text
+
+
+# --- docs/production/beside.md --------------------------------------------------------------
+
+BESIDE = Page("production/beside.md")
 
 
 class Mem0:
-    """A stand-in for `mem0.Memory` that finds all messages of a user."""
+    """Stands in for `mem0.Memory`; it finds all messages of a user."""
 
     def __init__(self) -> None:
         self.messages: dict[str, list[str]] = {}
@@ -317,33 +492,44 @@ class Mem0:
         return cls()
 
     def add(self, messages: list[dict[str, str]], user_id: str) -> None:
-        self.messages.setdefault(user_id, []).extend(message["content"] for message in messages)
+        contents = [message["content"] for message in messages]
+        self.messages.setdefault(user_id, []).extend(contents)
 
     def search(self, query: str, top_k: int, filters: dict[str, str]) -> dict[str, Any]:
-        return {"results": [{"memory": text} for text in self.messages[filters["user_id"]][:top_k]]}
+        texts = self.messages[filters["user_id"]][:top_k]
+        return {"results": [{"memory": text} for text in texts]}
 
 
-BESIDE = Page("production/beside.md")
-
-
-def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_path, monkeypatch, capsys) -> None:
+@pytest.fixture
+def beside_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the page's files and `Mem0` as the package `mem0`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
     monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
     monkeypatch.syspath_prepend(BESIDE.write(tmp_path))
-    mempiler.save(mempiler.build("turn-rag"), "my-program")
+    return tmp_path
+
+
+def test_every_code_block_of_the_page_on_a_second_memory_is_tested() -> None:
     assert BESIDE.untested() == []
 
-    both = importlib.import_module("both")
-    sys.modules.pop("both")
+
+def test_a_second_memory_is_written_searched_and_compared(
+    beside_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mempiler.save(mempiler.build("turn-rag"), "my-program")
+    both = import_fresh("both")
     message = {"role": "user", "content": "I moved to Lisbon."}
+
     both.add("ada", "chat-17", [message])
     write_all_queued(Memories(both.program, "memories.sqlite", "offline"))
-    assert both.search("ada", "Lisbon") == ["I moved to Lisbon."]
-    logged = json.loads(Path("searches.jsonl").read_text(encoding="utf-8"))
-    assert logged["present"] == ["I moved to Lisbon."]
-    assert logged["mempiler"] == ["user: I moved to Lisbon."]
+    hits = both.search("ada", "Lisbon")
+    logged_search = json.loads(Path("searches.jsonl").read_text(encoding="utf-8"))
     runpy.run_path("differences.py")
+
+    assert hits == ["I moved to Lisbon."]
+    assert logged_search["present"] == ["I moved to Lisbon."]
+    assert logged_search["mempiler"] == ["user: I moved to Lisbon."]
     assert "user: I moved to Lisbon." in capsys.readouterr().out
     assert check("jsonl", Path("questions.jsonl")).findings == ()
 
@@ -355,32 +541,49 @@ def test_a_memory_beside_the_present_one_is_written_searched_and_compared(tmp_pa
 
 
 @pytest.mark.slow
-def test_the_present_memory_is_scored(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
-    monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
-    monkeypatch.syspath_prepend(BESIDE.write(tmp_path))
-    present = importlib.import_module("present")
-    sys.modules.pop("present")
-    scored = mempiler.evaluate(present.Present, benchmark="locomo", test=5, split="test", lm="offline")
-    assert scored.n > 0
-    assert scored.failures == 0
+@pytest.mark.usefixtures("beside_folder")
+def test_the_present_memory_is_scored() -> None:
+    present = import_fresh("present")
+
+    evaluation = mempiler.evaluate(
+        present.Present, benchmark="locomo", test=5, split="test", lm="offline"
+    )
+
+    assert evaluation.n > 0
+    assert evaluation.failures == 0
 
 
-def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
-    page = Page("production/troubleshooting.md").text
-    symptoms = re.findall(r"^\| (?:[^|`]*\| )?(?:\w+: )?((?:`[^`|]+`(?:, )?)+) \|", page, re.MULTILINE)
-    messages = [message for cell in symptoms for message in re.findall(r"`([^`]+)`", cell)]
-    messages += re.findall(r"^`([^`]+)`$", page, re.MULTILINE)
+# --- docs/production/troubleshooting.md -----------------------------------------------------
+
+
+def test_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
+    source_texts = "\n".join(text for file in package_files() for text in texts_of(ROOT / file))
+    messages = messages_of_troubleshooting()
     assert len(messages) > 25
 
-    texts = "\n".join(text for file in package_files() for text in _texts(ROOT / file))
-    parts = [part for message in messages for part in re.split(r"\.\.\.|NAME", message) if len(part.strip()) > 3]
-    assert [part for part in parts if part.strip() not in texts] == []
+    unknown_parts: list[str] = []
+    for message in messages:
+        # "..." and NAME stand for what differs from case to case.
+        for part in re.split(r"\.\.\.|NAME", message):
+            if len(part) > 3 and part.strip() not in source_texts:
+                unknown_parts.append(part)
+    assert unknown_parts == []
 
 
-def _texts(file: Path) -> Iterator[str]:
-    """The texts of a source file, each as it is when it is joined over lines, with a line break for a value in it."""
+def messages_of_troubleshooting() -> list[str]:
+    """Return the messages in the first column of the page's tables, or on a line of their own."""
+    text = Page("production/troubleshooting.md").text
+    # | message or messages | ..., or | what happens | message |, e.g. "| `a`, `b` | ... |".
+    cell_of_messages = r"^\| (?:[^|`]*\| )?(?:\w+: )?((?:`[^`|]+`(?:, )?)+) \|"
+    messages: list[str] = []
+    for cell in re.findall(cell_of_messages, text, re.MULTILINE):
+        messages.extend(re.findall(r"`([^`]+)`", cell))
+    messages.extend(re.findall(r"^`([^`]+)`$", text, re.MULTILINE))
+    return messages
+
+
+def texts_of(file: Path) -> Iterator[str]:
+    """Return the texts of a source file; those that span several lines are joined."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
