@@ -1,0 +1,211 @@
+"""The commands and the code of README and pages: they are known, and those of the README run."""
+
+import json
+import re
+import runpy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import mempiler
+import pytest
+from mempiler.cli import app
+from mempiler.engines.lm import language_model
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMPILE_CODE, LOAD_CODE = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+CITIES = [
+    "Lisbon",
+    "Porto",
+    "Faro",
+    "Braga",
+    "Evora",
+    "Tomar",
+    "Sintra",
+    "Lagos",
+    "Elvas",
+    "Beja",
+    "Guarda",
+    "Viseu",
+]
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """Return the words of each command of Mempiler that a text shows as code."""
+    text_with_joined_lines = re.sub(r"\\\n\s+", "", text)
+    # Code is indented, or stands behind "$ ". A line may hold several commands.
+    lines = re.findall(
+        r"^(?:    |\$ )?((?:pip|mempiler) .*)$", text_with_joined_lines, re.MULTILINE
+    )
+    commands: list[list[str]] = []
+    for line in lines:
+        for command in line.split(" && "):
+            if command.startswith("mempiler "):
+                commands.append(shlex.split(command, comments=True)[1:])
+    return commands
+
+
+def section_of_readme(heading: str) -> str:
+    """Return the text of a section of the README."""
+    after_heading = README.partition(f"\n## {heading}\n")[2]
+    return after_heading.partition("\n## ")[0]
+
+
+def parse_command(words: list[str]) -> None:
+    """Parse a command line as click would, and run nothing.
+
+    Raises:
+        click.UsageError: There is no such option, or an option lacks its value.
+    """
+    command: click.Command | None = app
+    context = click.Context(app, info_name="mempiler")
+    remaining_words = list(words)
+    while isinstance(command, click.Group):
+        name = remaining_words.pop(0)
+        command = command.get_command(context, name)
+        assert command is not None, f"no command {name}"
+        context = click.Context(command, info_name=name, parent=context)
+    assert command is not None
+    command.make_parser(context).parse_args(remaining_words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_of_a_page_is_known(page: Path) -> None:
+    for words in commands_of(page.read_text(encoding="utf-8")):
+        parse_command(words)
+
+
+def test_commands_of_a_page_are_found() -> None:
+    assert len(commands_of(README)) > 20
+
+
+def test_an_unknown_option_is_noticed() -> None:
+    with pytest.raises(click.UsageError, match="--onn"):
+        parse_command(["compile", "turn-rag", "--onn", "locomo"])
+
+
+@pytest.mark.slow
+def test_first_code_of_the_readme_compiles_and_saves_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("agent.py").write_text(COMPILE_CODE, encoding="utf-8")
+
+    names = runpy.run_path("agent.py", run_name="__main__")
+
+    saved_files = {path.name for path in Path("my-program").iterdir()}
+    assert names["result"].before.n == 20
+    assert saved_files == {"manifest.json", "state.json"}
+
+
+def write_own_questions(path: Path) -> None:
+    """Write the README's question about Ada, for a user in each of the cities."""
+    examples = re.findall(r"^```json\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    example = json.loads(examples[0])
+    lines: list[str] = []
+    for number, city in enumerate(CITIES):
+        line = json.dumps({**example, "user": f"ada-{number}"})
+        lines.append(line.replace("Lisbon", city))
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def write_agent(path: Path) -> None:
+    """Write the module and the metric of the README, without the call that compiles them."""
+    code, _, _ = COMPILE_CODE.partition("# trainset")
+    path.write_text(code, encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_readme_leads_from_own_questions_to_an_answer(
+    cli: Any, stub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = stub()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
+    monkeypatch.setenv("MEMPILER_HOME", "runs")
+    monkeypatch.setenv("OPENAI_API_KEY", "a key")
+    write_own_questions(Path("questions.jsonl"))
+    write_agent(Path("agent.py"))
+
+    # All commands but `serve`, which does not end.
+    commands = commands_of(section_of_readme("From the command line"))
+    names = [words[0] for words in commands]
+    assert names == ["evaluate", "compile", "compile", "show", "serve", "compile"]
+    for words in commands:
+        if words[0] != "serve":
+            exit_code, out, err = cli(*words)
+            assert exit_code == 0, (words, err)
+            assert out, (words, err)
+
+    lm = language_model(server.model, api_base=server.url, cache=False)
+    variables: dict[str, Any] = {"lm": lm, "mempiler": mempiler}
+    load_code = LOAD_CODE.replace('dspy.LM("openai/gpt-4.1-mini")', "lm")
+    exec(compile(load_code, "README.md", "exec"), variables)
+    answer = variables["memory"].ask("Where does Ada live?")
+    assert "Lisbon" in answer.answer
+    assert answer.context.sources
+
+    _, ask, _, publish = commands_of(section_of_readme("In production"))
+    exit_code, out, _ = cli(*ask, "--lm", server.model)
+    assert exit_code == 0
+    assert out.splitlines()[0] == answer.answer
+
+    exit_code, _, _ = cli(*publish)
+    assert exit_code == 0
+    assert mempiler.load("models:/memory@prod").memory
+
+
+@pytest.mark.slow
+def test_figures_of_the_smoke_test_are_those_of_its_command(cli: Any) -> None:
+    _, out, _ = cli(
+        "compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "knn", "--force", "--json"
+    )
+    result = json.loads(out)
+    difference = result["difference"]
+    low, high = difference["interval"]
+
+    before = _figure(result["before"]["score"])
+    after = _figure(result["after"]["score"])
+    sentence = (
+        f"gives {before} -> {after} on the bundled sample, "
+        f"{_signed_figure(difference['mean'])} "
+        f"[{_signed_figure(low)}, {_signed_figure(high)}], n = {difference['n']}."
+    )
+    text_in_one_line = " ".join(README.partition("\nWithout `--lm`")[2].split())
+    assert sentence in text_in_one_line
+
+
+def _signed_figure(value: float) -> str:
+    """Return a number as the README writes it, e.g. "+.123"."""
+    return f"{value:+.3f}".replace("0.", ".")
+
+
+def _figure(value: float) -> str:
+    """Return a positive number as the README writes it, e.g. ".123"."""
+    return _signed_figure(value).removeprefix("+")
+
+
+@pytest.mark.slow
+def test_compiled_prompt_of_the_page_is_what_the_command_makes(cli: Any, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "optimizers.md").read_text(encoding="utf-8")
+    section = page.partition("## A compiled prompt")[2].partition("\n## ")[0]
+    shown_texts = re.findall(r"^```text\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    folder = str(tmp_path / "program")
+    options = ("--benchmark", "locomo", "--optimizer", "knn", "--force", "--out", folder)
+
+    cli("compile", "turn-rag", *options)
+    _, prompts, _ = cli("show", folder, "--prompts")
+
+    printed_lines = set(prompts.splitlines())
+    assert shown_texts
+    for text in shown_texts:
+        assert set(text.splitlines()) - printed_lines == set()
