@@ -1,4 +1,4 @@
-"""`compare` and `show`: what they print, refuse, and end with, and which questions a run got wrong, and why."""
+"""What `compare` and `show` print and refuse, and the exit codes they end with."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,96 +14,163 @@ from mempiler.runs.pages.page import run_page
 from mempiler.runs.question_trace import Entry, QuestionTrace
 from mempiler.runs.results import Evaluation
 
-from ..runs.evaluations import evaluation as made
-from ..runs.evaluations import row
-from ..runs.pages.test_document import evaluation as seen_evaluation
-from ..runs.pages.test_document import row as seen_row
+from ..runs.evaluations import evaluation as make_evaluation
+from ..runs.evaluations import row as make_row
+from ..runs.pages.test_document import evaluation as make_traced_evaluation
+from ..runs.pages.test_document import row as make_traced_row
 
-Call = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Words of a command -> its exit code, standard output and standard error."""
+
+SCOPE = "other questions about these conversations"
 
 
 @pytest.fixture
-def call(cli: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(cli: RunCommand, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
     """Runs a command, on lines of 160 characters."""
     monkeypatch.setenv("COLUMNS", "160")
     return cli
 
 
-def evaluation(scores: Sequence[float | None], prefix: str = "q", writes: int = 0) -> Evaluation:
-    """One question per score; None failed, by turns at the endpoint and in parsing."""
-    rows = [
-        row(
-            f"{prefix}{n}",
+def evaluation_of_scores(
+    scores: Sequence[float | None], id_prefix: str = "q", failed_writes: int = 0
+) -> Evaluation:
+    """Return an evaluation of a question per score.
+
+    Questions with even numbers are of the category "[multi]", those with odd ones of "temporal".
+
+    Args:
+        scores: The scores. None is a question that failed: those with even numbers at the
+            endpoint, those with odd ones because the answer could not be read.
+        id_prefix: The beginning of the ids of the questions.
+        failed_writes: The number of memory updates that failed.
+    """
+    rows = []
+    for number, score in enumerate(scores):
+        failure = None
+        if score is None:
+            kind = "parse" if number % 2 else "endpoint"
+            failure = Failure(kind=kind, where="", message=f"no {number}")
+        row = make_row(
+            f"{id_prefix}{number}",
             score or 0.0,
-            category=str(1 + n % 2),
-            question=f"What of [{n}]?",
-            failure=Failure(kind=("endpoint", "parse")[n % 2], where="", message=f"no {n}") if score is None else None,
+            category="2" if number % 2 else "1",
+            question=f"What of [{number}]?",
+            failure=failure,
         )
-        for n, score in enumerate(scores)
-    ]
-    failed = tuple(Failure(kind="parse", where=f"ann, item D{n}, extract", message="garbled") for n in range(writes))
-    return made(rows, write_failures=writes, failed_writes=failed, names={"1": "[multi]", "2": "temporal"})
+        rows.append(row)
+
+    write_failures = []
+    for number in range(failed_writes):
+        where = f"ann, item D{number}, extract"
+        write_failures.append(Failure(kind="parse", where=where, message="garbled"))
+    return make_evaluation(
+        rows,
+        write_failures=failed_writes,
+        failed_writes=tuple(write_failures),
+        names={"1": "[multi]", "2": "temporal"},
+    )
 
 
-def evaluated(*args: Any, lm: str = "openai/x", **options: Any) -> str:
-    """The name of a finished evaluation in the results folder."""
-    folder, found = RunFolder.create("evaluate-x", {"command": "evaluate"}), evaluation(*args, **options)
-    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
-    folder.update(status="finished", parameters={"lm": lm})
+def save_run(command: str, evaluations: dict[str, Evaluation]) -> str:
+    """Save a run with evaluations by phase, as a command leaves it; return its name."""
+    folder = RunFolder.create(f"{command}-x", {"command": command})
+    save_page(folder.path, run_page(command, folder.path.name, evaluations))
+    folder.update(status="finished", parameters={"lm": "openai/x"})
     return folder.path.name
 
 
-def compiled(start: Evaluation, result: Evaluation) -> str:
-    folder = RunFolder.create("compile-x", {"command": "compile"})
-    phases = {"before": start, "after": result} if start != result else {"before": start}
-    save_page(folder.path, run_page("compile", folder.path.name, phases))
-    return folder.path.name
+def save_evaluation(evaluation: Evaluation) -> str:
+    """Save a finished evaluation; return the name of its run."""
+    return save_run("evaluate", {"score": evaluation})
+
+
+# --- compare --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def runs() -> dict[str, str]:
-    """Finished runs on the same 24 questions, and one on others."""
+    """Names of evaluations: of the same 24 questions, of two of them, and of other questions."""
+    half = [1.0, 0.0] * 12
+    better = [1.0, 0.0] * 6 + [1.0] * 12
+    worse = [1.0, 0.0] * 4 + [0.0] * 16
     return {
-        "half": evaluated([1.0, 0.0] * 12),
-        "better": evaluated([1.0, 0.0] * 6 + [1.0] * 12),
-        "worse": evaluated([1.0, 0.0] * 4 + [0.0] * 16),
-        "short": evaluated([0.0, 0.0]),
-        "other": evaluated([1.0] * 24, prefix="p"),
+        "half": save_evaluation(evaluation_of_scores(half)),
+        "better": save_evaluation(evaluation_of_scores(better)),
+        "worse": save_evaluation(evaluation_of_scores(worse)),
+        "short": save_evaluation(evaluation_of_scores([0.0, 0.0])),
+        "other": save_evaluation(evaluation_of_scores([1.0] * 24, id_prefix="p")),
     }
 
 
-def test_differences_are_printed_by_category_with_interval_p_verdict_and_usage(call, runs):
-    # Six of 24 gained: +0.25, and 2 * 1 / 2^6 = 0.03125; all six in the second category.
+def test_compare_prints_the_difference_with_its_interval_and_verdict(
+    call: RunCommand, runs: dict[str, str]
+) -> None:
     code, out, _ = call("compare", runs["half"], runs["better"])
+
     assert code == 0
-    lines = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
-    assert lines["[multi]"][1:3] == ["12", "1.000"]
-    assert lines["temporal"][1:3] == ["12", "0.000"]
-    scope = "(scope: other questions about these conversations)"
-    assert f"B against A: +0.250 [+0.083, +0.417], p = .031, n = 24: better {scope}\n" in out
+    # Six of 24 questions gained: +0.25. The probability of that by chance is 2 / 2^6 = .031.
+    difference = "+0.250 [+0.083, +0.417], p = .031, n = 24"
+    assert f"B against A: {difference}: better (scope: {SCOPE})\n" in out
+
+
+def test_compare_prints_scores_by_category(call: RunCommand, runs: dict[str, str]) -> None:
+    _, out, _ = call("compare", runs["half"], runs["better"])
+
+    cells_by_category: dict[str, list[str]] = {}
+    for line in out.splitlines():
+        if line.strip():
+            category, *cells = line.split()
+            cells_by_category[category] = cells
+    assert cells_by_category["[multi]"][:2] == ["12", "1.000"]
+    assert cells_by_category["temporal"][:2] == ["12", "0.000"]
+
+
+def test_compare_prints_the_cost_of_each_run(call: RunCommand, runs: dict[str, str]) -> None:
+    _, out, _ = call("compare", runs["half"], runs["better"])
+
     assert out.count("$0.5000") == 2
 
 
-def test_every_further_run_is_compared_with_the_first(call, runs):
-    found = json.loads(call("compare", runs["half"], runs["better"], runs["worse"], "--json")[1])
-    assert [each["run"] for each in found["runs"]] == [runs["half"], runs["better"], runs["worse"]]
-    differences = [each["overall"]["difference"] for each in found["comparisons"]]
-    assert [each["mean"] for each in differences] == pytest.approx([0.25, -8 / 24])
-    assert [each["verdict"] for each in differences] == ["better", "worse"]
-    assert {each["scope"] for each in differences} == {"other questions about these conversations"}
-    assert found["runs"][0]["cost"] == 0.5
-    assert found["gate"] is None
+def test_compare_compares_every_further_run_with_the_first(
+    call: RunCommand, runs: dict[str, str]
+) -> None:
+    names = [runs["half"], runs["better"], runs["worse"]]
+
+    _, out, _ = call("compare", *names, "--json")
+    result = json.loads(out)
+
+    assert [run["run"] for run in result["runs"]] == names
+    assert result["runs"][0]["cost"] == 0.5
+    assert result["gate"] is None
+    better, worse = (comparison["overall"]["difference"] for comparison in result["comparisons"])
+    assert better["mean"] == pytest.approx(6 / 24)
+    assert better["verdict"] == "better"
+    assert better["scope"] == SCOPE
+    assert worse["mean"] == pytest.approx(-8 / 24)
+    assert worse["verdict"] == "worse"
+    assert worse["scope"] == SCOPE
 
 
-def test_too_few_questions_are_said_to_be_too_few(call, runs):
-    out = call("compare", runs["half"], runs["short"])[1]
-    assert "p = 1, n = 2: too few to tell (scope: other questions about these conversations)\n" in out
-    assert ": not told apart (scope: " in call("compare", runs["half"], runs["short"], "--min-n", "2")[1]
+def test_compare_gives_no_verdict_on_too_few_questions(
+    call: RunCommand, runs: dict[str, str]
+) -> None:
+    _, out, _ = call("compare", runs["half"], runs["short"])
+
+    assert f"p = 1, n = 2: too few to tell (scope: {SCOPE})\n" in out
     assert "compared on the 2 questions that all were asked, of 24 and 2" in out
 
 
+def test_compare_gives_a_verdict_on_the_number_of_questions_that_the_user_wants(
+    call: RunCommand, runs: dict[str, str]
+) -> None:
+    _, out, _ = call("compare", runs["half"], runs["short"], "--min-n", "2")
+
+    assert ": not told apart (scope: " in out
+
+
 @pytest.mark.parametrize(
-    ("names", "options", "code", "words"),
+    ("names", "options", "expected_code", "expected_words"),
     [
         (["half", "better"], [], 0, "gate: nothing worse than"),
         (["half", "worse"], [], 1, "worse (-0.333 [-0.542, -0.167], p = "),
@@ -112,82 +179,161 @@ def test_too_few_questions_are_said_to_be_too_few(call, runs):
         (["half", "short"], ["--min-n", "2"], 0, "gate: nothing worse than"),
     ],
 )
-def test_the_gate_ends_with_1_if_another_is_worse(call, runs, names, options, code, words):
-    chosen = [runs[name] for name in names]
-    ended, out, _ = call("compare", *chosen, "--gate", *options)
-    assert ended == code
-    assert out.splitlines()[-1].startswith("gate: ")
-    assert words in out.splitlines()[-1]
-    ended, out, _ = call("compare", *chosen, "--gate", *options, "--json")
-    gate = json.loads(out)["gate"]
-    scope = "other questions about these conversations"
-    assert ended == code
-    assert gate["passed"] == (code == 0)
-    assert gate["scope"] == scope
-    assert f"; scope: {scope})" in gate["message"]
+def test_gate_ends_with_one_if_a_run_is_worse_or_too_short(
+    call: RunCommand,
+    runs: dict[str, str],
+    names: list[str],
+    options: list[str],
+    expected_code: int,
+    expected_words: str,
+) -> None:
+    command = ["compare", *(runs[name] for name in names), "--gate", *options]
+
+    code, out, _ = call(*command)
+    json_code, json_out, _ = call(*command, "--json")
+    last_line = out.splitlines()[-1]
+    gate = json.loads(json_out)["gate"]
+
+    assert code == expected_code
+    assert last_line.startswith("gate: ")
+    assert expected_words in last_line
+    assert json_code == expected_code
+    assert gate["passed"] == (expected_code == 0)
+    assert gate["scope"] == SCOPE
+    assert f"; scope: {SCOPE})" in gate["message"]
 
 
-def test_runs_on_other_questions_cannot_be_compared(call, runs):
+def test_compare_refuses_runs_without_a_common_question(
+    call: RunCommand, runs: dict[str, str]
+) -> None:
     code, _, err = call("compare", runs["half"], runs["other"])
+
     assert code == 2
     assert "have no question in common" in err.splitlines()[-1]
 
 
-def test_a_compile_is_compared_with_its_start_on_the_same_questions_in_a_page_too(call, tmp_path):
-    options = ["--benchmark", "locomo", "--test", 6, "--json"]
-    made = json.loads(call("compile", "turn-rag", "--optimizer", "labeled", "--dev", 2, "--force", *options)[1])
-    start = json.loads(call("evaluate", "turn-rag", "--split", "test", *options)[1])
-    files = ["--page", tmp_path / "both.html", "--export", "amb", tmp_path / "amb.json"]
-    found = json.loads(call("compare", start["run_id"], made["run"], *files, "--json")[1])
-    assert len(json.loads((tmp_path / "amb.json").read_text())["results"]) == start["n"]
-    compared = found["comparisons"][0]
-    assert compared["shared"] == 6
-    assert compared["warnings"] == []
-    assert compared["overall"]["difference"] == made["difference"]
-    html = (tmp_path / "both.html").read_text(encoding="utf-8")
-    data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
-    assert data["phases"] == ["A", "B"]
-    assert len(data["questions"]) == 6
-    assert all(shown["calls"] and shown["entries"] for each in data["questions"] for shown in each["shown"])
+def test_compiled_program_is_compared_with_its_start_on_the_same_questions(
+    call: RunCommand, tmp_path: Path
+) -> None:
+    options = ("--benchmark", "locomo", "--test", 6, "--json")
+    compile_options = ("--optimizer", "labeled", "--dev", 2, "--force", *options)
+    _, compile_out, _ = call("compile", "turn-rag", *compile_options)
+    _, start_out, _ = call("evaluate", "turn-rag", "--split", "test", *options)
+    compilation = json.loads(compile_out)
+    start = json.loads(start_out)
+    page = tmp_path / "both.html"
+    amb_file = tmp_path / "amb.json"
+
+    files = ("--page", page, "--export", "amb", amb_file)
+    _, out, _ = call("compare", start["run_id"], compilation["run"], *files, "--json")
+    comparison = json.loads(out)["comparisons"][0]
+
+    assert comparison["shared"] == 6
+    assert comparison["warnings"] == []
+    assert comparison["overall"]["difference"] == compilation["difference"]
+    assert len(json.loads(amb_file.read_text())["results"]) == start["n"]
+
+    page_data = data_of_page(page)
+    assert page_data["phases"] == ["A", "B"]
+    assert len(page_data["questions"]) == 6
+    for question in page_data["questions"]:
+        for answer in question["shown"]:
+            assert answer["calls"]
+            assert answer["entries"]
 
 
-def test_failures_are_listed_with_question_and_message(call):
-    name = evaluated([1.0, None, None, None], writes=2)
-    code, out, _ = call("show", name, "--failed")
+def data_of_page(path: Path) -> dict[str, Any]:
+    """Return the data that a page of a run draws."""
+    html = path.read_text(encoding="utf-8")
+    after_start = html.partition('<script type="application/json" id="data">')[2]
+    return json.loads(after_start.partition("</script>")[0])
+
+
+# --- show --failed --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_with_failures() -> str:
+    """The name of an evaluation in which three of four questions and two writes failed."""
+    return save_evaluation(evaluation_of_scores([1.0, None, None, None], failed_writes=2))
+
+
+def test_show_lists_failures_with_question_and_message(
+    call: RunCommand, run_with_failures: str
+) -> None:
+    code, out, _ = call("show", run_with_failures, "--failed")
+
     assert code == 0
-    assert out.splitlines()[:2] == [f"score, writing ann, item D{n}, extract: parse: garbled" for n in range(2)]
+    assert out.splitlines()[:2] == [
+        "score, writing ann, item D0, extract: parse: garbled",
+        "score, writing ann, item D1, extract: parse: garbled",
+    ]
     assert "3 of 4 questions\n" in out
     assert "  question: What of [1]?\n" in out
     assert "  answer: parse: no 1\n" in out
     assert "  answer: endpoint: no 2\n" in out
-    found = json.loads(call("show", name, "--failed", "--json")[1])
-    assert [each["id"] for each in found["questions"]] == ["q1", "q2", "q3"]
-    assert found["questions"][0]["phases"]["score"]["failure"] == "parse: no 1"
-    assert [each["where"] for each in found["writes"]] == ["ann, item D0, extract", "ann, item D1, extract"]
 
 
-def test_failures_of_a_compile_are_listed_by_phase(call):
-    lost = evaluation([None, 1.0])
-    promoted = call("show", compiled(lost, evaluation([1.0, None])), "--failed")[1]
-    assert "  answer before: endpoint: no 0\n" in promoted
-    assert "  answer after: parse: no 1\n" in promoted
-    # The start was kept: it was asked once, so its failure counts once.
-    assert "1 of 2 questions\n" in call("show", compiled(lost, lost), "--failed")[1]
+def test_show_prints_failures_as_json(call: RunCommand, run_with_failures: str) -> None:
+    _, out, _ = call("show", run_with_failures, "--failed", "--json")
+    result = json.loads(out)
+
+    assert [question["id"] for question in result["questions"]] == ["q1", "q2", "q3"]
+    assert result["questions"][0]["phases"]["score"]["failure"] == "parse: no 1"
+    places = [write["where"] for write in result["writes"]]
+    assert places == ["ann, item D0, extract", "ann, item D1, extract"]
+
+
+def test_show_lists_failures_of_a_compile_by_phase(call: RunCommand) -> None:
+    before = evaluation_of_scores([None, 1.0])
+    after = evaluation_of_scores([1.0, None])
+    run = save_run("compile", {"before": before, "after": after})
+
+    _, out, _ = call("show", run, "--failed")
+
+    assert "  answer before: endpoint: no 0\n" in out
+    assert "  answer after: parse: no 1\n" in out
+
+
+def test_show_counts_a_failure_of_a_start_that_was_kept_once(call: RunCommand) -> None:
+    run = save_run("compile", {"before": evaluation_of_scores([None, 1.0])})
+
+    _, out, _ = call("show", run, "--failed")
+
+    assert "1 of 2 questions\n" in out
+
+
+# --- show, --wrong and --question -----------------------------------------------------------
 
 
 @pytest.fixture
-def run(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run of three questions in a results folder of its own, one of them wrong for want of evidence."""
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A results folder without runs."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
-    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
-    missed = seen_row(1, "What \x1b[31mcolour?", 0.0, category="2", recall={"shown": 0.0}, answer="red", gold="blue")
-    scores = {"score": seen_evaluation(seen_row(), missed, seen_row(2))}
-    save_page(folder.path, run_page("evaluate", folder.path.name, scores))
-    return folder.path.name
 
 
-def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Call, run: str) -> None:
+@pytest.fixture
+def run(empty_home: None) -> str:
+    """The only run: an evaluation of three questions, of which q1 is wrong for want of evidence."""
+    wrong_row = make_traced_row(
+        1,
+        "What \x1b[31mcolour?",
+        0.0,
+        category="2",
+        recall={"shown": 0.0},
+        answer="red",
+        gold="blue",
+    )
+    return save_evaluation(
+        make_traced_evaluation(make_traced_row(0), wrong_row, make_traced_row(2))
+    )
+
+
+def test_show_says_how_many_answers_are_wrong_and_how_to_see_them(
+    call: RunCommand, run: str
+) -> None:
     code, out, _ = call("show")
+
     assert code == 0
     assert "turn-rag on locomo" in out
     assert f"mempiler show {run} --wrong: the wrong answers (1)" in out
@@ -196,8 +342,9 @@ def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Call, run: str)
     assert f"{run}/report.html" in out
 
 
-def test_wrong_questions_are_listed_with_what_went_wrong(call: Call, run: str) -> None:
-    out = call("show", run, "--wrong")[1]
+def test_show_lists_wrong_answers_with_what_went_wrong(call: RunCommand, run: str) -> None:
+    _, out, _ = call("show", run, "--wrong")
+
     assert out.splitlines() == [
         "q1 (2) 0.000: wrong: no gold evidence recalled",
         "  question: What \\u001b[31mcolour?",
@@ -208,84 +355,159 @@ def test_wrong_questions_are_listed_with_what_went_wrong(call: Call, run: str) -
     ]
 
 
-def test_a_question_shows_its_evidence_and_its_prompt(call: Call, run: str) -> None:
-    out = call("show", run, "--question", "q1")[1]
+def test_show_prints_evidence_and_prompt_of_a_question(call: RunCommand, run: str) -> None:
+    _, out, _ = call("show", run, "--question", "q1")
+
     assert "gold evidence that was not recalled:\n  [D4:2] Ann: Elsewhere." in out
     assert "* [D1:1] Ann: What \\u001b[31mcolour?" in out
     assert "prompt of task.answer (ok):\n--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA" in out
+    # The colour of a hostile question does not reach the terminal.
     assert "\x1b[31m" not in out
 
 
-def test_only_prompts_are_shown_of_a_program_that_reports_no_recall(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("empty_home")
+def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
+    call: RunCommand,
 ) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
-    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
-    evidence = {"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."}
-    seen = QuestionTrace(evidence=evidence, in_prompts=("D1:1",))
-    row = seen_row(1, score=0.0, recall={"shown": 0.0}, sources=(), trace=seen)
-    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(row)}))
-    assert "wrong; the program does not report which evidence it recalled" in call("show", "last", "--wrong")[1]
-    out = call("show", "last", "--question", "q1")[1]
-    assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in out
-    assert "does not report whether it recalled it:\n  [D4:2] Ann: Elsewhere.\n" in out
-    assert "not recalled" not in out
+    trace = QuestionTrace(
+        evidence={"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."},
+        in_prompts=("D1:1",),
+    )
+    row = make_traced_row(1, score=0.0, recall={"shown": 0.0}, sources=(), trace=trace)
+    save_evaluation(make_traced_evaluation(row))
+
+    _, list_of_wrong, _ = call("show", "last", "--wrong")
+    _, question, _ = call("show", "last", "--question", "q1")
+
+    assert "wrong; the program does not report which evidence it recalled" in list_of_wrong
+    assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in question
+    assert "does not report whether it recalled it:\n  [D4:2] Ann: Elsewhere.\n" in question
+    assert "not recalled" not in question
 
 
-def test_entries_that_were_not_found_are_marked(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
-    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
-    found = seen_row(1)
-    assert found.trace is not None
-    newest = Entry(line="[D9:9] Ann: Good night.", kind="turn", sources=(), fallback=True)
-    missed = found.model_copy(update={"trace": found.trace.model_copy(update={"entries": (newest,)})})
-    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(seen_row(), missed)}))
-    out = call("show", folder.path.name, "--question", "q1")[1]
-    assert "recalled, 1 entries (* gold evidence, ~ shown because nothing was found):\n~ [D9:9] Ann: Good night." in out
-    assert "~" not in call("show", folder.path.name, "--question", "q0")[1]
-    shown = json.loads(call("show", folder.path.name, "--question", "q1", "--json")[1])["phases"]["score"]
-    assert [entry["fallback"] for entry in shown["entries"]] == [True]
+@pytest.fixture
+def run_with_fallback(empty_home: None) -> str:
+    """A run in which nothing was found for q1, so that the newest turn was shown."""
+    newest_turn = Entry(line="[D9:9] Ann: Good night.", kind="turn", sources=(), fallback=True)
+    row = make_traced_row(1)
+    assert row.trace is not None
+    trace = row.trace.model_copy(update={"entries": (newest_turn,)})
+    row_with_fallback = row.model_copy(update={"trace": trace})
+    return save_evaluation(make_traced_evaluation(make_traced_row(0), row_with_fallback))
 
 
-def test_a_run_that_does_not_exist_is_refused(call: Call, run: str) -> None:
-    missing = {"q9": "has no question 'q9'", "q": "has 3 questions 'q'"}
-    asked = [(["--question", question_id], told) for question_id, told in missing.items()] + [(["--category", "nine"], "category of")]
-    for options, told in asked:
-        code, out, err = call("show", run, *options)
-        assert code == 2
-        assert out == ""
-        assert err.count("\n") == 1
-        assert told in err
+def test_show_marks_entries_that_were_not_found(call: RunCommand, run_with_fallback: str) -> None:
+    _, out, _ = call("show", run_with_fallback, "--question", "q1")
+
+    legend = "(* gold evidence, ~ shown because nothing was found)"
+    assert f"recalled, 1 entries {legend}:\n~ [D9:9] Ann: Good night." in out
 
 
-def test_the_prompts_of_a_program_are_plain_text(cli: Call, tmp_path: Path) -> None:
+def test_show_explains_no_mark_that_is_not_used(call: RunCommand, run_with_fallback: str) -> None:
+    _, out, _ = call("show", run_with_fallback, "--question", "q0")
+
+    assert "~" not in out
+
+
+def test_show_prints_in_json_which_entries_were_not_found(
+    call: RunCommand, run_with_fallback: str
+) -> None:
+    _, out, _ = call("show", run_with_fallback, "--question", "q1", "--json")
+    entries = json.loads(out)["phases"]["score"]["entries"]
+
+    assert len(entries) == 1
+    assert entries[0]["fallback"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--question", "q9"], "has no question 'q9'"),
+        (["--question", "q"], "has 3 questions 'q'"),
+        (["--category", "nine"], "category of"),
+    ],
+)
+def test_show_refuses_a_question_that_the_run_does_not_have(
+    call: RunCommand, run: str, options: list[str], expected: str
+) -> None:
+    code, out, err = call("show", run, *options)
+
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert expected in err
+
+
+# --- show --prompts -------------------------------------------------------------------------
+
+
+def test_show_prints_the_prompts_of_a_program_as_plain_text(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     save(build("turn-rag"), tmp_path / "program")
+
     code, out, _ = cli("show", tmp_path / "program", "--prompts")
+
     assert code == 0
     assert out.splitlines()[:2] == ["task.answer", "==========="]
-    assert cli("show", tmp_path, "--prompts")[0] == 2
 
 
-def test_an_evaluation_made_no_program_whose_prompts_could_be_shown(cli: Call) -> None:
-    words = ("--benchmark", "locomo", "--split", "test", "--test", "1", "--json")
-    run = json.loads(cli("evaluate", "turn-rag", *words)[1])["run_id"]
+def test_show_refuses_a_folder_without_a_program(cli: RunCommand, tmp_path: Path) -> None:
+    code, _, _ = cli("show", tmp_path, "--prompts")
+
+    assert code == 2
+
+
+def test_show_refuses_to_print_prompts_of_an_evaluation(cli: RunCommand) -> None:
+    options = ("--benchmark", "locomo", "--split", "test", "--test", "1", "--json")
+    _, evaluate_out, _ = cli("evaluate", "turn-rag", *options)
+    run = json.loads(evaluate_out)["run_id"]
+
     code, _, err = cli("show", run, "--prompts")
+
     assert code == 2
     assert "the run made no program whose prompts could be shown" in err
     assert err.count("\n") == 1
 
 
-def test_the_prompts_of_a_run_are_those_of_its_program(cli: Call, tmp_path: Path) -> None:
+@pytest.fixture
+def compile_folder() -> RunFolder:
+    """The folder of a compile that saved its program in it."""
     folder = RunFolder.create("compile", {})
     save(build("turn-rag"), folder.program)
-    for name in (folder.path, folder.path.name):
-        code, out, _ = cli("show", name, "--prompts")
-        assert code == 0
-        assert out.splitlines()[:1] == ["task.answer"]
-    folder.program.rename(tmp_path / "named")
-    folder.update(result={"program": str(tmp_path / "named")})
-    code, shown, _ = cli("show", folder.path, "--prompts")
+    return folder
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_show_prints_the_prompts_of_the_program_of_a_run(
+    cli: RunCommand, compile_folder: RunFolder, by_name: bool
+) -> None:
+    run = compile_folder.path.name if by_name else compile_folder.path
+
+    code, out, _ = cli("show", run, "--prompts")
+
     assert code == 0
-    assert shown == out
-    folder.update(result={"program": "turn-rag"})
-    assert cli("show", folder.path, "--prompts")[0] == 2
+    assert out.startswith("task.answer\n")
+
+
+def test_show_prints_the_prompts_of_a_program_that_was_saved_elsewhere(
+    cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
+) -> None:
+    compile_folder.program.rename(tmp_path / "program")
+    compile_folder.update(result={"program": str(tmp_path / "program")})
+
+    code, out, _ = cli("show", compile_folder.path, "--prompts")
+
+    assert code == 0
+    assert out.startswith("task.answer\n")
+
+
+def test_show_refuses_to_print_prompts_of_a_start_that_was_not_saved(
+    cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
+) -> None:
+    compile_folder.program.rename(tmp_path / "program")
+    compile_folder.update(result={"program": "turn-rag"})
+
+    code, _, _ = cli("show", compile_folder.path, "--prompts")
+
+    assert code == 2
