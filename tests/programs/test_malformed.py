@@ -27,7 +27,11 @@ from mempiler.reading.failures import concerns_prompt
 
 PGR = {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment": "rewrite", "augment_score": 0.1}
 METHODS: Mapping[str, tuple[str, int, dict[str, Any]]] = {
-    "pramem": ("movielens", 3, {"rounds": 3, "adjust_every": 3, "proposals": 3, "virtual_scenes": 2}),
+    "pramem": (
+        "movielens",
+        3,
+        {"rounds": 3, "adjust_every": 3, "proposals": 3, "virtual_scenes": 2},
+    ),
     "pgr": ("personamem", 3, {**PGR, "min_score": 0.0, "min_new": 1}),
     "memory-r2": ("locomo", 2, {}),
     "h2memory": ("palbench.select", 4, {"clusters": 1}),
@@ -76,7 +80,9 @@ class SpoiledEngine(OfflineEngine):
             return response
         reason = "length" if self.change is cut else "stop"
         return replace(
-            response, message=Message.assistant(self.change(response.message.text or "")), finish_reason=reason
+            response,
+            message=Message.assistant(self.change(response.message.text or "")),
+            finish_reason=reason,
         )
 
 
@@ -95,13 +101,24 @@ class Conversation:
     def run(self, engine: SpoiledEngine) -> tuple[Any, Meter]:
         """Memory and answer, without counts, under an engine; no session may be lost."""
         meter = Meter()
-        lm = MeteredLM("offline/spoiled", Metering(meter), engine=engine, cache=False, temperature=0.0, num_retries=0)
+        lm = MeteredLM(
+            "offline/spoiled",
+            Metering(meter),
+            engine=engine,
+            cache=False,
+            temperature=0.0,
+            num_retries=0,
+        )
         program = build(self.method, self.task, embedder(), **self.settings)
         with dspy.context(lm=lm, adapter=adapter(), trace=None, disable_history=True), in_order():
             memory = program.remember(self.history).memory
             answered = self._answered(program, memory)
-        kept = stored_sources(memory) | {turn.id for each in memory.failed_items for turn in each.item.turns}
-        self.sessions = {item.id for item in self.history.items if kept & {turn.id for turn in item.turns}}
+        kept = stored_sources(memory) | {
+            turn.id for each in memory.failed_items for turn in each.item.turns
+        }
+        self.sessions = {
+            item.id for item in self.history.items if kept & {turn.id for turn in item.turns}
+        }
         return [_bare(memory.model_dump(mode="json")), answered], meter
 
     def _answered(self, program: Any, memory: Any) -> Any:
@@ -114,13 +131,21 @@ class Conversation:
             if not concerns_prompt(error):
                 raise
             return "lost"
-        return json.loads(json.dumps([said.answer, [(hit.id, hit.text) for hit in said.context.hits]], default=str))
+        return json.loads(
+            json.dumps(
+                [said.answer, [(hit.id, hit.text) for hit in said.context.hits]], default=str
+            )
+        )
 
 
 def _bare(value: Any) -> Any:
     """A memory as JSON without what it counts."""
     if isinstance(value, dict):
-        return {key: _bare(part) for key, part in value.items() if key not in ("counts", "outcome", "levels")}
+        return {
+            key: _bare(part)
+            for key, part in value.items()
+            if key not in ("counts", "outcome", "levels")
+        }
     return [_bare(part) for part in value] if isinstance(value, list) else value
 
 
@@ -152,12 +177,24 @@ def test_no_prompt_loses_anything_silently(method: str) -> None:
     assert all(counted for kinds in found.values() for counted in kinds.values()), found
 
 
-WRITERS = ("memory-r2", "pgr", "fact-store", "rgmem", "h2memory", "condition-mem", "recursive-summary")
+WRITERS = (
+    "memory-r2",
+    "pgr",
+    "fact-store",
+    "rgmem",
+    "h2memory",
+    "condition-mem",
+    "recursive-summary",
+)
 
 
 def talk() -> History:
     said = (
-        ("I moved to Lisbon with my dog Rex.", "How do you like it so far?", "The hills hurt my knee."),
+        (
+            "I moved to Lisbon with my dog Rex.",
+            "How do you like it so far?",
+            "The hills hurt my knee.",
+        ),
         ("The dentist was fine after all.", "And the knee?", "I run again, in the light shoes."),
     )
     rows = [[{"role": "user", "name": "Ada", "content": text} for text in texts] for texts in said]
@@ -173,16 +210,24 @@ def moody() -> Callable[[], MeteredLM]:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_failed_turns_are_searched_and_written_once_the_model_recovers(name: str, moody: Any, store: Store) -> None:
+def test_failed_turns_are_searched_and_written_once_the_model_recovers(
+    name: str, moody: Any, store: Store
+) -> None:
     lm = moody()
     memory = build(name).memory(store, "ada", lm=lm)
     for session in talk():
         memory.add(session)
-    assert [(each.item.id, each.state) for each in store.items.list_all(Owner("ada"))] == [("D1", "partial"), ("D2", "partial")]
+    assert [(each.item.id, each.state) for each in store.items.list_all(Owner("ada"))] == [
+        ("D1", "partial"),
+        ("D2", "partial"),
+    ]
     assert "D1:1" in memory.recall("Where is Rex the dog?").sources
     lm.engine.change = str
     memory.retry()
-    assert [each.state for each in store.items.list_all(Owner("ada"))] == ["remembered", "remembered"]
+    assert [each.state for each in store.items.list_all(Owner("ada"))] == [
+        "remembered",
+        "remembered",
+    ]
     assert memory.read().failed_items == ()
     status = memory.status()
     assert status is not None
@@ -200,7 +245,9 @@ def test_an_endless_loop_of_tries_costs_two_rounds_and_no_more(moody: Any) -> No
     assert {each.attempts for each in memory.failed_items} == {2}
 
 
-SAID = History.parse([[{"role": "user", "name": "Ada", "content": f"I like {thing}."} for thing in ("jazz", "tea")]])
+SAID = History.parse(
+    [[{"role": "user", "name": "Ada", "content": f"I like {thing}."} for thing in ("jazz", "tea")]]
+)
 
 
 def facts(*texts: str) -> dict[str, Any]:
@@ -210,14 +257,22 @@ def facts(*texts: str) -> dict[str, Any]:
 REFUSALS = [
     ContextLengthError("too long"),
     # As llama.cpp, vLLM and an OpenAI-compatible gateway word it, without a code for it.
-    InvalidRequestError("request (9031 tokens) exceeds the available context size (8192 tokens), try increasing it"),
+    InvalidRequestError(
+        "request (9031 tokens) exceeds the available context size (8192 tokens), try increasing it"
+    ),
 ]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: str(refusal)[:20])
-def test_turns_whose_prompt_is_too_long_are_taken_in_by_halves(scripted: Any, refusal: Exception) -> None:
+def test_turns_whose_prompt_is_too_long_are_taken_in_by_halves(
+    scripted: Any, refusal: Exception
+) -> None:
     def reply(kind: str, text: str, n: int) -> Any:
-        asked = [f"Likes {thing}" for thing in ("jazz", "tea") if f"like {thing}" in text or f'"Likes {thing}"' in text]
+        asked = [
+            f"Likes {thing}"
+            for thing in ("jazz", "tea")
+            if f"like {thing}" in text or f'"Likes {thing}"' in text
+        ]
         if kind == "facts" and len(asked) == 2:
             raise refusal
         if kind == "facts":

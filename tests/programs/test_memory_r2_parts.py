@@ -34,7 +34,9 @@ def made(**config: Any) -> Any:
     ],
 )
 def test_a_session_is_cut_into_parts(written, fact_replies, make_history, turns, config, sizes):
-    found = written(made(**config), make_history(1, turns=turns), fact_replies).shown("facts", "dialogue")
+    found = written(made(**config), make_history(1, turns=turns), fact_replies).shown(
+        "facts", "dialogue"
+    )
     assert sorted((part.count("] (") for part in found), reverse=True) == sizes
 
 
@@ -43,8 +45,18 @@ def test_a_part_is_shown_with_the_earlier_ones_as_context(written, fact_replies,
     parts = zip(found.shown("facts", "dialogue"), found.shown("facts", "earlier"), strict=True)
     by_turn = {dialogue.split("]")[0].strip("["): earlier for dialogue, earlier in parts}
     assert by_turn["D1:1"] == by_turn["D2:1"] == ""
-    assert [id in by_turn["D2:3"] for id in ("D2:1", "D2:2", "D2:3", "D1:1")] == [True, True, False, False]
-    assert [text.count("turn_id") for text in found.shown("operations", "earlier_facts")] == [0, 1, 2, 3] * 2
+    assert [id in by_turn["D2:3"] for id in ("D2:1", "D2:2", "D2:3", "D1:1")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [text.count("turn_id") for text in found.shown("operations", "earlier_facts")] == [
+        0,
+        1,
+        2,
+        3,
+    ] * 2
 
 
 def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_replies, make_history):
@@ -61,33 +73,50 @@ def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_repli
     assert len(requests) == 1
 
 
-@pytest.mark.parametrize(("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])])
+@pytest.mark.parametrize(
+    ("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])]
+)
 def test_related_memories_are_of_the_facts_speaker(own, found):
-    edits = [Edit("INSERT", speaker=who, content="has a small dog named Rex") for who in ("Ann", "Bob")]
+    edits = [
+        Edit("INSERT", speaker=who, content="has a small dog named Rex") for who in ("Ann", "Bob")
+    ]
     writer = made(same_speaker=own).method.writer
     facts = [Fact(speaker=who, turn_id="D1:1", fact="has a small dog") for who in ("Ann", "Bob")]
     assert [sorted(ids) for ids in writer.relate(FactMemory().apply(edits), facts)] == found
 
 
 @pytest.mark.parametrize(
-    ("settings", "found"), [({}, 4), ({"related": 3}, 3), ({"related_total": 2}, 2), ({"min_score": 0.999}, 0)]
+    ("settings", "found"),
+    [({}, 4), ({"related": 3}, 3), ({"related_total": 2}, 2), ({"min_score": 0.999}, 0)],
 )
 def test_so_many_memories_are_related_as_are_near_enough_and_allowed(settings, found):
     edits = [
-        Edit("INSERT", speaker="Ann", content=f"has a small dog named {name}") for name in ("Rex", "Pip", "Bo", "Al")
+        Edit("INSERT", speaker="Ann", content=f"has a small dog named {name}")
+        for name in ("Rex", "Pip", "Bo", "Al")
     ]
     writer = made(**settings).method.writer
-    (ids,) = writer.relate(FactMemory().apply(edits), [Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog")])
+    (ids,) = writer.relate(
+        FactMemory().apply(edits), [Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog")]
+    )
     assert len(ids) == found
 
 
 def test_the_reader_shows_the_memories_of_each_speaker_on_their_own_side(scripted):
-    edits = [Edit("INSERT", speaker=who, content=f"{who} has a small dog") for who in ("Ann", "Bob")]
+    edits = [
+        Edit("INSERT", speaker=who, content=f"{who} has a small dog") for who in ("Ann", "Bob")
+    ]
     lm = scripted(lambda kind, text, n: {kind: "x", "answer": "x"})
     with dspy.context(lm=lm):
-        made().answer(FactMemory().apply(edits), Query(text="Who has a small dog?", speakers=("Ann", "Bob")))
-    sides = [section(lm.engine.prompts[0][1], f"{side}_speaker_memories") for side in ("first", "second")]
-    assert [[who in side for who in ("Ann has", "Bob has")] for side in sides] == [[True, False], [False, True]]
+        made().answer(
+            FactMemory().apply(edits), Query(text="Who has a small dog?", speakers=("Ann", "Bob"))
+        )
+    sides = [
+        section(lm.engine.prompts[0][1], f"{side}_speaker_memories") for side in ("first", "second")
+    ]
+    assert [[who in side for who in ("Ann has", "Bob has")] for side in sides] == [
+        [True, False],
+        [False, True],
+    ]
 
 
 def test_a_single_agent_edits_the_memory_from_the_turns(written, make_history):
@@ -95,7 +124,12 @@ def test_a_single_agent_edits_the_memory_from_the_turns(written, make_history):
         turn = section(text, "dialogue").split("]")[0].strip("[")
         found = {"op": "INSERT", "speaker": "Ann", "content": f"fact of {turn}", "turn_id": turn}
         known = {"op": "DELETE", "memory_id": "m1"}
-        return {"operations": [found, *([known] if '"m1"' in section(text, "memories") and turn == "D2:4" else [])]}
+        return {
+            "operations": [
+                found,
+                *([known] if '"m1"' in section(text, "memories") and turn == "D2:4" else []),
+            ]
+        }
 
     program = made(single_agent=True, min_score=-1.0, same_speaker=False)
     found = written(program, make_history(2, turns=4), reply)
@@ -117,8 +151,12 @@ BASE = FactMemory().apply(
 def test_a_copy_with_other_facts_finds_duplicates_among_these():
     reworded = BASE.facts[0].replace(content="Ann lives in Porto")
     memory = BASE.replace(facts=(reworded, BASE.facts[1]))
-    memory = memory.apply([Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))])
-    memory = memory.apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))])
+    memory = memory.apply(
+        [Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))]
+    )
+    memory = memory.apply(
+        [Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))]
+    )
     contents = ["Ann lives in Porto", "Bob plays the cello", "Ann lives in Lisbon"]
     assert [fact.content for fact in memory.facts] == contents
     assert memory.counts["merged"] == 1
@@ -129,8 +167,18 @@ def test_a_copy_with_other_facts_finds_duplicates_among_these():
 @pytest.mark.parametrize(
     ("edit", "shown", "outcome", "contents"),
     [
-        (Edit("INSERT", speaker="Ann", content="Ann has a dog", sources=("D2:1",)), [], "inserted", 3),
-        (Edit("INSERT", speaker="Ann", content="Ann lives in  Lisbon ", sources=("D2:1",)), [], "merged", 2),
+        (
+            Edit("INSERT", speaker="Ann", content="Ann has a dog", sources=("D2:1",)),
+            [],
+            "inserted",
+            3,
+        ),
+        (
+            Edit("INSERT", speaker="Ann", content="Ann lives in  Lisbon ", sources=("D2:1",)),
+            [],
+            "merged",
+            2,
+        ),
         (Edit("INSERT", speaker="Ann", content="  "), [], "refused", 2),
         (Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",)), ["m1"], "updated", 2),
         (Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",)), [], "refused", 2),
@@ -148,7 +196,9 @@ def test_each_operation_does_what_it_says_and_is_counted(edit, shown, outcome, c
 
 
 def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date():
-    fact = BASE.apply([Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",))], ["m1"]).facts[0]
+    fact = BASE.apply([Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",))], ["m1"]).facts[
+        0
+    ]
     assert fact.sources == ("D1:1", "D2:1")
     assert fact.earlier == ("Ann lives in Lisbon",)
     assert fact.time == BASE.facts[0].time
@@ -164,7 +214,9 @@ edits = st.builds(
 )
 
 
-@given(st.lists(edits, max_size=12), st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=4))
+@given(
+    st.lists(edits, max_size=12), st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=4)
+)
 def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
     before = BASE.model_dump_json()
     memory = BASE.apply(batch, shown)
@@ -184,11 +236,19 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
         ({"examples": True, "single_agent": True}, {"edit": 5}),
     ],
 )
-def test_prompts_begin_with_worked_examples_where_that_is_set(config: Any, first_answers: dict[str, int]) -> None:
+def test_prompts_begin_with_worked_examples_where_that_is_set(
+    config: Any, first_answers: dict[str, int]
+) -> None:
     writer = made(**config).method.writer
-    demos = {name: predictor.demos for name, predictor in writer.predictors_below().items() if predictor.demos}
+    demos = {
+        name: predictor.demos
+        for name, predictor in writer.predictors_below().items()
+        if predictor.demos
+    }
     answers = {"extract_facts": "facts", "manage": "operations", "edit": "operations"}
-    assert {name: len(examples[0][answers[name]]) for name, examples in demos.items()} == first_answers
+    assert {
+        name: len(examples[0][answers[name]]) for name, examples in demos.items()
+    } == first_answers
     for name, examples in demos.items():
         fields = getattr(writer, name).signature.fields
         assert all(set(example.keys()) == set(fields) for example in examples), name
@@ -196,8 +256,13 @@ def test_prompts_begin_with_worked_examples_where_that_is_set(config: Any, first
 
 def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
     example = management_examples()[0]
-    memory = FactMemory().apply([Edit("INSERT", None, old.speaker, old.content) for old in example.memories])
-    edits = [Edit(op.op, op.memory_id, op.speaker, op.content, (op.turn_id,)) for op in example.operations]
+    memory = FactMemory().apply(
+        [Edit("INSERT", None, old.speaker, old.content) for old in example.memories]
+    )
+    edits = [
+        Edit(op.op, op.memory_id, op.speaker, op.content, (op.turn_id,))
+        for op in example.operations
+    ]
     memory = memory.apply(edits, [old.memory_id for old in example.memories])
     assert memory.counts.get("refused", 0) == 0
     assert [(fact.id, fact.content) for fact in memory.facts] == [
@@ -212,7 +277,10 @@ def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
 
 
 def test_earlier_turns_are_shown_before_the_turns_to_be_read() -> None:
-    fields = {kind: list(kind.input_fields) for kind in (ExtractFactsInContext, ManageMemoryInContext, EditMemory)}
+    fields = {
+        kind: list(kind.input_fields)
+        for kind in (ExtractFactsInContext, ManageMemoryInContext, EditMemory)
+    }
     assert fields == {
         ExtractFactsInContext: ["earlier", "dialogue"],
         ManageMemoryInContext: ["session_date", "memories", "earlier_facts", "new_facts"],

@@ -50,7 +50,9 @@ class NoteWriter(Writer):
 
     def update(self, memory: Notes, item: Item, extraction: Any) -> Update[Notes]:
         text = extraction.note if extraction else "?"
-        entry = Entry(id=f"n{len(memory.notes) + 1}", text=text, sources=tuple(turn.id for turn in item.turns))
+        entry = Entry(
+            id=f"n{len(memory.notes) + 1}", text=text, sources=tuple(turn.id for turn in item.turns)
+        )
         return Update(Notes(notes=(*memory.notes, entry)))
 
 
@@ -87,15 +89,36 @@ def halfless() -> Method:
     ("make", "message"),
     [
         (halfless, f"self.reader is no Reader; {HALVES}"),
-        (lambda: Method(cast(Any, EntryReader()), EntryReader()), f"self.writer is no Writer; {HALVES}"),
-        (lambda: Method(Unsaid(), EntryReader()), "names no Memory; set Memory to the class of what it writes"),
-        (lambda: type("S", (Method,), {"search": 0})(KeepTurns(), EntryReader()), f"search is the reader's; {UNUSED}"),
+        (
+            lambda: Method(cast(Any, EntryReader()), EntryReader()),
+            f"self.writer is no Writer; {HALVES}",
+        ),
+        (
+            lambda: Method(Unsaid(), EntryReader()),
+            "names no Memory; set Memory to the class of what it writes",
+        ),
+        (
+            lambda: type("S", (Method,), {"search": 0})(KeepTurns(), EntryReader()),
+            f"search is the reader's; {UNUSED}",
+        ),
         (lambda: asking("method"), f"call_predictor is below neither writer nor reader; {ALONE}"),
-        (lambda: asking("writer", "reader"), f"writer.call_predictor is below writer and reader; {ALONE}"),
+        (
+            lambda: asking("writer", "reader"),
+            f"writer.call_predictor is below writer and reader; {ALONE}",
+        ),
     ],
-    ids=["no reader", "two readers", "no memory", "search of a method", "below neither", "below both"],
+    ids=[
+        "no reader",
+        "two readers",
+        "no memory",
+        "search of a method",
+        "below neither",
+        "below both",
+    ],
 )
-def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[], Method], message: str) -> None:
+def test_a_method_put_together_wrongly_is_refused_in_one_line(
+    make: Callable[[], Method], message: str
+) -> None:
     with pytest.raises(UserError) as caught:
         MemoryProgram(make(), QuestionAnswering())
     assert str(caught.value).partition(": ")[2] == message
@@ -104,22 +127,32 @@ def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[],
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
-        (Notes(), "Mine: Memory = Notes(failed_items=(), notes=()) is no subclass of mempiler.Memory"),
+        (
+            Notes(),
+            "Mine: Memory = Notes(failed_items=(), notes=()) is no subclass of mempiler.Memory",
+        ),
         (
             type("Thawed", (Memory,), {"model_config": ConfigDict(frozen=False)}),
             "Mine: Thawed is not frozen; a memory never changes, it has a successor",
         ),
-        (create_model("Needy", __base__=Memory, age=(int, ...)), "Mine: Needy needs age; give every field a default"),
+        (
+            create_model("Needy", __base__=Memory, age=(int, ...)),
+            "Mine: Needy needs age; give every field a default",
+        ),
     ],
     ids=["an object", "not frozen", "not of nobody"],
 )
-def test_a_memory_that_cannot_be_one_is_refused_when_the_class_is_made(memory: Any, message: str) -> None:
+def test_a_memory_that_cannot_be_one_is_refused_when_the_class_is_made(
+    memory: Any, message: str
+) -> None:
     with pytest.raises(UserError) as caught:
         type("Mine", (Writer,), {"Memory": memory})
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(("name", "kind"), [("logs+turn-rag", "WithLogs"), ("pgr+logs+turn-rag", "PGROver")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("logs+turn-rag", "WithLogs"), ("pgr+logs+turn-rag", "PGROver")]
+)
 def test_a_policy_takes_the_embedder_of_the_method_beneath(name: str, kind: str) -> None:
     assert method_class(name).__name__ == kind
     assert build(name, embedder=embedder()).method.embedder is None
@@ -184,16 +217,30 @@ def test_a_custom_method_is_built_with_its_settings() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (TakesANumber, "the constructor takes k; make k a field of its Settings class and take `settings` alone"),
+        (
+            TakesANumber,
+            "the constructor takes k; make k a field of its Settings class and take `settings` alone",
+        ),
         (TakesAnything, "the constructor takes more; make more a field of its Settings class"),
-        (HidesItsEmbedder, 'the constructor takes embedder; set embedder_use = "optional" or "required"'),
+        (
+            HidesItsEmbedder,
+            'the constructor takes embedder; set embedder_use = "optional" or "required"',
+        ),
         (LosesItsSettings, "give its settings to super().__init__, as settings=settings"),
         (NamesNoClass, "names no class of its settings; set Settings = PageSettings"),
-        (LosesANumber, "the constructor takes max_words, which no settings hold; make max_words a field"),
+        (
+            LosesANumber,
+            "the constructor takes max_words, which no settings hold; make max_words a field",
+        ),
     ],
 )
-def test_a_constructor_whose_settings_would_be_lost_is_refused(kind: type[Method], message: str) -> None:
-    for make in (lambda: build(f"{__name__}:{kind.__name__}"), lambda: MemoryProgram(kind(), QuestionAnswering())):  # pyright: ignore[reportCallIssue]
+def test_a_constructor_whose_settings_would_be_lost_is_refused(
+    kind: type[Method], message: str
+) -> None:
+    for make in (
+        lambda: build(f"{__name__}:{kind.__name__}"),
+        lambda: MemoryProgram(kind(), QuestionAnswering()),
+    ):  # pyright: ignore[reportCallIssue]
         with pytest.raises(UserError) as caught:
             make()
         assert str(caught.value).partition(": ")[2].startswith(message)
@@ -212,7 +259,9 @@ SMALL = {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False
         ("pgr+memory-r2", "memory-env", {f"inner_{name}": value for name, value in SMALL.items()}),
     ],
 )
-def test_a_preset_suits_a_method_for_a_benchmark(name: str, benchmark: str, settings: dict[str, Any]) -> None:
+def test_a_preset_suits_a_method_for_a_benchmark(
+    name: str, benchmark: str, settings: dict[str, Any]
+) -> None:
     assert preset(name, benchmark) == settings
     assert settings.items() <= build(name, embedder=embedder(), **settings).config.items()
 
@@ -228,7 +277,9 @@ def test_a_module_of_dspys_inside_a_writer_is_adopted(notes: MemoryProgram) -> N
     assert notes.writer_names() == {"method.writer.think.predict"}
     assert all(isinstance(one, Predictor) for one in notes.all_predictors().values())
     again = MemoryProgram(Method(NoteWriter(), EntryReader()), QuestionAnswering()).all_predictors()
-    assert all(again[name].signature is not one.signature for name, one in notes.all_predictors().items())
+    assert all(
+        again[name].signature is not one.signature for name, one in notes.all_predictors().items()
+    )
 
 
 def test_a_frozen_writer_writes_under_the_lm_of_the_stage(scripted, fact_replies, make_history):
@@ -257,7 +308,9 @@ def test_every_method_keeps_the_promises_of_one(name):
     quicker = {"pramem": {"rounds": 5}, "h2memory": {"clusters": 1}}.get(name, {})
     if name == "pramem":
         # Practice on records whose answers cannot be read is over and counted: they are not practised on again.
-        with pytest.raises(UserError, match="breaks 1 of its promises: turns are lost where no answer can be read"):
+        with pytest.raises(
+            UserError, match="breaks 1 of its promises: turns are lost where no answer can be read"
+        ):
             check_method(name, **quicker)
     else:
         check_method(name, **quicker)
@@ -267,10 +320,22 @@ def test_every_method_keeps_the_promises_of_one(name):
     ("name", "settings", "message"),
     [
         ("turn-rag", {"kk": 3}, "'turn-rag' has no setting 'kk'"),
-        ("pgr+turn-rag", {"inner_k": "many"}, "k = 'many': input should be a valid integer .turns recalled per query; default 10"),
-        ("memory-r2", {"parts": 0}, "parts = 0: input should be greater than or equal to 1 .how many parts"),
+        (
+            "pgr+turn-rag",
+            {"inner_k": "many"},
+            "k = 'many': input should be a valid integer .turns recalled per query; default 10",
+        ),
+        (
+            "memory-r2",
+            {"parts": 0},
+            "parts = 0: input should be greater than or equal to 1 .how many parts",
+        ),
         ("memory-bank", {"days": float("nan")}, "days"),
-        ("logs+turn-rag", {"earlier": "all"}, "earlier = 'all': input should be 'search', 'summary' or 'none'"),
+        (
+            "logs+turn-rag",
+            {"earlier": "all"},
+            "earlier = 'all': input should be 'search', 'summary' or 'none'",
+        ),
         ("pramem", {"start": "empty"}, "'pramem' has no setting 'start'"),
         ("pramem", {"patterns": False, "alerts": False}, "patterns and alerts are all off"),
         ("rgmem", {"use_l0": False, "use_l1": False}, "use_l0 and use_l1 are all off"),
@@ -280,8 +345,16 @@ def test_every_method_keeps_the_promises_of_one(name):
             "all off",
         ),
         ("pgr", {"kk": 1}, "'pgr' has no setting 'kk'; it has: every=3"),
-        ("turn-rag", {"task.reasons": True}, "task 'question-answering' has no setting 'reasons'; it has: reasoning="),
-        ("turn-rag", {"task.abstain": 2}, "task 'question-answering': abstain = 2: input should be a valid boolean"),
+        (
+            "turn-rag",
+            {"task.reasons": True},
+            "task 'question-answering' has no setting 'reasons'; it has: reasoning=",
+        ),
+        (
+            "turn-rag",
+            {"task.abstain": 2},
+            "task 'question-answering': abstain = 2: input should be a valid boolean",
+        ),
     ],
 )
 def test_settings_without_sense_are_one_line(name, settings, message):
@@ -302,7 +375,9 @@ def test_a_history_may_be_plain_json_and_a_program_awaited():
     program, questions = build("turn-rag"), ("Where did Ada move?", "What did Ada buy?")
 
     async def ask():
-        return await asyncio.gather(*(program.acall(SAID, question=question) for question in questions))
+        return await asyncio.gather(
+            *(program.acall(SAID, question=question) for question in questions)
+        )
 
     with dspy.context(lm=language_model("offline")):
         answers = [found.answer for found in asyncio.run(ask())]
@@ -324,7 +399,9 @@ def test_a_turn_without_a_time_has_that_of_its_session() -> None:
     assert [entry.time for entry in entries] == [session_time, turn_time]
 
 
-def test_a_writer_that_returns_a_memory_is_refused_with_the_hint_to_return_an_update(make_history: Any) -> None:
+def test_a_writer_that_returns_a_memory_is_refused_with_the_hint_to_return_an_update(
+    make_history: Any,
+) -> None:
     class Bare(KeepTurns):
         def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Any:
             return memory.with_session(item)

@@ -21,11 +21,20 @@ from .conftest import section
 def reply(kind, text, n):
     """Every turn is a fact; merging joins."""
     if kind == "facts":
-        said = [("{speaker}: {fact} ({turn_id})".format(**line), line["turn_id"]) for line in lines_of(text)]
+        said = [
+            ("{speaker}: {fact} ({turn_id})".format(**line), line["turn_id"])
+            for line in lines_of(text)
+        ]
         about = [{"info": info, "type": "activity", "turn_ids": [id]} for info, id in said]
         return {"facts": [{"fact_id": f"NEW_{n}", **fact} for n, fact in enumerate(about, 1)]}
     if kind == "merged_fact":
-        return {"merged_fact": {"info": "they saw places", "type": "Activity", "related_entities": ["places"]}}
+        return {
+            "merged_fact": {
+                "info": "they saw places",
+                "type": "Activity",
+                "related_entities": ["places"],
+            }
+        }
     return {kind: "x"}
 
 
@@ -34,7 +43,8 @@ def store(**settings):
 
 
 @pytest.mark.parametrize(
-    ("sessions", "every", "calls"), [(3, 3, 1), (4, 3, 2), (2, 3, 1), (6, 3, 2), (4, 1, 4), (0, 3, 0)]
+    ("sessions", "every", "calls"),
+    [(3, 3, 1), (4, 3, 2), (2, 3, 1), (6, 3, 2), (4, 1, 4), (0, 3, 0)],
 )
 def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
     written, make_history, sessions, every, calls
@@ -42,14 +52,21 @@ def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
     found = written(store(every=every), make_history(sessions), reply)
     assert found.calls["facts"] == calls
     assert found.memory.pending == ()
-    assert {turn for fact in found.memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
+    assert {turn for fact in found.memory.facts for turn in fact.sources} == set(
+        make_history(sessions).turns
+    )
 
 
 def exchanges(count, opening=()):
     """Turns of a user and an assistant, after those of the speakers in `opening`."""
     speakers = [*opening, *["user", "assistant"] * count]
-    turns = [Turn(id=f"D1:{n}", speaker=speaker, text=f"word {n}") for n, speaker in enumerate(speakers, 1)]
-    return History(id="long", items=(Session(id="D1", time=datetime(2024, 3, 1), turns=tuple(turns)),))
+    turns = [
+        Turn(id=f"D1:{n}", speaker=speaker, text=f"word {n}")
+        for n, speaker in enumerate(speakers, 1)
+    ]
+    return History(
+        id="long", items=(Session(id="D1", time=datetime(2024, 3, 1), turns=tuple(turns)),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,8 +105,12 @@ def test_an_unreadable_part_is_kept_as_raw_text(written):
 
     memory = written(store(every=1), history, unreadable).memory
     # Of a part that failed, either half is tried by itself.
-    assert {turn.id for left in memory.failed_items for turn in left.item.turns} == {f"D1:{n}" for n in range(1, 11)}
-    assert {turn for fact in memory.facts for turn in fact.sources} == {f"D1:{n}" for n in range(11, 23)}
+    assert {turn.id for left in memory.failed_items for turn in left.item.turns} == {
+        f"D1:{n}" for n in range(1, 11)
+    }
+    assert {turn for fact in memory.facts for turn in fact.sources} == {
+        f"D1:{n}" for n in range(11, 23)
+    }
 
 
 def test_a_model_is_shown_nine_facts_as_an_example_of_an_update(scripted, make_history):
@@ -105,7 +126,9 @@ def test_a_model_is_shown_nine_facts_as_an_example_of_an_update(scripted, make_h
     lm = scripted(reply)
     with dspy.context(lm=lm):
         store().remember(make_history(1))
-    assert "Joined a rowing club" in "".join(message["content"] for message in lm.history[0]["messages"])
+    assert "Joined a rowing club" in "".join(
+        message["content"] for message in lm.history[0]["messages"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,13 +172,17 @@ def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(written, make_hist
     assert memory.facts[-1].frequency == 1
 
 
-def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(written, make_history):
+def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(
+    written, make_history
+):
     def clumsy(kind, text, n):
         found = reply(kind, text, n)
         return {"facts": [{**fact, "fact_id": "f1", "state": "update"} for fact in found["facts"]]}
 
     node = written(store(every=1), make_history(2), clumsy)
-    assert {turn for fact in node.memory.facts for turn in fact.sources} == set(make_history(2).turns)
+    assert {turn for fact in node.memory.facts for turn in fact.sources} == set(
+        make_history(2).turns
+    )
     assert len(node.memory.facts) == 12
     assert [failure.message for failure in node.failures] == [
         "6 updates of one answer name f1; all were kept as new facts"
@@ -177,9 +204,19 @@ def made(name, **config):
 
 def test_a_policy_stands_on_another_one(scripted, make_history):
     def reply(kind, text, n):
-        return {"tree": [{"action_id": "A1", "action": "meet in Quito"}]} if kind == "tree" else {kind: "x"}
+        return (
+            {"tree": [{"action_id": "A1", "action": "meet in Quito"}]}
+            if kind == "tree"
+            else {kind: "x"}
+        )
 
-    config = {"iterations": 0, "augment": "none", "summary": False, "inner_k": 2, "inner_inner_k": 4}
+    config = {
+        "iterations": 0,
+        "augment": "none",
+        "summary": False,
+        "inner_k": 2,
+        "inner_inner_k": 4,
+    }
     program = made("pgr+logs+turn-rag", **config)
     with dspy.context(lm=scripted(reply)):
         found = program(history=make_history(3), question="Where?").context
@@ -215,12 +252,16 @@ def session(n, day=None, turns=2):
 
 def change(info, type="Identity", entities=(), sources=(), updates=""):
     about = {"related_entities": list(entities), "turn_ids": list(sources)}
-    return FactChange(info=info, type=type, fact_id=updates, state="update" if updates else "add", **about)
+    return FactChange(
+        info=info, type=type, fact_id=updates, state="update" if updates else "add", **about
+    )
 
 
 def fact(id, *days, frequency=1, hour=9):
     dates = tuple(datetime(2024, 3, day, hour) for day in days)
-    return PersonalFact(id=id, info=f"info {id}", type="Goal", frequency=frequency, dates=dates, sources=(f"T{id}",))
+    return PersonalFact(
+        id=id, info=f"info {id}", type="Goal", frequency=frequency, dates=dates, sources=(f"T{id}",)
+    )
 
 
 BASE = PersonalMemory().upsert(
@@ -244,7 +285,10 @@ BASE = PersonalMemory().upsert(
 )
 def test_a_change_adds_a_fact_or_counts_for_a_known_one(said, frequencies):
     assert [fact.frequency for fact in BASE.upsert([said], [session(3, 9)]).facts] == frequencies
-    assert [(fact.id, fact.sources) for fact in BASE.facts] == [("f1", ("D1:1",)), ("f2", ("D2:2",))]
+    assert [(fact.id, fact.sources) for fact in BASE.facts] == [
+        ("f1", ("D1:1",)),
+        ("f2", ("D2:2",)),
+    ]
 
 
 def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
@@ -267,14 +311,33 @@ def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
         ([fact("f1", 1), fact("f2", 3)], [[1, 0], [0, 1]], []),
         ([fact("f1", 1), fact("f2", 20), fact("f3", 2, 20)], [[1, 0]] * 3, [("f2", "f3")]),
         ([fact("f1", 20), fact("f2", 13), fact("f3", 5)], [[1, 0]] * 3, [("f1", "f2")]),
-        ([fact("f1", 1), fact("f2", 7), fact("f3", 13), fact("f4", 14)], [[1, 0]] * 4, [("f1", "f2"), ("f3", "f4")]),
+        (
+            [fact("f1", 1), fact("f2", 7), fact("f3", 13), fact("f4", 14)],
+            [[1, 0]] * 4,
+            [("f1", "f2"), ("f3", "f4")],
+        ),
         ([fact("f1", 1), fact("f2"), fact("f3")], [[1, 0]] * 3, [("f2", "f3")]),
-        ([fact("f1", 1), fact("f2", 2), fact("f3", 3)], [[1, 0], [0.8, 0.6], [0.28, 0.96]], [("f1", "f2", "f3")]),
-        ([fact("f1", 1), fact("f2", 2), fact("f3", 3)], [[1, 0], [0.79, 0.613], [0.28, 0.96]], [("f2", "f3")]),
+        (
+            [fact("f1", 1), fact("f2", 2), fact("f3", 3)],
+            [[1, 0], [0.8, 0.6], [0.28, 0.96]],
+            [("f1", "f2", "f3")],
+        ),
+        (
+            [fact("f1", 1), fact("f2", 2), fact("f3", 3)],
+            [[1, 0], [0.79, 0.613], [0.28, 0.96]],
+            [("f2", "f3")],
+        ),
         ([], np.zeros((0, 2)), []),
     ],
     ids=[
-        *("seven days", "eight days", "calendar days", "unlike", "latest date counts", "order of facts does not count"),
+        *(
+            "seven days",
+            "eight days",
+            "calendar days",
+            "unlike",
+            "latest date counts",
+            "order of facts does not count",
+        ),
         *("span from the first", "undated apart", "transitive", "edge of the cosine", "none"),
     ],
 )
@@ -283,8 +346,15 @@ def test_alike_facts_within_seven_days_are_merged(facts, vectors, groups):
 
 
 def test_a_merge_sums_frequencies_and_unites_provenance_under_the_highest_id():
-    facts = (fact("f2", 1, frequency=3), fact("f9", 2), fact("f10", 2, 4, frequency=2), fact("f3", 1))
-    memory = PersonalMemory(facts=facts, issued=10).merge(["f10", "f2", "f9"], "all in one", "Identity", ["one", "one"])
+    facts = (
+        fact("f2", 1, frequency=3),
+        fact("f9", 2),
+        fact("f10", 2, 4, frequency=2),
+        fact("f3", 1),
+    )
+    memory = PersonalMemory(facts=facts, issued=10).merge(
+        ["f10", "f2", "f9"], "all in one", "Identity", ["one", "one"]
+    )
     assert [fact.id for fact in memory.facts] == ["f10", "f3"]
     merged = memory.facts[0]
     assert merged.frequency == 6

@@ -44,7 +44,11 @@ FOUND = [
         "A8": ["gpu-maintenance", "gpu-heat"],
         "A9": ["finish-one-game"],
     },
-    {"A1": ["bad-weather", "trip-money"], "A7": ["co-op-thursday", "session-cap"], "A8": ["gpu-heat"]},
+    {
+        "A1": ["bad-weather", "trip-money"],
+        "A7": ["co-op-thursday", "session-cap"],
+        "A8": ["gpu-heat"],
+    },
 ]
 """Facts by round and probe: 15 in phase 1, then 5 and 2 new ones."""
 
@@ -84,14 +88,18 @@ class ScriptedIndex:
             step = next((id for action, id in names.items() if query.startswith(action)), query)
             round = 0 if query == QUERY else int(query[-1])
             ids = enumerate(FOUND[round].get(step, []))
-            found.append([Hit(id=id, text=f"about {id}", score=0.9 - n / 10, sources=(id,)) for n, id in ids])
+            found.append(
+                [Hit(id=id, text=f"about {id}", score=0.9 - n / 10, sources=(id,)) for n, id in ids]
+            )
         return found
 
 
 def recalled(scripted, index, answer=reply, **settings):
     lm = scripted(answer)
     with dspy.context(lm=lm):
-        context = Prospection(ProspectionSettings(**settings)).recall(index, QUERY, datetime(2026, 3, 5))
+        context = Prospection(ProspectionSettings(**settings)).recall(
+            index, QUERY, datetime(2026, 3, 5)
+        )
     return context, lm.engine
 
 
@@ -106,11 +114,20 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
     assert engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
     assert context.counts["calls"] == 4
     sizes = [(len(queries), k, low) for queries, k, low in index.calls]
-    assert sizes == [(1, 5, 0.6), (10, 5, 0.3), (9, 5, 0.3), (9, 5, 0.3)]  # all probes of a round in one call
+    assert sizes == [
+        (1, 5, 0.6),
+        (10, 5, 0.3),
+        (9, 5, 0.3),
+        (9, 5, 0.3),
+    ]  # all probes of a round in one call
     assert index.calls[1][0][0] == QUERY
     assert context.counts["probes"] == 28
     assert context.notes == {"prospection": "Wishlist rather than pre-order: trip money is locked."}
-    refined = [text.rsplit("personal_context", 1)[1] for kind, text in engine.prompts if kind == "updated_tree"]
+    refined = [
+        text.rsplit("personal_context", 1)[1]
+        for kind, text in engine.prompts
+        if kind == "updated_tree"
+    ]
     assert [text.count("about ") for text in refined] == [15, 20]
 
 
@@ -131,9 +148,15 @@ def test_switches_of_tables_4_and_5(scripted, settings, calls, facts):
 
 @pytest.mark.parametrize(
     ("augment", "imagined", "known", "calls"),
-    [("rewrite", "Clearer query", "", 1), ("append", QUERY, "Plays RPGs", 0), ("none", QUERY, "", 0)],
+    [
+        ("rewrite", "Clearer query", "", 1),
+        ("append", QUERY, "Plays RPGs", 0),
+        ("none", QUERY, "", 0),
+    ],
 )
-def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scripted, augment, imagined, known, calls):
+def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(
+    scripted, augment, imagined, known, calls
+):
     asked = []
 
     def search(queries, k, low):
@@ -145,7 +168,10 @@ def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scr
 
     _, engine = recalled(scripted, search, answer, augment=augment, iterations=0, summary=False)
     prompt = engine.prompts[-1][1].rsplit("[[ ## question ## ]]", 1)[1]
-    assert prompt.split("\n\nRespond")[0].split("\n\n[[ ## known_facts ## ]]\n") == [f"\n{imagined}", known]
+    assert prompt.split("\n\nRespond")[0].split("\n\n[[ ## known_facts ## ]]\n") == [
+        f"\n{imagined}",
+        known,
+    ]
     assert engine.calls["augmented_query"] == calls
     assert asked[-1][0][0] == QUERY
     assert (asked[0] == ([QUERY], 0.6)) == (augment != "none")
@@ -188,7 +214,10 @@ def everything(queries, k, min_score):
 @pytest.mark.parametrize(
     ("first", "counts"),
     [
-        ({"tree": [{"action_id": "A1", "action": "x", "parent": "A1"}]}, {"repaired": 1, "malformed": 0}),
+        (
+            {"tree": [{"action_id": "A1", "action": "x", "parent": "A1"}]},
+            {"repaired": 1, "malformed": 0},
+        ),
         ("I would rather not.", {"repaired": 0, "malformed": 1}),
     ],
 )
@@ -205,7 +234,11 @@ def test_malformed_trees_are_counted_and_the_query_still_finds_its_own(scripted,
 
 def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
     def reply(kind, text, n):
-        return {"tree": [{"action_id": "A1", "action": "go"}]} if kind == "tree" else "no fields at all"
+        return (
+            {"tree": [{"action_id": "A1", "action": "go"}]}
+            if kind == "tree"
+            else "no fields at all"
+        )
 
     with dspy.context(lm=scripted(reply)):
         context = Prospection(ProspectionSettings(augment="none")).recall(everything, "query")
@@ -215,7 +248,10 @@ def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
     assert context.counts["malformed"] == 2
 
 
-REFUSALS = {"refused": InvalidRequestError("flagged by the content filter"), "too-long": ContextLengthError("too long")}
+REFUSALS = {
+    "refused": InvalidRequestError("flagged by the content filter"),
+    "too-long": ContextLengthError("too long"),
+}
 
 
 @pytest.mark.parametrize("kind", REFUSALS)

@@ -12,7 +12,13 @@ from mempiler import Action, UserError, build
 from mempiler.memory.edits import Amendment, Amendments
 from mempiler.programs.pramem import writer as pramem_writer
 from mempiler.programs.pramem.adjustment import adopt_all_proposals, apply_changes
-from mempiler.programs.pramem.memory import COMMON_BIASES, Experience, ExperienceMemory, Proposal, RoundExperience
+from mempiler.programs.pramem.memory import (
+    COMMON_BIASES,
+    Experience,
+    ExperienceMemory,
+    Proposal,
+    RoundExperience,
+)
 from mempiler.programs.pramem.reader import BLOCKS
 from mempiler.programs.pramem.samples import draw_samples
 from mempiler.programs.pramem.settings import PracticeSettings
@@ -27,7 +33,9 @@ QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Ye
 
 
 def pramem(**settings):
-    return build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
+    return build(
+        "pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings}
+    )
 
 
 def records(memory):
@@ -38,7 +46,14 @@ def records(memory):
 def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
     found = practised(rounds=10)
     memory = found.memory
-    per_round = ("useful_patterns", "tasks", "plans", "groundedness", "virtual_scenes", "scene_choices")
+    per_round = (
+        "useful_patterns",
+        "tasks",
+        "plans",
+        "groundedness",
+        "virtual_scenes",
+        "scene_choices",
+    )
     assert found.calls == {**dict.fromkeys(per_round, 10), "decisions": 2}
     assert sorted({proposal.round for proposal in memory.pool}) == list(range(1, 11))
     assert memory.counts == {"pooled": 30, "added": 2}
@@ -49,7 +64,9 @@ def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
     assert memory.rounds == 10
 
 
-def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_order_they_run(practised, monkeypatch):
+def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_order_they_run(
+    practised, monkeypatch
+):
     together = practised(rounds=10, samples=2).memory
     monkeypatch.setattr(pramem_writer, "gather", lambda calls: [call() for call in calls])
     assert practised(rounds=10, samples=2).memory == together
@@ -61,7 +78,12 @@ def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_orde
 
 
 def test_a_trial_sees_profile_and_records_before_its_target_and_reflection_its_thinking(practised):
-    thought = {"useful_patterns": ["nurse"], "useful_alerts": ["mind"], "reasoning": "so", "predicted_action": "x"}
+    thought = {
+        "useful_patterns": ["nurse"],
+        "useful_alerts": ["mind"],
+        "reasoning": "so",
+        "predicted_action": "x",
+    }
     found = practised({"useful_patterns": thought}, rounds=1)
     n = int(records(found.memory)[0][1:])
     lines = found.shown("useful_patterns", "recent_records")[0].splitlines()
@@ -71,7 +93,10 @@ def test_a_trial_sees_profile_and_records_before_its_target_and_reflection_its_t
     assert f"action-{n}-x" not in found.texts("useful_patterns")[0]
     assert found.shown("tasks", "thinking") == ["nurse\nmind\nso"]
     shown = [found.shown("tasks", f"{kind}_experiences")[0] for kind in ("pattern", "alert")]
-    assert [["Ann, 34, nurse" in part, COMMON_BIASES[0] in part] for part in shown] == [[True, False], [False, True]]
+    assert [["Ann, 34, nurse" in part, COMMON_BIASES[0] in part] for part in shown] == [
+        [True, False],
+        [False, True],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +119,12 @@ def test_an_unreadable_answer_costs_its_round_and_is_counted(practised, kind, co
 
 def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid(practised):
     drafts = [
-        {"action": "modify", "experience_id": "pattern-1", "content": "is 35 now", "record_ids": "[a1]"},
+        {
+            "action": "modify",
+            "experience_id": "pattern-1",
+            "content": "is 35 now",
+            "record_ids": "[a1]",
+        },
         {"action": "Remove Existing Experience", "experience_id": "alert-2", "content": None},
         {"action": "modify", "experience_id": "pattern-9", "content": "x"},
         {"action": "add pattern", "content": " "},
@@ -117,7 +147,9 @@ def test_nothing_is_asked_of_a_pool_that_did_not_grow(practised):
 
 def verdicts(field, key, values):
     """The answer of a review, as a change of its script."""
-    rows = [{"proposal": f"r{n}", key: value} for n, value in enumerate(values, 1) if value != "missing"]
+    rows = [
+        {"proposal": f"r{n}", key: value} for n, value in enumerate(values, 1) if value != "missing"
+    ]
     return {field: {field: rows}}
 
 
@@ -128,7 +160,12 @@ def verdicts(field, key, values):
         ("groundedness", (True, "missing", True), ["one", "three"], {"pooled": 2, "malformed": 1}),
         ("groundedness", (True, "perhaps", None), ["one"], {"pooled": 1, "malformed": 2}),
         ("generality", (True, False, True), ["one", "three"], {"pooled": 2, "specific": 1}),
-        ("generality", (0.5, "no", "true"), ["three"], {"pooled": 1, "malformed": 1, "specific": 1}),
+        (
+            "generality",
+            (0.5, "no", "true"),
+            ["three"],
+            {"pooled": 1, "malformed": 1, "specific": 1},
+        ),
     ],
 )
 def test_a_review_lets_through_what_has_a_clear_verdict(practised, review, said, kept, counts):
@@ -141,7 +178,9 @@ def test_a_review_lets_through_what_has_a_clear_verdict(practised, review, said,
 
 
 def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised):
-    memory = practised(verdicts("groundedness", "sensitive", ("perhaps", None, "missing")), rounds=1).memory
+    memory = practised(
+        verdicts("groundedness", "sensitive", ("perhaps", None, "missing")), rounds=1
+    ).memory
     assert memory.counts == {"malformed": 3}
     assert len(memory.failed_items) == 1
 
@@ -153,7 +192,9 @@ def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised)
         ("a2", []),  # The memory has dropped it: all records that are left came later.
     ],
 )
-def test_a_record_that_is_practised_on_again_is_shown_no_later_record(scripted, failed_record, shown_records):
+def test_a_record_that_is_practised_on_again_is_shown_no_later_record(
+    scripted, failed_record, shown_records
+):
     practised_memory = memory(20).mark_practised(max_tokens=60)
     assert [record.id for record in practised_memory.records] == ["a17", "a18", "a19", "a20"]
     failed_item = Behavior.from_actions("failed", actions(1, start=number(failed_record)))
@@ -199,7 +240,11 @@ def test_a_blind_review_is_shown_the_scenes_shuffled_and_not_told_the_true_one(p
     ("said", "kept", "counts"),
     [
         (("several", "{true}", "{other}"), ["one", "three"], {"pooled": 2, "specific": 1}),
-        (("Situation {true}", "[{other}]", "Several."), ["two", "three"], {"pooled": 2, "specific": 1}),
+        (
+            ("Situation {true}", "[{other}]", "Several."),
+            ["two", "three"],
+            {"pooled": 2, "specific": 1},
+        ),
         (("Z", "none", "perhaps {other}"), [], {"pooled": 0, "malformed": 3}),
     ],
 )
@@ -209,7 +254,11 @@ def test_a_proposal_that_singles_out_the_true_scene_is_too_specific(practised, s
         true = next(letter for letter, scene in scenes.items() if "situation-" in scene)
         other = next(letter for letter in scenes if letter != true)
         letters = [each and each.format(true=true, other=other) for each in said]
-        return {"scene_choices": [{"proposal": f"r{n}", "situation": each} for n, each in enumerate(letters, 1)]}
+        return {
+            "scene_choices": [
+                {"proposal": f"r{n}", "situation": each} for n, each in enumerate(letters, 1)
+            ]
+        }
 
     memory = practised({"scene_choices": choose}, rounds=1, needed=9).memory
     assert [p.content.split()[0] for p in memory.pool] == kept
@@ -228,7 +277,9 @@ def test_the_answer_sees_experience_and_newest_records_and_no_proposal(scripted,
     else:
         heads = [re.escape(f"{head}:\n") for head in BLOCKS.values()]
         shown = re.fullmatch(f"{heads[0]}(.*){heads[1]}(.*)", section(text, "context"), re.DOTALL)
-        patterns, alerts = ([line.partition("] ")[2] for line in part.splitlines()] for part in shown.groups())
+        patterns, alerts = (
+            [line.partition("] ")[2] for line in part.splitlines()] for part in shown.groups()
+        )
     assert patterns == ["Ann, 34, nurse", "agreed p-1"]
     assert sorted(alerts) == sorted(COMMON_BIASES)
     lines = section(text, "records").splitlines()
@@ -310,7 +361,12 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
     count, more, rounds, per_round, tokens, least, weighting, seed
 ):
     start = memory(count)
-    settings = {"practice_tokens": tokens, "weighting": weighting, "min_history": least, "seed": seed}
+    settings = {
+        "practice_tokens": tokens,
+        "weighting": weighting,
+        "min_history": least,
+        "seed": seed,
+    }
     first = draw(start, rounds, per_round, **settings)
     grown = start.mark_practised(tokens).with_records(actions(more, count + 1))
     second = draw(grown, rounds, per_round, **settings)
@@ -326,7 +382,9 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
     for sample in (*first, *second):
         target, shown = number(sample.target.id), [number(record.id) for record in sample.past]
         assert shown == list(range(target - len(shown), target))
-        assert f"action-{target}-x" not in sample.records + sample.situation + sample.true_scene(500)
+        assert f"action-{target}-x" not in sample.records + sample.situation + sample.true_scene(
+            500
+        )
 
 
 def test_fewer_rounds_draw_the_first_of_the_same_samples():
@@ -344,7 +402,11 @@ def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():
     assert sorted(number(sample.target.id) for sample in samples) == [2, 3, 5, 6, 8, 9]
     sample = next(sample for sample in samples if sample.target.id == "a3")
     assert sample.situation.splitlines()[1:] == ["1. Like it?", "2. Share it?"]
-    assert sample.exercise.splitlines() == [sample.target.turn().line(), "1. Like it?", "2. Share it?"]
+    assert sample.exercise.splitlines() == [
+        sample.target.turn().line(),
+        "1. Like it?",
+        "2. Share it?",
+    ]
     assert sample.true_scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
     assert sample.true_scene(5) == "video... 1. Like it? 2. Share it?"
     assert draw(memory(9), 9, min_history=1)[0].situation.count("\n") == 0
@@ -354,14 +416,22 @@ def pooled(pool=6):
     start = ExperienceMemory().with_initial_entry("pattern", "Likes jazz", ("a1",))
     start = start.with_initial_entry("alert", "I overrate likes", ("a2",))
     proposals = tuple(
-        Proposal(id=f"p-{n}", action="add pattern", content=f"said  {n} ", trigger="t", sources=(f"r{n}", "all"))
+        Proposal(
+            id=f"p-{n}",
+            action="add pattern",
+            content=f"said  {n} ",
+            trigger="t",
+            sources=(f"r{n}", "all"),
+        )
         for n in range(1, pool + 1)
     )
     return start.replace(pool=proposals, issued={**start.issued, "p": pool})
 
 
 def change_of(action, target=None, text="", proposals=()):
-    return ExperienceChange(action=action, experience_id=target, text=text, proposal_ids=list(proposals))
+    return ExperienceChange(
+        action=action, experience_id=target, text=text, proposal_ids=list(proposals)
+    )
 
 
 def adjusted(memory, changes, **settings):
@@ -391,7 +461,10 @@ def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
         (change_of("add pattern", text="x"), "too little support"),
         (change_of("add pattern", text="x", proposals=("p-1", "p-1", "p-1")), "too little support"),
         (change_of("add pattern", text="x", proposals=(*ids(1, 2), "p-99")), "invented proposal"),
-        (change_of("add pattern", text="x", proposals=(*ids(1, 2, 3), "p-99")), "invented proposal"),
+        (
+            change_of("add pattern", text="x", proposals=(*ids(1, 2, 3), "p-99")),
+            "invented proposal",
+        ),
         (change_of("add alert", text="  ", proposals=ids(1, 2, 3)), "empty text"),
         (change_of("modify", "pattern-1", " null ", ids(1, 2, 3)), "empty text"),
         (change_of("modify", "pattern-9", "x", ids(1, 2, 3)), "unknown entry"),
@@ -406,7 +479,9 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
     assert after == start.with_counts({f"refused: {reason}": 1})
 
 
-@pytest.mark.parametrize(("distinct", "outcome"), [(True, "refused: too little support"), (False, "added")])
+@pytest.mark.parametrize(
+    ("distinct", "outcome"), [(True, "refused: too little support"), (False, "added")]
+)
 def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, outcome):
     start = pooled()
     same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
@@ -435,11 +510,15 @@ def test_no_entry_is_deleted_a_downgraded_one_is_a_proposal_in_its_own_words(wor
     assert back.sources == ("a2",)
     assert downgraded.counts == {"downgraded": 1}
     assert "remove" not in get_args(Adjustment)
-    assert "The way to remove an entry is to downgrade it" in " ".join(AdjustExperience.instructions.split())
+    assert "The way to remove an entry is to downgrade it" in " ".join(
+        AdjustExperience.instructions.split()
+    )
 
 
 def test_a_text_that_is_there_already_is_supported_and_not_repeated():
-    after = adjusted(pooled(), [change_of("add pattern", text="likes  jazz", proposals=ids(1, 2, 3))])
+    after = adjusted(
+        pooled(), [change_of("add pattern", text="likes  jazz", proposals=ids(1, 2, 3))]
+    )
     assert [part.text for part in after.patterns] == ["Likes jazz"]
     assert after.patterns[0].support == ids(1, 2, 3)
     assert after.counts == {"merged": 1}
@@ -474,17 +553,24 @@ def test_the_experience_after_a_round_is_read_from_one_run(practised, scripted):
         contexts = [first(history=behavior(), **QUESTION).context]
         for at_round in (12, 80, None):
             program = build(
-                "pramem", "behavior-prediction", cache=first.cache, **{**read.model_dump(), "at_round": at_round}
+                "pramem",
+                "behavior-prediction",
+                cache=first.cache,
+                **{**read.model_dump(), "at_round": at_round},
             )
             contexts.append(program(history=behavior(), **QUESTION).context)
     assert [context.counts["patterns"] for context in contexts] == [2, 3, 4, 4]
     assert lm.engine.calls["useful_patterns"] == 15
 
 
-@pytest.mark.parametrize(("at_round", "texts"), [(0, []), (5, ["Likes jazz"]), (10, ["Likes jazz at night"])])
+@pytest.mark.parametrize(
+    ("at_round", "texts"), [(0, []), (5, ["Likes jazz"]), (10, ["Likes jazz at night"])]
+)
 def test_a_search_and_what_is_shown_where_it_finds_nothing_are_of_the_round_too(at_round, texts):
     early = Experience(id="pattern-1", kind="pattern", text="Likes jazz", sources=("r1",))
-    late = Experience(id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2"))
+    late = Experience(
+        id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2")
+    )
     kept_rounds = (
         RoundExperience(round=0),
         RoundExperience(round=5, patterns=(early,)),
@@ -499,7 +585,9 @@ def test_a_search_and_what_is_shown_where_it_finds_nothing_are_of_the_round_too(
 
 
 def test_rounds_that_are_not_kept_cannot_be_read():
-    with pytest.raises(UserError, match="at_round=5 reads experience that is not kept; set keep_rounds=true too"):
+    with pytest.raises(
+        UserError, match="at_round=5 reads experience that is not kept; set keep_rounds=true too"
+    ):
         pramem(at_round=5)
 
 

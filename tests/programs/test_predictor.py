@@ -56,7 +56,9 @@ def test_without_a_model_the_line_says_what_to_pass() -> None:
 def test_the_nearest_demos_are_shown_in_the_order_of_the_pool(question, nearest, answers):
     made = predictor(AnswerFromContext)
     made.demos, made.nearest = POOL, nearest
-    assert [demo.answer for demo in made.select_demos({"context": "", "question": question})] == answers
+    assert [
+        demo.answer for demo in made.select_demos({"context": "", "question": question})
+    ] == answers
 
 
 class ByTopic:
@@ -65,7 +67,10 @@ class ByTopic:
     name, dimension = "by-topic", 2
 
     def embed(self, texts):
-        return np.asarray([(1, 0) if "cello" in text or "instrument" in text else (0, 1) for text in texts], np.float32)
+        return np.asarray(
+            [(1, 0) if "cello" in text or "instrument" in text else (0, 1) for text in texts],
+            np.float32,
+        )
 
 
 def test_an_embedding_model_of_the_program_adds_what_is_meant():
@@ -74,7 +79,10 @@ def test_an_embedding_model_of_the_program_adds_what_is_meant():
     answer.demos, answer.nearest = POOL, 1
     lm = DummyLM([{"answer": "Eve's"}])
     with dspy.context(lm=lm):
-        program(history=[[{"role": "user", "content": "Eve has a cello."}]], question="Whose cello is that?")
+        program(
+            history=[[{"role": "user", "content": "Eve has a cello."}]],
+            question="Whose cello is that?",
+        )
     shown = str(lm.history[-1]["messages"])
     assert [demo.question in shown for demo in POOL] == [False, True, False, False]
 
@@ -89,7 +97,9 @@ def test_every_predictor_has_its_instructions_fields_and_demos_in_the_text():
     for name, state in states.items():
         assert f"{name}\n===" in said
         assert state.instructions in said
-        assert all(f"{each.kind} {each.name} ({each.type}): {each.desc}" in said for each in state.fields)
+        assert all(
+            f"{each.kind} {each.name} ({each.type}): {each.desc}" in said for each in state.fields
+        )
     assert "Demo 1 of 1, made by the program\n---" in said
     assert "question: Who?\nWhere?\nanswer: Ada" in said
 
@@ -126,7 +136,9 @@ def test_a_copy_of_a_component_shares_its_embedder() -> None:
 
 
 def test_a_setting_that_has_no_json_form_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^Volume: the setting words = .* cannot be saved; use numbers, texts"):
+    with pytest.raises(
+        UserError, match=r"^Volume: the setting words = .* cannot be saved; use numbers, texts"
+    ):
         Volume(words=object())
 
 
@@ -139,7 +151,9 @@ class Asking(Component):
 
 
 @pytest.mark.parametrize(("name", "where"), [("one", "one"), ("two", "inner.two")])
-def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any, name: str, where: str) -> None:
+def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(
+    scripted: Any, name: str, where: str
+) -> None:
     part = Asking()
     asked: Any = part.one if name == "one" else part.inner.two  # pyright: ignore[reportAttributeAccessIssue]
     adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
@@ -208,7 +222,9 @@ def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
 
 def test_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
     shared = plain_predictor()
-    module = module_with(attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1))
+    module = module_with(
+        attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1)
+    )
 
     replace_predictors(module)
 
@@ -273,18 +289,32 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
         return {"name": "x"}
 
     ask = predictor(Name)
-    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording(keep_completions=True) as record:
+    with (
+        dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()),
+        recording(keep_completions=True) as record,
+    ):
         ask(thing="first")
         gather([lambda: (ask(thing="b one"), ask(thing="b two")), lambda: ask(thing="c")])
         ask(thing="last")
-    assert [call.inputs["thing"] for call in record.calls] == ["first", "b one", "b two", "c", "last"]
+    assert [call.inputs["thing"] for call in record.calls] == [
+        "first",
+        "b one",
+        "b two",
+        "c",
+        "last",
+    ]
     assert all(call.completions[0].text.startswith("[[ ## name") for call in record.calls)
 
 
-def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable_is_kept_raw(scripted: Any) -> None:
+def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable_is_kept_raw(
+    scripted: Any,
+) -> None:
     one, other = predictor(Name), predictor(Name)
     lm = scripted(lambda kind, text, n: "junk" if n in (1, 4, 5) else {"name": "x"})
-    with dspy.context(lm=lm, adapter=CorrectingAdapter()), recording(keep_completions=True) as record:
+    with (
+        dspy.context(lm=lm, adapter=CorrectingAdapter()),
+        recording(keep_completions=True) as record,
+    ):
         for ask in (one, one):
             ask(thing="x")
         with pytest.raises(AdapterParseError):
@@ -297,20 +327,33 @@ def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable
     ]
     assert [call.error is None for call in record.calls] == [True, True, False]
     assert [call.rejected_operations for call in record.calls] == [0, 2, 0]
-    assert [message["role"] for message in record.calls[0].completions[0].messages] == ["system", "user"]
+    assert [message["role"] for message in record.calls[0].completions[0].messages] == [
+        "system",
+        "user",
+    ]
 
 
-def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it_does_not_want(scripted: Any) -> None:
+def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it_does_not_want(
+    scripted: Any,
+) -> None:
     """Steps that write a memory outlive the question that needed it first: their prompts must not."""
     ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(keep_completions=True) as outer:
+    with (
+        dspy.context(lm=scripted(lambda *_: {"name": "x"})),
+        recording(keep_completions=True) as outer,
+    ):
         ask(thing="before")
         with recording() as inner:
             ask(thing="within")
             record_failure(Failure(kind="error", where="x", message="y"))
         ask(thing="after")
-    assert [(call.inputs["thing"], len(call.completions)) for call in outer.calls] == [("before", 1), ("after", 1)]
-    assert [(call.inputs["thing"], len(call.completions)) for call in inner.calls] == [("within", 0)]
+    assert [(call.inputs["thing"], len(call.completions)) for call in outer.calls] == [
+        ("before", 1),
+        ("after", 1),
+    ]
+    assert [(call.inputs["thing"], len(call.completions)) for call in inner.calls] == [
+        ("within", 0)
+    ]
     assert len(inner.failures) == 1
     assert outer.failures == []
 
@@ -325,9 +368,15 @@ def named(server: StubServer) -> Any:
 
 @pytest.mark.parametrize(
     ("method", "task", "calls"),
-    [("turn-rag", "question-answering", 1), ("turn-rag", "personal-response", 1), ("pgr", "personal-response", 3)],
+    [
+        ("turn-rag", "question-answering", 1),
+        ("turn-rag", "personal-response", 1),
+        ("pgr", "personal-response", 3),
+    ],
 )
-def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task: str, calls: int) -> None:
+def test_only_the_predictor_of_the_task_is_heard(
+    store: Store, method: str, task: str, calls: int
+) -> None:
     with StubServer() as server:
         memory = build(method, task).memory(store, "ada", lm=named(server))
         memory.add(SAID, remember=False)
@@ -362,7 +411,9 @@ class Loud(QuestionAnswering):
 def test_answers_that_are_not_given_as_written_are_not_sent(store, task, adapter, query) -> None:
     said = {"compact": "To Lisbon."}.get(adapter, "[[ ## answer ## ]]\n(a)")
     with StubServer(answer=lambda body: said) as server:
-        program = build("turn-rag", task if isinstance(task, str) else "question-answering", adapter=adapter)
+        program = build(
+            "turn-rag", task if isinstance(task, str) else "question-answering", adapter=adapter
+        )
         program.task = task if isinstance(task, QuestionAnswering) else program.task
         memory, sent = program.memory(store, "ada", lm=named(server)), list[str]()
         memory.add(SAID, remember=False)
@@ -408,6 +459,8 @@ def test_attempts_go_on_where_they_say_the_same(attempts: list[str], sent: list[
     for attempt in attempts:
         words.begin_attempt("headers")(f"[[ ## answer ## ]]\n{attempt}")
     assert found == sent
-    assert words.remainder("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix("".join(sent))
+    assert words.remainder("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix(
+        "".join(sent)
+    )
     with pytest.raises(AnswerChangedError, match="another one"):
         words.remainder("In Lisbon")

@@ -20,7 +20,13 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import History, Session, Turn, build
 from mempiler.data.beam.scorer import BlindRubricJudge, RubricJudge, SameEventJudge
-from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge, StrictAcknowledgementJudge
+from mempiler.data.judge import (
+    AcknowledgementJudge,
+    GenerousJudge,
+    Judge,
+    PreferenceJudge,
+    StrictAcknowledgementJudge,
+)
 from mempiler.data.longmemeval import LongMemEvalJudge
 from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.data.palbench.dialogue import (
@@ -64,7 +70,10 @@ def talk() -> History:
         Session(
             id=f"D{s}",
             time=datetime(2024, 5, 2 * s, 18),
-            turns=tuple(Turn(id=f"D{s}:{n}", speaker=who, text=text) for n, (who, text) in enumerate(SAID[s - 1 :], 1)),
+            turns=tuple(
+                Turn(id=f"D{s}:{n}", speaker=who, text=text)
+                for n, (who, text) in enumerate(SAID[s - 1 :], 1)
+            ),
         )
         for s in (1, 2, 3)
     ]
@@ -72,7 +81,14 @@ def talk() -> History:
 
 
 LOW: dict[str, dict[str, Any]] = {
-    "pgr": {"every": 1, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "min_score": 0.0, "min_new": 1},
+    "pgr": {
+        "every": 1,
+        "merge_after": 1,
+        "merge_score": 0.3,
+        "augment_score": 0.1,
+        "min_score": 0.0,
+        "min_new": 1,
+    },
     "fact-store": {"every": 1, "merge_after": 1, "merge_score": 0.3},
     "pgr+turn-rag": {"augment_score": 0.1, "min_score": 0.0, "min_new": 1},
     "rgmem": {"theta_inf": 1, "theta_sum": 1},
@@ -88,7 +104,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "memory-r2-single": ("memory-r2", {"single_agent": True}),
     "rgmem-flat": ("rgmem", {"use_rg": False}),
     "rgmem-evidence-alone": ("rgmem", {"use_l1": False}),
-    "h2memory-topics-alone": ("h2memory", {"use_situations": False, "use_background": False, "clustered": False}),
+    "h2memory-topics-alone": (
+        "h2memory",
+        {"use_situations": False, "use_background": False, "clustered": False},
+    ),
     "h2memory-logs-alone": ("h2memory", {"use_topics": False, "use_principles": False}),
     "h2memory-unprincipled": ("h2memory", {"use_principles": False}),
     "h2memory-chinese": ("h2memory", {"language": "Chinese", "task.language": "Chinese"}),
@@ -131,7 +150,9 @@ def heard(lm: Any = None) -> Iterator[Heard]:
 
 def shown(messages: list[dict[str, Any]]) -> str:
     """A prompt as a file shows it."""
-    return "".join(f"=== {message['role']}\n{message['content'].rstrip()}\n\n" for message in messages)
+    return "".join(
+        f"=== {message['role']}\n{message['content'].rstrip()}\n\n" for message in messages
+    )
 
 
 def agree(found: dict[str, str], folder: str) -> None:
@@ -143,16 +164,25 @@ def agree(found: dict[str, str], folder: str) -> None:
         for name, text in found.items():
             (at / f"{name}.txt").write_text(text, encoding="utf-8")
     reviewed = {path.stem: path.read_text(encoding="utf-8") for path in at.glob("*.txt")}
-    assert found == reviewed, "if that is meant, make them anew as CONTRIBUTING.md says (MEMPILER_PROMPTS=write)"
+    assert found == reviewed, (
+        "if that is meant, make them anew as CONTRIBUTING.md says (MEMPILER_PROMPTS=write)"
+    )
 
 
 @pytest.fixture
 def material() -> dict[str, tuple[Any, Any]]:
     """For each task a small history, and what is asked."""
     recorded, logged, told = behavior(30), pal(4), talk()
-    fields = {"question-answering": QUESTION, "personal-response": QUESTION, "multiple-choice": CHOICE}
+    fields = {
+        "question-answering": QUESTION,
+        "personal-response": QUESTION,
+        "multiple-choice": CHOICE,
+    }
     ways = {**NEED, "options": [f"S{n}: way {n}" for n in range(1, 9)]}
-    reply = {"question": "Yes, please.", "dialogue": "user: I cannot sleep.\nassistant: Is it the heat?"}
+    reply = {
+        "question": "Yes, please.",
+        "dialogue": "user: I cannot sleep.\nassistant: Is it the heat?",
+    }
     asked = {"requirement-restatement": NEED, "solution-proposal": NEED, "solution-selection": ways}
     return {
         **{name: (told, each) for name, each in fields.items()},
@@ -164,12 +194,19 @@ def material() -> dict[str, tuple[Any, Any]]:
 @pytest.fixture
 def models(scripted: Any, graph_replies: Any) -> dict[str, Any]:
     """The scripts of methods of whose prompts the offline engine does not reach all, or not all that they can show."""
-    plan = [{"name": "Sports", "retrieve": LAYERS}, {"name": "Interests and Entertainment", "retrieve": ["summary"]}]
+    plan = [
+        {"name": "Sports", "retrieve": LAYERS},
+        {"name": "Interests and Entertainment", "retrieve": ["summary"]},
+    ]
 
     def planned(kind: str, text: str, n: int) -> Any:
         return {"keywords": plan} if kind == "keywords" else graph_replies(kind, text, n)
 
-    return {"pramem": scripted(practice_script()), "h2memory": scripted(pal_script()), "rgmem": scripted(planned)}
+    return {
+        "pramem": scripted(practice_script()),
+        "h2memory": scripted(pal_script()),
+        "rgmem": scripted(planned),
+    }
 
 
 def asked(case: str, material: dict[str, tuple[Any, Any]], lm: Any) -> tuple[Any, dict[str, str]]:
@@ -185,7 +222,9 @@ def asked(case: str, material: dict[str, tuple[Any, Any]], lm: Any) -> tuple[Any
     prompts = {path: found.of(one.signature) for path, one in program.all_predictors().items()}
     silent = [path for path, prompt in prompts.items() if prompt is None]
     assert not silent, f"{case} does not ask {', '.join(silent)}: make its case reach it"
-    return program, {path.removeprefix("method."): shown(prompt) for path, prompt in prompts.items() if prompt}
+    return program, {
+        path.removeprefix("method."): shown(prompt) for path, prompt in prompts.items() if prompt
+    }
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -203,7 +242,8 @@ def _systems(predictors: dict[str, Any]) -> dict[str, str]:
     """The part of each prompt that is the same for every input."""
     layout = adapter()
     return {
-        path.removeprefix("method."): layout.format_system_message(one.signature) for path, one in predictors.items()
+        path.removeprefix("method."): layout.format_system_message(one.signature)
+        for path, one in predictors.items()
     }
 
 
@@ -219,9 +259,16 @@ def test_a_task_asks_what_was_reviewed(material: dict[str, tuple[Any, Any]]) -> 
 
 
 PERSONA = Persona(
-    profile="age: 40", situation="Sleeps badly.", needs="wants quiet nights", preferences="likes calm ways"
+    profile="age: 40",
+    situation="Sleeps badly.",
+    needs="wants quiet nights",
+    preferences="likes calm ways",
 )
-TOPIC = Topic(user_query="How to sleep?", needs=("quiet", "a cool room"), requirement="To sleep through the night.")
+TOPIC = Topic(
+    user_query="How to sleep?",
+    needs=("quiet", "a cool room"),
+    requirement="To sleep through the night.",
+)
 PAIR = dspy.Example(
     question="Plan my week",
     answer="Has a bad knee",
@@ -231,21 +278,39 @@ PAIR = dspy.Example(
 )
 JUDGED: dict[str, Callable[[Any, Any], Any]] = {
     "answer": lambda lm, how: Judge(lm, how)("Where does Ann live?", "Lisbon", "In Lisbon."),
-    "generous": lambda lm, how: GenerousJudge(lm, how)("Where does Ann live?", "Lisbon", "In Lisbon."),
-    "acknowledgement": lambda lm, how: AcknowledgementJudge(lm, how)("Plan", ["Bad knee", "Swims"], "[f1] my knee"),
-    "acknowledgement-strict": lambda lm, how: StrictAcknowledgementJudge(lm, how)("Plan", ["Swims"], "[f1] my knee"),
-    "rubric-item": lambda lm, how: RubricJudge(lm, how)("Where does Ann live?", "It says: Lisbon", "In Lisbon."),
-    "rubric-item-alone": lambda lm, how: BlindRubricJudge(lm, how)("Where?", "It says: Lisbon", "In Lisbon."),
+    "generous": lambda lm, how: GenerousJudge(lm, how)(
+        "Where does Ann live?", "Lisbon", "In Lisbon."
+    ),
+    "acknowledgement": lambda lm, how: AcknowledgementJudge(lm, how)(
+        "Plan", ["Bad knee", "Swims"], "[f1] my knee"
+    ),
+    "acknowledgement-strict": lambda lm, how: StrictAcknowledgementJudge(lm, how)(
+        "Plan", ["Swims"], "[f1] my knee"
+    ),
+    "rubric-item": lambda lm, how: RubricJudge(lm, how)(
+        "Where does Ann live?", "It says: Lisbon", "In Lisbon."
+    ),
+    "rubric-item-alone": lambda lm, how: BlindRubricJudge(lm, how)(
+        "Where?", "It says: Lisbon", "In Lisbon."
+    ),
     "same-event": lambda lm, how: SameEventJudge(lm, how)("Ann moved to Lisbon", "1. The move"),
     "preference": lambda lm, how: PreferenceJudge(lm, how)(PAIR, "Swim.", "Run."),
     "needs": lambda lm, how: NeedsJudge(lm, how)(TOPIC, "A cool room."),
-    "need-understanding": lambda lm, how: NeedUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
-    "preference-understanding": lambda lm, how: PreferenceUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
+    "need-understanding": lambda lm, how: NeedUnderstandingJudge(lm, how)(
+        PERSONA, "user: a", "user: b", 1
+    ),
+    "preference-understanding": lambda lm, how: PreferenceUnderstandingJudge(lm, how)(
+        PERSONA, "user: a", "user: b", 1
+    ),
     "simulated-user": lambda lm, how: SimulatedUser(lm, how)(
-        PERSONA, [Utterance(role="assistant", action="solution proposal", text="Tea?")], "solution feedback"
+        PERSONA,
+        [Utterance(role="assistant", action="solution proposal", text="Tea?")],
+        "solution feedback",
     ),
     **{
-        f"longmemeval-{kind}": lambda lm, how, kind=kind: LongMemEvalJudge(lm, how)(kind, "Where?", "Lisbon", "Lisbon")
+        f"longmemeval-{kind}": lambda lm, how, kind=kind: LongMemEvalJudge(lm, how)(
+            kind, "Where?", "Lisbon", "Lisbon"
+        )
         for kind in JUDGES
     },
 }
@@ -263,15 +328,23 @@ def test_a_judge_asks_what_was_reviewed() -> None:
 def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
     written = "\n".join(path.read_text(encoding="utf-8") for path in PROMPTS.glob("*/*.txt"))
     asked = [kind for kind in suite() if ".synthesis" not in kind.__module__]
-    missing = [kind.__name__ for kind in asked if adapter().format_system_message(kind).rstrip() not in written]
+    missing = [
+        kind.__name__
+        for kind in asked
+        if adapter().format_system_message(kind).rstrip() not in written
+    ]
     assert missing == []
 
 
-def test_every_policy_and_task_is_among_the_cases_and_no_folder_is_of_something_that_is_gone(material) -> None:
+def test_every_policy_and_task_is_among_the_cases_and_no_folder_is_of_something_that_is_gone(
+    material,
+) -> None:
     assert set(POLICY) == set(POLICIES)
     assert set(material) == {name for name in TASKS if task_class(name).prompt is not None}
     others = {"tasks", "judges", "synthesis_memoryquest", "synthesis_palset"}
     gone = {path.name for path in PROMPTS.iterdir()} - {*CASES, *others}
     for name in gone if WRITES else ():
         shutil.rmtree(PROMPTS / name)
-    assert WRITES or not gone, f"tests/prompts/{', '.join(sorted(gone))}: nothing asks these prompts any more"
+    assert WRITES or not gone, (
+        f"tests/prompts/{', '.join(sorted(gone))}: nothing asks these prompts any more"
+    )

@@ -38,7 +38,11 @@ def ask(program, history):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_many_threads_write_one_memory_once(scripted, fact_replies, make_history, temperature):
-    lm, program, history = scripted(fact_replies, 0.002, temperature=temperature), memory_r2(), make_history(3)
+    lm, program, history = (
+        scripted(fact_replies, 0.002, temperature=temperature),
+        memory_r2(),
+        make_history(3),
+    )
     with dspy.context(lm=lm):
         outcomes = in_threads(32, lambda: ask(program, history))
     assert all(isinstance(outcome, dspy.Prediction) for outcome in outcomes)
@@ -101,12 +105,16 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies,
 
 def demos(*where, **fields):
     """A change of the demos of a predictor."""
-    return lambda program: setattr(program.all_predictors()[".".join(where)], "demos", [dspy.Example(**fields)])
+    return lambda program: setattr(
+        program.all_predictors()[".".join(where)], "demos", [dspy.Example(**fields)]
+    )
 
 
 def other_words(program):
     manage = program.method.writer.manage
-    manage.signature = manage.signature.with_updated_fields("operations", prefix="Edits:", desc="other words")
+    manage.signature = manage.signature.with_updated_fields(
+        "operations", prefix="Edits:", desc="other words"
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,9 +123,17 @@ def other_words(program):
         (lambda program: None, {"api_key": "two", "api_base": "http://two"}, "chat", False),
         (demos("method", "writer", "extract_facts", dialogue="x", facts=[]), {}, "chat", True),
         (other_words, {}, "chat", True),
-        (demos("method", "writer", "extract_facts", question="x"), {}, "chat", False),  # a demo that is not shown
+        (
+            demos("method", "writer", "extract_facts", question="x"),
+            {},
+            "chat",
+            False,
+        ),  # a demo that is not shown
         (demos("task", "answer", question="x", answer="y"), {}, "chat", False),
-        *((lambda program: None, more, "chat", True) for more in ({"temperature": 0.5}, {"max_tokens": 7})),
+        *(
+            (lambda program: None, more, "chat", True)
+            for more in ({"temperature": 0.5}, {"max_tokens": 7})
+        ),
         (lambda program: None, {"rollout_id": 3}, "chat", True),
         *((lambda program: None, {}, layout, True) for layout in ("json", "compact")),
     ],
@@ -159,7 +175,9 @@ def shown(trace, predictor):
     return [inputs for p, inputs, _ in trace if p is predictor]
 
 
-def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, fact_replies, make_history, program):
+def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(
+    scripted, fact_replies, make_history, program
+):
     history = make_history(4)
     with dspy.context(lm=scripted(fact_replies)):
         traced(program, history=history, question="Where?")
@@ -171,10 +189,14 @@ def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, 
     assert trace[-1][0] is program.task.answer
 
 
-def test_steps_are_bound_to_the_running_copy_and_their_inputs_are_copies(scripted, fact_replies, make_history, program):
+def test_steps_are_bound_to_the_running_copy_and_their_inputs_are_copies(
+    scripted, fact_replies, make_history, program
+):
     history, twin = make_history(2), copy.deepcopy(program)
     with dspy.context(lm=scripted(fact_replies)):
-        for _, inputs, _ in traced(program, history=history, question="Where?", evidence_ids=("D1:1",))[:-1]:
+        for _, inputs, _ in traced(
+            program, history=history, question="Where?", evidence_ids=("D1:1",)
+        )[:-1]:
             inputs.clear()
         trace = traced(twin, history=history, question="Where?", evidence_ids=("D1:1",))
     assert all(inputs for _, inputs, _ in trace)
@@ -182,7 +204,9 @@ def test_steps_are_bound_to_the_running_copy_and_their_inputs_are_copies(scripte
     assert {id(p) for p, _, _ in trace} == {id(p) for p in steps}
 
 
-def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(scripted, fact_replies, make_history, program):
+def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(
+    scripted, fact_replies, make_history, program
+):
     with dspy.context(lm=scripted(fact_replies)):
         trace = traced(program, history=make_history(3), question="Who saw Quito with 2 friends?")
     dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract_facts)]
@@ -231,9 +255,23 @@ def made(**config: Any) -> MemoryProgram:
         (lambda: made(adapter="json"), True, False),
         (lambda: build("pgr+memory-r2", embedder=embedder()), True, False),
         (lambda: build("fact-store", embedder=embedder()), False, False),
-        (lambda: build("memory-r2", embedder=TextEmbedder("other", embedder().embed, 384)), False, True),
+        (
+            lambda: build("memory-r2", embedder=TextEmbedder("other", embedder().embed, 384)),
+            False,
+            True,
+        ),
     ],
-    ids=["again", "copy", "reading setting", "writing setting", "task", "adapter", "policy", "method", "embedder"],
+    ids=[
+        "again",
+        "copy",
+        "reading setting",
+        "writing setting",
+        "task",
+        "adapter",
+        "policy",
+        "method",
+        "embedder",
+    ],
 )
 def test_digests_change_with_what_a_program_or_its_writer_does(other, writes_like, same) -> None:
     one, two = other(), made()
@@ -257,12 +295,19 @@ def test_a_digest_is_of_the_content_and_not_of_the_order_of_its_keys() -> None:
 
 
 def test_class_and_memory_of_a_writer_count() -> None:
-    kept, shaped = (create_model("Kept", __base__=Memory, **{name: (str, "")}) for name in ("one", "other"))
-    kinds = [type(name, (Writer,), {"Memory": kind}) for name, kind in (("A", kept), ("B", kept), ("A", shaped))]
+    kept, shaped = (
+        create_model("Kept", __base__=Memory, **{name: (str, "")}) for name in ("one", "other")
+    )
+    kinds = [
+        type(name, (Writer,), {"Memory": kind})
+        for name, kind in (("A", kept), ("B", kept), ("A", shaped))
+    ]
     assert len({writer_digest(kind()) for kind in kinds}) == 3
 
 
-def test_a_rollout_has_a_key_of_its_own_and_so_has_the_code_of_a_writer(monkeypatch, scripted, fact_replies) -> None:
+def test_a_rollout_has_a_key_of_its_own_and_so_has_the_code_of_a_writer(
+    monkeypatch, scripted, fact_replies
+) -> None:
     writer = made().method.writer
     with dspy.context(lm=scripted(fact_replies)):
         identity, keys = writer_digest(writer), [writer_key(writer)]
@@ -276,12 +321,16 @@ def test_a_rollout_has_a_key_of_its_own_and_so_has_the_code_of_a_writer(monkeypa
     assert len(set(keys)) == 4
 
 
-def test_a_history_reports_its_items_to_the_listener_that_was_there_when_it_began(make_history) -> None:
+def test_a_history_reports_its_items_to_the_listener_that_was_there_when_it_began(
+    make_history,
+) -> None:
     cache, written = MemoryCache(), []
     cache.on_write = lambda: written.append("item")
 
     class EndsTheEvaluation(TurnWriter):
-        def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Update[TurnMemory]:
+        def update(
+            self, memory: TurnMemory, item: Item, extraction: None = None
+        ) -> Update[TurnMemory]:
             cache.on_write = None
             return super().update(memory, item, extraction)
 

@@ -38,7 +38,13 @@ class Hashing:
         return Theory(sigma=digest, evidence=union_of_evidence(memory, *evidence), step=memory.step)
 
     def infer_relation(self, memory, relation):
-        return self.made("infer", memory, relation.id, relation, [mention.evidence for mention in relation.mentions])
+        return self.made(
+            "infer",
+            memory,
+            relation.id,
+            relation,
+            [mention.evidence for mention in relation.mentions],
+        )
 
     def abstract_concept(self, memory, node):
         return self.made("abstract", memory, node.id, project(memory, node), node.evidence)
@@ -70,7 +76,9 @@ def driven(steps, operators, theta_inf=2, theta_sum=3):
 @given(STEPS)
 def test_operators_of_a_level_may_run_in_any_order_and_parents_follow_their_children(steps):
     memory = driven(steps, Hashing())
-    with mock.patch.object(evolution, "gather", lambda calls: [call() for call in calls[::-1]][::-1]):
+    with mock.patch.object(
+        evolution, "gather", lambda calls: [call() for call in calls[::-1]][::-1]
+    ):
         assert driven(steps, Hashing()) == memory
         operators = Hashing(fails=False)
         memory = driven(steps, operators)
@@ -92,13 +100,22 @@ FIRED = {
 
 def made(theta=3, **settings):
     """Ann and Bob share one graph here, so that the numbers below are those of one graph."""
-    return build("rgmem", embedder=embedder(), theta_inf=theta, theta_sum=2 * theta, merged_graph=True, **settings)
+    return build(
+        "rgmem",
+        embedder=embedder(),
+        theta_inf=theta,
+        theta_sum=2 * theta,
+        merged_graph=True,
+        **settings,
+    )
 
 
 @pytest.fixture
 def grown(written, graph_replies, make_history):
     """Writes so many sessions: `grown(9, theta=3, reply=...)`."""
-    return lambda sessions, theta=3, reply=graph_replies: written(made(theta), make_history(sessions), reply)
+    return lambda sessions, theta=3, reply=graph_replies: written(
+        made(theta), make_history(sessions), reply
+    )
 
 
 def fired(memories):
@@ -107,7 +124,11 @@ def fired(memories):
     for memory in memories:
         nodes, edges = memory.nodes.values(), memory.relations.values()
         made = [("infer", memory.nodes[edge.target].name, edge.theory) for edge in edges]
-        made += [each for node in nodes for each in (("abstract", node.name, node.own), ("flow", node.name, node.flow))]
+        made += [
+            each
+            for node in nodes
+            for each in (("abstract", node.name, node.own), ("flow", node.name, node.flow))
+        ]
         for operator, name, theory in made:
             if theory and theory.step == memory.step:
                 found[operator].setdefault(name, []).append(memory.step)
@@ -126,7 +147,12 @@ def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_hi
 
 
 SEEN = {
-    True: {"Running": ["Ann ran"], "Sleep": ["Bob saw"], "Sports": ["Ann ran"], "Health and Wellness": ["Bob saw"]},
+    True: {
+        "Running": ["Ann ran"],
+        "Sleep": ["Bob saw"],
+        "Sports": ["Ann ran"],
+        "Health and Wellness": ["Bob saw"],
+    },
     False: {
         **{name: ["Ann ran", "Bob saw"] for name in ("Running", "Sleep")},
         **{name: ["Ann ran"] for name in ("Sports", "Health and Wellness")},
@@ -140,7 +166,8 @@ R_K1, of Running and Sleep, is shown base conclusions too (Eq. 6); R_K2 selects 
 
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize(
-    ("thetas", "kind", "field"), [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")]
+    ("thetas", "kind", "field"),
+    [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")],
 )
 def test_an_operator_sees_the_conclusions_of_its_edge_alone(
     written, graph_replies, make_history, linked, thetas, kind, field
@@ -149,15 +176,27 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
         if asked == "edge_labels":
             names = {"Running": ["c1"], "Sleep": ["[D1:2]"]}
             rows = re.findall(r'"segment_id": "(s\d)", "source": "[^"]*", "target": "(\w+)"', text)
-            edges = [{"segment_id": id, "label": "x", "conclusions": names[target]} for id, target in rows]
+            edges = [
+                {"segment_id": id, "label": "x", "conclusions": names[target]}
+                for id, target in rows
+            ]
             return {"edge_labels": edges}
         return graph_replies(asked, text, n)
 
-    settings = {"theta_inf": thetas[0], "theta_sum": thetas[1], "merged_graph": True, "linked": linked}
+    settings = {
+        "theta_inf": thetas[0],
+        "theta_sum": thetas[1],
+        "merged_graph": True,
+        "linked": linked,
+    }
     program = build("rgmem", embedder=embedder(), **settings)
     asked, found = written(program, make_history(1), reply), {}
-    for target, lines in zip(asked.shown(kind, field), asked.shown(kind, "new_evidence"), strict=True):
-        found[target] = [line.split(") ")[1][:7] for line in json.loads(lines) if line.startswith("Conclusion")]
+    for target, lines in zip(
+        asked.shown(kind, field), asked.shown(kind, "new_evidence"), strict=True
+    ):
+        found[target] = [
+            line.split(") ")[1][:7] for line in json.loads(lines) if line.startswith("Conclusion")
+        ]
     assert len(found) == 2
     assert found == {name: SEEN[linked][name] for name in found}
 
@@ -165,8 +204,13 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
 def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_without_links():
     def shown(first, second):
         ways = (("A", first), ("B", second))
-        paths = [GraphPath("Dining", (concept, "Food"), ("Steak",), ("x",), (link,)) for concept, link in ways]
-        unit = Evidence(id="e1", step=1, fact="", conclusions=tuple(Conclusion(text=text) for text in "pqr"))
+        paths = [
+            GraphPath("Dining", (concept, "Food"), ("Steak",), ("x",), (link,))
+            for concept, link in ways
+        ]
+        unit = Evidence(
+            id="e1", step=1, fact="", conclusions=tuple(Conclusion(text=text) for text in "pqr")
+        )
         (edge,) = add_units(GraphMemory(), [(unit, paths)]).relations.values()
         return edge.mentions[0].conclusions
 
@@ -191,17 +235,30 @@ def test_operators_of_one_level_run_at_the_same_time(grown, graph_replies, kind)
 
 def test_theories_rest_on_evidence_and_so_on_turns(grown):
     memory = grown(9).memory
-    running = next(edge for edge in memory.relations.values() if memory.nodes[edge.target].name == "Running")
+    running = next(
+        edge for edge in memory.relations.values() if memory.nodes[edge.target].name == "Running"
+    )
     assert running.theory.evidence == tuple(f"e{n}" for n in range(1, 10))
     user = memory.nodes["user"].flow
     assert user.evidence == tuple(f"e{n}" for n in range(1, 10))
-    assert memory.turns(("e2", "e3"))[:7] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6", "D3:1")
+    assert memory.turns(("e2", "e3"))[:7] == (
+        "D2:1",
+        "D2:2",
+        "D2:3",
+        "D2:4",
+        "D2:5",
+        "D2:6",
+        "D3:1",
+    )
 
 
 def test_projection_prefers_relation_theories_to_the_evidence_in_them(grown):
     (text,) = grown(5).texts("general_facts")
     evidence = text.split("new_evidence ## ]]")[1]
-    assert "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady." in evidence
+    assert (
+        "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady."
+        in evidence
+    )
     assert [f"week {n}" in evidence for n in range(1, 6)] == [False, False, False, True, True]
 
 
@@ -214,7 +271,9 @@ def test_projection_prefers_relation_theories_to_the_evidence_in_them(grown):
         ("macro_law", "no", "flow"),
     ],
 )
-def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(grown, graph_replies, kind, answer, where):
+def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
+    grown, graph_replies, kind, answer, where
+):
     tries = 2 if answer == "no" else 1  # what cannot be parsed is asked again as JSON
 
     def reply(asked, text, n):

@@ -18,7 +18,10 @@ def talk(*speakers):
     """Two sessions, in which the speakers say a word each."""
     sessions = []
     for day in (1, 2):
-        turns = [Turn(id=f"D{day}:{n}", speaker=who, text=f"Word of {who}") for n, who in enumerate(speakers, 1)]
+        turns = [
+            Turn(id=f"D{day}:{n}", speaker=who, text=f"Word of {who}")
+            for n, who in enumerate(speakers, 1)
+        ]
         sessions.append(Session(id=f"D{day}", time=datetime(2024, 5, day), turns=tuple(turns)))
     return History(id="talk", items=tuple(sessions))
 
@@ -27,12 +30,19 @@ def reply(kind, text, n):
     """Ann runs, her partner sleeps; each path is that of the user whom the prompt names."""
     if kind == "fact":
         day = re.search(r"\[D(\d):1\]", text).group(1)
-        runs = {"text": "Ann runs", "relevance": "high", "speaker": "ann", "turn_ids": [f"D{day}:1"]}
+        runs = {
+            "text": "Ann runs",
+            "relevance": "high",
+            "speaker": "ann",
+            "turn_ids": [f"D{day}:1"],
+        }
         sleeps = {"text": "Bob sleeps", "speaker": "nobody", "turn_ids": [f"D{day}:2"]}
         return {"fact": f"They talked on day {day}.", "conclusions": [runs, sleeps]}
     if kind == "entity_paths":
         event = "Running" if "Ann runs" in text else "Sleep"
-        return {"entity_paths": [{"base": "Health and Wellness", "concepts": [], "events": [event]}]}
+        return {
+            "entity_paths": [{"base": "Health and Wellness", "concepts": [], "events": [event]}]
+        }
     if kind == "edge_labels":
         return {"edge_labels": [{"segment_id": "s1", "label": "label"}]}
     if kind == "fact_summary":
@@ -61,13 +71,20 @@ def test_each_person_has_a_graph_from_the_conclusions_about_them(written):
     assert events_by_person(asked.memory) == [("Ann", "Running"), ("Bob", "Sleep")]
     assert asked.calls["fact"] == 2
     assert asked.calls["entity_paths"] == 4
-    fragments = dict(zip(asked.shown("entity_paths", "user"), asked.shown("entity_paths", "fragment"), strict=True))
+    fragments = dict(
+        zip(
+            asked.shown("entity_paths", "user"),
+            asked.shown("entity_paths", "fragment"),
+            strict=True,
+        )
+    )
     assert "Ann runs" in fragments["Ann"]
     assert "Bob sleeps" not in fragments["Ann"]
     assert "Ann runs" not in fragments["Bob"]
     assert "Bob sleeps" in fragments["Bob"]
     users = {
-        kind: set(asked.shown(kind, "user")) for kind in ("edge_labels", "fact_summary", "general_facts", "macro_law")
+        kind: set(asked.shown(kind, "user"))
+        for kind in ("edge_labels", "fact_summary", "general_facts", "macro_law")
     }
     assert users == {kind: {"Ann", "Bob"} for kind in users}
     assert set(asked.shown("fact", "users")) == {"Ann, Bob"}
@@ -77,7 +94,9 @@ def test_each_person_has_a_graph_from_the_conclusions_about_them(written):
 def test_an_operator_is_shown_the_conclusions_about_its_own_person(written):
     asked = written(program(), talk("Ann", "Bob"), reply)
     for user, evidence in zip(
-        asked.shown("fact_summary", "user"), asked.shown("fact_summary", "new_evidence"), strict=True
+        asked.shown("fact_summary", "user"),
+        asked.shown("fact_summary", "new_evidence"),
+        strict=True,
     ):
         assert ("Ann runs" in evidence) == (user == "Ann")
         assert ("Bob sleeps" in evidence) == (user == "Bob")
@@ -95,14 +114,21 @@ def test_a_conclusion_about_nobody_in_particular_is_in_every_graph(written):
         if kind != "fact":
             return reply(kind, text, n)
         day = re.search(r"\[D(\d):1\]", text).group(1)
-        return {"fact": "", "conclusions": [{"text": "Ann runs, Bob too", "turn_ids": [f"D{day}:1", f"D{day}:2"]}]}
+        return {
+            "fact": "",
+            "conclusions": [{"text": "Ann runs, Bob too", "turn_ids": [f"D{day}:1", f"D{day}:2"]}],
+        }
 
     asked = written(program(), talk("Ann", "Bob"), both)
     assert events_by_person(asked.memory) == [("Ann", "Running"), ("Bob", "Running")]
 
 
-@pytest.mark.parametrize(("speakers", "shared"), [(("Ann", "Bob"), True), (("Ann", "assistant"), False)])
-def test_where_people_share_a_graph_the_prompts_say_so_unless_there_is_only_one(written, speakers, shared):
+@pytest.mark.parametrize(
+    ("speakers", "shared"), [(("Ann", "Bob"), True), (("Ann", "assistant"), False)]
+)
+def test_where_people_share_a_graph_the_prompts_say_so_unless_there_is_only_one(
+    written, speakers, shared
+):
     asked = written(program(merged_graph=True), talk(*speakers), reply)
     assert asked.memory.roots.keys() == {USER}
     assert {event for _, event in events_by_person(asked.memory)} == {"Running"}
@@ -122,7 +148,10 @@ def test_a_question_that_names_a_person_reads_that_graph_alone(scripted):
     lines = recalled(scripted, "What keeps Ann healthy?")
     assert lines
     assert all(line.startswith("Ann, Health and Wellness") for line in lines)
-    assert {line.split(",")[0] for line in recalled(scripted, "What keeps them healthy?")} == {"Ann", "Bob"}
+    assert {line.split(",")[0] for line in recalled(scripted, "What keeps them healthy?")} == {
+        "Ann",
+        "Bob",
+    }
 
 
 def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has():
@@ -135,7 +164,10 @@ def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has
 
     assert named("Where did Ann go?", "Ann Lee", "Joanna") == {"Ann Lee"}
     assert named("What does Speaker 2 like?", "Speaker 1", "Speaker 2") == {"Speaker 2"}
-    assert named("What does the speaker like?", "Speaker 1", "Speaker 2") == {"Speaker 1", "Speaker 2"}
+    assert named("What does the speaker like?", "Speaker 1", "Speaker 2") == {
+        "Speaker 1",
+        "Speaker 2",
+    }
     assert named("Where will Ann go?", "Ann", "Will") == {"Ann"}
     assert named("小明喜欢什么?", "小明", "小红") == {"小明"}
     assert named("What does J. like?", "J.", "Ann") == {"J."}
@@ -143,7 +175,8 @@ def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has
 
 def test_people_are_the_speakers_that_are_no_machines():
     turns = [
-        Turn(id=str(n), speaker=who, text="x") for n, who in enumerate(("system", "Ann", "tool", "Bob", "Ann", " "))
+        Turn(id=str(n), speaker=who, text="x")
+        for n, who in enumerate(("system", "Ann", "tool", "Bob", "Ann", " "))
     ]
     assert people_of(Session(id="s", turns=tuple(turns))) == ("Ann", "Bob")
 
@@ -154,7 +187,10 @@ def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written):
             return reply(kind, text, n)
         day = re.search(r"\[D(\d):1\]", text).group(1)
         both = [f"D{day}:1", f"D{day}:2"]
-        return {"fact": "", "conclusions": [{"text": "Ann runs", "speaker": "Ann (mother)", "turn_ids": both}]}
+        return {
+            "fact": "",
+            "conclusions": [{"text": "Ann runs", "speaker": "Ann (mother)", "turn_ids": both}],
+        }
 
     asked = written(program(), talk("Ann (mother)", "Bob"), by_name)
     assert events_by_person(asked.memory) == [("Ann (mother)", "Running")]

@@ -35,7 +35,11 @@ def recalled(scripted, graph_replies, make_history):
         lm, program = scripted(reply), made(**settings)
         with dspy.context(lm=lm):
             memory = program.remember(make_history(sessions)).memory
-            return memory, program.method.reader.recall(memory, Query(text=question)), lm.engine.calls
+            return (
+                memory,
+                program.method.reader.recall(memory, Query(text=question)),
+                lm.engine.calls,
+            )
 
     return recall
 
@@ -67,16 +71,23 @@ def test_a_keyword_reads_the_layers_it_is_planned_for(recalled, layers, kinds):
 
 
 def test_conclusions_of_a_node_come_newest_first_behind_those_by_words(recalled):
-    _, context, _ = recalled([{"name": "Sports", "retrieve": ["conclusions"]}], conclusions=0, facts=0)
+    _, context, _ = recalled(
+        [{"name": "Sports", "retrieve": ["conclusions"]}], conclusions=0, facts=0
+    )
     assert [hit.id for hit in context.hits] == ["e9.1", "e8.1", "e7.1"]
 
 
 def test_the_context_is_shown_in_blocks_and_inferences_have_no_date(recalled):
-    plan = [{"name": "Interests and Entertainment", "retrieve": ["summary"]}, {"name": "Sports", "retrieve": LAYERS}]
+    plan = [
+        {"name": "Interests and Entertainment", "retrieve": ["summary"]},
+        {"name": "Sports", "retrieve": LAYERS},
+    ]
     _, context, _ = recalled(plan, facts=1, conclusions=1)
     lines = context.text().split("\n")
     heads = [n for n, line in enumerate(lines) if not line.startswith("[")]
-    blocks = {lines[n]: lines[n + 1 : end] for n, end in zip(heads, [*heads[1:], len(lines)], strict=True)}
+    blocks = {
+        lines[n]: lines[n + 1 : end] for n, end in zip(heads, [*heads[1:], len(lines)], strict=True)
+    }
     assert list(blocks) == [f"{block}:" for block in dict.fromkeys(BLOCKS.values())]
     evidence, conclusions, summaries, traits = blocks.values()
     dated = re.compile(r"\[\S+\] \(\d+ \w+ 2024, \w+\) ")
@@ -84,13 +95,17 @@ def test_the_context_is_shown_in_blocks_and_inferences_have_no_date(recalled):
     assert not any(dated.match(line) for line in (*summaries, *traits))
     assert any("Sports to" in line or "of week" in line for line in evidence[1:])
     assert any(line.endswith("Interests and Entertainment: law 3. keen.") for line in summaries)
-    assert any(line.endswith("Interests and Entertainment, restrictions: no heat.") for line in traits)
+    assert any(
+        line.endswith("Interests and Entertainment, restrictions: no heat.") for line in traits
+    )
     assert any(line.endswith("Sports, Running, inferred: steady.") for line in traits)
     assert not any("steady" in line or "no heat" in line for line in summaries)
     assert not any(hit.is_evidence for hit in context.hits if hit.kind == "trait")
 
 
-@pytest.mark.parametrize("plan", ["no", {"keywords": []}, {"keywords": {"name": " ", "retrieve": None}}])
+@pytest.mark.parametrize(
+    "plan", ["no", {"keywords": []}, {"keywords": {"name": " ", "retrieve": None}}]
+)
 def test_without_a_plan_the_question_is_the_keyword(scripted, graph_replies, make_history, plan):
     def reply(kind, text, n):
         return plan if kind == "keywords" else graph_replies(kind, text, n)
@@ -101,14 +116,18 @@ def test_without_a_plan_the_question_is_the_keyword(scripted, graph_replies, mak
     assert context.counts["conclusions"] > 0
 
 
-def test_search_finds_theories_and_the_measure_of_evidence_does_not(scripted, graph_replies, make_history):
+def test_search_finds_theories_and_the_measure_of_evidence_does_not(
+    scripted, graph_replies, make_history
+):
     lm, program = scripted(graph_replies), made()
     with dspy.context(lm=lm):
         memory = program.remember(make_history(9)).memory
         calls = len(lm.engine.prompts)
         reader = program.method.reader
         found = reader.search(memory, ["concept theory", "relation theory", ""], k=20)
-        evidence = [evidence_hits(reader, memory, probe, 20) for probe in ("concept theory week", "week")]
+        evidence = [
+            evidence_hits(reader, memory, probe, 20) for probe in ("concept theory week", "week")
+        ]
     assert len(lm.engine.prompts) == calls
     assert memory.nodes[found[0][0].id].name in ("Sports", "Health and Wellness")
     assert found[1][0].id in memory.relations
@@ -123,20 +142,30 @@ EVERY_LAYER = [{"name": "Sports", "retrieve": ["summary", "inference", "conclusi
 
 
 def test_without_l0_the_memory_is_the_same_and_no_evidence_is_recalled(recalled):
-    (full, whole, calls), (memory, context, again) = recalled(EVERY_LAYER), recalled(EVERY_LAYER, use_l0=False)
+    (full, whole, calls), (memory, context, again) = (
+        recalled(EVERY_LAYER),
+        recalled(EVERY_LAYER, use_l0=False),
+    )
     assert memory.evidence == full.evidence
     assert memory.classes == full.classes
     assert calls == again
-    assert {id: node.score for id, node in memory.nodes.items()} == {id: node.score for id, node in full.nodes.items()}
+    assert {id: node.score for id, node in memory.nodes.items()} == {
+        id: node.score for id, node in full.nodes.items()
+    }
     assert context.counts["facts"] == 0
     assert context.counts["conclusions"] == 0
     graph = ("nodes", "inferences", "history")
-    assert {name: context.counts[name] for name in graph} == {name: whole.counts[name] for name in graph}
+    assert {name: context.counts[name] for name in graph} == {
+        name: whole.counts[name] for name in graph
+    }
     assert context.counts["tokens"] < whole.counts["tokens"]
 
 
 def test_without_l1_there_is_evidence_and_no_graph(recalled):
-    (full, whole, _), (memory, context, calls) = recalled(EVERY_LAYER), recalled(EVERY_LAYER, use_l1=False)
+    (full, whole, _), (memory, context, calls) = (
+        recalled(EVERY_LAYER),
+        recalled(EVERY_LAYER, use_l1=False),
+    )
     assert memory.evidence == full.evidence
     assert len(memory.nodes) == 12
     assert memory.relations == {}
@@ -147,7 +176,10 @@ def test_without_l1_there_is_evidence_and_no_graph(recalled):
 
 
 def test_without_rg_the_graph_is_the_same_and_every_session_rewrites(recalled):
-    (full, whole, _), (memory, context, calls) = recalled(EVERY_LAYER), recalled(EVERY_LAYER, use_rg=False)
+    (full, whole, _), (memory, context, calls) = (
+        recalled(EVERY_LAYER),
+        recalled(EVERY_LAYER, use_rg=False),
+    )
     assert memory.evidence == full.evidence
     assert memory.classes == full.classes
     assert memory.nodes.keys() == full.nodes.keys()
@@ -164,22 +196,33 @@ def test_without_rg_the_graph_is_the_same_and_every_session_rewrites(recalled):
 def grown(*steps, **settings):
     memory = GraphMemory()
     for n, paths in enumerate(steps, 1):
-        unit = Evidence(id=f"e{n}", step=n, fact="something happened", sources=(f"D{n}:1", f"D{n}:2"))
+        unit = Evidence(
+            id=f"e{n}", step=n, fact="something happened", sources=(f"D{n}:1", f"D{n}:2")
+        )
         memory = add_units(memory, [(unit, paths)], **settings)
     return memory
 
 
 def names(memory, tier):
-    return [node.name for node in memory.nodes.values() if node.tier == tier and not node.id.startswith("b")]
+    return [
+        node.name
+        for node in memory.nodes.values()
+        if node.tier == tier and not node.id.startswith("b")
+    ]
 
 
-RACE = GraphPath("Interests and Entertainment", ("Sports",), ("Running", "City Race"), ("ran", "ran it with Bob"))
+RACE = GraphPath(
+    "Interests and Entertainment", ("Sports",), ("Running", "City Race"), ("ran", "ran it with Bob")
+)
 
 
 def test_mentions_and_scores_count_every_unit_once():
     memory = grown([RACE, RACE], [RACE])
     edges = memory.relations.values()
-    counts = {(memory.nodes[edge.source].name, memory.nodes[edge.target].name): edge.count for edge in edges}
+    counts = {
+        (memory.nodes[edge.source].name, memory.nodes[edge.target].name): edge.count
+        for edge in edges
+    }
     assert counts == {("Sports", "Running"): 2, ("Running", "City Race"): 2}
     sports = next(node for node in memory.nodes.values() if node.name == "Sports")
     assert sports.score == 2
@@ -217,11 +260,21 @@ def test_broken_paths_leave_what_is_sound(path, nodes):
     ],
 )
 def test_names_are_one_by_stems_or_by_cosine_with_the_same_numbers(other, cosine, known):
-    vectors = {"Museum Visits": np.array([1.0, 0.0]), other: np.array([cosine, (1 - cosine**2) ** 0.5])}
-    memory = grown(*([GraphPath("Dining", (), (name,))] for name in ("Museum Visits", other)), vectors=vectors)
-    events = [(node.name, node.aliases) for node in memory.nodes.values() if node.tier == "instance"]
+    vectors = {
+        "Museum Visits": np.array([1.0, 0.0]),
+        other: np.array([cosine, (1 - cosine**2) ** 0.5]),
+    }
+    memory = grown(
+        *([GraphPath("Dining", (), (name,))] for name in ("Museum Visits", other)), vectors=vectors
+    )
+    events = [
+        (node.name, node.aliases) for node in memory.nodes.values() if node.tier == "instance"
+    ]
     assert events == [("Museum Visits", known or ()), *([(other, ())] if known is None else [])]
-    concepts = grown(*([GraphPath("Dining", (name,), ("x",))] for name in ("Museum Visits", other)), vectors=vectors)
+    concepts = grown(
+        *([GraphPath("Dining", (name,), ("x",))] for name in ("Museum Visits", other)),
+        vectors=vectors,
+    )
     assert "Museum Visits" in names(concepts, "abstract")
     assert len(names(concepts, "abstract")) == len(events)
 

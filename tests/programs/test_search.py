@@ -16,7 +16,8 @@ from mempiler.programs.catalog import preset
 from mempiler.programs.names import METHODS
 
 KEEPING = sorted(
-    {*METHODS, "pgr+turn-rag", "pgr+memory-r2", "logs+turn-rag", "logs+memory-bank"} - {"no-memory", "pramem"}
+    {*METHODS, "pgr+turn-rag", "pgr+memory-r2", "logs+turn-rag", "logs+memory-bank"}
+    - {"no-memory", "pramem"}
 )
 """All methods that keep something of a dialogue: PraMem reads behaviour."""
 STORY, QUESTION = "I moved to Lisbon last week with my dog Rex", "Where do I live?"
@@ -26,7 +27,10 @@ FISH = "The aquarium holds three striped guppies"
 def history(*said: str) -> History:
     """One session per text, a day apart."""
     turns = [Turn(id=f"D{n}:1", speaker="Ada", text=text) for n, text in enumerate(said, 1)]
-    items = (Session(id=f"D{n}", time=datetime(2024, 3, n), turns=(turn,)) for n, turn in enumerate(turns, 1))
+    items = (
+        Session(id=f"D{n}", time=datetime(2024, 3, n), turns=(turn,))
+        for n, turn in enumerate(turns, 1)
+    )
     return History(id="ada", items=tuple(items))
 
 
@@ -37,12 +41,25 @@ def asked(program: MemoryProgram, question: str, *said: str) -> Context:
 
 def longer() -> list[str]:
     """Twelve sessions of which one is about fish."""
-    things = ("kettle", "harbour", "violin", "orchard", "bicycle", "lantern", "glacier", "puppet", "saddle", "trumpet")
+    things = (
+        "kettle",
+        "harbour",
+        "violin",
+        "orchard",
+        "bicycle",
+        "lantern",
+        "glacier",
+        "puppet",
+        "saddle",
+        "trumpet",
+    )
     return [STORY, *(f"Yesterday the {thing} was repaired" for thing in things), FISH]
 
 
 @pytest.mark.parametrize("method", KEEPING)
-def test_the_one_thing_that_was_said_is_recalled_in_other_words_and_nothing_beside_what_is_found(method: str) -> None:
+def test_the_one_thing_that_was_said_is_recalled_in_other_words_and_nothing_beside_what_is_found(
+    method: str,
+) -> None:
     found = asked(build(method), QUESTION, STORY)
     assert "D1:1" in found.sources
     assert "Lisbon" in found.text()
@@ -53,7 +70,9 @@ def test_the_one_thing_that_was_said_is_recalled_in_other_words_and_nothing_besi
     assert found.without_fallback() is found
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"])
+@pytest.mark.parametrize(
+    "method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"]
+)
 def test_where_nothing_is_found_it_is_the_newest_few_and_marked(method: str) -> None:
     found = asked(build(method), "Zebra?", *longer())
     assert {(hit.score, hit.fallback) for hit in found.hits} == {(0.0, True)}
@@ -68,7 +87,10 @@ def test_where_nothing_is_found_it_is_the_newest_few_and_marked(method: str) -> 
 
 def test_a_prompt_shows_what_was_not_found_as_any_other_line() -> None:
     said = longer()
-    shown, found = (asked(build("turn-rag"), question, *said).text() for question in ("Zebra?", "Which guppies?"))
+    shown, found = (
+        asked(build("turn-rag"), question, *said).text()
+        for question in ("Zebra?", "Which guppies?")
+    )
     assert FISH in found
     assert next(line for line in found.splitlines() if FISH in line) in shown.splitlines()
 
@@ -88,7 +110,10 @@ def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Pa
     memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])
     memory.add([{"role": "user", "name": "Ada", "content": STORY}], remember=False)
     assert memory.recall(QUESTION).sources == ("D1:1", "D2:1")
-    assert [(hit.score, hit.fallback) for hit in memory.recall(QUESTION).hits] == [(0.0, True), (0.0, True)]
+    assert [(hit.score, hit.fallback) for hit in memory.recall(QUESTION).hits] == [
+        (0.0, True),
+        (0.0, True),
+    ]
     # A word of it is enough, and nothing is added then.
     assert memory.recall("Which kettle?").sources == ("D1:1",)
     assert memory.recall("Lisbon?").sources == ("D2:1",)
@@ -102,14 +127,19 @@ def meaning(name: str = "meaning") -> TextEmbedder:
     """An embedder that knows two meanings; everything else is far from both."""
 
     def compute(texts: Sequence[str]) -> np.ndarray:
-        return np.array([[*(any(w in t.lower() for w in ws) for ws in (HOME, AWAY)), 0.2] for t in texts], np.float32)
+        return np.array(
+            [[*(any(w in t.lower() for w in ws) for ws in (HOME, AWAY)), 0.2] for t in texts],
+            np.float32,
+        )
 
     return TextEmbedder(name, compute, 3)
 
 
 def talk() -> History:
     said = ("I moved to Lisbon", "Rye bread is best warm", "My boat leaks", "Oat milk froths")
-    return History.parse([[{"role": "user", "name": "Ada", "content": text}] for text in said], id="ada")
+    return History.parse(
+        [[{"role": "user", "name": "Ada", "content": text}] for text in said], id="ada"
+    )
 
 
 def searched_by(reader: Any) -> str:
@@ -133,7 +163,9 @@ def test_an_embedding_model_searches_alone_if_it_is_configured_so(method: str) -
         ("rgmem", "personamem", "words"),
     ],
 )
-def test_words_and_cosines_add_up_but_on_the_benchmarks_of_a_paper(method: str, paper: str, usual: str) -> None:
+def test_words_and_cosines_add_up_but_on_the_benchmarks_of_a_paper(
+    method: str, paper: str, usual: str
+) -> None:
     for config, kind in (({}, "both"), (preset(method, paper), usual), ({"hybrid": True}, "both")):
         program = build(method, embedder=meaning(), **config)
         reader: Any = program.method.reader
@@ -150,15 +182,25 @@ def test_words_and_cosines_add_up_but_on_the_benchmarks_of_a_paper(method: str, 
 @pytest.mark.parametrize(
     ("method", "embedder", "expected"),
     [
-        ("pgr", "openai/text-embedding-3-small", {"min_score": 0.3, "augment_score": 0.6, "merge_score": 0.8}),
+        (
+            "pgr",
+            "openai/text-embedding-3-small",
+            {"min_score": 0.3, "augment_score": 0.6, "merge_score": 0.8},
+        ),
         ("pgr+turn-rag", "minilm", {"min_score": 0.31}),
         ("pgr", "minilm", {"min_score": 0.31, "augment_score": 0.75, "merge_score": 0.92}),
-        ("pgr+memory-r2", "minilm", {"min_score": 0.31, "augment_score": 0.75, "inner_min_score": 0.16}),
+        (
+            "pgr+memory-r2",
+            "minilm",
+            {"min_score": 0.31, "augment_score": 0.75, "inner_min_score": 0.16},
+        ),
         ("memory-r2", "e5", {"min_score": 0.73}),
         ("rgmem", "offline", {"node_cosine": 0.27, "merge_cosine": 0.85}),
     ],
 )
-def test_an_embedder_brings_its_thresholds(method: str, embedder: str, expected: dict[str, float]) -> None:
+def test_an_embedder_brings_its_thresholds(
+    method: str, embedder: str, expected: dict[str, float]
+) -> None:
     config = build(method, embedder=meaning(embedder)).method.config
     assert {name: config[name] for name in expected} == expected
     assert build("pgr", embedder=meaning("minilm"), min_score=0.2).method.config["min_score"] == 0.2

@@ -40,15 +40,24 @@ from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
 from .conftest import practice_script
 
-DIALOGUE_METHODS = sorted({*METHODS, "pgr+turn-rag", "pgr+full-context", "logs+turn-rag"} - {"no-memory", "pramem"})
+DIALOGUE_METHODS = sorted(
+    {*METHODS, "pgr+turn-rag", "pgr+full-context", "logs+turn-rag"} - {"no-memory", "pramem"}
+)
 """All methods that show lines of a dialogue to a model: PraMem reads behaviour."""
 PAL = ("requirement-restatement", "solution-proposal", "solution-selection", "dialogue-reply")
 OPTIONS = [f"S{n}: way {n}" for n in range(1, 9)]
 LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
 
 
-def test_the_query_of_an_example_holds_what_is_known_of_the_question_and_no_evidence(make_history: Any) -> None:
-    known = {"question": "Who?", "options": [1, "two"], "date": datetime(2023, 5, 8), "mood": "calm"}
+def test_the_query_of_an_example_holds_what_is_known_of_the_question_and_no_evidence(
+    make_history: Any,
+) -> None:
+    known = {
+        "question": "Who?",
+        "options": [1, "two"],
+        "date": datetime(2023, 5, 8),
+        "mood": "calm",
+    }
     given = {"history": make_history(2), "recent": (LOGS,), "evidence_ids": ("D1:1",), **known}
     example = dspy.Example(**given, answer="Ann").with_inputs(*given)
     assert build("turn-rag").query_of(example) == Query(
@@ -73,7 +82,11 @@ def ask(scripted: Any) -> Any:
     """Asks a task under a scripted model; gives the prediction and the prompt."""
 
     def run(name: str, recent: Sequence[Any] = (), **fields: Any) -> tuple[dspy.Prediction, str]:
-        reply = {"analysis": "x", "answer": ["S2", "S7"]} if name == "solution-selection" else {"answer": "done"}
+        reply = (
+            {"analysis": "x", "answer": ["S2", "S7"]}
+            if name == "solution-selection"
+            else {"answer": "done"}
+        )
         lm = scripted(lambda *call: reply)
         context = Context(hits=(Hit(id="f1", text="likes calm"),))
         with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
@@ -103,7 +116,9 @@ def test_the_model_sees_context_query_and_recent_logs(name: str, ask: Any) -> No
         ("dialogue-reply", {"dialogue": "user: hi\nassistant: hm"}, "solutions", "dialogue"),
     ],
 )
-def test_methods_get_the_subject_of_a_query(name: str, fields: dict[str, Any], about: str, modality: str) -> None:
+def test_methods_get_the_subject_of_a_query(
+    name: str, fields: dict[str, Any], about: str, modality: str
+) -> None:
     query = task_class(name)().query({"question": "how?", **fields})
     assert query.about == about
     assert query.modality == modality
@@ -111,9 +126,13 @@ def test_methods_get_the_subject_of_a_query(name: str, fields: dict[str, Any], a
 
 def test_a_reply_is_of_the_kind_that_is_asked_for(ask: Any) -> None:
     for action, meaning in ASSISTANT_ACTIONS.items():
-        _, text = ask("dialogue-reply", question="yes", dialogue="user: fit?\nassistant: why?", action=action)
+        _, text = ask(
+            "dialogue-reply", question="yes", dialogue="user: fit?\nassistant: why?", action=action
+        )
         assert all(part in text for part in (action, meaning, "assistant: why?"))
-    with pytest.raises(UserError, match="'shouting' is no kind of reply; one of: requirement prediction"):
+    with pytest.raises(
+        UserError, match="'shouting' is no kind of reply; one of: requirement prediction"
+    ):
         ask("dialogue-reply", question="yes", action="shouting")
 
 
@@ -128,7 +147,9 @@ def test_the_prompt_asks_to_decline_and_to_reason_only_if_it_is_configured_so(me
     assert list(told.output_fields) == ["reasoning", "answer"]
 
 
-def test_reasons_are_read_and_a_saved_program_asks_for_them_too(scripted: Any, tmp_path: Any) -> None:
+def test_reasons_are_read_and_a_saved_program_asks_for_them_too(
+    scripted: Any, tmp_path: Any
+) -> None:
     save(build("turn-rag", **{"task.reasoning": True}), tmp_path / "program")
     program = load(tmp_path / "program")
     assert program.config["task.reasoning"] is True
@@ -164,8 +185,14 @@ def test_an_answer_is_read_as_the_option_it_chooses(text, options, expected):
 
 def actions(count, start=1):
     first, kind = datetime(2025, 9, 1, 8), {"scene": "video"}
-    done = {n: {"situation": f"title: clip {n}", "action": "liked" if n % 2 else "skipped"} for n in range(30)}
-    return [Action(id=f"a{n}", time=first + timedelta(hours=n), **kind, **done[n]) for n in range(start, start + count)]
+    done = {
+        n: {"situation": f"title: clip {n}", "action": "liked" if n % 2 else "skipped"}
+        for n in range(30)
+    }
+    return [
+        Action(id=f"a{n}", time=first + timedelta(hours=n), **kind, **done[n])
+        for n in range(start, start + count)
+    ]
 
 
 PROFILE = Profile(id="p", turns=(Turn(id="p", speaker="profile", text="lives in Oslo"),))
@@ -174,7 +201,12 @@ PROFILE = Profile(id="p", turns=(Turn(id="p", speaker="profile", text="lives in 
 @pytest.fixture
 def history():
     return History(
-        id="u", items=(PROFILE, Behavior.from_actions("b1", actions(10)), Behavior.from_actions("b2", actions(10, 11)))
+        id="u",
+        items=(
+            PROFILE,
+            Behavior.from_actions("b1", actions(10)),
+            Behavior.from_actions("b2", actions(10, 11)),
+        ),
     )
 
 
@@ -189,16 +221,22 @@ def ids(items):
 
 def test_the_suffix_is_the_newest_records_of_both_and_the_profile(history, recent):
     lines = [line for item in (*history, *recent) for line in item.lines()]
-    found = newest_actions([*history, *recent], sum(estimate_tokens(line) + 1 for line in lines[-6:]))
+    found = newest_actions(
+        [*history, *recent], sum(estimate_tokens(line) + 1 for line in lines[-6:])
+    )
     assert ids(found) == ["p", "a19", "a20", "a21", "a22", "a23", "a24"]
     assert [action.id for action in found[1].actions] == ["a19", "a20"]
     assert found[1].digest != history.items[2].digest
-    assert ids(newest_actions([*history, *recent], 10_000)) == ["p", *(f"a{n}" for n in range(1, 25))]
+    assert ids(newest_actions([*history, *recent], 10_000)) == [
+        "p",
+        *(f"a{n}" for n in range(1, 25)),
+    ]
     assert ids(newest_actions([*history, *recent], 0)) == ["p"]
 
 
 @pytest.mark.parametrize(
-    "method", ["no-memory", "truncation", "full-context", "turn-rag", "session-rag", "recursive-summary"]
+    "method",
+    ["no-memory", "truncation", "full-context", "turn-rag", "session-rag", "recursive-summary"],
 )
 def test_every_baseline_shows_profile_and_newest_records_with_time_scene_situation_and_action(
     scripted, history, recent, method
@@ -206,7 +244,12 @@ def test_every_baseline_shows_profile_and_newest_records_with_time_scene_situati
     lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": "The user likes odd clips."})
     program = build(method, task="behavior-prediction")
     with dspy.context(lm=lm):
-        found = program(history=history, recent=recent, question="video; title: clip 25. Like it?", options=YES_NO)
+        found = program(
+            history=history,
+            recent=recent,
+            question="video; title: clip 25. Like it?",
+            options=YES_NO,
+        )
     prompt = [text for kind, text in lm.engine.prompts if kind == "answer"][-1]
     assert found.answer == "Yes"
     assert prompt.count("[p] profile: lives in Oslo") == 1
@@ -216,13 +259,18 @@ def test_every_baseline_shows_profile_and_newest_records_with_time_scene_situati
 
 
 @pytest.mark.parametrize(("method", "tokens"), [("truncation", 200), ("full-context", 300)])
-def test_no_memory_baselines_show_the_newest_records_within_one_budget(scripted, history, recent, method, tokens):
+def test_no_memory_baselines_show_the_newest_records_within_one_budget(
+    scripted, history, recent, method, tokens
+):
     program = build(method, task="behavior-prediction", max_tokens=tokens)
     program.task.suffix_tokens = 80
     with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "No"})):
         found = program(history=history, recent=recent, question="Like it?", options=YES_NO)
     suffix = newest_actions([*history, *recent], 80)
-    lines = [*(hit.line() for hit in found.context.hits), *(line for item in suffix for line in item.lines())]
+    lines = [
+        *(hit.line() for hit in found.context.hits),
+        *(line for item in suffix for line in item.lines()),
+    ]
     assert sum(estimate_tokens(line) + 1 for line in lines) <= tokens
     shown = [hit.id for hit in found.context.hits] + ids(suffix)[1:]
     # Nothing between the oldest record shown and the question is missing, whether it is in the memory or came since.
@@ -242,7 +290,9 @@ def long_since():
 
 def ask_about_zebras(program, history, recent):
     program.task.suffix_tokens = 60
-    return program(history=history, recent=recent, question="video; a zebra crossing. Like it?", options=YES_NO)
+    return program(
+        history=history, recent=recent, question="video; a zebra crossing. Like it?", options=YES_NO
+    )
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
@@ -270,16 +320,24 @@ def test_the_summary_covers_every_record_before_its_question(scripted, history, 
 def test_experience_is_practised_on_the_history_alone(scripted, history, long_since):
     lm = scripted(practice_script())
     with dspy.context(lm=lm):
-        found = ask_about_zebras(build("pramem", task="behavior-prediction", rounds=5), history, long_since)
+        found = ask_about_zebras(
+            build("pramem", task="behavior-prediction", rounds=5), history, long_since
+        )
     assert found.memory.total == 20
     practised = [text for kind, text in lm.engine.prompts if kind != "answer"]
     assert practised
     assert "zebra" not in "".join(practised)
 
 
-@pytest.mark.parametrize(("times", "answers", "found"), [(0, 1, "Hard to say."), (2, 3, "Hard to say."), (5, 4, "No")])
-def test_an_answer_that_names_no_option_may_be_asked_for_again(scripted, history, recent, times, answers, found):
-    lm = scripted(lambda kind, text, n: {"answer": "No" if len(lm.engine.prompts) > 3 else "Hard to say."})
+@pytest.mark.parametrize(
+    ("times", "answers", "found"), [(0, 1, "Hard to say."), (2, 3, "Hard to say."), (5, 4, "No")]
+)
+def test_an_answer_that_names_no_option_may_be_asked_for_again(
+    scripted, history, recent, times, answers, found
+):
+    lm = scripted(
+        lambda kind, text, n: {"answer": "No" if len(lm.engine.prompts) > 3 else "Hard to say."}
+    )
     program = build("truncation", task="behavior-prediction", **{"task.reask": times})
     with dspy.context(lm=lm):
         said = program(history=history, recent=recent, question="Like it?", options=YES_NO)
@@ -288,8 +346,15 @@ def test_an_answer_that_names_no_option_may_be_asked_for_again(scripted, history
 
 
 def test_a_task_shows_dates_where_it_is_set() -> None:
-    hits = (Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30)), Hit(id="m2", text="No date, tomorrow."))
-    later = Session(id="s2", time=datetime(2023, 3, 1), turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),))
+    hits = (
+        Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30)),
+        Hit(id="m2", text="No date, tomorrow."),
+    )
+    later = Session(
+        id="s2",
+        time=datetime(2023, 3, 1),
+        turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),),
+    )
     shown = {}
     for dates in (False, True):
         task = build("turn-rag", **{"task.dates": dates}).task
@@ -311,7 +376,9 @@ def test_memories_are_written_from_resolved_dates_too(scripted, tmp_path, dates:
         by_default = build("memory-r2", embedder=embedder()).method.writer
         assert (writer_key(program.method.writer) == writer_key(by_default)) is dates
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
-    history = History(id="ann", items=(Session(id="s1", time=datetime(2023, 1, 30), turns=(turn,)),))
+    history = History(
+        id="ann", items=(Session(id="s1", time=datetime(2023, 1, 30), turns=(turn,)),)
+    )
     lm = scripted(lambda kind, text, n: {"facts": [], "operations": []})
     with dspy.context(lm=lm):
         program.remember(history)
@@ -320,7 +387,10 @@ def test_memories_are_written_from_resolved_dates_too(scripted, tmp_path, dates:
 
 def moving() -> History:
     """A dialogue of 5 March 2024 with a relative date in it."""
-    said = ("I moved to Lisbon the day before yesterday, with my dog Rex.", "How does Rex like Lisbon?")
+    said = (
+        "I moved to Lisbon the day before yesterday, with my dog Rex.",
+        "How does Rex like Lisbon?",
+    )
     turns = tuple(
         Turn(id=f"D1:{n}", speaker=speaker, text=text)
         for n, (speaker, text) in enumerate(zip(("Ann", "Bob"), said, strict=True), 1)
@@ -361,7 +431,11 @@ def test_every_method_shows_every_model_resolved_dates_unless_told_otherwise(met
 @pytest.mark.parametrize("name", [name for name in TASKS if task_class(name).prompt is not None])
 def test_every_task_shows_resolved_dates_unless_told_otherwise(name: str) -> None:
     context = Context(hits=(Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30)),))
-    later = Session(id="s2", time=datetime(2023, 3, 1), turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),))
+    later = Session(
+        id="s2",
+        time=datetime(2023, 3, 1),
+        turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),),
+    )
     for settings, shows in (({}, True), ({"task.dates": False}, False)):
         asked = build("turn-rag", name, **settings).task
         query = asked.query({"question": "When?", "options": ["S1: a", "S2: b"]}, new_items=[later])
@@ -373,12 +447,18 @@ def test_every_task_shows_resolved_dates_unless_told_otherwise(name: str) -> Non
 
 @pytest.mark.parametrize("method", sorted({*METHODS, "pgr+turn-rag", "logs+session-rag"}))
 def test_no_benchmark_decides_for_one_method_alone_whether_dates_are_resolved(method: str) -> None:
-    decided = {name for name in BENCHMARKS if any(key.endswith("task.dates") for key in preset(method, name))}
+    decided = {
+        name
+        for name in BENCHMARKS
+        if any(key.endswith("task.dates") for key in preset(method, name))
+    }
     assert decided == set()
 
 
 def test_the_budget_of_the_context_holds_with_resolved_dates() -> None:
-    turns = tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"Yesterday I saw boat {n}.") for n in range(40))
+    turns = tuple(
+        Turn(id=f"D1:{n}", speaker="Ann", text=f"Yesterday I saw boat {n}.") for n in range(40)
+    )
     history = History(id="ann", items=(Session(id="D1", time=datetime(2024, 3, 5), turns=turns),))
     program = build("full-context", max_tokens=200)
     context = program.recall(program.remember(history).memory, Query(text="Which boats?")).context
@@ -402,7 +482,9 @@ def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
     ]
     asked = build("turn-rag", "behavior-prediction").task
     asked.suffix_tokens = 300
-    query = asked.query({"question": "What next?", "options": ["Yes", "No"]}, [Behavior.from_actions("b1", actions)])
+    query = asked.query(
+        {"question": "What next?", "options": ["Yes", "No"]}, [Behavior.from_actions("b1", actions)]
+    )
     lines = asked.prompt_inputs(Context(), query)["records"].splitlines()
     lengths = [estimate_tokens(line) + 1 for line in lines]
     assert all("yesterday [" in line for line in lines)
@@ -411,7 +493,9 @@ def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
 
 
 @pytest.mark.parametrize("names_dates", [False, True])
-def test_a_program_that_was_saved_before_dates_were_resolved_by_default_shows_none(tmp_path, names_dates) -> None:
+def test_a_program_that_was_saved_before_dates_were_resolved_by_default_shows_none(
+    tmp_path, names_dates
+) -> None:
     folder = tmp_path / "program"
     save(build("memory-r2", embedder=embedder()), folder)
     manifest = read_manifest(folder)
@@ -426,7 +510,9 @@ def test_a_program_that_was_saved_before_dates_were_resolved_by_default_shows_no
     assert program.method.writer.shows_resolved_dates is names_dates
 
 
-def test_a_program_that_answers_another_task_shows_the_lines_that_its_memories_were_written_from() -> None:
+def test_a_program_that_answers_another_task_shows_the_lines_that_its_memories_were_written_from() -> (
+    None
+):
     trained = build("memory-r2", "memory-lookup", embedder(), **{"task.dates": False})
     other = with_task(trained, "question-answering", TaskSettings(abstain=True))
     assert other.task.settings.dates is False
