@@ -1,4 +1,4 @@
-"""PGR's fact store: when it writes, what an update may change, merging, and PGR over other methods."""
+"""PGR's fact store: when it writes, what an update may change, merging, and policies."""
 
 import json
 from collections.abc import Sequence
