@@ -490,9 +490,9 @@ def test_only_the_predictor_of_the_task_is_streamed(
 class LoudAnswering(QuestionAnswering):
     """Changes the answer after the model has written it."""
 
-    def build_outputs(self, found: Any, query: Any) -> Any:
-        found.answer = found.answer.upper()
-        return found
+    def build_outputs(self, prediction: Any, query: Any) -> Any:
+        prediction.answer = prediction.answer.upper()
+        return prediction
 
 
 def assert_is_not_streamed(program: Any, store: Store, completion: str, **query: Any) -> None:
