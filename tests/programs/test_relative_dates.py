@@ -5,7 +5,6 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-
 from mempiler import Hit, Session, Turn
 from mempiler.programs._date_rules import parse_date
 from mempiler.programs._relative_dates import (
