@@ -166,25 +166,36 @@ def write_sessions(written: Any, graph_replies: Any, make_history: Any) -> Calla
     return write_sessions
 
 
-StepsByOperator = dict[str, dict[str, list[int]]]
-"""Operator -> target -> the steps at which a theory was made."""
+class NamedTheory(NamedTuple):
+    """A theory in a memory, or None for one that was not made yet."""
+
+    operator: str
+    target: str
+    theory: Theory | None
 
 
-def new_theories(memories: Iterable[GraphMemory]) -> StepsByOperator:
-    """Return which theories were made in the latest steps of some memories."""
-    steps: StepsByOperator = {"infer": {}, "abstract": {}, "flow": {}}
+def theories_of(memory: GraphMemory) -> list[NamedTheory]:
+    """Return what the operators have made for each edge and each node."""
+    theories: list[NamedTheory] = []
+    for edge in memory.relations.values():
+        theories.append(NamedTheory("infer", memory.nodes[edge.target].name, edge.theory))
+    for node in memory.nodes.values():
+        theories.append(NamedTheory("abstract", node.name, node.own))
+        theories.append(NamedTheory("flow", node.name, node.flow))
+    return theories
 
+
+def steps_of_new_theories(memories: Iterable[GraphMemory]) -> dict[str, dict[str, list[int]]]:
+    """Return the steps at which theories were made: {"infer": {"Running": [3, 6]}, ...}.
+
+    Args:
+        memories: Memories, each after a step of its own.
+    """
+    steps: dict[str, dict[str, list[int]]] = {"infer": {}, "abstract": {}, "flow": {}}
     for memory in memories:
-
-        def add_step_of(operator: str, target: str, theory: Theory | None) -> None:
-            if theory is not None and theory.step == memory.step:  # noqa: B023 (called at once)
-                steps[operator].setdefault(target, []).append(theory.step)
-
-        for edge in memory.relations.values():
-            add_step_of("infer", memory.nodes[edge.target].name, edge.theory)
-        for node in memory.nodes.values():
-            add_step_of("abstract", node.name, node.own)
-            add_step_of("flow", node.name, node.flow)
+        for operator, target, theory in theories_of(memory):
+            if theory is not None and theory.step == memory.step:
+                steps[operator].setdefault(target, []).append(memory.step)
     return steps
 
 
@@ -204,7 +215,7 @@ def test_the_operators_make_theories_at_their_thresholds(
     # running, and the odd ones about sleep. A new theory of an edge counts one more:
     # Sports has the scores 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1, and Health, in odd sessions,
     # 1 2 3+1 5 6 | 1+1.
-    assert new_theories(memories) == {
+    assert steps_of_new_theories(memories) == {
         "infer": {"Running": [3, 6, 9, 12], "Sleep": [5, 11]},
         "abstract": {"Sports": [5, 9], "Health and Wellness": [9]},
         "flow": {"Interests and Entertainment": [5, 9], "User": [5, 9]},
@@ -268,7 +279,7 @@ def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
     writing = write_sessions(step, reply=reply)
 
     assert [failure.where for failure in writing.failures] == [operator]
-    steps_by_target = new_theories([writing.memory])[operator]
+    steps_by_target = steps_of_new_theories([writing.memory])[operator]
     assert steps_by_target
     assert all(steps == [step] for steps in steps_by_target.values())
     assert not any(node.dirty for node in writing.memory.nodes.values())
@@ -312,7 +323,7 @@ def test_a_concept_is_shown_theories_of_edges_in_place_of_the_evidence_in_them(
 
 @pytest.fixture
 def linking_reply(graph_replies: Any) -> Any:
-    """`graph_replies`, but the edge to Running is about Ann's conclusion, that to Sleep about Bob's.
+    """Scripted RGMem whose edge to Running rests on Ann's conclusion, and that to Sleep on Bob's.
 
     Ann's conclusion, "Ann ran ...", is of high relevance, and Bob's, "Bob saw ...", is not.
     """
