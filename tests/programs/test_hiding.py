@@ -92,9 +92,12 @@ class AdasMemory:
     """The memory of a user, Ada, and the prompts of the scripted model that writes it."""
 
     def __init__(self, memory: Any, prompts: list[tuple[str, str]]) -> None:
-        self.entries = memory.entries
         self.prompts = prompts
         self._memory = memory
+
+    @property
+    def entries(self) -> Any:
+        return self._memory.entries
 
     def add(self, session_id: str, text: str) -> None:
         """Write a session in which Ada says one thing; "D3" is a session in March."""
@@ -593,8 +596,8 @@ def adapter_without_retries(layout: str) -> Any:
 
 def hostile_text(signature: Signature, pieces: Sequence[str]) -> str:
     """Join pieces; name the first input and the last output of a signature in them."""
-    first_input = list(signature.input_fields)[0]  # noqa: RUF015
-    last_output = list(signature.output_fields)[-1]
+    first_input, *_ = signature.input_fields
+    *_, last_output = signature.output_fields
     return "".join(pieces).replace("{input}", first_input).replace("{output}", last_output)
 
 
