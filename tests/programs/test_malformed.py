@@ -218,11 +218,12 @@ class Conversation:
         turn_ids = set(stored_sources(memory))
         for failed in memory.failed_items:
             turn_ids.update(turn.id for turn in failed.item.turns)
-        return {
-            item.id
-            for item in self._history.items
-            if not turn_ids.isdisjoint(turn.id for turn in item.turns)
-        }
+        session_ids: set[str] = set()
+        for item in self._history.items:
+            ids_of_item = {turn.id for turn in item.turns}
+            if ids_of_item & turn_ids:
+                session_ids.add(item.id)
+        return session_ids
 
 
 def counts_a_loss(meter: Meter) -> bool:
@@ -404,8 +405,10 @@ def test_a_session_whose_prompt_is_too_long_is_written_in_halves(
     assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
     assert lm.engine.calls == {"facts": 3, "operations": 2}
     assert node.memory.failed_items == ()
-    failures = [failure for part in node.ancestors() for failure in part.failures]
-    assert {failure.kind for failure in failures} == {"too-long"}
+    failure_kinds: set[str] = set()
+    for ancestor in node.ancestors():
+        failure_kinds.update(failure.kind for failure in ancestor.failures)
+    assert failure_kinds == {"too-long"}
 
 
 def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
