@@ -1,4 +1,4 @@
-"""How Memory-R2 cuts a session, what a part sees, one agent alone, and facts that are edited by operations."""
+"""Memory-R2: parts of sessions, the memories that prompts show, and edits of facts."""
 
 from typing import Any
 
@@ -20,141 +20,303 @@ from mempiler.signatures.memory_r2_examples import management_examples
 from .conftest import section
 
 
-def made(**config: Any) -> Any:
-    return build("memory-r2", embedder=embedder(), **config)
+def memory_r2(**settings: Any) -> Any:
+    return build("memory-r2", embedder=embedder(), **settings)
+
+
+def first_turn_id(dialogue: str) -> str:
+    """Return the id of the first turn in a dialogue: D2:1 of "[D2:1] (3 March 2024) Ann: ..."."""
+    return dialogue.split("]")[0].strip("[")
+
+
+# Parts of a session
 
 
 @pytest.mark.parametrize(
-    ("turns", "config", "sizes"),
+    ("turns", "settings", "sizes"),
     [
         (8, {}, [2, 2, 2, 2]),
         (17, {}, [5, 5, 5, 2]),
-        (5, {}, [2, 2, 1]),  # the released code rounds up as well, so the fourth part is missing
+        # The released code rounds up as well, so there is no fourth part.
+        (5, {}, [2, 2, 1]),
         (9, {"chunk_turns": 4}, [4, 4, 1]),
     ],
 )
-def test_a_session_is_cut_into_parts(written, fact_replies, make_history, turns, config, sizes):
-    found = written(made(**config), make_history(1, turns=turns), fact_replies).shown("facts", "dialogue")
-    assert sorted((part.count("] (") for part in found), reverse=True) == sizes
+def test_a_session_is_cut_into_parts(
+    written: Any,
+    fact_replies: Any,
+    make_history: Any,
+    turns: int,
+    settings: dict[str, int],
+    sizes: list[int],
+) -> None:
+    writing = written(memory_r2(**settings), make_history(1, turns=turns), fact_replies)
+
+    dialogues = writing.shown("facts", "dialogue")
+    # The date of a turn stands between its id and its speaker: "[D1:1] (3 January 2024) Ann: ...".
+    turn_counts = [dialogue.count("] (") for dialogue in dialogues]
+    # Parts are read concurrently, so their order says nothing.
+    assert sorted(turn_counts, reverse=True) == sizes
 
 
-def test_a_part_is_shown_with_the_earlier_ones_as_context(written, fact_replies, make_history):
-    found = written(made(), make_history(2, turns=4), fact_replies)
-    parts = zip(found.shown("facts", "dialogue"), found.shown("facts", "earlier"), strict=True)
-    by_turn = {dialogue.split("]")[0].strip("["): earlier for dialogue, earlier in parts}
-    assert by_turn["D1:1"] == by_turn["D2:1"] == ""
-    assert [id in by_turn["D2:3"] for id in ("D2:1", "D2:2", "D2:3", "D1:1")] == [True, True, False, False]
-    assert [text.count("turn_id") for text in found.shown("operations", "earlier_facts")] == [0, 1, 2, 3] * 2
+def test_a_part_is_shown_with_the_earlier_turns_of_its_session(
+    written: Any, fact_replies: Any, make_history: Any
+) -> None:
+    writing = written(memory_r2(), make_history(2, turns=4), fact_replies)
+
+    # Every part is a single turn.
+    dialogues = writing.shown("facts", "dialogue")
+    earlier_turns = writing.shown("facts", "earlier")
+    earlier_by_turn = {
+        first_turn_id(dialogue): earlier
+        for dialogue, earlier in zip(dialogues, earlier_turns, strict=True)
+    }
+    assert earlier_by_turn["D1:1"] == ""
+    assert earlier_by_turn["D2:1"] == ""
+    assert "D2:1" in earlier_by_turn["D2:3"]
+    assert "D2:2" in earlier_by_turn["D2:3"]
+    assert "D2:3" not in earlier_by_turn["D2:3"]
+    assert "D1:1" not in earlier_by_turn["D2:3"]
 
 
-def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_replies, make_history):
+def test_the_manager_is_shown_the_facts_of_the_earlier_parts_of_the_session(
+    written: Any, fact_replies: Any, make_history: Any
+) -> None:
+    writing = written(memory_r2(), make_history(2, turns=4), fact_replies)
+
+    earlier_facts = writing.shown("operations", "earlier_facts")
+    fact_counts = [facts.count("turn_id") for facts in earlier_facts]
+    # Two sessions of four parts, with a fact each
+    assert fact_counts == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_the_facts_of_a_session_are_embedded_in_one_request(
+    scripted: Any, fact_replies: Any, make_history: Any
+) -> None:
     requests: list[list[str]] = []
 
-    def compute(texts: Any) -> Any:
+    def record_and_embed(texts: Any) -> Any:
         requests.append(list(texts))
         return embedder().embed(texts)
 
+    program = build("memory-r2", embedder=TextEmbedder("counted", record_and_embed, 384))
     with dspy.context(lm=scripted(fact_replies)):
-        program = build("memory-r2", embedder=TextEmbedder("counted", compute, 384))
         facts = program.remember(make_history(1, turns=8)).memory.facts
+
     assert len(facts) > 2
     assert len(requests) == 1
 
 
-@pytest.mark.parametrize(("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])])
-def test_related_memories_are_of_the_facts_speaker(own, found):
-    edits = [Edit("INSERT", speaker=who, content="has a small dog named Rex") for who in ("Ann", "Bob")]
-    writer = made(same_speaker=own).method.writer
-    facts = [Fact(speaker=who, turn_id="D1:1", fact="has a small dog") for who in ("Ann", "Bob")]
-    assert [sorted(ids) for ids in writer.relate(FactMemory().apply(edits), facts)] == found
+def test_earlier_turns_stand_before_the_turns_to_be_read_in_prompts() -> None:
+    assert list(ExtractFactsInContext.input_fields) == ["earlier", "dialogue"]
+    assert list(ManageMemoryInContext.input_fields) == [
+        "session_date",
+        "memories",
+        "earlier_facts",
+        "new_facts",
+    ]
+    assert list(EditMemory.input_fields) == ["session_date", "memories", "earlier", "dialogue"]
+
+
+# Memories that are shown
+
+
+def memory_of(*facts: tuple[str, str]) -> FactMemory:
+    """Return a memory with the facts m1, m2, ..., each given as a speaker and a text."""
+    inserts = [Edit("INSERT", speaker=speaker, content=content) for speaker, content in facts]
+    return FactMemory().apply(inserts)
 
 
 @pytest.mark.parametrize(
-    ("settings", "found"), [({}, 4), ({"related": 3}, 3), ({"related_total": 2}, 2), ({"min_score": 0.999}, 0)]
+    ("same_speaker", "related_to_ann", "related_to_bob"),
+    [
+        (True, ["m1"], ["m2"]),
+        (False, ["m1", "m2"], ["m1", "m2"]),
+    ],
 )
-def test_so_many_memories_are_related_as_are_near_enough_and_allowed(settings, found):
-    edits = [
-        Edit("INSERT", speaker="Ann", content=f"has a small dog named {name}") for name in ("Rex", "Pip", "Bo", "Al")
+def test_related_memories_are_those_of_the_same_speaker_unless_set_otherwise(
+    same_speaker: bool, related_to_ann: list[str], related_to_bob: list[str]
+) -> None:
+    memory = memory_of(
+        ("Ann", "has a small dog named Rex"),
+        ("Bob", "has a small dog named Rex"),
+    )
+    facts = [
+        Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog"),
+        Fact(speaker="Bob", turn_id="D1:1", fact="has a small dog"),
     ]
-    writer = made(**settings).method.writer
-    (ids,) = writer.relate(FactMemory().apply(edits), [Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog")])
-    assert len(ids) == found
+    writer = memory_r2(same_speaker=same_speaker).method.writer
+
+    ids_for_ann, ids_for_bob = writer.relate(memory, facts)
+
+    assert sorted(ids_for_ann) == related_to_ann
+    assert sorted(ids_for_bob) == related_to_bob
 
 
-def test_the_reader_shows_the_memories_of_each_speaker_on_their_own_side(scripted):
-    edits = [Edit("INSERT", speaker=who, content=f"{who} has a small dog") for who in ("Ann", "Bob")]
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        pytest.param({}, 4, id="all-that-are-near"),
+        pytest.param({"related": 3}, 3, id="limit-per-fact"),
+        pytest.param({"related_total": 2}, 2, id="limit-in-all"),
+        pytest.param({"min_score": 0.999}, 0, id="none-is-near-enough"),
+    ],
+)
+def test_as_many_memories_are_related_as_are_near_enough_and_allowed(
+    settings: dict[str, Any], count: int
+) -> None:
+    memory = memory_of(
+        ("Ann", "has a small dog named Rex"),
+        ("Ann", "has a small dog named Pip"),
+        ("Ann", "has a small dog named Bo"),
+        ("Ann", "has a small dog named Al"),
+    )
+    fact = Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog")
+
+    (related_ids,) = memory_r2(**settings).method.writer.relate(memory, [fact])
+
+    assert len(related_ids) == count
+
+
+def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: Any) -> None:
+    memory = memory_of(("Ann", "Ann has a small dog"), ("Bob", "Bob has a small dog"))
+    query = Query(text="Who has a small dog?", speakers=("Ann", "Bob"))
     lm = scripted(lambda kind, text, n: {kind: "x", "answer": "x"})
+
     with dspy.context(lm=lm):
-        made().answer(FactMemory().apply(edits), Query(text="Who has a small dog?", speakers=("Ann", "Bob")))
-    sides = [section(lm.engine.prompts[0][1], f"{side}_speaker_memories") for side in ("first", "second")]
-    assert [[who in side for who in ("Ann has", "Bob has")] for side in sides] == [[True, False], [False, True]]
+        memory_r2().answer(memory, query)
+
+    _, prompt = lm.engine.prompts[0]
+    memories_of_ann = section(prompt, "first_speaker_memories")
+    assert "Ann has" in memories_of_ann
+    assert "Bob has" not in memories_of_ann
+    memories_of_bob = section(prompt, "second_speaker_memories")
+    assert "Bob has" in memories_of_bob
+    assert "Ann has" not in memories_of_bob
 
 
-def test_a_single_agent_edits_the_memory_from_the_turns(written, make_history):
+# One agent alone
+
+
+def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_history: Any) -> None:
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        turn = section(text, "dialogue").split("]")[0].strip("[")
-        found = {"op": "INSERT", "speaker": "Ann", "content": f"fact of {turn}", "turn_id": turn}
-        known = {"op": "DELETE", "memory_id": "m1"}
-        return {"operations": [found, *([known] if '"m1"' in section(text, "memories") and turn == "D2:4" else [])]}
+        """Insert a fact of every turn; at the last one, also delete the first fact."""
+        turn_id = first_turn_id(section(text, "dialogue"))
+        insert = {
+            "op": "INSERT",
+            "speaker": "Ann",
+            "content": f"fact of {turn_id}",
+            "turn_id": turn_id,
+        }
+        operations = [insert]
+        if turn_id == "D2:4" and '"m1"' in section(text, "memories"):
+            operations.append({"op": "DELETE", "memory_id": "m1"})
+        return {"operations": operations}
 
-    program = made(single_agent=True, min_score=-1.0, same_speaker=False)
-    found = written(program, make_history(2, turns=4), reply)
-    assert len(found.prompts) == 8
-    assert "D2:1" in section(found.prompts[5][1], "earlier")
-    assert [fact.content for fact in found.memory.facts][-1] == "fact of D2:4"
-    assert [fact.sources for fact in found.memory.removed] == [("D1:1",)]
+    program = memory_r2(single_agent=True, min_score=-1.0, same_speaker=False)
+
+    writing = written(program, make_history(2, turns=4), reply)
+
     assert set(program.writer_names()) == {"method.writer.edit"}
+    assert len(writing.prompts) == 8
+    _, prompt_of_second_turn = writing.prompts[5]
+    assert "D2:1" in section(prompt_of_second_turn, "earlier")
+    assert writing.memory.facts[-1].content == "fact of D2:4"
+    (removed_fact,) = writing.memory.removed
+    assert removed_fact.sources == ("D1:1",)
 
 
-BASE = FactMemory().apply(
+# Edits of the memory
+
+ANN_AND_BOB = FactMemory().apply(
     [
         Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D1:1",)),
         Edit("INSERT", speaker="Bob", content="Bob plays the cello", sources=("D1:2",)),
     ]
 )
+"""A memory of two facts, m1 and m2."""
 
-
-def test_a_copy_with_other_facts_finds_duplicates_among_these():
-    reworded = BASE.facts[0].replace(content="Ann lives in Porto")
-    memory = BASE.replace(facts=(reworded, BASE.facts[1]))
-    memory = memory.apply([Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))])
-    memory = memory.apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))])
-    contents = ["Ann lives in Porto", "Bob plays the cello", "Ann lives in Lisbon"]
-    assert [fact.content for fact in memory.facts] == contents
-    assert memory.counts["merged"] == 1
-    assert memory.counts["inserted"] == 3
-    assert memory.facts[0].sources == ("D1:1", "D2:1")
+MOVE_TO_PORTO = Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",))
 
 
 @pytest.mark.parametrize(
-    ("edit", "shown", "outcome", "contents"),
+    ("edit", "outcome", "fact_count"),
     [
-        (Edit("INSERT", speaker="Ann", content="Ann has a dog", sources=("D2:1",)), [], "inserted", 3),
-        (Edit("INSERT", speaker="Ann", content="Ann lives in  Lisbon ", sources=("D2:1",)), [], "merged", 2),
-        (Edit("INSERT", speaker="Ann", content="  "), [], "refused", 2),
-        (Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",)), ["m1"], "updated", 2),
-        (Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",)), [], "refused", 2),
-        (Edit("UPDATE", "m9", "Ann", "x"), ["m9"], "refused", 2),
-        (Edit("UPDATE", "m1", "Ann", ""), ["m1"], "refused", 2),
-        (Edit("DELETE", "m2"), ["m2"], "deleted", 1),
-        (Edit("DELETE", "m2"), ["m1"], "refused", 2),
-        (Edit("NONE"), [], "unchanged", 2),
+        pytest.param(
+            Edit("INSERT", speaker="Ann", content="Ann has a dog", sources=("D2:1",)),
+            "inserted",
+            3,
+            id="insert-a-new-fact",
+        ),
+        pytest.param(
+            Edit("INSERT", speaker="Ann", content="Ann lives in  Lisbon ", sources=("D2:1",)),
+            "merged",
+            2,
+            id="insert-a-known-fact",
+        ),
+        pytest.param(
+            Edit("INSERT", speaker="Ann", content="  "), "refused", 2, id="insert-nothing"
+        ),
+        pytest.param(MOVE_TO_PORTO, "refused", 2, id="update-a-fact-that-was-not-shown"),
+        pytest.param(Edit("NONE"), "unchanged", 2, id="none"),
     ],
 )
-def test_each_operation_does_what_it_says_and_is_counted(edit, shown, outcome, contents):
-    memory = BASE.apply([edit], shown)
-    assert memory.counts[outcome] == BASE.counts.get(outcome, 0) + 1
-    assert len(memory.facts) == contents
+def test_an_edit_without_shown_facts_has_its_outcome_counted(
+    edit: Edit, outcome: str, fact_count: int
+) -> None:
+    memory = ANN_AND_BOB.apply([edit], shown_ids=[])
+
+    assert memory.counts[outcome] == ANN_AND_BOB.counts.get(outcome, 0) + 1
+    assert len(memory.facts) == fact_count
 
 
-def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date():
-    fact = BASE.apply([Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",))], ["m1"]).facts[0]
-    assert fact.sources == ("D1:1", "D2:1")
-    assert fact.earlier == ("Ann lives in Lisbon",)
-    assert fact.time == BASE.facts[0].time
+@pytest.mark.parametrize(
+    ("edit", "shown_id", "outcome", "fact_count"),
+    [
+        pytest.param(MOVE_TO_PORTO, "m1", "updated", 2, id="update"),
+        pytest.param(Edit("UPDATE", "m9", "Ann", "x"), "m9", "refused", 2, id="update-unknown"),
+        pytest.param(Edit("UPDATE", "m1", "Ann", ""), "m1", "refused", 2, id="update-to-nothing"),
+        pytest.param(Edit("DELETE", "m2"), "m2", "deleted", 1, id="delete"),
+        pytest.param(Edit("DELETE", "m2"), "m1", "refused", 2, id="delete-another-than-shown"),
+    ],
+)
+def test_an_edit_of_a_shown_fact_has_its_outcome_counted(
+    edit: Edit, shown_id: str, outcome: str, fact_count: int
+) -> None:
+    memory = ANN_AND_BOB.apply([edit], shown_ids=[shown_id])
+
+    assert memory.counts[outcome] == ANN_AND_BOB.counts.get(outcome, 0) + 1
+    assert len(memory.facts) == fact_count
 
 
-edits = st.builds(
+def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date() -> None:
+    updated_fact = ANN_AND_BOB.apply([MOVE_TO_PORTO], shown_ids=["m1"]).facts[0]
+
+    assert updated_fact.sources == ("D1:1", "D2:1")
+    assert updated_fact.earlier == ("Ann lives in Lisbon",)
+    assert updated_fact.time == ANN_AND_BOB.facts[0].time
+
+
+def test_duplicates_are_found_by_what_the_facts_say_after_they_were_replaced() -> None:
+    # The memory indexes its facts by wording; a copy with other facts needs a new index.
+    reworded_fact = ANN_AND_BOB.facts[0].replace(content="Ann lives in Porto")
+    memory = ANN_AND_BOB.replace(facts=(reworded_fact, ANN_AND_BOB.facts[1]))
+
+    new_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))
+    old_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))
+    memory = memory.apply([new_wording]).apply([old_wording])
+
+    assert [fact.content for fact in memory.facts] == [
+        "Ann lives in Porto",
+        "Bob plays the cello",
+        "Ann lives in Lisbon",
+    ]
+    assert memory.facts[0].sources == ("D1:1", "D2:1")
+    assert memory.counts["merged"] == 1
+    assert memory.counts["inserted"] == 3
+
+
+EDITS = st.builds(
     Edit,
     op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),
     memory_id=st.sampled_from([None, "m1", "m2", "m3", "m4", "zz"]),
@@ -164,19 +326,32 @@ edits = st.builds(
 )
 
 
-@given(st.lists(edits, max_size=12), st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=4))
-def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
-    before = BASE.model_dump_json()
-    memory = BASE.apply(batch, shown)
-    kept = {source for fact in (*memory.facts, *memory.removed) for source in fact.sources}
-    assert {"D1:1", "D1:2"} <= kept
-    assert sum(memory.counts.values()) == sum(BASE.counts.values()) + len(batch)
-    assert BASE.model_dump_json() == before
+@given(
+    edits=st.lists(EDITS, max_size=12),
+    shown_ids=st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=4),
+)
+def test_no_source_is_ever_lost_and_every_edit_is_counted(
+    edits: list[Edit], shown_ids: list[str]
+) -> None:
+    json_before = ANN_AND_BOB.model_dump_json()
+
+    memory = ANN_AND_BOB.apply(edits, shown_ids)
+
+    sources: set[str] = set()
+    for fact in [*memory.facts, *memory.removed]:
+        sources.update(fact.sources)
+    assert {"D1:1", "D1:2"} <= sources
+    assert sum(memory.counts.values()) == sum(ANN_AND_BOB.counts.values()) + len(edits)
     assert len({fact.id for fact in memory.facts}) == len(memory.facts)
+    # The memory that is edited does not change.
+    assert ANN_AND_BOB.model_dump_json() == json_before
+
+
+# Worked examples
 
 
 @pytest.mark.parametrize(
-    ("config", "first_answers"),
+    ("settings", "answer_lengths"),
     [
         ({}, {}),
         ({"examples": True}, {"extract_facts": 4, "manage": 5}),
@@ -184,37 +359,53 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
         ({"examples": True, "single_agent": True}, {"edit": 5}),
     ],
 )
-def test_prompts_begin_with_worked_examples_where_that_is_set(config: Any, first_answers: dict[str, int]) -> None:
-    writer = made(**config).method.writer
-    demos = {name: predictor.demos for name, predictor in writer.predictors_below().items() if predictor.demos}
-    answers = {"extract_facts": "facts", "manage": "operations", "edit": "operations"}
-    assert {name: len(examples[0][answers[name]]) for name, examples in demos.items()} == first_answers
-    for name, examples in demos.items():
-        fields = getattr(writer, name).signature.fields
-        assert all(set(example.keys()) == set(fields) for example in examples), name
+def test_prompts_begin_with_worked_examples_where_that_is_set(
+    settings: dict[str, bool], answer_lengths: dict[str, int]
+) -> None:
+    output_names = {"extract_facts": "facts", "manage": "operations", "edit": "operations"}
+
+    predictors = memory_r2(**settings).method.writer.predictors_below()
+
+    first_answer_lengths: dict[str, int] = {}
+    for name, predictor in predictors.items():
+        # Every example has all fields of its prompt.
+        for example in predictor.demos:
+            assert set(example.keys()) == set(predictor.signature.fields), name
+        if predictor.demos:
+            first_answer = predictor.demos[0][output_names[name]]
+            first_answer_lengths[name] = len(first_answer)
+    assert first_answer_lengths == answer_lengths
 
 
 def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
     example = management_examples()[0]
-    memory = FactMemory().apply([Edit("INSERT", None, old.speaker, old.content) for old in example.memories])
-    edits = [Edit(op.op, op.memory_id, op.speaker, op.content, (op.turn_id,)) for op in example.operations]
-    memory = memory.apply(edits, [old.memory_id for old in example.memories])
-    assert memory.counts.get("refused", 0) == 0
-    assert [(fact.id, fact.content) for fact in memory.facts] == [
-        ("m1", "Leo visited the pottery fair in Bruges with Ina on 7 May 2023."),
-        ("m2", "Ina is Leo's younger sister."),
-        ("m4", "Mia went to a guitar concert in Ghent in 2022."),
-        ("m5", "Leo bought a blue teapot at the pottery fair in Bruges on 7 May 2023."),
-        ("m6", "Mia intends to learn the guitar in summer 2023."),
-        ("m7", "Mia has owned a guitar for ten years as of May 2023."),
+    inserts = [
+        Edit("INSERT", None, shown_memory.speaker, shown_memory.content)
+        for shown_memory in example.memories
     ]
-    assert all(len(fact.content.split()) <= 20 for fact in memory.facts)
+    memory = FactMemory().apply(inserts)
+    edits = [
+        Edit(
+            operation.op,
+            operation.memory_id,
+            operation.speaker,
+            operation.content,
+            (operation.turn_id,),
+        )
+        for operation in example.operations
+    ]
+    shown_ids = [shown_memory.memory_id for shown_memory in example.memories]
 
+    memory = memory.apply(edits, shown_ids)
 
-def test_earlier_turns_are_shown_before_the_turns_to_be_read() -> None:
-    fields = {kind: list(kind.input_fields) for kind in (ExtractFactsInContext, ManageMemoryInContext, EditMemory)}
-    assert fields == {
-        ExtractFactsInContext: ["earlier", "dialogue"],
-        ManageMemoryInContext: ["session_date", "memories", "earlier_facts", "new_facts"],
-        EditMemory: ["session_date", "memories", "earlier", "dialogue"],
+    assert memory.counts.get("refused", 0) == 0
+    assert {fact.id: fact.content for fact in memory.facts} == {
+        "m1": "Leo visited the pottery fair in Bruges with Ina on 7 May 2023.",
+        "m2": "Ina is Leo's younger sister.",
+        "m4": "Mia went to a guitar concert in Ghent in 2022.",
+        "m5": "Leo bought a blue teapot at the pottery fair in Bruges on 7 May 2023.",
+        "m6": "Mia intends to learn the guitar in summer 2023.",
+        "m7": "Mia has owned a guitar for ten years as of May 2023.",
     }
+    for fact in memory.facts:
+        assert len(fact.content.split()) <= 20

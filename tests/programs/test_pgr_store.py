@@ -1,14 +1,17 @@
-"""PGR's fact store, alone and under other methods: when it writes, what prompts see; exact ids and provenance."""
+"""PGR's fact store: when it writes, what an update may change, merging, and policies."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import dspy
 import numpy as np
 import pytest
 from mempiler import build, load, save
 from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import needs_embedder, preset
+from mempiler.programs.catalog import preset
 from mempiler.programs.pgr.memory import PersonalFact, PersonalMemory, merge_groups
 from mempiler.records import History, Session, Turn
 from mempiler.runs.manifest import read_manifest
@@ -18,98 +21,252 @@ from ..conftest import lines_of
 from .conftest import section
 
 
-def reply(kind, text, n):
-    """Every turn is a fact; merging joins."""
+def fact_replies(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Answer as a model that makes a new fact of every turn, and merges facts into one sentence."""
     if kind == "facts":
-        said = [("{speaker}: {fact} ({turn_id})".format(**line), line["turn_id"]) for line in lines_of(text)]
-        about = [{"info": info, "type": "activity", "turn_ids": [id]} for info, id in said]
-        return {"facts": [{"fact_id": f"NEW_{n}", **fact} for n, fact in enumerate(about, 1)]}
+        facts: list[dict[str, Any]] = []
+        for number, line in enumerate(lines_of(text), 1):
+            info = f"{line['speaker']}: {line['fact']} ({line['turn_id']})"
+            facts.append(
+                {
+                    "fact_id": f"NEW_{number}",
+                    "info": info,
+                    "type": "activity",
+                    "turn_ids": [line["turn_id"]],
+                }
+            )
+        return {"facts": facts}
     if kind == "merged_fact":
-        return {"merged_fact": {"info": "they saw places", "type": "Activity", "related_entities": ["places"]}}
+        return {
+            "merged_fact": {
+                "info": "they saw places",
+                "type": "Activity",
+                "related_entities": ["places"],
+            }
+        }
     return {kind: "x"}
 
 
-def store(**settings):
+def fact_store(**settings: Any) -> Any:
     return build("fact-store", embedder=embedder(), **settings)
 
 
+def sources_of(memory: PersonalMemory) -> set[str]:
+    """Return the ids of all turns that the facts of a memory rest on."""
+    turn_ids: set[str] = set()
+    for fact in memory.facts:
+        turn_ids.update(fact.sources)
+    return turn_ids
+
+
+# When sessions are written
+
+
 @pytest.mark.parametrize(
-    ("sessions", "every", "calls"), [(3, 3, 1), (4, 3, 2), (2, 3, 1), (6, 3, 2), (4, 1, 4), (0, 3, 0)]
+    ("sessions", "every", "updates"),
+    [(3, 3, 1), (4, 3, 2), (2, 3, 1), (6, 3, 2), (4, 1, 4), (0, 3, 0)],
 )
-def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
-    written, make_history, sessions, every, calls
-):
-    found = written(store(every=every), make_history(sessions), reply)
-    assert found.calls["facts"] == calls
-    assert found.memory.pending == ()
-    assert {turn for fact in found.memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
+def test_several_sessions_are_written_at_once_and_the_rest_at_the_end_of_the_history(
+    written: Any, make_history: Any, sessions: int, every: int, updates: int
+) -> None:
+    history = make_history(sessions)
+
+    writing = written(fact_store(every=every), history, fact_replies)
+
+    assert writing.calls["facts"] == updates
+    assert writing.memory.pending == ()
+    assert sources_of(writing.memory) == set(history.turns)
 
 
-def exchanges(count, opening=()):
-    """Turns of a user and an assistant, after those of the speakers in `opening`."""
-    speakers = [*opening, *["user", "assistant"] * count]
-    turns = [Turn(id=f"D1:{n}", speaker=speaker, text=f"word {n}") for n, speaker in enumerate(speakers, 1)]
-    return History(id="long", items=(Session(id="D1", time=datetime(2024, 3, 1), turns=tuple(turns)),))
+def long_session(exchanges: int, first_speakers: Sequence[str] = ()) -> History:
+    """Return a history of one session: some first speakers, then user and assistant in turn."""
+    speakers = [*first_speakers, *["user", "assistant"] * exchanges]
+    turns = tuple(
+        Turn(id=f"D1:{number}", speaker=speaker, text=f"word {number}")
+        for number, speaker in enumerate(speakers, 1)
+    )
+    session = Session(id="D1", time=datetime(2024, 3, 1), turns=turns)
+    return History(id="long", items=(session,))
+
+
+def dialogues_of_updates(prompts: Sequence[tuple[str, str]]) -> list[list[dict[str, str]]]:
+    """Return the lines of the dialogue in every prompt of an update."""
+    return [lines_of(text) for kind, text in prompts if kind == "facts"]
 
 
 @pytest.mark.parametrize(
     ("history", "sizes"),
     [
-        (exchanges(10), [20]),
-        (exchanges(11), [20, 2]),
-        (exchanges(46, ["system"]), [19, 20, 20, 20, 14]),
-        (exchanges(25, ["assistant"]), [20, 20, 11]),
+        pytest.param(long_session(10), [20], id="short-enough"),
+        pytest.param(long_session(11), [20, 2], id="one-exchange-too-many"),
+        pytest.param(long_session(46, ["system"]), [19, 20, 20, 20, 14], id="as-in-personamem-v2"),
+        pytest.param(long_session(25, ["assistant"]), [20, 20, 11], id="the-assistant-begins"),
     ],
-    ids=["short enough", "one too many", "as in PersonaMem-v2", "the assistant begins"],
 )
-def test_a_long_session_is_written_in_parts_that_end_with_a_reply(scripted, history, sizes):
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        memory = store(every=1).remember(history).memory
-    dialogues = [lines_of(text) for kind, text in lm.engine.prompts if kind == "facts"]
+def test_a_long_session_is_written_in_parts(
+    written: Any, history: History, sizes: list[int]
+) -> None:
+    writing = written(fact_store(every=1), history, fact_replies)
+
+    dialogues = dialogues_of_updates(writing.prompts)
     assert [len(lines) for lines in dialogues] == sizes
-    assert {turn for fact in memory.facts for turn in fact.sources} == set(history.turns)
-    assert {fact.sessions for fact in memory.facts} == {("D1",)}
-    if history.items[0].turns[0].speaker != "assistant":
-        assert {lines[-1]["speaker"] for lines in dialogues} == {"assistant"}
-
-
-def test_three_parts_of_a_long_session_are_written_by_one_update(written):
-    found = written(store(exchanges=2), exchanges(8), reply)
-    assert found.calls["facts"] == 2
-    assert len(found.memory.facts) == 16
-
-
-def test_an_unreadable_part_is_kept_as_raw_text(written):
-    history = exchanges(11)
-
-    def unreadable(kind, text, n):
-        return "no" if kind == "facts" and "[D1:1]" in text else reply(kind, text, n)
-
-    memory = written(store(every=1), history, unreadable).memory
-    # Of a part that failed, either half is tried by itself.
-    assert {turn.id for left in memory.failed_items for turn in left.item.turns} == {f"D1:{n}" for n in range(1, 11)}
-    assert {turn for fact in memory.facts for turn in fact.sources} == {f"D1:{n}" for n in range(11, 23)}
-
-
-def test_a_model_is_shown_nine_facts_as_an_example_of_an_update(scripted, make_history):
-    """As many as the paper's prompt (appendix, Memory Creation Prompt): four updates and five new facts."""
-    (demo,) = store().method.writer.update_facts.demos
-    states = [fact.state for fact in demo.facts]
-    assert states.count("update") == 4
-    assert states.count("add") == 5
-    turns = {line.partition("]")[0].strip("[") for line in demo.dialogue.splitlines()}
-    assert {id for fact in demo.facts for id in fact.turn_ids} <= turns
-    known = {fact.fact_id for fact in demo.existing_facts}
-    assert {fact.fact_id for fact in demo.facts if fact.state == "update"} < known
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        store().remember(make_history(1))
-    assert "Joined a rowing club" in "".join(message["content"] for message in lm.history[0]["messages"])
+    assert sources_of(writing.memory) == set(history.turns)
+    assert {fact.sessions for fact in writing.memory.facts} == {("D1",)}
 
 
 @pytest.mark.parametrize(
-    ("name", "benchmark", "iterations"),
+    "history",
+    [
+        pytest.param(long_session(10), id="short-enough"),
+        pytest.param(long_session(11), id="one-exchange-too-many"),
+        pytest.param(long_session(46, ["system"]), id="as-in-personamem-v2"),
+    ],
+)
+def test_every_part_of_a_long_session_ends_with_a_reply(written: Any, history: History) -> None:
+    writing = written(fact_store(every=1), history, fact_replies)
+
+    last_speakers = {lines[-1]["speaker"] for lines in dialogues_of_updates(writing.prompts)}
+    assert last_speakers == {"assistant"}
+
+
+def test_three_parts_of_a_long_session_are_written_by_one_update(written: Any) -> None:
+    # Four parts of two exchanges: three are written as they wait, and the last at the end.
+    writing = written(fact_store(exchanges=2), long_session(8), fact_replies)
+
+    assert writing.calls["facts"] == 2
+    assert len(writing.memory.facts) == 16
+
+
+def test_an_unreadable_part_is_kept_as_raw_text(written: Any) -> None:
+    def unreadable_first_turn(kind: str, text: str, n: int) -> Any:
+        if kind == "facts" and "[D1:1]" in text:
+            return "no"
+        return fact_replies(kind, text, n)
+
+    memory = written(fact_store(every=1), long_session(11), unreadable_first_turn).memory
+
+    # The first part has 20 turns. Its halves are tried by themselves, so only one half fails.
+    failed_turn_ids: set[str] = set()
+    for failed in memory.failed_items:
+        failed_turn_ids.update(turn.id for turn in failed.item.turns)
+    assert failed_turn_ids == {f"D1:{number}" for number in range(1, 11)}
+    assert sources_of(memory) == {f"D1:{number}" for number in range(11, 23)}
+
+
+# What an update is shown, and what its answer may change
+
+
+def test_an_update_is_shown_nine_facts_as_a_worked_example() -> None:
+    # As many as in the paper's prompt (appendix, Memory Creation Prompt).
+    (demo,) = fact_store().method.writer.update_facts.demos
+    updates = [fact for fact in demo.facts if fact.state == "update"]
+    new_facts = [fact for fact in demo.facts if fact.state == "add"]
+    assert len(updates) == 4
+    assert len(new_facts) == 5
+
+    # It names only turns that its dialogue has, and updates only facts that it shows.
+    demo_turn_ids = {line.partition("]")[0].strip("[") for line in demo.dialogue.splitlines()}
+    for fact in demo.facts:
+        assert set(fact.turn_ids) <= demo_turn_ids
+    updated_ids = {fact.fact_id for fact in updates}
+    existing_ids = {fact.fact_id for fact in demo.existing_facts}
+    assert updated_ids < existing_ids
+
+
+def test_the_worked_example_is_in_the_prompt_of_an_update(scripted: Any, make_history: Any) -> None:
+    lm = scripted(fact_replies)
+    with dspy.context(lm=lm):
+        fact_store().remember(make_history(1))
+
+    messages = [message["content"] for message in lm.history[0]["messages"]]
+    assert "Joined a rowing club" in "".join(messages)
+
+
+def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(
+    scripted: Any, make_history: Any
+) -> None:
+    lm = scripted(fact_replies)
+    program = fact_store(related=4)
+    history = make_history(6)
+    with dspy.context(lm=lm):
+        # The first update writes the sessions 1 to 3, and the second the others.
+        facts_of_first_update = program.remember(make_history(3)).memory.facts
+        calls_before = len(lm.engine.prompts)
+        program.remember(history)
+
+    prompts = [text for kind, text in lm.engine.prompts[calls_before:] if kind == "facts"]
+    shown_facts = json.loads(section(prompts[-1], "existing_facts"))
+    shown_ids = [fact["fact_id"] for fact in shown_facts]
+    assert len(shown_ids) == 4
+    assert shown_ids == sorted(shown_ids, key=lambda fact_id: int(fact_id.removeprefix("f")))
+
+    # A fact is as near as its best cosine with a turn of the sessions 4 to 6.
+    new_turns: list[str] = []
+    for session in history.items[3:]:
+        new_turns.extend(turn.content for turn in session.turns)
+    fact_vectors = embedder().embed([fact.info for fact in facts_of_first_update])
+    turn_vectors = embedder().embed(new_turns)
+    best_cosines = (fact_vectors @ turn_vectors.T).max(axis=1)
+    fourth_best_cosine = sorted(best_cosines)[-4]
+    cosines_by_id = dict(
+        zip([fact.id for fact in facts_of_first_update], best_cosines, strict=True)
+    )
+    for fact_id in shown_ids:
+        assert cosines_by_id[fact_id] >= fourth_best_cosine - 1e-6
+
+
+def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(
+    written: Any, make_history: Any
+) -> None:
+    def update_of_f1(kind: str, text: str, n: int) -> dict[str, Any]:
+        """Update f1 in the second session, where f1 is not shown."""
+        if kind == "facts" and "[D2:1]" in text:
+            update = {"fact_id": "f1", "state": "update", "info": "Ann moved", "type": "Event"}
+            return {"facts": [update]}
+        return fact_replies(kind, text, n)
+
+    memory = written(fact_store(every=1, related=1), make_history(2), update_of_f1).memory
+
+    assert memory.facts[0].earlier == ()
+    assert memory.facts[-1].info == "Ann moved"
+    assert memory.facts[-1].frequency == 1
+
+
+def test_an_answer_that_updates_one_fact_several_times_adds_new_facts(
+    written: Any, make_history: Any
+) -> None:
+    def six_updates_of_f1(kind: str, text: str, n: int) -> dict[str, Any]:
+        facts = fact_replies(kind, text, n)["facts"]
+        return {"facts": [{**fact, "fact_id": "f1", "state": "update"} for fact in facts]}
+
+    history = make_history(2)
+    writing = written(fact_store(every=1), history, six_updates_of_f1)
+
+    assert len(writing.memory.facts) == 12
+    assert sources_of(writing.memory) == set(history.turns)
+    (failure,) = writing.failures
+    assert "6 updates of one answer name f1" in failure.message
+
+
+def test_similar_facts_are_merged_once_enough_are_new_and_nothing_is_lost(
+    written: Any, make_history: Any
+) -> None:
+    history = make_history(2)
+
+    writing = written(fact_store(every=1, merge_after=6, merge_score=0.5), history, fact_replies)
+
+    # Each session has six similar turns.
+    assert writing.calls["merged_fact"] == 2
+    assert writing.memory.fresh == 0
+    assert [fact.frequency for fact in writing.memory.facts] == [6, 6]
+    assert sources_of(writing.memory) == set(history.turns)
+
+
+# PGR over other methods
+
+
+@pytest.mark.parametrize(
+    ("method", "benchmark", "iterations"),
     [
         ("pgr", "memoryquest", 10),
         ("pgr", "personamem-v2", 10),
@@ -117,182 +274,277 @@ def test_a_model_is_shown_nine_facts_as_an_example_of_an_update(scripted, make_h
         ("pgr", "locomo", None),
     ],
 )
-def test_the_papers_benchmarks_take_its_ten_rounds_and_users_three(name, benchmark, iterations):
-    assert preset(name, benchmark).get("iterations") == iterations
-    assert build(name, embedder=embedder()).method.config["iterations"] == 3
+def test_the_benchmarks_of_the_paper_have_presets_of_ten_rounds(
+    method: str, benchmark: str, iterations: int | None
+) -> None:
+    assert preset(method, benchmark).get("iterations") == iterations
 
 
-def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(scripted, make_history):
-    lm, program = scripted(reply), store(related=4)
-    with dspy.context(lm=lm):
-        program.remember(make_history(6))
-        facts = {fact.id: fact.info for fact in program.remember(make_history(3)).memory.facts}
-    second = [text for kind, text in lm.engine.prompts if kind == "facts"][1]
-    shown = json.loads(section(second, "existing_facts"))
-    ids = [fact["fact_id"] for fact in shown]
-    assert ids == sorted(ids, key=lambda id: int(id[1:]))
-    assert len(ids) == 4
-    said = [turn.content for session in make_history(6).items[3:] for turn in session.turns]
-    near = (embedder().embed(list(facts.values())) @ embedder().embed(said).T).max(axis=1)
-    assert min(near[list(facts).index(id)] for id in ids) >= sorted(near)[-4] - 1e-6
+@pytest.mark.parametrize("method", ["pgr", "pgr+turn-rag"])
+def test_without_a_preset_there_are_three_rounds(method: str) -> None:
+    assert build(method, embedder=embedder()).method.config["iterations"] == 3
 
 
-def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(written, make_history):
-    def blind(kind, text, n):
-        found = reply(kind, text, n)
-        change = {"fact_id": "f1", "state": "update", "info": "Ann moved", "type": "Event"}
-        return {"facts": [change]} if kind == "facts" and "[D2:1]" in text else found
+def test_a_policy_may_stand_on_another_one(scripted: Any, make_history: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == "tree":
+            return {"tree": [{"action_id": "A1", "action": "meet in Quito"}]}
+        return {kind: "x"}
 
-    memory = written(store(every=1, related=1), make_history(2), blind).memory
-    assert memory.facts[0].earlier == ()
-    assert memory.facts[-1].info == "Ann moved"
-    assert memory.facts[-1].frequency == 1
-
-
-def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(written, make_history):
-    def clumsy(kind, text, n):
-        found = reply(kind, text, n)
-        return {"facts": [{**fact, "fact_id": "f1", "state": "update"} for fact in found["facts"]]}
-
-    node = written(store(every=1), make_history(2), clumsy)
-    assert {turn for fact in node.memory.facts for turn in fact.sources} == set(make_history(2).turns)
-    assert len(node.memory.facts) == 12
-    assert [failure.message for failure in node.failures] == [
-        "6 updates of one answer name f1; all were kept as new facts"
-    ]
-
-
-def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(written, make_history):
-    found = written(store(every=1, merge_after=6, merge_score=0.5), make_history(2), reply)
-    memory = found.memory
-    assert found.calls["merged_fact"] == 2
-    assert memory.fresh == 0
-    assert [fact.frequency for fact in memory.facts] == [6, 6]
-    assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
-
-
-def made(name, **config):
-    return build(name, embedder=embedder() if needs_embedder(name) else None, **config)
-
-
-def test_a_policy_stands_on_another_one(scripted, make_history):
-    def reply(kind, text, n):
-        return {"tree": [{"action_id": "A1", "action": "meet in Quito"}]} if kind == "tree" else {kind: "x"}
-
-    config = {"iterations": 0, "augment": "none", "summary": False, "inner_k": 2, "inner_inner_k": 4}
-    program = made("pgr+logs+turn-rag", **config)
+    settings = {
+        "iterations": 0,
+        "augment": "none",
+        "summary": False,
+        "inner_k": 2,
+        "inner_inner_k": 4,
+    }
+    program = build("pgr+logs+turn-rag", **settings)
     with dspy.context(lm=scripted(reply)):
-        found = program(history=make_history(3), question="Where?").context
-    assert any("Quito" in hit.text for hit in found.hits)
-    assert config.items() <= program.method.config.items()
+        context = program(history=make_history(3), question="Where?").context
+
+    assert any("Quito" in hit.text for hit in context.hits)
+    config = program.method.config
+    assert {**config, **settings} == config
     assert set(program.all_predictors()) == {"method.reader.policy.imagine", "task.answer"}
 
 
 @pytest.mark.parametrize(
-    ("name", "config"),
+    ("method", "settings"),
     [
         ("pgr+turn-rag", {"inner_k": 7, "k": 3, "summary": False}),
         ("pgr+logs+turn-rag", {"iterations": 0, "inner_earlier": "none", "inner_inner_k": 7}),
     ],
 )
-def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(name, config, tmp_path):
-    program = made(name, **config)
+def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(
+    method: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    program = build(method, **settings)
+
     save(program, tmp_path / "program")
-    loaded = load(tmp_path / "program")
-    assert read_manifest(tmp_path / "program").method == loaded.name == name
-    assert loaded.method.config == program.method.config
-    assert config.items() <= loaded.method.config.items()
-    assert set(loaded.all_predictors()) == set(program.all_predictors())
-    before, after = (p.method.reader.policy.imagine.demos for p in (program, loaded))
-    assert [dict(demo) for demo in after] == [dict(demo) for demo in before]
+    loaded_program = load(tmp_path / "program")
+
+    assert loaded_program.name == method
+    assert read_manifest(tmp_path / "program").method == method
+    config = loaded_program.method.config
+    assert config == program.method.config
+    assert {**config, **settings} == config
+    assert set(loaded_program.all_predictors()) == set(program.all_predictors())
+    demos = [dict(demo) for demo in program.method.reader.policy.imagine.demos]
+    loaded_demos = [dict(demo) for demo in loaded_program.method.reader.policy.imagine.demos]
+    assert loaded_demos == demos
 
 
-def session(n, day=None, turns=2):
-    time = datetime(2024, 3, day, 18, 30) if day else None
-    said = tuple(Turn(id=f"D{n}:{t}", speaker="Ann", text="words") for t in range(1, turns + 1))
-    return Session(id=f"D{n}", time=time, turns=said)
+# Changes of facts
 
 
-def change(info, type="Identity", entities=(), sources=(), updates=""):
-    about = {"related_entities": list(entities), "turn_ids": list(sources)}
-    return FactChange(info=info, type=type, fact_id=updates, state="update" if updates else "add", **about)
+def session_of_two_turns(session_id: str, day: int) -> Session:
+    """Return a session of March 2024 in which Ann speaks twice."""
+    turns = (
+        Turn(id=f"{session_id}:1", speaker="Ann", text="words"),
+        Turn(id=f"{session_id}:2", speaker="Ann", text="words"),
+    )
+    return Session(id=session_id, time=datetime(2024, 3, day, 18, 30), turns=turns)
 
 
-def fact(id, *days, frequency=1, hour=9):
-    dates = tuple(datetime(2024, 3, day, hour) for day in days)
-    return PersonalFact(id=id, info=f"info {id}", type="Goal", frequency=frequency, dates=dates, sources=(f"T{id}",))
-
-
-BASE = PersonalMemory().upsert(
+LISBON_AND_TEA = PersonalMemory().upsert(
     [
-        change("Ann lives in Lisbon", "Identity", ["Lisbon"], ["D1:1"]),
-        change("Ann likes tea", "Preference", ["tea"], ["D2:2"]),
+        FactChange(
+            info="Ann lives in Lisbon",
+            type="Identity",
+            related_entities=["Lisbon"],
+            turn_ids=["D1:1"],
+        ),
+        FactChange(
+            info="Ann likes tea",
+            type="Preference",
+            related_entities=["tea"],
+            turn_ids=["D2:2"],
+        ),
     ],
-    [session(1, 1), session(2, 5)],
+    [session_of_two_turns("D1", day=1), session_of_two_turns("D2", day=5)],
 )
+"""A memory of two facts, f1 and f2."""
 
 
 @pytest.mark.parametrize(
-    ("said", "frequencies"),
+    ("change", "frequencies"),
     [
-        (change("Ann has a dog"), [1, 1, 1]),
-        (change("Ann lives in Porto", updates="f1"), [2, 1]),
-        (change("ann lives  in lisbon."), [2, 1]),
-        (change("Ann sings", "Interest", updates="f9"), [1, 1, 1]),
-        (change("  ", "Goal"), [1, 1]),
+        pytest.param(
+            FactChange(info="Ann has a dog", type="Identity"),
+            [1, 1, 1],
+            id="a-new-fact",
+        ),
+        pytest.param(
+            FactChange(info="Ann lives in Porto", type="Identity", fact_id="f1", state="update"),
+            [2, 1],
+            id="an-update-by-id",
+        ),
+        pytest.param(
+            FactChange(info="ann lives  in lisbon.", type="Identity"),
+            [2, 1],
+            id="a-known-wording",
+        ),
+        pytest.param(
+            FactChange(info="Ann sings", type="Interest", fact_id="f9", state="update"),
+            [1, 1, 1],
+            id="an-update-of-an-unknown-id",
+        ),
+        pytest.param(FactChange(info="  ", type="Goal"), [1, 1], id="no-text"),
     ],
 )
-def test_a_change_adds_a_fact_or_counts_for_a_known_one(said, frequencies):
-    assert [fact.frequency for fact in BASE.upsert([said], [session(3, 9)]).facts] == frequencies
-    assert [(fact.id, fact.sources) for fact in BASE.facts] == [("f1", ("D1:1",)), ("f2", ("D2:2",))]
+def test_a_change_adds_a_fact_or_counts_for_a_known_one(
+    change: FactChange, frequencies: list[int]
+) -> None:
+    memory = LISBON_AND_TEA.upsert([change], [session_of_two_turns("D3", day=9)])
+
+    assert [fact.frequency for fact in memory.facts] == frequencies
+    # The memory that is updated does not change.
+    assert [fact.id for fact in LISBON_AND_TEA.facts] == ["f1", "f2"]
+    assert [fact.sources for fact in LISBON_AND_TEA.facts] == [("D1:1",), ("D2:2",)]
 
 
-def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
-    said = change("Ann lives in Porto", "Identity", ["Porto"], ["[D3:2]"], "f1")
-    updated = BASE.upsert([said], [session(3, 9)]).facts[0]
-    assert updated.info == "Ann lives in Porto"
-    assert updated.earlier == ("Ann lives in Lisbon",)
-    assert updated.sessions == ("D1", "D3")
-    assert updated.sources == ("D1:1", "D3:2")
-    assert updated.entities == ("Lisbon", "Porto")
-    assert [time.day for time in updated.dates] == [1, 9]
+def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording() -> None:
+    change = FactChange(
+        info="Ann lives in Porto",
+        type="Identity",
+        fact_id="f1",
+        state="update",
+        related_entities=["Porto"],
+        turn_ids=["[D3:2]"],
+    )
+
+    updated_fact = LISBON_AND_TEA.upsert([change], [session_of_two_turns("D3", day=9)]).facts[0]
+
+    assert updated_fact.info == "Ann lives in Porto"
+    assert updated_fact.earlier == ("Ann lives in Lisbon",)
+    assert updated_fact.sessions == ("D1", "D3")
+    assert updated_fact.sources == ("D1:1", "D3:2")
+    assert updated_fact.entities == ("Lisbon", "Porto")
+    assert [time.day for time in updated_fact.dates] == [1, 9]
+
+
+# Merging
+
+
+def dated_fact(fact_id: str, *days: int, frequency: int = 1, hour: int = 9) -> PersonalFact:
+    """Return a fact that came up on some days of March 2024, in the turn T and its id."""
+    return PersonalFact(
+        id=fact_id,
+        info=f"info {fact_id}",
+        type="Goal",
+        frequency=frequency,
+        dates=tuple(datetime(2024, 3, day, hour) for day in days),
+        sources=(f"T{fact_id}",),
+    )
 
 
 @pytest.mark.parametrize(
-    ("facts", "vectors", "groups"),
+    ("facts", "groups"),
     [
-        ([fact("f1", 1), fact("f2", 8)], [[1, 0], [1, 0]], [("f1", "f2")]),
-        ([fact("f1", 1), fact("f2", 9)], [[1, 0], [1, 0]], []),
-        ([fact("f1", 1, hour=8), fact("f2", 8, hour=23)], [[1, 0], [1, 0]], [("f1", "f2")]),
-        ([fact("f1", 1), fact("f2", 3)], [[1, 0], [0, 1]], []),
-        ([fact("f1", 1), fact("f2", 20), fact("f3", 2, 20)], [[1, 0]] * 3, [("f2", "f3")]),
-        ([fact("f1", 20), fact("f2", 13), fact("f3", 5)], [[1, 0]] * 3, [("f1", "f2")]),
-        ([fact("f1", 1), fact("f2", 7), fact("f3", 13), fact("f4", 14)], [[1, 0]] * 4, [("f1", "f2"), ("f3", "f4")]),
-        ([fact("f1", 1), fact("f2"), fact("f3")], [[1, 0]] * 3, [("f2", "f3")]),
-        ([fact("f1", 1), fact("f2", 2), fact("f3", 3)], [[1, 0], [0.8, 0.6], [0.28, 0.96]], [("f1", "f2", "f3")]),
-        ([fact("f1", 1), fact("f2", 2), fact("f3", 3)], [[1, 0], [0.79, 0.613], [0.28, 0.96]], [("f2", "f3")]),
-        ([], np.zeros((0, 2)), []),
-    ],
-    ids=[
-        *("seven days", "eight days", "calendar days", "unlike", "latest date counts", "order of facts does not count"),
-        *("span from the first", "undated apart", "transitive", "edge of the cosine", "none"),
+        pytest.param(
+            [dated_fact("f1", 1), dated_fact("f2", 8)],
+            [("f1", "f2")],
+            id="seven-days-apart",
+        ),
+        pytest.param(
+            [dated_fact("f1", 1), dated_fact("f2", 9)],
+            [],
+            id="eight-days-apart",
+        ),
+        pytest.param(
+            [dated_fact("f1", 1, hour=8), dated_fact("f2", 8, hour=23)],
+            [("f1", "f2")],
+            id="calendar-days-count",
+        ),
+        pytest.param(
+            [dated_fact("f1", 1), dated_fact("f2", 20), dated_fact("f3", 2, 20)],
+            [("f2", "f3")],
+            id="the-latest-date-counts",
+        ),
+        pytest.param(
+            [dated_fact("f1", 20), dated_fact("f2", 13), dated_fact("f3", 5)],
+            [("f1", "f2")],
+            id="the-order-of-facts-does-not-count",
+        ),
+        pytest.param(
+            [
+                dated_fact("f1", 1),
+                dated_fact("f2", 7),
+                dated_fact("f3", 13),
+                dated_fact("f4", 14),
+            ],
+            [("f1", "f2"), ("f3", "f4")],
+            id="seven-days-from-the-first",
+        ),
+        pytest.param(
+            [dated_fact("f1", 1), dated_fact("f2"), dated_fact("f3")],
+            [("f2", "f3")],
+            id="undated-facts-apart",
+        ),
     ],
 )
-def test_alike_facts_within_seven_days_are_merged(facts, vectors, groups):
+def test_facts_that_say_the_same_are_merged_within_seven_days(
+    facts: list[PersonalFact], groups: list[tuple[str, ...]]
+) -> None:
+    equal_vectors = np.array([[1, 0]] * len(facts), dtype=np.float32)
+
+    assert merge_groups(facts, equal_vectors, 0.8) == groups
+
+
+@pytest.mark.parametrize(
+    ("vectors", "groups"),
+    [
+        pytest.param([[1, 0], [0, 1]], [], id="unlike"),
+        pytest.param(
+            [[1, 0], [0.8, 0.6], [0.28, 0.96]],
+            [("f1", "f2", "f3")],
+            id="the-first-and-last-are-like-the-second",
+        ),
+        pytest.param(
+            [[1, 0], [0.79, 0.613], [0.28, 0.96]],
+            [("f2", "f3")],
+            id="the-first-is-not-near-enough",
+        ),
+        pytest.param(np.zeros((0, 2)), [], id="no-facts"),
+    ],
+)
+def test_facts_are_merged_whose_cosine_reaches_the_threshold(
+    vectors: Any, groups: list[tuple[str, ...]]
+) -> None:
+    facts = [dated_fact(f"f{number}", number) for number in range(1, len(vectors) + 1)]
+
     assert merge_groups(facts, np.array(vectors, dtype=np.float32), 0.8) == groups
 
 
-def test_a_merge_sums_frequencies_and_unites_provenance_under_the_highest_id():
-    facts = (fact("f2", 1, frequency=3), fact("f9", 2), fact("f10", 2, 4, frequency=2), fact("f3", 1))
-    memory = PersonalMemory(facts=facts, issued=10).merge(["f10", "f2", "f9"], "all in one", "Identity", ["one", "one"])
+FOUR_FACTS = PersonalMemory(
+    facts=(
+        dated_fact("f2", 1, frequency=3),
+        dated_fact("f9", 2),
+        dated_fact("f10", 2, 4, frequency=2),
+        dated_fact("f3", 1),
+    ),
+    issued=10,
+)
+
+
+def test_a_merged_fact_has_the_highest_id_and_unites_what_it_was_made_from() -> None:
+    memory = FOUR_FACTS.merge(["f10", "f2", "f9"], "all in one", "Identity", ["one", "one"])
+
     assert [fact.id for fact in memory.facts] == ["f10", "f3"]
-    merged = memory.facts[0]
-    assert merged.frequency == 6
-    assert merged.merged == ("f2", "f9", "f10")
-    assert merged.sources == ("Tf2", "Tf9", "Tf10")
-    assert [time.day for time in merged.dates] == [1, 2, 4]
-    assert merged.entities == ("one",)
-    assert merged.type == "Goal"  # none of the parts was an identity
-    again = memory.merge(["f10", "f3"], "all", "Goal").facts[0]
-    assert again.merged == ("f2", "f9", "f10", "f3")
-    assert again.earlier[-2:] == ("all in one", "info f3")
+    merged_fact = memory.facts[0]
+    assert merged_fact.frequency == 6
+    assert merged_fact.merged == ("f2", "f9", "f10")
+    assert merged_fact.sources == ("Tf2", "Tf9", "Tf10")
+    assert [time.day for time in merged_fact.dates] == [1, 2, 4]
+    assert merged_fact.entities == ("one",)
+    # None of the old facts was an identity, so the type that the model gave is not taken.
+    assert merged_fact.type == "Goal"
+
+
+def test_a_merged_fact_can_be_merged_again() -> None:
+    memory = FOUR_FACTS.merge(["f10", "f2", "f9"], "all in one", "Identity")
+
+    merged_fact = memory.merge(["f10", "f3"], "all", "Goal").facts[0]
+
+    assert merged_fact.merged == ("f2", "f9", "f10", "f3")
+    assert merged_fact.earlier[-2:] == ("all in one", "info f3")

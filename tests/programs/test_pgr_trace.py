@@ -1,34 +1,53 @@
-"""The worked trace of the paper (appendix A.3) with a scripted model and index; malformed trees; how the loop ends."""
+"""PGR's recall: the worked trace of the paper (appendix A.3) with a scripted model and index.
 
+Then there are malformed trees, refused prompts, and how the rounds end.
+"""
+
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
 from dspy.lm15 import AuthError, ContextLengthError, InvalidRequestError
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler.errors import UserError
 from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings
-from mempiler.programs.pgr.tree import repair_tree
 from mempiler.programs.recording import recording
 from mempiler.records import Hit
-from mempiler.signatures.pgr import TreeNode
+
+from .conftest import section
+
+# The trace of the paper
 
 QUERY = "I want to pre-order a new game that just got announced. Does it make sense to do it now?"
+SUMMARY = "Wishlist rather than pre-order: trip money is locked."
+
+
+class Step(NamedTuple):
+    """A step of the imagined tree."""
+
+    action: str
+    parent: str | None
+
+
 STEPS = {
-    "A1": ("Check release date and pre-order availability", None),
-    "A2": ("Look up trailers", "A1"),
-    "A3": ("Check pre-order bonuses", "A1"),
-    "A4": ("Read early reviews", "A2"),
-    "A5": ("Compare with similar games", "A2"),
-    "A6": ("Check price and payment", "A3"),
-    "A7": ("Match the game with own taste", "A4"),
-    "A8": ("Weigh the risk of bugs at launch", "A6"),
-    "A9": ("Pre-order or wait", "A7"),
+    "A1": Step("Check release date and pre-order availability", None),
+    "A2": Step("Look up trailers", "A1"),
+    "A3": Step("Check pre-order bonuses", "A1"),
+    "A4": Step("Read early reviews", "A2"),
+    "A5": Step("Compare with similar games", "A2"),
+    "A6": Step("Check price and payment", "A3"),
+    "A7": Step("Match the game with own taste", "A4"),
+    "A8": Step("Weigh the risk of bugs at launch", "A6"),
+    "A9": Step("Pre-order or wait", "A7"),
 }
-FOUND = [
+
+FACTS_OF_QUERY = ["finish-one-game", "two-rules", "trip-money", "fun-money-march"]
+"""Ids of the facts that the index finds for the query itself."""
+
+FACTS_OF_STEPS = [
+    # The first tree: with the facts of the query, 15 different ones
     {
-        QUERY: ["finish-one-game", "two-rules", "trip-money", "fun-money-march"],
         "A1": ["trip-money"],
         "A2": ["keyboard-rpg", "cinema"],
         "A4": ["interview-notes"],
@@ -38,205 +57,312 @@ FOUND = [
         "A8": ["gpu-maintenance"],
         "A9": ["two-rules", "available-note"],
     },
+    # The first round of refinement: five new ones
     {
         "A2": ["keyboard-rpg", "eye-strain"],
         "A6": ["weekly-check-again", "fifty-euro-bill-again", "trip-fund-reminder"],
         "A8": ["gpu-maintenance", "gpu-heat"],
         "A9": ["finish-one-game"],
     },
-    {"A1": ["bad-weather", "trip-money"], "A7": ["co-op-thursday", "session-cap"], "A8": ["gpu-heat"]},
+    # The second round: two new ones
+    {
+        "A1": ["bad-weather", "trip-money"],
+        "A7": ["co-op-thursday", "session-cap"],
+        "A8": ["gpu-heat"],
+    },
 ]
-"""Facts by round and probe: 15 in phase 1, then 5 and 2 new ones."""
+"""Ids of the facts that the index finds for the steps, by round."""
 
 
-def tree(round):
-    return [
-        {
-            "action_id": id,
-            "action": action,
-            "constraints": f"round {round}",
-            "parent": parent,
-            "children": [child for child, (_, above) in STEPS.items() if above == id],
-        }
-        for id, (action, parent) in STEPS.items()
-    ]
+def imagined_tree(round_number: int) -> list[dict[str, Any]]:
+    """Return the tree of a round as a model writes it; its steps name the round."""
+    nodes: list[dict[str, Any]] = []
+    for step_id, step in STEPS.items():
+        nodes.append(
+            {
+                "action_id": step_id,
+                "action": step.action,
+                "constraints": f"round {round_number}",
+                "parent": step.parent,
+                "children": [
+                    child_id for child_id, child in STEPS.items() if child.parent == step_id
+                ],
+            }
+        )
+    return nodes
 
 
-def reply(kind, text, n):
-    if kind in ("tree", "updated_tree"):
-        return {kind: tree(n - 1 if kind == "tree" else n)}
-    return {kind: "Wishlist rather than pre-order: trip money is locked."}
+def trace_reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Answer with the tree of the round, or with the summary."""
+    if kind == "tree":
+        return {"tree": imagined_tree(0)}
+    if kind == "updated_tree":
+        return {"updated_tree": imagined_tree(n)}
+    return {kind: SUMMARY}
+
+
+class SearchCall(NamedTuple):
+    """The arguments of one call of an index."""
+
+    queries: list[str]
+    k: int
+    min_score: float
 
 
 class ScriptedIndex:
-    """Finds what `FOUND` says for a probe, and remembers the calls."""
+    """An index that finds the facts of the trace, and records its calls."""
 
-    def __init__(self):
-        self.calls = []
+    def __init__(self) -> None:
+        self.calls: list[SearchCall] = []
 
-    def __call__(self, queries, k, min_score):
-        self.calls.append((list(queries), k, min_score))
+    def __call__(self, queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
+        self.calls.append(SearchCall(list(queries), k, min_score))
+        # The search that augments the query has a higher threshold, and finds nothing.
         if min_score == 0.6:
             return [[] for _ in queries]
-        names = {f"{action}: ": id for id, (action, _) in STEPS.items()}
-        found = []
+
+        results: list[list[Hit]] = []
         for query in queries:
-            step = next((id for action, id in names.items() if query.startswith(action)), query)
-            round = 0 if query == QUERY else int(query[-1])
-            ids = enumerate(FOUND[round].get(step, []))
-            found.append([Hit(id=id, text=f"about {id}", score=0.9 - n / 10, sources=(id,)) for n, id in ids])
-        return found
+            hits = [
+                Hit(id=fact_id, text=f"about {fact_id}", score=0.9 - rank / 10, sources=(fact_id,))
+                for rank, fact_id in enumerate(self._fact_ids(query))
+            ]
+            results.append(hits)
+        return results
+
+    def _fact_ids(self, query: str) -> list[str]:
+        """Return the ids of the facts for the query, or for a step: "Look up trailers: round 1"."""
+        if query == QUERY:
+            return FACTS_OF_QUERY
+        action, _, constraints = query.partition(": ")
+        round_number = int(constraints.removeprefix("round "))
+        (step_id,) = [step_id for step_id, step in STEPS.items() if step.action == action]
+        return FACTS_OF_STEPS[round_number].get(step_id, [])
 
 
-def recalled(scripted, index, answer=reply, **settings):
-    lm = scripted(answer)
+def recall(
+    lm: Any,
+    index: Callable[[Sequence[str], int, float], list[list[Hit]]],
+    query: str = QUERY,
+    **settings: Any,
+) -> Any:
+    """Return the context that prospection recalls for a query."""
+    prospection = Prospection(ProspectionSettings(**settings))
     with dspy.context(lm=lm):
-        context = Prospection(ProspectionSettings(**settings)).recall(index, QUERY, datetime(2026, 3, 5))
-    return context, lm.engine
+        return prospection.recall(index, query, datetime(2026, 3, 5))
 
 
-def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
-    index = ScriptedIndex()
-    context, engine = recalled(scripted, index)
+def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None:
+    lm = scripted(trace_reply)
+    context = recall(lm, ScriptedIndex())
+
     assert context.counts["first"] == 15
     assert context.counts["facts"] == 15 + 5 + 2
     assert context.counts["new"] == 5 + 2
     assert context.counts["rounds"] == 2
     assert [hit.id for hit in context.hits][-2:] == ["bad-weather", "co-op-thursday"]
-    assert engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
+    assert context.notes == {"prospection": SUMMARY}
+
+    assert lm.engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
     assert context.counts["calls"] == 4
-    sizes = [(len(queries), k, low) for queries, k, low in index.calls]
-    assert sizes == [(1, 5, 0.6), (10, 5, 0.3), (9, 5, 0.3), (9, 5, 0.3)]  # all probes of a round in one call
-    assert index.calls[1][0][0] == QUERY
-    assert context.counts["probes"] == 28
-    assert context.notes == {"prospection": "Wishlist rather than pre-order: trip money is locked."}
-    refined = [text.rsplit("personal_context", 1)[1] for kind, text in engine.prompts if kind == "updated_tree"]
-    assert [text.count("about ") for text in refined] == [15, 20]
+
+
+def test_the_trace_searches_for_all_steps_of_a_round_at_once(scripted: Any) -> None:
+    index = ScriptedIndex()
+    context = recall(scripted(trace_reply), index)
+
+    augmentation, first_round, second_round, third_round = index.calls
+    assert augmentation == SearchCall([QUERY], k=5, min_score=0.6)
+    # The first round also searches for the query itself.
+    assert first_round.queries[0] == QUERY
+    assert len(first_round.queries) == 10
+    assert len(second_round.queries) == 9
+    assert len(third_round.queries) == 9
+    for call in (first_round, second_round, third_round):
+        assert call.k == 5
+        assert call.min_score == 0.3
+    assert context.counts["probes"] == 10 + 9 + 9
+
+
+def test_a_refinement_sees_the_facts_that_were_found_before(scripted: Any) -> None:
+    lm = scripted(trace_reply)
+    recall(lm, ScriptedIndex())
+
+    prompts = [text for kind, text in lm.engine.prompts if kind == "updated_tree"]
+    fact_counts = [section(prompt, "personal_context").count("about ") for prompt in prompts]
+    assert fact_counts == [15, 15 + 5]
 
 
 @pytest.mark.parametrize(
-    ("settings", "calls", "facts"),
+    ("settings", "calls", "facts", "has_summary"),
     [
-        ({"iterations": 0}, {"tree": 1, "prospection_summary": 1}, 15),
-        ({"summary": False}, {"tree": 1, "updated_tree": 2}, 22),
-        ({"min_new": 6}, {"tree": 1, "updated_tree": 1, "prospection_summary": 1}, 20),
+        ({"iterations": 0}, {"tree": 1, "prospection_summary": 1}, 15, True),
+        ({"summary": False}, {"tree": 1, "updated_tree": 2}, 22, False),
+        ({"min_new": 6}, {"tree": 1, "updated_tree": 1, "prospection_summary": 1}, 20, True),
     ],
 )
-def test_switches_of_tables_4_and_5(scripted, settings, calls, facts):
-    context, engine = recalled(scripted, ScriptedIndex(), **settings)
-    assert engine.calls == calls
+def test_the_parts_of_tables_4_and_5_can_be_switched_off(
+    scripted: Any,
+    settings: dict[str, Any],
+    calls: dict[str, int],
+    facts: int,
+    has_summary: bool,
+) -> None:
+    lm = scripted(trace_reply)
+    context = recall(lm, ScriptedIndex(), **settings)
+
+    assert lm.engine.calls == calls
     assert context.counts["facts"] == facts
-    assert bool(context.notes) == settings.get("summary", True)
+    assert bool(context.notes) is has_summary
+
+
+# The query is augmented
 
 
 @pytest.mark.parametrize(
-    ("augment", "imagined", "known", "calls"),
-    [("rewrite", "Clearer query", "", 1), ("append", QUERY, "Plays RPGs", 0), ("none", QUERY, "", 0)],
+    ("augment", "question", "known_facts", "calls"),
+    [
+        ("rewrite", "Clearer query", "", 1),
+        ("append", QUERY, "Plays RPGs", 0),
+        ("none", QUERY, "", 0),
+    ],
 )
-def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scripted, augment, imagined, known, calls):
-    asked = []
-
-    def search(queries, k, low):
-        asked.append((list(queries), low))
+def test_the_tree_is_imagined_for_the_augmented_query(
+    scripted: Any, augment: str, question: str, known_facts: str, calls: int
+) -> None:
+    def find_one_fact(queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
         return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
 
-    def answer(kind, text, n):
-        return {kind: "Clearer query"} if kind == "augmented_query" else reply(kind, text, n)
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == "augmented_query":
+            return {kind: "Clearer query"}
+        return trace_reply(kind, text, n)
 
-    _, engine = recalled(scripted, search, answer, augment=augment, iterations=0, summary=False)
-    prompt = engine.prompts[-1][1].rsplit("[[ ## question ## ]]", 1)[1]
-    assert prompt.split("\n\nRespond")[0].split("\n\n[[ ## known_facts ## ]]\n") == [f"\n{imagined}", known]
-    assert engine.calls["augmented_query"] == calls
-    assert asked[-1][0][0] == QUERY
-    assert (asked[0] == ([QUERY], 0.6)) == (augment != "none")
+    lm = scripted(reply)
+    recall(lm, find_one_fact, augment=augment, iterations=0, summary=False)
 
-
-ids = st.sampled_from(["", "A1", "A2", "A3", "A4", "A5"])
-trees = st.lists(
-    st.builds(
-        TreeNode,
-        action_id=ids,
-        action=st.sampled_from(["", "look", "ask", "pay"]),
-        parent=st.one_of(st.none(), ids),
-        children=st.lists(ids, max_size=3),
-    ),
-    max_size=8,
-)
-
-
-@given(trees)
-def test_whatever_comes_becomes_one_tree_of_all_steps(nodes):
-    tree = repair_tree(nodes)
-    assert repair_tree(tree) == tree
-    assert [node.action for node in tree] == [node.action for node in nodes if node.action]
-    parents = {node.action_id: node.parent for node in tree}
-    assert len(parents) == len(tree)
-    assert [parent for parent in parents.values() if parent is None] == [None] * bool(tree)
-    for node in tree:
-        at, steps = node.action_id, 0
-        while parents[at] is not None:
-            at, steps = parents[at], steps + 1
-            assert steps <= len(tree)
-        assert all(parents[child] == node.action_id for child in node.children)
-    assert sum(len(node.children) for node in tree) == max(0, len(tree) - 1)
-
-
-def everything(queries, k, min_score):
-    return [[Hit(id=f"{query[:3]}", text="a fact", score=0.5)] for query in queries]
+    _, prompt = lm.engine.prompts[-1]
+    assert section(prompt, "question") == question
+    assert section(prompt, "known_facts") == known_facts
+    assert lm.engine.calls["augmented_query"] == calls
 
 
 @pytest.mark.parametrize(
-    ("first", "counts"),
+    ("augment", "searches_for_known_facts"),
+    [("rewrite", True), ("append", True), ("none", False)],
+)
+def test_memories_are_searched_for_the_query_as_it_was_asked(
+    scripted: Any, augment: str, searches_for_known_facts: bool
+) -> None:
+    calls: list[SearchCall] = []
+
+    def find_one_fact(queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
+        calls.append(SearchCall(list(queries), k, min_score))
+        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == "augmented_query":
+            return {kind: "Clearer query"}
+        return trace_reply(kind, text, n)
+
+    recall(scripted(reply), find_one_fact, augment=augment, iterations=0, summary=False)
+
+    assert calls[-1].queries[0] == QUERY
+    first_call_is_for_known_facts = calls[0].queries == [QUERY] and calls[0].min_score == 0.6
+    assert first_call_is_for_known_facts is searches_for_known_facts
+
+
+# Malformed trees and refused prompts
+
+
+def find_a_fact_for_every_query(
+    queries: Sequence[str], k: int, min_score: float
+) -> list[list[Hit]]:
+    """An index that finds a fact for every query, with the query as its id."""
+    return [[Hit(id=query, text="a fact", score=0.5)] for query in queries]
+
+
+@pytest.mark.parametrize(
+    ("first_answer", "repaired", "malformed"),
     [
-        ({"tree": [{"action_id": "A1", "action": "x", "parent": "A1"}]}, {"repaired": 1, "malformed": 0}),
-        ("I would rather not.", {"repaired": 0, "malformed": 1}),
+        pytest.param(
+            {"tree": [{"action_id": "A1", "action": "x", "parent": "A1"}]},
+            1,
+            0,
+            id="its-own-parent",
+        ),
+        pytest.param("I would rather not.", 0, 1, id="no-tree"),
     ],
 )
-def test_malformed_trees_are_counted_and_the_query_still_finds_its_own(scripted, first, counts):
-    def reply(kind, text, n):
-        return first if kind == "tree" else {kind: [] if kind == "updated_tree" else "summary"}
+def test_a_malformed_tree_is_counted_and_the_query_still_finds_its_facts(
+    scripted: Any, first_answer: Any, repaired: int, malformed: int
+) -> None:
+    lm = scripted(lambda kind, text, n: first_answer)
+    context = recall(
+        lm,
+        find_a_fact_for_every_query,
+        query="Should I buy it?",
+        iterations=0,
+        augment="none",
+        summary=False,
+    )
 
-    settings = ProspectionSettings(iterations=0, augment="none", summary=False)
-    with dspy.context(lm=scripted(reply)):
-        context = Prospection(settings).recall(everything, "query", "today")
-    assert {name: context.counts[name] for name in counts} == counts
-    assert "que" in {hit.id for hit in context.hits}
+    assert context.counts["repaired"] == repaired
+    assert context.counts["malformed"] == malformed
+    assert "Should I buy it?" in {hit.id for hit in context.hits}
 
 
-def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
-    def reply(kind, text, n):
-        return {"tree": [{"action_id": "A1", "action": "go"}]} if kind == "tree" else "no fields at all"
+def test_a_round_without_steps_is_the_last_and_the_facts_stay(scripted: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind == "tree":
+            return {"tree": [{"action_id": "A1", "action": "go"}]}
+        return "no fields at all"
 
-    with dspy.context(lm=scripted(reply)):
-        context = Prospection(ProspectionSettings(augment="none")).recall(everything, "query")
-    assert context.counts["rounds"] == 0
+    context = recall(
+        scripted(reply), find_a_fact_for_every_query, query="Should I buy it?", augment="none"
+    )
+
+    # A fact of the query, and one of the only step
     assert context.counts["facts"] == 2
-    assert context.notes == {}
+    assert context.counts["rounds"] == 0
+    # The refinement and the summary
     assert context.counts["malformed"] == 2
+    assert context.notes == {}
 
 
-REFUSALS = {"refused": InvalidRequestError("flagged by the content filter"), "too-long": ContextLengthError("too long")}
-
-
-@pytest.mark.parametrize("kind", REFUSALS)
-@pytest.mark.parametrize("step", ["tree", "updated_tree", "prospection_summary"])
-def test_a_refused_prompt_costs_its_step_and_keeps_what_was_found(scripted, step, kind):
-    def answer(field, text, n):
-        if field == step:
-            raise REFUSALS[kind]
-        return reply(field, text, n)
+@pytest.mark.parametrize(
+    ("error", "failure_kind"),
+    [
+        (InvalidRequestError("flagged by the content filter"), "refused"),
+        (ContextLengthError("too long"), "too-long"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("refused_output", "has_summary"),
+    [("tree", True), ("updated_tree", True), ("prospection_summary", False)],
+)
+def test_a_refused_prompt_costs_its_step_and_the_facts_stay(
+    scripted: Any, refused_output: str, has_summary: bool, error: Exception, failure_kind: str
+) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == refused_output:
+            raise error
+        return trace_reply(kind, text, n)
 
     with recording() as record:
-        context, _ = recalled(scripted, ScriptedIndex(), answer)
-    assert {"finish-one-game", "two-rules"} <= {hit.id for hit in context.hits}
-    assert bool(context.notes) == (step != "prospection_summary")
-    assert {failure.kind for failure in record.failures} == {kind}
+        context = recall(scripted(reply), ScriptedIndex())
+
+    fact_ids = {hit.id for hit in context.hits}
+    assert "finish-one-game" in fact_ids
+    assert "two-rules" in fact_ids
+    assert bool(context.notes) is has_summary
+    assert {failure.kind for failure in record.failures} == {failure_kind}
     assert context.counts["malformed"] == len(record.failures)
 
 
-def test_an_endpoint_that_refuses_the_key_ends_the_recall(scripted):
-    def answer(field, text, n):
+def test_an_endpoint_that_refuses_the_key_ends_the_recall(scripted: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> Any:
         raise AuthError("wrong key")
 
     with pytest.raises(UserError, match="refuses the key"):
-        recalled(scripted, ScriptedIndex(), answer)
+        recall(scripted(reply), ScriptedIndex())

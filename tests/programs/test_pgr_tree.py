@@ -1,57 +1,135 @@
 """Whatever a model answers becomes one valid tree, in which no step is lost."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mempiler.programs.pgr.tree import repair_tree
 from mempiler.signatures.pgr import TreeNode
 
 
-def node(id: str, parent: str | None = None, children: tuple[str, ...] = ()) -> TreeNode:
-    return TreeNode(action_id=id, action=f"Do {id}", parent=parent, children=list(children))
+def make_node(node_id: str, parent: str | None = None, children: tuple[str, ...] = ()) -> TreeNode:
+    return TreeNode(
+        action_id=node_id, action=f"Do {node_id}", parent=parent, children=list(children)
+    )
 
 
-def parents(nodes: list[TreeNode]) -> dict[str, str | None]:
-    """The parents in the repaired tree, by the ids of their children."""
+def repaired_parents(nodes: list[TreeNode]) -> dict[str, str | None]:
+    """Return the parents in the repaired tree, by the ids of their children."""
     return {repaired.action_id: repaired.parent for repaired in repair_tree(nodes)}
 
 
 def test_a_valid_tree_stays_as_it_is() -> None:
-    tree = [node("A1", children=("A2", "A3")), node("A2", "A1"), node("A3", "A1")]
+    tree = [
+        make_node("A1", children=("A2", "A3")),
+        make_node("A2", "A1"),
+        make_node("A3", "A1"),
+    ]
+
     assert repair_tree(tree) == tree
 
 
-def test_a_node_without_a_parent_belongs_to_the_node_that_lists_it() -> None:
-    tree = [node("A1"), node("A2", "A1", children=("A3",)), node("A3", "unknown")]
-    assert parents(tree) == {"A1": None, "A2": "A1", "A3": "A2"}
+def test_a_node_with_an_unknown_parent_belongs_to_the_node_that_lists_it() -> None:
+    tree = [
+        make_node("A1"),
+        make_node("A2", "A1", children=("A3",)),
+        make_node("A3", "unknown"),
+    ]
+
+    assert repaired_parents(tree) == {"A1": None, "A2": "A1", "A3": "A2"}
 
 
 @pytest.mark.parametrize(
     "cycle",
     [
-        [node("A2", "A2")],
-        [node("A2", "A3"), node("A3", "A2")],
-        [node("A2", "A4"), node("A3", "A2"), node("A4", "A3")],
+        pytest.param([make_node("A2", "A2")], id="one-node"),
+        pytest.param([make_node("A2", "A3"), make_node("A3", "A2")], id="two-nodes"),
+        pytest.param(
+            [make_node("A2", "A4"), make_node("A3", "A2"), make_node("A4", "A3")], id="three-nodes"
+        ),
     ],
-    ids=["one node", "two nodes", "three nodes"],
 )
 def test_a_cycle_is_hung_below_the_root_by_one_of_its_nodes(cycle: list[TreeNode]) -> None:
-    repaired = parents([node("A1"), *cycle])
+    parents = repaired_parents([make_node("A1"), *cycle])
 
-    below_root = [id for id, parent in repaired.items() if parent == "A1"]
-    unchanged = [
-        stated.action_id for stated in cycle if repaired[stated.action_id] == stated.parent
-    ]
-    assert len(below_root) == 1
-    assert len(unchanged) == len(cycle) - 1
+    ids_below_root = [node_id for node_id, parent in parents.items() if parent == "A1"]
+    assert len(ids_below_root) == 1
+    for stated_node in cycle:
+        if stated_node.action_id not in ids_below_root:
+            assert parents[stated_node.action_id] == stated_node.parent
 
 
 def test_a_path_without_a_cycle_is_not_cut() -> None:
-    tree = [node("A1"), node("A2", "A1"), node("A3", "A2"), node("A4", "A3")]
-    assert parents(tree) == {"A1": None, "A2": "A1", "A3": "A2", "A4": "A3"}
+    tree = [make_node("A1"), make_node("A2", "A1"), make_node("A3", "A2"), make_node("A4", "A3")]
+
+    assert repaired_parents(tree) == {"A1": None, "A2": "A1", "A3": "A2", "A4": "A3"}
 
 
-def test_ids_that_occur_twice_become_ids_of_their_own() -> None:
-    assert parents([node("A1"), node("A1", "A1"), node("", "A1")]) == {
-        "A1": None,
-        "A2": "A1",
-        "A3": "A1",
-    }
+def test_ids_that_are_missing_or_occur_twice_are_replaced() -> None:
+    tree = [make_node("A1"), make_node("A1", "A1"), make_node("", "A1")]
+
+    assert repaired_parents(tree) == {"A1": None, "A2": "A1", "A3": "A1"}
+
+
+NODE_IDS = st.sampled_from(["", "A1", "A2", "A3", "A4", "A5"])
+NODE_LISTS = st.lists(
+    st.builds(
+        TreeNode,
+        action_id=NODE_IDS,
+        action=st.sampled_from(["", "look", "ask", "pay"]),
+        parent=st.one_of(st.none(), NODE_IDS),
+        children=st.lists(NODE_IDS, max_size=3),
+    ),
+    max_size=8,
+)
+"""What models may answer: mostly no trees."""
+
+
+def depth(node_id: str, parents: dict[str, str | None]) -> int:
+    """Return how many nodes are above a node; fail if a cycle is above it."""
+    count = 0
+    parent = parents[node_id]
+    while parent is not None:
+        count += 1
+        assert count <= len(parents), "the parents form a cycle"
+        parent = parents[parent]
+    return count
+
+
+@given(nodes=NODE_LISTS)
+def test_no_step_is_lost_and_ids_are_unique(nodes: list[TreeNode]) -> None:
+    tree = repair_tree(nodes)
+
+    assert [node.action for node in tree] == [node.action for node in nodes if node.action]
+    assert len({node.action_id for node in tree}) == len(tree)
+
+
+@given(nodes=NODE_LISTS)
+def test_the_result_is_a_tree_with_one_root(nodes: list[TreeNode]) -> None:
+    tree = repair_tree(nodes)
+
+    parents = {node.action_id: node.parent for node in tree}
+    roots = [node_id for node_id, parent in parents.items() if parent is None]
+    assert len(roots) == (1 if tree else 0)
+    # Every node is connected with the root.
+    for node_id in parents:
+        assert depth(node_id, parents) < len(tree)
+
+
+@given(nodes=NODE_LISTS)
+def test_children_and_parents_name_each_other(nodes: list[TreeNode]) -> None:
+    tree = repair_tree(nodes)
+
+    parents = {node.action_id: node.parent for node in tree}
+    for node in tree:
+        for child_id in node.children:
+            assert parents[child_id] == node.action_id
+    # All nodes but the root are the child of one node.
+    child_count = sum(len(node.children) for node in tree)
+    assert child_count == max(0, len(tree) - 1)
+
+
+@given(nodes=NODE_LISTS)
+def test_a_repaired_tree_needs_no_further_repair(nodes: list[TreeNode]) -> None:
+    tree = repair_tree(nodes)
+
+    assert repair_tree(tree) == tree

@@ -1,8 +1,13 @@
-"""PraMem with a scripted model: samples, practice, reviews, answers, ablations; consensus as code checks it."""
+"""PraMem with a scripted model: practice, reviews of proposals, adjustments, and answers.
+
+The script of `practice_script` proposes three experiences a round, "one of a7", "two of a7" and
+"three of a7" after practice on the record a7. All pass the reviews, and the first of three records
+are adopted.
+"""
 
 import json
-import re
-from typing import get_args
+from collections.abc import Sequence
+from typing import Any, NamedTuple, get_args
 
 import dspy
 import pytest
@@ -10,13 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Action, UserError, build
 from mempiler.memory.edits import Amendment, Amendments
-from mempiler.programs.pramem import writer as pramem_writer
 from mempiler.programs.pramem.adjustment import adopt_all_proposals, apply_changes
-from mempiler.programs.pramem.memory import COMMON_BIASES, Experience, ExperienceMemory, Proposal, RoundExperience
-from mempiler.programs.pramem.reader import BLOCKS
-from mempiler.programs.pramem.samples import draw_samples
+from mempiler.programs.pramem.memory import (
+    COMMON_BIASES,
+    Experience,
+    ExperienceMemory,
+    Proposal,
+    RoundExperience,
+)
+from mempiler.programs.pramem.samples import Sample, draw_samples
 from mempiler.programs.pramem.settings import PracticeSettings
 from mempiler.programs.pramem.writer import PracticeWriter
+from mempiler.programs.threads import in_order
 from mempiler.programs.writing import finalize_memory
 from mempiler.records import Behavior, Query
 from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
@@ -26,220 +36,469 @@ from .conftest import behavior, practice_script, section
 QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
 
 
-def pramem(**settings):
-    return build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
+def pramem(**settings: Any) -> Any:
+    """Return PraMem for behaviour prediction, with few rounds unless settings say otherwise."""
+    return build(
+        "pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings}
+    )
 
 
-def records(memory):
-    """The practised records, in the order of their rounds: some proposal of each is in the pool."""
+def practised_record_ids(memory: ExperienceMemory) -> list[str]:
+    """Return the ids of the practised records in the order of their rounds.
+
+    Some proposal of each must be in the pool.
+    """
     return list(dict.fromkeys(proposal.record for proposal in memory.pool))
 
 
-def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
-    found = practised(rounds=10)
-    memory = found.memory
-    per_round = ("useful_patterns", "tasks", "plans", "groundedness", "virtual_scenes", "scene_choices")
-    assert found.calls == {**dict.fromkeys(per_round, 10), "decisions": 2}
-    assert sorted({proposal.round for proposal in memory.pool}) == list(range(1, 11))
+def pattern_texts(memory: ExperienceMemory) -> list[str]:
+    return [pattern.text for pattern in memory.patterns]
+
+
+def record_number(record_id: str) -> int:
+    """Return 7 for the record a7."""
+    return int(record_id.removeprefix("a"))
+
+
+def actions(count: int, start: int = 1) -> list[Action]:
+    """Return records with consecutive numbers, the first of which is `start`."""
+    return [
+        Action(
+            id=f"a{number}",
+            scene="video",
+            situation=f"situation-{number}-x",
+            action=f"action-{number}-x",
+        )
+        for number in range(start, start + count)
+    ]
+
+
+# Rounds of practice
+
+
+def test_every_round_practises_and_every_fifth_adjusts_the_experience(practised: Any) -> None:
+    writing = practised(rounds=10)
+
+    assert writing.calls == {
+        "useful_patterns": 10,
+        "tasks": 10,
+        "plans": 10,
+        "groundedness": 10,
+        "virtual_scenes": 10,
+        "scene_choices": 10,
+        "decisions": 2,
+    }
+    memory = writing.memory
+    assert {proposal.round for proposal in memory.pool} == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
     assert memory.counts == {"pooled": 30, "added": 2}
     assert memory.adjusted == (0, 5, 10)
-    assert [part.text for part in memory.patterns] == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
+    assert pattern_texts(memory) == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
     assert memory.practised == 30
     assert memory.waiting == 0
     assert memory.rounds == 10
 
 
-def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_order_they_run(practised, monkeypatch):
-    together = practised(rounds=10, samples=2).memory
-    monkeypatch.setattr(pramem_writer, "gather", lambda calls: [call() for call in calls])
-    assert practised(rounds=10, samples=2).memory == together
-    shown = practised(rounds=10).shown("useful_patterns", "patterns")
-    assert ["agreed p-1" in patterns for patterns in shown] == [False] * 5 + [True] * 5
-    assert "agreed p-2" not in "".join(shown)
+def test_rounds_between_two_adjustments_see_the_same_experience(practised: Any) -> None:
+    shown_patterns = practised(rounds=10).shown("useful_patterns", "patterns")
+
+    for patterns in shown_patterns[:5]:
+        assert "agreed p-1" not in patterns
+    for patterns in shown_patterns[5:]:
+        assert "agreed p-1" in patterns
+    # It came of the last adjustment, after which there was no round.
+    assert not any("agreed p-2" in patterns for patterns in shown_patterns)
+
+
+def test_the_memory_does_not_depend_on_which_round_ends_first(practised: Any) -> None:
+    concurrent_memory = practised(rounds=10, samples=2).memory
+    with in_order():
+        sequential_memory = practised(rounds=10, samples=2).memory
+
+    assert sequential_memory == concurrent_memory
+
+
+def test_a_finalized_memory_needs_no_further_practice(practised: Any) -> None:
+    memory = practised(rounds=10, samples=2).memory
+
+    # Without a language model, a call of it would be an error.
     with dspy.context(lm=None):
-        assert finalize_memory(pramem().method.writer, together) == together
+        assert finalize_memory(pramem().method.writer, memory) == memory
 
 
-def test_a_trial_sees_profile_and_records_before_its_target_and_reflection_its_thinking(practised):
-    thought = {"useful_patterns": ["nurse"], "useful_alerts": ["mind"], "reasoning": "so", "predicted_action": "x"}
-    found = practised({"useful_patterns": thought}, rounds=1)
-    n = int(records(found.memory)[0][1:])
-    lines = found.shown("useful_patterns", "recent_records")[0].splitlines()
+def test_a_trial_sees_the_profile_and_the_records_before_its_target(practised: Any) -> None:
+    writing = practised(rounds=1)
+
+    target = record_number(practised_record_ids(writing.memory)[0])
+    lines = writing.shown("useful_patterns", "recent_records")[0].splitlines()
     assert lines[0] == "[profile:1] profile: Ann, 34, nurse"
-    assert [line.split("]")[0].strip("[") for line in lines[1:]] == [f"a{m}" for m in range(1, n)]
-    assert found.shown("useful_patterns", "situation")[0].endswith(f"user: video; situation-{n}-x")
-    assert f"action-{n}-x" not in found.texts("useful_patterns")[0]
-    assert found.shown("tasks", "thinking") == ["nurse\nmind\nso"]
-    shown = [found.shown("tasks", f"{kind}_experiences")[0] for kind in ("pattern", "alert")]
-    assert [["Ann, 34, nurse" in part, COMMON_BIASES[0] in part] for part in shown] == [[True, False], [False, True]]
+    shown_ids = [line.split("]")[0].strip("[") for line in lines[1:]]
+    assert shown_ids == [f"a{number}" for number in range(1, target)]
+
+    situation = writing.shown("useful_patterns", "situation")[0]
+    assert situation.endswith(f"user: video; situation-{target}-x")
+    assert f"action-{target}-x" not in writing.texts("useful_patterns")[0]
+
+
+def test_a_reflection_sees_the_thinking_of_the_trial_and_the_experience(practised: Any) -> None:
+    thinking = {
+        "useful_patterns": ["nurse"],
+        "useful_alerts": ["mind"],
+        "reasoning": "so",
+        "predicted_action": "x",
+    }
+
+    writing = practised({"useful_patterns": thinking}, rounds=1)
+
+    assert writing.shown("tasks", "thinking") == ["nurse\nmind\nso"]
+    shown_patterns = writing.shown("tasks", "pattern_experiences")[0]
+    assert "Ann, 34, nurse" in shown_patterns
+    assert COMMON_BIASES[0] not in shown_patterns
+    shown_alerts = writing.shown("tasks", "alert_experiences")[0]
+    assert COMMON_BIASES[0] in shown_alerts
+    assert "Ann, 34, nurse" not in shown_alerts
 
 
 @pytest.mark.parametrize(
-    ("kind", "counts"),
+    ("output", "counts", "failures"),
     [
-        ("useful_patterns", {"failed": 10}),
-        ("tasks", {"failed": 10}),
-        ("plans", {"malformed": 30}),
-        ("scene_choices", {"malformed": 30}),
-        ("decisions", {"pooled": 30, "unreadable adjustments": 2}),
+        ("useful_patterns", {"failed": 10}, 10),
+        ("tasks", {"failed": 10}, 10),
+        ("plans", {"malformed": 30}, 10),
+        ("scene_choices", {"malformed": 30}, 10),
+        ("decisions", {"pooled": 30, "unreadable adjustments": 2}, 2),
     ],
 )
-def test_an_unreadable_answer_costs_its_round_and_is_counted(practised, kind, counts):
-    node = practised({kind: "no"}, rounds=10)
-    assert node.memory.counts == counts
-    assert len(node.failures) == (2 if kind == "decisions" else 10)
-    assert [part.text for part in node.memory.patterns] == ["Ann, 34, nurse"]
-    assert node.memory.waiting == 0
+def test_an_unreadable_answer_costs_its_round_and_is_counted(
+    practised: Any, output: str, counts: dict[str, int], failures: int
+) -> None:
+    writing = practised({output: "no"}, rounds=10)
+
+    assert writing.memory.counts == counts
+    assert len(writing.failures) == failures
+    assert pattern_texts(writing.memory) == ["Ann, 34, nurse"]
+    assert writing.memory.waiting == 0
 
 
-def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid(practised):
+def test_proposals_that_cannot_be_carried_out_are_counted_as_invalid(practised: Any) -> None:
     drafts = [
-        {"action": "modify", "experience_id": "pattern-1", "content": "is 35 now", "record_ids": "[a1]"},
-        {"action": "Remove Existing Experience", "experience_id": "alert-2", "content": None},
+        {
+            "action": "modify",
+            "experience_id": "pattern-1",
+            "content": "is 35 now",
+            "record_ids": "[a1]",
+        },
+        {
+            "action": "Remove Existing Experience",
+            "experience_id": "alert-2",
+            "content": None,
+        },
+        # Of an unknown entry, without content, and beyond the limit
         {"action": "modify", "experience_id": "pattern-9", "content": "x"},
         {"action": "add pattern", "content": " "},
         {"action": "add pattern", "content": "one too many"},
     ]
+
     memory = practised({"tasks": {"tasks": [], "proposals": drafts}}, rounds=1, proposals=4).memory
+
     assert memory.counts == {"invalid": 3, "pooled": 2}
-    target = records(memory)[0]
-    assert [(p.action, p.target, p.sources) for p in memory.pool] == [
-        ("modify", "pattern-1", (target, "a1")),
-        ("remove", "alert-2", (target,)),
-    ]
+    target_id = practised_record_ids(memory)[0]
+    modification, removal = memory.pool
+    assert modification.action == "modify"
+    assert modification.target == "pattern-1"
+    assert modification.sources == (target_id, "a1")
+    assert removal.action == "remove"
+    assert removal.target == "alert-2"
+    assert removal.sources == (target_id,)
 
 
-def test_nothing_is_asked_of_a_pool_that_did_not_grow(practised):
-    found = practised({"tasks": {"tasks": [], "proposals": []}})
-    assert found.calls["decisions"] == found.calls["groundedness"] == 0
-    assert found.memory.rounds == 5
+def test_without_new_proposals_no_review_and_no_adjustment_is_asked_for(practised: Any) -> None:
+    writing = practised({"tasks": {"tasks": [], "proposals": []}})
 
-
-def verdicts(field, key, values):
-    """The answer of a review, as a change of its script."""
-    rows = [{"proposal": f"r{n}", key: value} for n, value in enumerate(values, 1) if value != "missing"]
-    return {field: {field: rows}}
-
-
-@pytest.mark.parametrize(
-    ("review", "said", "kept", "counts"),
-    [
-        ("groundedness", (True, False, "Yes"), ["one", "three"], {"pooled": 2, "ungrounded": 1}),
-        ("groundedness", (True, "missing", True), ["one", "three"], {"pooled": 2, "malformed": 1}),
-        ("groundedness", (True, "perhaps", None), ["one"], {"pooled": 1, "malformed": 2}),
-        ("generality", (True, False, True), ["one", "three"], {"pooled": 2, "specific": 1}),
-        ("generality", (0.5, "no", "true"), ["three"], {"pooled": 1, "malformed": 1, "specific": 1}),
-    ],
-)
-def test_a_review_lets_through_what_has_a_clear_verdict(practised, review, said, kept, counts):
-    key = {"groundedness": "sensitive", "generality": "general"}[review]
-    memory = practised(verdicts(review, key, said), rounds=1, needed=9, blind=False).memory
-    assert [p.content.split()[0] for p in memory.pool] == kept
-    assert memory.counts == counts
-    # One proposal with a verdict is enough: the record needs no other try.
-    assert memory.failed_items == ()
-
-
-def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised):
-    memory = practised(verdicts("groundedness", "sensitive", ("perhaps", None, "missing")), rounds=1).memory
-    assert memory.counts == {"malformed": 3}
-    assert len(memory.failed_items) == 1
+    assert writing.calls["decisions"] == 0
+    assert writing.calls["groundedness"] == 0
+    assert writing.memory.rounds == 5
 
 
 @pytest.mark.parametrize(
     ("failed_record", "shown_records"),
     [
         ("a19", ["a17", "a18"]),
-        ("a2", []),  # The memory has dropped it: all records that are left came later.
+        # The memory has dropped it, and all records that it still has came later.
+        ("a2", []),
     ],
 )
-def test_a_record_that_is_practised_on_again_is_shown_no_later_record(scripted, failed_record, shown_records):
-    practised_memory = memory(20).mark_practised(max_tokens=60)
-    assert [record.id for record in practised_memory.records] == ["a17", "a18", "a19", "a20"]
-    failed_item = Behavior.from_actions("failed", actions(1, start=number(failed_record)))
+def test_a_record_that_is_practised_on_again_is_shown_no_later_record(
+    scripted: Any, failed_record: str, shown_records: list[str]
+) -> None:
+    memory = ExperienceMemory().with_records(actions(20)).mark_practised(max_tokens=60)
+    assert [record.id for record in memory.records] == ["a17", "a18", "a19", "a20"]
+    failed_action = actions(1, start=record_number(failed_record))
+    failed_item = Behavior.from_actions("failed", failed_action)
     writer = PracticeWriter(PracticeSettings(practice_tokens=60))
     lm = scripted(practice_script())
+
     with dspy.context(lm=lm):
-        writer.update_with_part(practised_memory, failed_item)
+        writer.update_with_part(memory, failed_item)
 
     (trial,) = [text for kind, text in lm.engine.prompts if kind == "useful_patterns"]
     lines = section(trial, "recent_records").splitlines()
     assert [line.split("]")[0].strip("[") for line in lines] == shown_records
 
 
-def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_length(practised):
-    grounded = verdicts("groundedness", "sensitive", (False, True, False))
-    found = practised(grounded, rounds=1, scene_chars=8, blind=False)
-    (shown,) = found.shown("generality", "proposals")
-    assert "two of" in shown
-    assert "one of" not in shown
-    assert found.shown("virtual_scenes", "situation")[0].splitlines()[0] == "video; s..."
-    assert found.shown("generality", "candidates")[0].startswith("A. video; s...\n")
+def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted: Any, store: Any) -> None:
+    no_adjustment = {"decisions": "-", "changes": []}
+    lm = scripted(practice_script(decisions=no_adjustment))
+    # A profile, and 60 records in six items
+    items = behavior(60).items
+
+    for part in (items[:4], items[4:]):
+        # A new program opens the memory, as after a restart.
+        memory = pramem(rounds=80).memory(store, "ann", lm=lm)
+        for item in part[:-1]:
+            memory.add(item, remember=False)
+        memory.add(part[-1])
+
+    written_memory = memory.read()
+    practised_numbers = [record_number(record) for record in practised_record_ids(written_memory)]
+    assert sorted(practised_numbers[:25]) == list(range(6, 31))
+    assert sorted(practised_numbers[25:]) == list(range(31, 61))
+    assert written_memory.practised == 60
+    assert written_memory.total == 60
+    assert lm.engine.calls["useful_patterns"] == 55
 
 
-def scenes_of(text):
-    """The scenes that a blind review is shown, by letter."""
-    return dict(line.split(". ", 1) for line in section(text, "candidates").splitlines())
+# Reviews of proposals
 
 
-def test_a_blind_review_is_shown_the_scenes_shuffled_and_not_told_the_true_one(practised):
-    found = practised(rounds=10)
-    places = []
-    for text in found.texts("scene_choices"):
-        scenes = list(scenes_of(text).values())
-        (true,) = [scene for scene in scenes if "situation-" in scene]
-        places.append(scenes.index(true))
-        assert sorted(scenes) == sorted([true, *(f"video; virtual {n}" for n in range(1, 8))])
-    assert len(set(places)) > 3
-    shown = sorted(found.shown("scene_choices", "candidates"))
-    assert sorted(practised(rounds=10).shown("scene_choices", "candidates")) == shown
+def first_words_of_pool(memory: ExperienceMemory) -> list[str]:
+    """Return the first words of the proposals that passed: some of "one", "two", "three"."""
+    return [proposal.content.split()[0] for proposal in memory.pool]
+
+
+def review_answers(output: str, key: str, verdicts: Sequence[Any]) -> dict[str, Any]:
+    """Return a change of the script: verdicts on the proposals r1, r2, ...
+
+    Args:
+        output: The output field of the review.
+        key: The field of a verdict that says whether the proposal passes.
+        verdicts: What the review says; it says nothing of a proposal with the verdict "missing".
+    """
+    rows: list[dict[str, Any]] = []
+    for number, verdict in enumerate(verdicts, 1):
+        if verdict != "missing":
+            rows.append({"proposal": f"r{number}", key: verdict})
+    return {output: {output: rows}}
 
 
 @pytest.mark.parametrize(
-    ("said", "kept", "counts"),
+    ("verdicts", "passing", "counts"),
     [
-        (("several", "{true}", "{other}"), ["one", "three"], {"pooled": 2, "specific": 1}),
-        (("Situation {true}", "[{other}]", "Several."), ["two", "three"], {"pooled": 2, "specific": 1}),
-        (("Z", "none", "perhaps {other}"), [], {"pooled": 0, "malformed": 3}),
+        ((True, False, "Yes"), ["one", "three"], {"pooled": 2, "ungrounded": 1}),
+        ((True, "missing", True), ["one", "three"], {"pooled": 2, "malformed": 1}),
+        ((True, "perhaps", None), ["one"], {"pooled": 1, "malformed": 2}),
     ],
 )
-def test_a_proposal_that_singles_out_the_true_scene_is_too_specific(practised, said, kept, counts):
-    def choose(text, n):
-        scenes = scenes_of(text)
-        true = next(letter for letter, scene in scenes.items() if "situation-" in scene)
-        other = next(letter for letter in scenes if letter != true)
-        letters = [each and each.format(true=true, other=other) for each in said]
-        return {"scene_choices": [{"proposal": f"r{n}", "situation": each} for n, each in enumerate(letters, 1)]}
+def test_a_proposal_passes_that_clearly_depends_on_the_records(
+    practised: Any, verdicts: tuple[Any, ...], passing: list[str], counts: dict[str, int]
+) -> None:
+    answers = review_answers("groundedness", "sensitive", verdicts)
 
-    memory = practised({"scene_choices": choose}, rounds=1, needed=9).memory
-    assert [p.content.split()[0] for p in memory.pool] == kept
-    assert memory.counts == {name: count for name, count in counts.items() if count}
+    memory = practised(answers, rounds=1, needed=9, blind=False).memory
+
+    assert first_words_of_pool(memory) == passing
+    assert memory.counts == counts
+    # One proposal with a verdict is enough: the record is not practised on again.
+    assert memory.failed_items == ()
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "passing", "counts"),
+    [
+        ((True, False, True), ["one", "three"], {"pooled": 2, "specific": 1}),
+        ((0.5, "no", "true"), ["three"], {"pooled": 1, "malformed": 1, "specific": 1}),
+    ],
+)
+def test_a_proposal_passes_that_is_clearly_general(
+    practised: Any, verdicts: tuple[Any, ...], passing: list[str], counts: dict[str, int]
+) -> None:
+    answers = review_answers("generality", "general", verdicts)
+
+    memory = practised(answers, rounds=1, needed=9, blind=False).memory
+
+    assert first_words_of_pool(memory) == passing
+    assert memory.counts == counts
+    assert memory.failed_items == ()
+
+
+def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised: Any) -> None:
+    answers = review_answers("groundedness", "sensitive", ("perhaps", None, "missing"))
+
+    memory = practised(answers, rounds=1).memory
+
+    assert memory.counts == {"malformed": 3}
+    assert len(memory.failed_items) == 1
+
+
+def test_generality_is_only_asked_of_grounded_proposals(practised: Any) -> None:
+    only_the_second = review_answers("groundedness", "sensitive", (False, True, False))
+
+    writing = practised(only_the_second, rounds=1, blind=False)
+
+    (proposals,) = writing.shown("generality", "proposals")
+    assert "two of" in proposals
+    assert "one of" not in proposals
+    assert "three of" not in proposals
+
+
+def test_long_scenes_are_cut_in_the_prompts_on_generality(practised: Any) -> None:
+    writing = practised(rounds=1, scene_chars=8, blind=False)
+
+    assert writing.shown("virtual_scenes", "situation")[0].splitlines()[0] == "video; s..."
+    assert writing.shown("generality", "candidates")[0].startswith("A. video; s...\n")
+
+
+def scenes_by_letter(prompt: str) -> dict[str, str]:
+    """Return the scenes that a blind review is shown."""
+    lines = section(prompt, "candidates").splitlines()
+    return dict(line.split(". ", 1) for line in lines)
+
+
+def letter_of_true_scene(prompt: str) -> str:
+    """Return the letter of the only scene in a blind review that was not invented."""
+    (letter,) = [
+        letter for letter, scene in scenes_by_letter(prompt).items() if "situation-" in scene
+    ]
+    return letter
+
+
+def test_a_blind_review_is_shown_the_true_scene_among_the_invented_ones(practised: Any) -> None:
+    prompts = practised(rounds=10).texts("scene_choices")
+
+    assert len(prompts) == 10
+    for prompt in prompts:
+        scenes = scenes_by_letter(prompt)
+        del scenes[letter_of_true_scene(prompt)]
+        assert sorted(scenes.values()) == [
+            "video; virtual 1",
+            "video; virtual 2",
+            "video; virtual 3",
+            "video; virtual 4",
+            "video; virtual 5",
+            "video; virtual 6",
+            "video; virtual 7",
+        ]
+
+
+def test_the_true_scene_stands_anywhere_but_always_at_the_same_place(practised: Any) -> None:
+    first_run = practised(rounds=10)
+    second_run = practised(rounds=10)
+
+    letters = {letter_of_true_scene(prompt) for prompt in first_run.texts("scene_choices")}
+    assert len(letters) > 3
+
+    # Rounds run concurrently, so only the order of the prompts may differ.
+    first_candidates = sorted(first_run.shown("scene_choices", "candidates"))
+    second_candidates = sorted(second_run.shown("scene_choices", "candidates"))
+    assert first_candidates == second_candidates
+
+
+@pytest.mark.parametrize(
+    ("choices", "passing", "counts"),
+    [
+        (
+            ("several", "TRUE", "OTHER"),
+            ["one", "three"],
+            {"pooled": 2, "specific": 1},
+        ),
+        (
+            ("Situation TRUE", "[OTHER]", "Several."),
+            ["two", "three"],
+            {"pooled": 2, "specific": 1},
+        ),
+        (
+            ("Z", "none", "perhaps OTHER"),
+            [],
+            {"malformed": 3},
+        ),
+    ],
+)
+def test_a_proposal_by_which_a_reviewer_finds_the_true_scene_is_too_specific(
+    practised: Any, choices: tuple[str, ...], passing: list[str], counts: dict[str, int]
+) -> None:
+    def choose_scenes(text: str, n: int) -> dict[str, Any]:
+        """Put the letter of the true scene for TRUE, and that of an invented one for OTHER."""
+        true_letter = letter_of_true_scene(text)
+        other_letter = "A" if true_letter != "A" else "B"
+        rows: list[dict[str, str]] = []
+        for number, choice in enumerate(choices, 1):
+            answer = choice.replace("TRUE", true_letter).replace("OTHER", other_letter)
+            rows.append({"proposal": f"r{number}", "situation": answer})
+        return {"scene_choices": rows}
+
+    memory = practised({"scene_choices": choose_scenes}, rounds=1, needed=9).memory
+
+    assert first_words_of_pool(memory) == passing
+    assert memory.counts == counts
+
+
+# Answers
+
+
+class Answer(NamedTuple):
+    """A prediction of PraMem, and the last prompt, which asked for it."""
+
+    prediction: Any
+    prompt: str
+
+
+def answer_after_practice(scripted: Any, two_step: bool) -> Answer:
+    """Practise on 30 records, and ask a question after one more record, a40."""
+    lm = scripted(practice_script())
+    program = pramem(two_step=two_step)
+    recent_items = behavior(40).items[-1:]
+    with dspy.context(lm=lm):
+        prediction = program(history=behavior(30), recent=recent_items, **QUESTION)
+    _, prompt = lm.engine.prompts[-1]
+    return Answer(prediction, prompt)
 
 
 @pytest.mark.parametrize("two_step", [False, True])
-def test_the_answer_sees_experience_and_newest_records_and_no_proposal(scripted, two_step):
-    lm, program = scripted(practice_script()), pramem(two_step=two_step)
-    with dspy.context(lm=lm):
-        found = program(history=behavior(), recent=behavior(40).items[-1:], **QUESTION)
-    text = lm.engine.prompts[-1][1]
-    assert found.answer == "Yes"
-    if two_step:
-        patterns, alerts = (json.loads(section(text, kind)) for kind in ("patterns", "alerts"))
-    else:
-        heads = [re.escape(f"{head}:\n") for head in BLOCKS.values()]
-        shown = re.fullmatch(f"{heads[0]}(.*){heads[1]}(.*)", section(text, "context"), re.DOTALL)
-        patterns, alerts = ([line.partition("] ")[2] for line in part.splitlines()] for part in shown.groups())
-    assert patterns == ["Ann, 34, nurse", "agreed p-1"]
-    assert sorted(alerts) == sorted(COMMON_BIASES)
-    lines = section(text, "records").splitlines()
+def test_the_answer_sees_the_newest_records_and_no_proposal(scripted: Any, two_step: bool) -> None:
+    prediction, prompt = answer_after_practice(scripted, two_step)
+
+    assert prediction.answer == "Yes"
+    lines = section(prompt, "records").splitlines()
     assert lines[0].startswith("[profile:1]")
     assert lines[-1].endswith("video; situation-40-x => action-40-x")
-    assert "one of a" not in text
-    assert len(found.memory.pool) == 12
+    assert len(prediction.memory.pool) == 12
+    assert "one of a" not in prompt
+
+
+def test_the_answer_in_two_steps_sees_patterns_and_alerts(scripted: Any) -> None:
+    prompt = answer_after_practice(scripted, two_step=True).prompt
+
+    assert json.loads(section(prompt, "patterns")) == ["Ann, 34, nurse", "agreed p-1"]
+    assert sorted(json.loads(section(prompt, "alerts"))) == sorted(COMMON_BIASES)
+
+
+def test_the_answer_in_one_step_sees_patterns_and_alerts_under_headings(scripted: Any) -> None:
+    prompt = answer_after_practice(scripted, two_step=False).prompt
+
+    lines = section(prompt, "context").splitlines()
+    alerts_start = lines.index("Mistakes that you tend to make about this user and must avoid:")
+    assert lines[0] == "What earlier records have shown about this user:"
+    # A line is "[pattern-1] Ann, 34, nurse".
+    patterns = [line.partition("] ")[2] for line in lines[1:alerts_start]]
+    assert patterns == ["Ann, 34, nurse", "agreed p-1"]
+    alerts = [line.partition("] ")[2] for line in lines[alerts_start + 1 :]]
+    assert sorted(alerts) == sorted(COMMON_BIASES)
+
+
+# Ablations
 
 
 @pytest.mark.parametrize(
-    ("settings", "gone", "new"),
+    ("settings", "missing", "additional"),
     [
         ({"deep_thinking": False}, {"useful_patterns"}, {"predicted_action"}),
         ({"reflection": False}, {"tasks"}, {"proposals"}),
@@ -249,264 +508,513 @@ def test_the_answer_sees_experience_and_newest_records_and_no_proposal(scripted,
         ({"blind": False}, {"scene_choices"}, {"generality"}),
     ],
 )
-def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(practised, settings, gone, new):
-    full, less = practised(), practised(**settings)
-    assert set(less.calls) == (set(full.calls) - gone) | new
-    assert less.memory.counts["pooled"] == 15
-    kept = {"plans", "virtual_scenes"} - gone
-    assert sorted(less.texts(*kept)) == sorted(full.texts(*kept))
-    if "deep_thinking" in settings:
-        assert less.shown("tasks", "thinking")[0] == ""
-    if "reflection" in settings:
-        assert "thinking" not in less.texts("proposals")[0]
+def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(
+    practised: Any, settings: dict[str, bool], missing: set[str], additional: set[str]
+) -> None:
+    full = practised()
+    ablated = practised(**settings)
+
+    assert set(ablated.calls) == (set(full.calls) - missing) | additional
+    assert ablated.memory.counts["pooled"] == 15
+    # These prompts depend on the records alone, so that they are the same.
+    for output in {"plans", "virtual_scenes"} - missing:
+        assert sorted(ablated.texts(output)) == sorted(full.texts(output))
 
 
-def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, store):
-    nothing = {"decisions": "-", "changes": []}
-    lm, items = scripted(practice_script(decisions=nothing)), behavior(60).items
-    for part in (items[:4], items[4:]):
-        memory = pramem(rounds=80).memory(store, "ann", lm=lm)
-        for item in part[:-1]:
-            memory.add(item, remember=False)
-        memory.add(part[-1])
-    found = memory.read()
-    places = [int(record[1:]) for record in records(found)]
-    assert sorted(places[:25]) == list(range(6, 31))
-    assert sorted(places[25:]) == list(range(31, 61))
-    assert found.practised == found.total == 60
-    assert lm.engine.calls["useful_patterns"] == 55
+def test_without_deep_thinking_a_reflection_sees_no_thinking(practised: Any) -> None:
+    writing = practised(deep_thinking=False)
+
+    assert writing.shown("tasks", "thinking")[0] == ""
 
 
-def actions(count, start=1):
-    return [
-        Action(id=f"a{n}", scene="video", situation=f"situation-{n}-x", action=f"action-{n}-x")
-        for n in range(start, start + count)
-    ]
+def test_without_reflection_proposals_are_made_without_thinking(practised: Any) -> None:
+    writing = practised(reflection=False)
+
+    assert "thinking" not in writing.texts("proposals")[0]
 
 
-def memory(count):
-    return ExperienceMemory().with_records(actions(count))
+# Samples
 
 
-def draw(memory, rounds, samples=1, **settings):
+def draw(memory: ExperienceMemory, rounds: int, samples: int = 1, **settings: Any) -> list[Sample]:
+    """Draw the samples of some rounds, each of which has `samples`."""
     return draw_samples(memory, PracticeSettings(rounds=rounds, samples=samples, **settings))
 
 
-def number(id):
-    return int(id[1:])
+def target_numbers(samples: Sequence[Sample]) -> list[int]:
+    return [record_number(sample.target.id) for sample in samples]
 
 
-@given(
-    count=st.integers(0, 60),
-    more=st.integers(0, 30),
-    rounds=st.integers(1, 80),
-    per_round=st.integers(1, 3),
-    tokens=st.integers(0, 400),
-    least=st.integers(1, 12),
-    weighting=st.sampled_from(["uniform", "recency"]),
-    seed=st.integers(0, 5),
-)
-def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
-    count, more, rounds, per_round, tokens, least, weighting, seed
-):
-    start = memory(count)
-    settings = {"practice_tokens": tokens, "weighting": weighting, "min_history": least, "seed": seed}
-    first = draw(start, rounds, per_round, **settings)
-    grown = start.mark_practised(tokens).with_records(actions(more, count + 1))
-    second = draw(grown, rounds, per_round, **settings)
-    for samples, since, total in ((first, 0, count), (second, count, count + more)):
-        targets = [number(sample.target.id) for sample in samples]
-        room = max(0, total - max(since, least))
-        assert len(samples) == (
-            min(rounds * per_round, room) if weighting == "uniform" else room and rounds * per_round
-        )
-        if weighting == "uniform":
-            assert len(set(targets)) == len(targets)
-        assert all(since < target <= total and target > least for target in targets)
-    for sample in (*first, *second):
-        target, shown = number(sample.target.id), [number(record.id) for record in sample.past]
-        assert shown == list(range(target - len(shown), target))
-        assert f"action-{target}-x" not in sample.records + sample.situation + sample.true_scene(500)
+class Run(NamedTuple):
+    """A practice run, and the records that it could draw from."""
+
+    samples: list[Sample]
+    practised: int
+    """How many records earlier runs had practised on."""
+    total: int
+    """How many records there are."""
+    wanted: int
+    """How many samples the settings ask for."""
+    min_history: int
+    """How many records must come before a target."""
+
+    @property
+    def drawable(self) -> int:
+        """How many records may be drawn."""
+        return max(0, self.total - max(self.practised, self.min_history))
 
 
-def test_fewer_rounds_draw_the_first_of_the_same_samples():
-    many = draw(memory(50), 30, seed=3)
-    assert draw(memory(50), 10, seed=3) == many[:10]
-    assert draw(memory(50), 10, seed=4) != many[:10]
+def two_runs(
+    count: int,
+    added: int,
+    rounds: int,
+    per_round: int,
+    tokens: int,
+    min_history: int,
+    weighting: str,
+    seed: int,
+) -> tuple[Run, Run]:
+    """Return a run on `count` records, and one after `added` records have come."""
+    settings = {
+        "practice_tokens": tokens,
+        "weighting": weighting,
+        "min_history": min_history,
+        "seed": seed,
+    }
+    wanted = rounds * per_round
+    memory = ExperienceMemory().with_records(actions(count))
+    first_samples = draw(memory, rounds, per_round, **settings)
+    memory = memory.mark_practised(tokens).with_records(actions(added, start=count + 1))
+    second_samples = draw(memory, rounds, per_round, **settings)
+    return (
+        Run(first_samples, 0, count, wanted, min_history),
+        Run(second_samples, count, count + added, wanted, min_history),
+    )
 
 
-def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():
-    asked = [
-        action.model_copy(update={"questions": ("Like it?", "Share it?")[: n % 3]})
-        for n, action in enumerate(actions(9))
+def runs_with(weighting: str) -> st.SearchStrategy[tuple[Run, Run]]:
+    """Return a strategy of two successive runs that draw records with a weighting."""
+    return st.builds(
+        two_runs,
+        count=st.integers(0, 60),
+        added=st.integers(0, 30),
+        rounds=st.integers(1, 80),
+        per_round=st.integers(1, 3),
+        tokens=st.integers(0, 400),
+        min_history=st.integers(1, 12),
+        weighting=st.just(weighting),
+        seed=st.integers(0, 5),
+    )
+
+
+ANY_RUNS = st.one_of(runs_with("uniform"), runs_with("recency"))
+
+
+@given(runs=ANY_RUNS)
+def test_a_run_draws_new_records_that_have_enough_records_before_them(
+    runs: tuple[Run, Run],
+) -> None:
+    for run in runs:
+        for target in target_numbers(run.samples):
+            assert run.practised < target <= run.total
+            assert target > run.min_history
+
+
+@given(runs=ANY_RUNS)
+def test_a_sample_shows_the_records_right_before_its_target_and_not_its_outcome(
+    runs: tuple[Run, Run],
+) -> None:
+    first_run, second_run = runs
+    for sample in [*first_run.samples, *second_run.samples]:
+        target = record_number(sample.target.id)
+        shown_numbers = [record_number(record.id) for record in sample.past]
+        assert shown_numbers == list(range(target - len(shown_numbers), target))
+
+        outcome = f"action-{target}-x"
+        assert outcome not in sample.records
+        assert outcome not in sample.situation
+        assert outcome not in sample.true_scene(500)
+
+
+@given(runs=runs_with("uniform"))
+def test_uniform_weighting_draws_each_record_at_most_once(runs: tuple[Run, Run]) -> None:
+    for run in runs:
+        targets = target_numbers(run.samples)
+        assert len(targets) == min(run.wanted, run.drawable)
+        assert len(set(targets)) == len(targets)
+
+
+@given(runs=runs_with("recency"))
+def test_recency_weighting_draws_as_often_as_wanted(runs: tuple[Run, Run]) -> None:
+    for run in runs:
+        expected_count = run.wanted if run.drawable > 0 else 0
+        assert len(run.samples) == expected_count
+
+
+def test_fewer_rounds_draw_the_first_of_the_same_samples() -> None:
+    memory = ExperienceMemory().with_records(actions(50))
+
+    samples_of_30_rounds = draw(memory, 30, seed=3)
+
+    assert draw(memory, 10, seed=3) == samples_of_30_rounds[:10]
+    assert draw(memory, 10, seed=4) != samples_of_30_rounds[:10]
+
+
+def actions_with_questions() -> list[Action]:
+    """Return nine records with no, one and two questions in turn."""
+    questions = ("Like it?", "Share it?")
+    return [
+        action.model_copy(update={"questions": questions[: position % 3]})
+        for position, action in enumerate(actions(9))
     ]
-    samples = draw(ExperienceMemory().with_records(asked), 9, min_history=1)
-    assert sorted(number(sample.target.id) for sample in samples) == [2, 3, 5, 6, 8, 9]
-    sample = next(sample for sample in samples if sample.target.id == "a3")
-    assert sample.situation.splitlines()[1:] == ["1. Like it?", "2. Share it?"]
-    assert sample.exercise.splitlines() == [sample.target.turn().line(), "1. Like it?", "2. Share it?"]
+
+
+def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
+    memory = ExperienceMemory().with_records(actions_with_questions())
+
+    samples = draw(memory, 9, min_history=1)
+
+    assert sorted(target_numbers(samples)) == [2, 3, 5, 6, 8, 9]
+
+
+def test_a_sample_carries_the_questions_of_its_target() -> None:
+    memory = ExperienceMemory().with_records(actions_with_questions())
+
+    (sample,) = [sample for sample in draw(memory, 9, min_history=1) if sample.target.id == "a3"]
+
+    _, *questions_of_situation = sample.situation.splitlines()
+    assert questions_of_situation == ["1. Like it?", "2. Share it?"]
+    assert sample.exercise.splitlines() == [
+        sample.target.turn().line(),
+        "1. Like it?",
+        "2. Share it?",
+    ]
     assert sample.true_scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
     assert sample.true_scene(5) == "video... 1. Like it? 2. Share it?"
-    assert draw(memory(9), 9, min_history=1)[0].situation.count("\n") == 0
 
 
-def pooled(pool=6):
-    start = ExperienceMemory().with_initial_entry("pattern", "Likes jazz", ("a1",))
-    start = start.with_initial_entry("alert", "I overrate likes", ("a2",))
-    proposals = tuple(
-        Proposal(id=f"p-{n}", action="add pattern", content=f"said  {n} ", trigger="t", sources=(f"r{n}", "all"))
-        for n in range(1, pool + 1)
+def test_where_the_data_has_no_questions_a_sample_is_one_line() -> None:
+    memory = ExperienceMemory().with_records(actions(9))
+
+    sample = draw(memory, 9, min_history=1)[0]
+
+    assert sample.situation.count("\n") == 0
+
+
+# Adjustment of the experience
+
+
+def memory_with_pool(size: int = 6) -> ExperienceMemory:
+    """Return a memory with a pattern, an alert, and a pool of proposals p-1, p-2, ...
+
+    The proposal p-1 says "said 1" and rests on the records r1 and "all".
+    """
+    memory = ExperienceMemory().with_initial_entry("pattern", "Likes jazz", ("a1",))
+    memory = memory.with_initial_entry("alert", "I overrate likes", ("a2",))
+    pool = tuple(
+        Proposal(
+            id=f"p-{number}",
+            action="add pattern",
+            # Proposals are tidied when they are adopted.
+            content=f"said  {number} ",
+            trigger="t",
+            sources=(f"r{number}", "all"),
+        )
+        for number in range(1, size + 1)
     )
-    return start.replace(pool=proposals, issued={**start.issued, "p": pool})
+    return memory.replace(pool=pool, issued={**memory.issued, "p": size})
 
 
-def change_of(action, target=None, text="", proposals=()):
-    return ExperienceChange(action=action, experience_id=target, text=text, proposal_ids=list(proposals))
+TWO_PROPOSALS = ["p-1", "p-2"]
+THREE_PROPOSALS = ["p-1", "p-2", "p-3"]
+"""As many proposals as a change needs."""
 
 
-def adjusted(memory, changes, **settings):
-    return apply_changes(memory, changes, PracticeSettings(**settings))
+def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool() -> None:
+    memory = memory_with_pool(6)
+    addition = ExperienceChange(
+        action="add pattern", text="Skips ads", proposal_ids=["p-1", "p-3", "p-5"]
+    )
 
+    adjusted_memory = apply_changes(memory, [addition], PracticeSettings())
 
-def ids(*numbers):
-    return tuple(f"p-{n}" for n in numbers)
-
-
-def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
-    start = pooled()
-    after = adjusted(start, [change_of("add pattern", text="Skips ads", proposals=ids(1, 3, 5))])
-    new = after.patterns[-1]
-    assert new.id == "pattern-2"
-    assert new.text == "Skips ads"
-    assert new.sources == ("r1", "all", "r3", "r5")
-    assert new.support == ids(1, 3, 5)
-    assert after.pool == tuple(p for p in start.pool if p.id in ids(2, 4, 6))
-    assert after.counts == {"added": 1}
+    new_pattern = adjusted_memory.patterns[-1]
+    assert new_pattern.id == "pattern-2"
+    assert new_pattern.text == "Skips ads"
+    assert new_pattern.sources == ("r1", "all", "r3", "r5")
+    assert new_pattern.support == ("p-1", "p-3", "p-5")
+    assert [proposal.id for proposal in adjusted_memory.pool] == ["p-2", "p-4", "p-6"]
+    assert set(adjusted_memory.pool) <= set(memory.pool)
+    assert adjusted_memory.counts == {"added": 1}
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (change_of("add pattern", text="x", proposals=ids(1, 2)), "too little support"),
-        (change_of("add pattern", text="x"), "too little support"),
-        (change_of("add pattern", text="x", proposals=("p-1", "p-1", "p-1")), "too little support"),
-        (change_of("add pattern", text="x", proposals=(*ids(1, 2), "p-99")), "invented proposal"),
-        (change_of("add pattern", text="x", proposals=(*ids(1, 2, 3), "p-99")), "invented proposal"),
-        (change_of("add alert", text="  ", proposals=ids(1, 2, 3)), "empty text"),
-        (change_of("modify", "pattern-1", " null ", ids(1, 2, 3)), "empty text"),
-        (change_of("modify", "pattern-9", "x", ids(1, 2, 3)), "unknown entry"),
-        (change_of("remove", None, "", ids(1, 2, 3)), "unknown entry"),
-        (change_of("downgrade", "pattern-9", "", ids(1, 2, 3)), "unknown entry"),
-        (change_of("downgrade", "alert-1", "", ids(1, 2)), "too little support"),
+        pytest.param(
+            ExperienceChange(action="add pattern", text="x", proposal_ids=TWO_PROPOSALS),
+            "too little support",
+            id="addition-with-two-supporters",
+        ),
+        pytest.param(
+            ExperienceChange(action="add pattern", text="x"),
+            "too little support",
+            id="addition-without-supporters",
+        ),
+        pytest.param(
+            ExperienceChange(action="add pattern", text="x", proposal_ids=["p-1", "p-1", "p-1"]),
+            "too little support",
+            id="one-supporter-three-times",
+        ),
+        pytest.param(
+            ExperienceChange(
+                action="downgrade", experience_id="alert-1", proposal_ids=TWO_PROPOSALS
+            ),
+            "too little support",
+            id="downgrade-with-two-supporters",
+        ),
+        pytest.param(
+            ExperienceChange(action="add pattern", text="x", proposal_ids=[*TWO_PROPOSALS, "p-99"]),
+            "invented proposal",
+            id="unknown-third-supporter",
+        ),
+        pytest.param(
+            ExperienceChange(
+                action="add pattern", text="x", proposal_ids=[*THREE_PROPOSALS, "p-99"]
+            ),
+            "invented proposal",
+            id="unknown-fourth-supporter",
+        ),
+        pytest.param(
+            ExperienceChange(action="add alert", text="  ", proposal_ids=THREE_PROPOSALS),
+            "empty text",
+            id="blank-text",
+        ),
+        pytest.param(
+            ExperienceChange(
+                action="modify",
+                experience_id="pattern-1",
+                text=" null ",
+                proposal_ids=THREE_PROPOSALS,
+            ),
+            "empty text",
+            id="text-is-null",
+        ),
+        pytest.param(
+            ExperienceChange(
+                action="modify", experience_id="pattern-9", text="x", proposal_ids=THREE_PROPOSALS
+            ),
+            "unknown entry",
+            id="modify-an-unknown-entry",
+        ),
+        pytest.param(
+            ExperienceChange.model_validate({"action": "remove", "proposal_ids": THREE_PROPOSALS}),
+            "unknown entry",
+            id="remove-no-entry",
+        ),
+        pytest.param(
+            ExperienceChange(
+                action="downgrade", experience_id="pattern-9", proposal_ids=THREE_PROPOSALS
+            ),
+            "unknown entry",
+            id="downgrade-an-unknown-entry",
+        ),
     ],
 )
-def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
-    start = pooled()
-    after = adjusted(start, [change])
-    assert after == start.with_counts({f"refused: {reason}": 1})
+def test_a_change_without_what_it_needs_is_refused_and_counted(
+    change: ExperienceChange, reason: str
+) -> None:
+    memory = memory_with_pool()
+
+    adjusted_memory = apply_changes(memory, [change], PracticeSettings())
+
+    assert adjusted_memory == memory.with_counts({f"refused: {reason}": 1})
 
 
-@pytest.mark.parametrize(("distinct", "outcome"), [(True, "refused: too little support"), (False, "added")])
-def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, outcome):
-    start = pooled()
-    same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
-    change = change_of("add pattern", text="x", proposals=ids(1, 2, 3))
-    after = adjusted(start.replace(pool=same), [change], distinct_records=distinct)
-    assert after.counts == {outcome: 1}
+@pytest.mark.parametrize(
+    ("distinct_records", "outcome"),
+    [(True, "refused: too little support"), (False, "added")],
+)
+def test_proposals_of_one_record_are_one_supporter_if_records_count(
+    distinct_records: bool, outcome: str
+) -> None:
+    memory = memory_with_pool()
+    pool_of_one_record = tuple(
+        proposal.model_copy(update={"sources": ("r1",)}) for proposal in memory.pool
+    )
+    memory = memory.replace(pool=pool_of_one_record)
+    addition = ExperienceChange(action="add pattern", text="x", proposal_ids=THREE_PROPOSALS)
+
+    adjusted_memory = apply_changes(
+        memory, [addition], PracticeSettings(distinct_records=distinct_records)
+    )
+
+    assert adjusted_memory.counts == {outcome: 1}
 
 
-def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
-    after = adjusted(pooled(), [change_of("modify", "pattern-1", "Likes slow jazz", ids(1, 2, 3))])
-    (entry,) = after.patterns
-    assert entry.id == "pattern-1"
-    assert entry.text == "Likes slow jazz"
-    assert entry.earlier == ("Likes jazz",)
-    assert entry.sources == ("a1", "r1", "all", "r2", "r3")
+def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording() -> None:
+    modification = ExperienceChange(
+        action="modify",
+        experience_id="pattern-1",
+        text="Likes slow jazz",
+        proposal_ids=THREE_PROPOSALS,
+    )
+
+    adjusted_memory = apply_changes(memory_with_pool(), [modification], PracticeSettings())
+
+    (pattern,) = adjusted_memory.patterns
+    assert pattern.id == "pattern-1"
+    assert pattern.text == "Likes slow jazz"
+    assert pattern.earlier == ("Likes jazz",)
+    assert pattern.sources == ("a1", "r1", "all", "r2", "r3")
 
 
-@pytest.mark.parametrize("word", ["downgrade", "remove", "Delete existing experience"])
-def test_no_entry_is_deleted_a_downgraded_one_is_a_proposal_in_its_own_words(word):
-    downgraded = adjusted(pooled(), [change_of(word, "alert-1", proposals=ids(1, 2, 3))])
-    assert downgraded.alerts == ()
-    back = downgraded.pool[-1]
-    assert back.id == "p-7"
-    assert back.action == "add alert"
-    assert back.content == "I overrate likes"
-    assert back.sources == ("a2",)
-    assert downgraded.counts == {"downgraded": 1}
+@pytest.mark.parametrize("action", ["downgrade", "remove", "Delete existing experience"])
+def test_an_entry_that_is_downgraded_or_removed_goes_back_to_the_pool(action: str) -> None:
+    change = ExperienceChange.model_validate(
+        {"action": action, "experience_id": "alert-1", "proposal_ids": THREE_PROPOSALS}
+    )
+
+    adjusted_memory = apply_changes(memory_with_pool(6), [change], PracticeSettings())
+
+    assert adjusted_memory.alerts == ()
+    proposal = adjusted_memory.pool[-1]
+    assert proposal.id == "p-7"
+    assert proposal.action == "add alert"
+    assert proposal.content == "I overrate likes"
+    assert proposal.sources == ("a2",)
+    assert adjusted_memory.counts == {"downgraded": 1}
+
+
+def test_a_model_is_told_to_downgrade_entries_in_place_of_removing_them() -> None:
     assert "remove" not in get_args(Adjustment)
-    assert "The way to remove an entry is to downgrade it" in " ".join(AdjustExperience.instructions.split())
+    instructions = " ".join(AdjustExperience.instructions.split())
+    assert "The way to remove an entry is to downgrade it" in instructions
 
 
-def test_a_text_that_is_there_already_is_supported_and_not_repeated():
-    after = adjusted(pooled(), [change_of("add pattern", text="likes  jazz", proposals=ids(1, 2, 3))])
-    assert [part.text for part in after.patterns] == ["Likes jazz"]
-    assert after.patterns[0].support == ids(1, 2, 3)
-    assert after.counts == {"merged": 1}
+def test_a_text_that_is_there_already_is_supported_and_not_repeated() -> None:
+    addition = ExperienceChange(
+        action="add pattern", text="likes  jazz", proposal_ids=THREE_PROPOSALS
+    )
+
+    adjusted_memory = apply_changes(memory_with_pool(), [addition], PracticeSettings())
+
+    (pattern,) = adjusted_memory.patterns
+    assert pattern.text == "Likes jazz"
+    assert pattern.support == ("p-1", "p-2", "p-3")
+    assert adjusted_memory.counts == {"merged": 1}
 
 
-def test_without_consensus_every_proposal_is_carried_out():
-    start = pooled(2)
-    more = Proposal(id="p-3", action="remove", target="alert-1")
-    odd = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
-    start = start.replace(pool=(*start.pool, more, odd))
-    after = adopt_all_proposals(start, PracticeSettings(consensus=False))
-    assert [part.text for part in after.patterns] == ["Likes jazz", "said 1", "said 2"]
-    assert after.alerts == ()
-    assert after.pool == ()
-    assert after.counts == {"added": 2, "downgraded": 1, "refused: unknown entry": 1}
+def test_without_consensus_every_proposal_is_carried_out() -> None:
+    memory = memory_with_pool(2)
+    removal = Proposal(id="p-3", action="remove", target="alert-1")
+    late_modification = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
+    memory = memory.replace(pool=(*memory.pool, removal, late_modification))
+
+    adjusted_memory = adopt_all_proposals(memory, PracticeSettings(consensus=False))
+
+    assert pattern_texts(adjusted_memory) == ["Likes jazz", "said 1", "said 2"]
+    assert adjusted_memory.alerts == ()
+    assert adjusted_memory.pool == ()
+    assert adjusted_memory.counts == {"added": 2, "downgraded": 1, "refused: unknown entry": 1}
 
 
-def test_the_experience_after_a_round_is_read_from_one_run(practised, scripted):
-    read = PracticeSettings(rounds=15, min_history=5, keep_rounds=True)
-    long = practised(rounds=15, keep_rounds=True).memory
-    assert [each.round for each in long.kept_rounds] == [0, 5, 10, 15]
+# The experience after each round
+
+
+def test_a_long_run_that_keeps_its_rounds_has_the_experience_of_shorter_runs(
+    practised: Any,
+) -> None:
+    long_run = practised(rounds=15, keep_rounds=True).memory
+
+    assert [experience.round for experience in long_run.kept_rounds] == [0, 5, 10, 15]
     for rounds in (5, 10, 15):
-        short = practised(rounds=rounds).memory
-        at_round = long.at_round(rounds)
-        assert at_round.patterns == short.patterns
-        assert at_round.alerts == short.alerts
-    assert len({long.at_round(rounds).patterns for rounds in (5, 10, 15)}) == 3
+        short_run = practised(rounds=rounds).memory
+        assert long_run.at_round(rounds).patterns == short_run.patterns
+        assert long_run.at_round(rounds).alerts == short_run.alerts
 
+    # The rounds differ, or else the comparison would say nothing.
+    distinct_patterns = {long_run.at_round(rounds).patterns for rounds in (5, 10, 15)}
+    assert len(distinct_patterns) == 3
+
+
+def test_programs_that_read_at_different_rounds_share_one_written_memory(scripted: Any) -> None:
     lm = scripted(practice_script())
+    first_program = pramem(rounds=15, keep_rounds=True, at_round=5)
+    patterns_by_round: dict[int | None, int] = {}
+
     with dspy.context(lm=lm):
-        first = pramem(rounds=15, keep_rounds=True, at_round=5)
-        contexts = [first(history=behavior(), **QUESTION).context]
-        for at_round in (12, 80, None):
+        first_program(history=behavior(), **QUESTION)
+        for at_round in (5, 12, 80, None):
             program = build(
-                "pramem", "behavior-prediction", cache=first.cache, **{**read.model_dump(), "at_round": at_round}
+                "pramem",
+                "behavior-prediction",
+                cache=first_program.cache,
+                rounds=15,
+                min_history=5,
+                keep_rounds=True,
+                at_round=at_round,
             )
-            contexts.append(program(history=behavior(), **QUESTION).context)
-    assert [context.counts["patterns"] for context in contexts] == [2, 3, 4, 4]
+            context = program(history=behavior(), **QUESTION).context
+            patterns_by_round[at_round] = context.counts["patterns"]
+
+    # Adjustments after the rounds 5, 10 and 15 have added a pattern each.
+    assert patterns_by_round == {5: 2, 12: 3, 80: 4, None: 4}
     assert lm.engine.calls["useful_patterns"] == 15
 
 
-@pytest.mark.parametrize(("at_round", "texts"), [(0, []), (5, ["Likes jazz"]), (10, ["Likes jazz at night"])])
-def test_a_search_and_what_is_shown_where_it_finds_nothing_are_of_the_round_too(at_round, texts):
-    early = Experience(id="pattern-1", kind="pattern", text="Likes jazz", sources=("r1",))
-    late = Experience(id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2"))
+@pytest.mark.parametrize(
+    ("at_round", "texts"),
+    [
+        (0, []),
+        (5, ["Likes jazz"]),
+        (10, ["Likes jazz at night"]),
+    ],
+)
+def test_search_entries_and_fallback_are_of_the_round_that_is_read(
+    at_round: int, texts: list[str]
+) -> None:
+    early_pattern = Experience(id="pattern-1", kind="pattern", text="Likes jazz", sources=("r1",))
+    late_pattern = Experience(
+        id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2")
+    )
     kept_rounds = (
         RoundExperience(round=0),
-        RoundExperience(round=5, patterns=(early,)),
-        RoundExperience(round=10, patterns=(late,)),
+        RoundExperience(round=5, patterns=(early_pattern,)),
+        RoundExperience(round=10, patterns=(late_pattern,)),
     )
-    memory = ExperienceMemory(patterns=(late,), kept_rounds=kept_rounds)
+    memory = ExperienceMemory(patterns=(late_pattern,), kept_rounds=kept_rounds)
     method = pramem(alerts=False, keep_rounds=True, at_round=at_round).method
-    assert [hit.text for hit in method.reader.search(memory, ["jazz"])[0]] == texts
-    assert [entry.text for entry in method.reader.entries(memory)] == texts
-    # Without any experience a fallback is shown, which must not be of a later round either.
-    assert [hit.text for hit in method.recall(memory, Query(text="jazz")).context.hits] == texts
+
+    hits = method.reader.search(memory, ["jazz"])[0]
+    entries = method.reader.entries(memory)
+    # Where nothing is recalled, a fallback would be shown.
+    recalled_hits = method.recall(memory, Query(text="jazz")).context.hits
+
+    assert [hit.text for hit in hits] == texts
+    assert [entry.text for entry in entries] == texts
+    assert [hit.text for hit in recalled_hits] == texts
 
 
-def test_rounds_that_are_not_kept_cannot_be_read():
-    with pytest.raises(UserError, match="at_round=5 reads experience that is not kept; set keep_rounds=true too"):
+def test_rounds_that_are_not_kept_cannot_be_read() -> None:
+    with pytest.raises(UserError, match=r"at_round=5 .* set keep_rounds=true too"):
         pramem(at_round=5)
 
 
-def test_an_entry_that_its_user_deleted_is_gone_from_the_rounds_that_are_kept(practised):
+def test_an_entry_that_its_user_deleted_is_gone_from_the_kept_rounds(practised: Any) -> None:
     memory = practised(rounds=5, keep_rounds=True).memory
-    gone = memory.patterns[-1]
-    row = Amendment(1, "delete", gone.id, gone.kind, gone.text, gone.sources)
-    left = pramem().method.reader.with_edits(memory, Amendments([row]))
-    assert gone.text in memory.model_dump_json()
-    assert gone.text not in left.replace(pool=()).model_dump_json()
+    deleted_pattern = memory.patterns[-1]
+    deletion = Amendment(
+        number=1,
+        action="delete",
+        entry=deleted_pattern.id,
+        kind=deleted_pattern.kind,
+        old_text=deleted_pattern.text,
+        sources=deleted_pattern.sources,
+    )
+
+    visible_memory = pramem().method.reader.with_edits(memory, Amendments([deletion]))
+
+    assert deleted_pattern.text in memory.model_dump_json()
+    # The pool is not shown to the user, and may hold the words of proposals.
+    assert deleted_pattern.text not in visible_memory.replace(pool=()).model_dump_json()

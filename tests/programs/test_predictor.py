@@ -1,8 +1,10 @@
-"""Predictors: demos nearest to their inputs, parts, what is recorded of calls; the words of an answer as it comes."""
+"""Predictors: the demos that they show, what is recorded of their calls, and streamed answers."""
 
 import asyncio
 import copy
 import threading
+import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import dspy
@@ -10,12 +12,11 @@ import numpy as np
 import pytest
 from dspy.utils import DummyLM
 from dspy.utils.exceptions import AdapterParseError
-from mempiler import Store, UserError, build, predictor
+from mempiler import Store, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.errors import AnswerChangedError
-from mempiler.programs._component import Component
-from mempiler.programs._correcting_adapter import CorrectingAdapter
+from mempiler.programs.adapter import adapter
 from mempiler.programs.answer_stream import AnswerStream
 from mempiler.programs.predictor import Predictor, predictors_of, replace_predictors
 from mempiler.programs.prompts_text import prompts_text
@@ -30,7 +31,15 @@ from mempiler.signatures.answering import AnswerFromContext
 
 from tests.stub_server import StubServer
 
-POOL = [
+
+def test_the_error_without_a_model_says_what_to_pass() -> None:
+    with pytest.raises(UserError, match=r"^no language model: pass lm=dspy\.LM"):
+        predictor(AnswerFromContext)(context="", question="Where?")
+
+
+# Demos
+
+DEMOS = [
     dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
     dspy.Example(question="What instrument does Bob play?", answer="cello"),
     dspy.Example(question="Which dog breed does Cleo own?", answer="whippet"),
@@ -38,115 +47,157 @@ POOL = [
 ]
 
 
-def test_without_a_model_the_line_says_what_to_pass() -> None:
-    with pytest.raises(UserError, match=r"^no language model: pass lm=dspy\.LM"):
-        predictor(AnswerFromContext)(context="", question="Where?")
-
-
 @pytest.mark.parametrize(
     ("question", "nearest", "answers"),
     [
-        ("When did Eve move to Rome?", 2, ["May 2023", "June 2022"]),
-        ("Which instrument does Eve play?", 1, ["cello"]),
-        ("Zzz?", 2, ["May 2023", "cello"]),
-        ("anything", 9, ["May 2023", "cello", "whippet", "June 2022"]),
-        ("anything", None, ["May 2023", "cello", "whippet", "June 2022"]),
+        pytest.param("When did Eve move to Rome?", 2, ["May 2023", "June 2022"], id="two-nearest"),
+        pytest.param("Which instrument does Eve play?", 1, ["cello"], id="one-nearest"),
+        pytest.param("Zzz?", 2, ["May 2023", "cello"], id="none-is-near"),
+        pytest.param(
+            "anything", 9, ["May 2023", "cello", "whippet", "June 2022"], id="more-than-there-are"
+        ),
+        pytest.param(
+            "anything", None, ["May 2023", "cello", "whippet", "June 2022"], id="no-limit"
+        ),
     ],
 )
-def test_the_nearest_demos_are_shown_in_the_order_of_the_pool(question, nearest, answers):
-    made = predictor(AnswerFromContext)
-    made.demos, made.nearest = POOL, nearest
-    assert [demo.answer for demo in made.select_demos({"context": "", "question": question})] == answers
+def test_the_nearest_demos_are_shown_in_their_order(
+    question: str, nearest: int | None, answers: list[str]
+) -> None:
+    answer_predictor = predictor(AnswerFromContext)
+    answer_predictor.demos = DEMOS
+    answer_predictor.nearest = nearest
+
+    demos = answer_predictor.select_demos({"context": "", "question": question})
+
+    assert [demo.answer for demo in demos] == answers
 
 
-class ByTopic:
-    """Vectors of two words that share no letters: a model that knows what is meant."""
+class MusicEmbedder:
+    """An embedding model that only knows whether a text is about music."""
 
-    name, dimension = "by-topic", 2
+    name = "music"
+    dimension = 2
 
-    def embed(self, texts):
-        return np.asarray([(1, 0) if "cello" in text or "instrument" in text else (0, 1) for text in texts], np.float32)
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        vectors: list[tuple[int, int]] = []
+        for text in texts:
+            is_about_music = "cello" in text or "instrument" in text
+            vectors.append((1, 0) if is_about_music else (0, 1))
+        return np.asarray(vectors, np.float32)
 
 
-def test_an_embedding_model_of_the_program_adds_what_is_meant():
-    program = build("turn-rag", embedder=ByTopic())
-    answer = program.task.answer
-    answer.demos, answer.nearest = POOL, 1
+def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
+    program = build("turn-rag", embedder=MusicEmbedder())
+    program.task.answer.demos = DEMOS
+    program.task.answer.nearest = 1
     lm = DummyLM([{"answer": "Eve's"}])
+
     with dspy.context(lm=lm):
-        program(history=[[{"role": "user", "content": "Eve has a cello."}]], question="Whose cello is that?")
-    shown = str(lm.history[-1]["messages"])
-    assert [demo.question in shown for demo in POOL] == [False, True, False, False]
+        program(
+            history=[[{"role": "user", "content": "Eve has a cello."}]],
+            # It shares no word with "What instrument does Bob play?".
+            question="Whose cello is that?",
+        )
+
+    prompt = str(lm.history[-1]["messages"])
+    shown_demos = [demo.question for demo in DEMOS if demo.question in prompt]
+    assert shown_demos == ["What instrument does Bob play?"]
 
 
-def test_every_predictor_has_its_instructions_fields_and_demos_in_the_text():
+def test_prompts_as_text_show_instructions_fields_and_demos_of_every_predictor() -> None:
     program = build("memory-r2")
-    predictor = program.all_predictors()["task.answer"]
-    predictor.signature = predictor.signature.with_instructions("Answer.\n```\nas code\n```")
-    predictor.demos = [dspy.Example(question="Who?\nWhere?", answer="Ada", augmented=True)]
-    states = {name: dump_predictor(each) for name, each in program.all_predictors().items()}
-    said = prompts_text(states)
+    answer_predictor = program.all_predictors()["task.answer"]
+    answer_predictor.signature = answer_predictor.signature.with_instructions(
+        "Answer.\n```\nas code\n```"
+    )
+    answer_predictor.demos = [dspy.Example(question="Who?\nWhere?", answer="Ada", augmented=True)]
+    states = {
+        name: dump_predictor(program_predictor)
+        for name, program_predictor in program.all_predictors().items()
+    }
+
+    text = prompts_text(states)
+
     for name, state in states.items():
-        assert f"{name}\n===" in said
-        assert state.instructions in said
-        assert all(f"{each.kind} {each.name} ({each.type}): {each.desc}" in said for each in state.fields)
-    assert "Demo 1 of 1, made by the program\n---" in said
-    assert "question: Who?\nWhere?\nanswer: Ada" in said
+        assert f"{name}\n===" in text
+        assert state.instructions in text
+        for field in state.fields:
+            assert f"{field.kind} {field.name} ({field.type}): {field.desc}" in text
+    assert "Demo 1 of 1, made by the program\n---" in text
+    assert "question: Who?\nWhere?\nanswer: Ada" in text
 
 
-class Volume(Settings):
+# Parts of a method: settings, copies, and calls that fail
+
+
+class GreetingSettings(Settings):
     loud: bool = True
     words: Any = "hey"
 
 
-class Shouting(Component):
-    settings: Volume
+class GreetingWriter(Writer):
+    """A writer with settings and an embedder."""
 
-    def __init__(self, settings: Volume | None = None, embedder: Any = None) -> None:
-        super().__init__(settings or Volume())
+    settings: GreetingSettings
+
+    def __init__(self, settings: GreetingSettings | None = None, embedder: Any = None) -> None:
+        super().__init__(settings or GreetingSettings())
         self.embedder = embedder
 
 
-class Bare(Component):
-    pass
+class BareWriter(Writer):
+    """A writer without settings."""
 
 
-def test_the_config_of_a_component_is_its_settings() -> None:
+def test_the_config_of_a_part_is_its_settings() -> None:
     words = ["a", {"b": None}]
-    assert Shouting().config == {"loud": True, "words": "hey"}
-    assert Shouting(Volume(loud=False, words=words)).config == {"loud": False, "words": words}
-    assert Bare().config == {}
+
+    assert GreetingWriter().config == {"loud": True, "words": "hey"}
+    changed_settings = GreetingSettings(loud=False, words=words)
+    assert GreetingWriter(changed_settings).config == {"loud": False, "words": words}
+    assert BareWriter().config == {}
 
 
-def test_a_copy_of_a_component_shares_its_embedder() -> None:
-    part = Shouting(Volume(loud=False), embedder())
-    twin = copy.deepcopy(part)
-    assert twin.config == part.config
-    assert twin.embedder is part.embedder
+def test_a_copy_of_a_part_shares_its_embedder() -> None:
+    writer = GreetingWriter(GreetingSettings(loud=False), embedder())
+
+    writer_copy = copy.deepcopy(writer)
+
+    assert writer_copy.config == writer.config
+    assert writer_copy.embedder is writer.embedder
 
 
 def test_a_setting_that_has_no_json_form_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^Volume: the setting words = .* cannot be saved; use numbers, texts"):
-        Volume(words=object())
+    with pytest.raises(UserError, match=r"the setting words = .* cannot be saved"):
+        GreetingSettings(words=object())
 
 
-class Asking(Component):
+class AskingWriter(Writer):
+    """A writer with a predictor, and another one two modules below."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.one = predictor(AnswerFromContext)
-        self.inner = Bare()
-        self.inner.two = dspy.ChainOfThought(AnswerFromContext)  # pyright: ignore[reportAttributeAccessIssue]
+        self.ask = predictor(AnswerFromContext)
+        self.inner: Any = dspy.Module()
+        self.inner.think = dspy.ChainOfThought(AnswerFromContext)
 
 
-@pytest.mark.parametrize(("name", "where"), [("one", "one"), ("two", "inner.two")])
-def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any, name: str, where: str) -> None:
-    part = Asking()
-    asked: Any = part.one if name == "one" else part.inner.two  # pyright: ignore[reportAttributeAccessIssue]
-    adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
-    with dspy.context(lm=scripted(lambda *_: "junk"), adapter=adapter), recording() as record:
-        assert part.try_call(asked, context="", question="Who?") is None
-    assert [(failure.kind, failure.where) for failure in record.failures] == [("parse", where)]
-    assert "\n" not in record.failures[0].message
+@pytest.mark.parametrize("path", ["ask", "inner.think"])
+def test_an_unreadable_answer_is_a_failure_of_its_predictor(scripted: Any, path: str) -> None:
+    writer = AskingWriter()
+    called_module = writer.ask if path == "ask" else writer.inner.think
+    plain_adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+    lm = scripted(lambda kind, text, n: "junk")
+
+    with dspy.context(lm=lm, adapter=plain_adapter), recording() as record:
+        prediction = writer.try_call(called_module, context="", question="Who?")
+
+    assert prediction is None
+    (failure,) = record.failures
+    assert failure.kind == "parse"
+    assert failure.where == path
+    assert "\n" not in failure.message
 
 
 class PolitePredictor(Predictor):
@@ -158,11 +209,17 @@ class PolitePredictor(Predictor):
 
 def test_acall_of_a_subclass_runs_its_own_forward(scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {"answer": "Lisbon"})
-    polite = PolitePredictor("question -> answer")
+    polite_predictor = PolitePredictor("question -> answer")
+
     with dspy.context(lm=lm):
-        assert asyncio.run(polite.acall(question="Where")).answer == "Lisbon"
-    [(_, prompt)] = lm.engine.prompts
+        prediction = asyncio.run(polite_predictor.acall(question="Where"))
+
+    assert prediction.answer == "Lisbon"
+    ((_, prompt),) = lm.engine.prompts
     assert "Where, please?" in prompt
+
+
+# Plain predictors of DSPy are replaced
 
 
 class Pair(NamedTuple):
@@ -171,15 +228,16 @@ class Pair(NamedTuple):
 
 
 def plain_predictor() -> dspy.Predict:
-    """A predictor of DSPy with settings, a demo and a model of its own."""
+    """Return a predictor of DSPy with settings, a demo and a model of its own."""
     plain = dspy.Predict(AnswerFromContext, temperature=0.5)
-    plain.demos = [POOL[0]]
+    plain.demos = [DEMOS[0]]
     plain.lm = DummyLM([])
     return plain
 
 
 def module_with(**attributes: Any) -> Any:
-    module = Bare()
+    """Return a module that has some attributes."""
+    module = dspy.Module()
     for name, value in attributes.items():
         setattr(module, name, value)
     return module
@@ -192,8 +250,8 @@ def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
         by_name={"b": plain_predictor()},
         pair=Pair(plain_predictor(), 1),
     )
-    module.itself = module  # a circle
-    paths = list(predictors_of(module))
+    module.itself = module  # a circle, which must not be followed for ever
+    paths_before = list(predictors_of(module))
 
     replace_predictors(module)
 
@@ -203,43 +261,48 @@ def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
     assert type(module.by_name["b"]) is Predictor
     assert type(module.pair.first) is Predictor
     assert type(module.pair) is Pair
-    assert list(predictors_of(module)) == paths
+    assert list(predictors_of(module)) == paths_before
 
 
-def test_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
+def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
     shared = plain_predictor()
-    module = module_with(attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1))
+    module = module_with(
+        attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1)
+    )
 
     replace_predictors(module)
 
-    assert module.attribute is module.steps[0] is module.by_name["b"] is module.pair.first
+    assert type(module.attribute) is Predictor
+    assert module.steps[0] is module.attribute
+    assert module.by_name["b"] is module.attribute
+    assert module.pair.first is module.attribute
 
 
 def test_only_plain_predictors_are_replaced() -> None:
-    ours = predictor(AnswerFromContext)
+    mempiler_predictor = predictor(AnswerFromContext)
     numbers = (1, 2)
-    module = module_with(ours=ours, numbers=numbers)
+    module = module_with(mempiler_predictor=mempiler_predictor, numbers=numbers)
 
     replace_predictors(module)
 
-    assert module.ours is ours
+    assert module.mempiler_predictor is mempiler_predictor
     assert module.numbers is numbers
 
 
-def test_new_predictor_has_what_the_plain_one_has() -> None:
+def test_a_new_predictor_has_what_the_plain_one_has() -> None:
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
     replace_predictors(module)
 
-    new = module.attribute
-    assert new.demos == [POOL[0]]
-    assert new.lm is plain.lm
-    assert new.config == {"temperature": 0.5}
-    assert new.stage == plain.stage
+    new_predictor = module.attribute
+    assert new_predictor.demos == [DEMOS[0]]
+    assert new_predictor.lm is plain.lm
+    assert new_predictor.config == {"temperature": 0.5}
+    assert new_predictor.stage == plain.stage
 
 
-def test_new_predictor_has_a_signature_of_its_own() -> None:
+def test_a_new_predictor_has_a_signature_of_its_own() -> None:
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
@@ -250,7 +313,7 @@ def test_new_predictor_has_a_signature_of_its_own() -> None:
     assert module.attribute.signature is not plain.signature
 
 
-def test_plain_predictor_itself_does_not_change() -> None:
+def test_the_plain_predictor_itself_does_not_change() -> None:
     plain = plain_predictor()
 
     replace_predictors(module_with(attribute=plain))
@@ -258,156 +321,276 @@ def test_plain_predictor_itself_does_not_change() -> None:
     assert type(plain) is dspy.Predict
 
 
-class Name(dspy.Signature):
+# Recordings
+
+
+class NameThing(dspy.Signature):
     """Name a thing."""
 
     thing: str = dspy.InputField()
     name: str = dspy.OutputField()
 
 
-def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any) -> None:
-    import time
+def things_of(calls: Sequence[Any]) -> list[str]:
+    """Return the inputs of recorded calls of `NameThing`."""
+    return [call.inputs["thing"] for call in calls]
 
+
+def test_concurrent_calls_are_recorded_in_the_order_of_the_program(scripted: Any) -> None:
     def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        time.sleep(0.02 * ("b" in text))
+        if "sloth" in text:
+            time.sleep(0.02)
         return {"name": "x"}
 
-    ask = predictor(Name)
-    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording(keep_completions=True) as record:
-        ask(thing="first")
-        gather([lambda: (ask(thing="b one"), ask(thing="b two")), lambda: ask(thing="c")])
-        ask(thing="last")
-    assert [call.inputs["thing"] for call in record.calls] == ["first", "b one", "b two", "c", "last"]
-    assert all(call.completions[0].text.startswith("[[ ## name") for call in record.calls)
+    name_thing = predictor(NameThing)
+
+    def name_two_sloths() -> None:
+        name_thing(thing="old sloth")
+        name_thing(thing="young sloth")
+
+    def name_a_hare() -> None:
+        name_thing(thing="hare")
+
+    lm = scripted(reply)
+    with dspy.context(lm=lm, adapter=adapter()), recording(keep_completions=True) as record:
+        name_thing(thing="first")
+        # The hare is named before the sloths.
+        gather([name_two_sloths, name_a_hare])
+        name_thing(thing="last")
+
+    assert things_of(record.calls) == ["first", "old sloth", "young sloth", "hare", "last"]
+    for call in record.calls:
+        assert call.completions[0].text.startswith("[[ ## name")
 
 
-def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable_is_kept_raw(scripted: Any) -> None:
-    one, other = predictor(Name), predictor(Name)
-    lm = scripted(lambda kind, text, n: "junk" if n in (1, 4, 5) else {"name": "x"})
-    with dspy.context(lm=lm, adapter=CorrectingAdapter()), recording(keep_completions=True) as record:
-        for ask in (one, one):
-            ask(thing="x")
-        with pytest.raises(AdapterParseError):
-            other(thing="x")
-        record_rejected(one, 2)
-    assert [[each.text[:4] for each in call.completions] for call in record.calls] == [
-        ["junk", "[[ #"],
-        ["[[ #"],
-        ["junk", "junk"],
-    ]
-    assert [call.error is None for call in record.calls] == [True, True, False]
+def test_a_corrected_answer_is_another_completion_of_the_same_call(scripted: Any) -> None:
+    name_thing = predictor(NameThing)
+    lm = scripted(lambda kind, text, n: "junk" if n == 1 else {"name": "x"})
+
+    with dspy.context(lm=lm, adapter=adapter()), recording(keep_completions=True) as record:
+        name_thing(thing="x")
+
+    (call,) = record.calls
+    unreadable, corrected = call.completions
+    assert unreadable.text == "junk"
+    assert corrected.text.startswith("[[ ## name")
+    assert call.error is None
+    assert [message["role"] for message in unreadable.messages] == ["system", "user"]
+
+
+def test_answers_that_stay_unreadable_are_kept_as_they_came(scripted: Any) -> None:
+    name_thing = predictor(NameThing)
+    lm = scripted(lambda kind, text, n: "junk")
+
+    with (
+        dspy.context(lm=lm, adapter=adapter()),
+        recording(keep_completions=True) as record,
+        pytest.raises(AdapterParseError),
+    ):
+        name_thing(thing="x")
+
+    (call,) = record.calls
+    assert [completion.text for completion in call.completions] == ["junk", "junk"]
+    assert call.error is not None
+
+
+def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
+    scripted: Any,
+) -> None:
+    name_thing = predictor(NameThing)
+    other_predictor = predictor(NameThing)
+
+    with dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})), recording() as record:
+        name_thing(thing="first")
+        name_thing(thing="second")
+        other_predictor(thing="third")
+        record_rejected(name_thing, 2)
+
+    assert things_of(record.calls) == ["first", "second", "third"]
     assert [call.rejected_operations for call in record.calls] == [0, 2, 0]
-    assert [message["role"] for message in record.calls[0].completions[0].messages] == ["system", "user"]
 
 
-def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it_does_not_want(scripted: Any) -> None:
-    """Steps that write a memory outlive the question that needed it first: their prompts must not."""
-    ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(keep_completions=True) as outer:
-        ask(thing="before")
+def test_an_inner_recording_keeps_its_calls_to_itself(scripted: Any) -> None:
+    name_thing = predictor(NameThing)
+
+    with dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})), recording() as outer:
+        name_thing(thing="before")
         with recording() as inner:
-            ask(thing="within")
+            name_thing(thing="within")
             record_failure(Failure(kind="error", where="x", message="y"))
-        ask(thing="after")
-    assert [(call.inputs["thing"], len(call.completions)) for call in outer.calls] == [("before", 1), ("after", 1)]
-    assert [(call.inputs["thing"], len(call.completions)) for call in inner.calls] == [("within", 0)]
-    assert len(inner.failures) == 1
+        name_thing(thing="after")
+
+    assert things_of(outer.calls) == ["before", "after"]
     assert outer.failures == []
+    assert things_of(inner.calls) == ["within"]
+    assert len(inner.failures) == 1
 
 
-SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
-ANSWER = "[[ ## answer ## ]]\nTo Lisbon."
+def test_an_inner_recording_keeps_no_prompts_that_it_does_not_want(scripted: Any) -> None:
+    # Calls that write a memory are kept longer than the question that needed it first. Their
+    # prompts must not be.
+    name_thing = predictor(NameThing)
+
+    with (
+        dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})),
+        recording(keep_completions=True) as outer,
+    ):
+        name_thing(thing="before")
+        with recording() as inner:
+            name_thing(thing="within")
+
+    assert len(outer.calls[0].completions) == 1
+    assert len(inner.calls[0].completions) == 0
 
 
-def named(server: StubServer) -> Any:
+# Streamed answers
+
+MESSAGES = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
+
+
+def model_of(server: StubServer) -> Any:
+    """Return the language model that a stub server plays."""
     return language_model(server.model, api_base=server.url, cache=False, retries=0, deadline=10)
 
 
-@pytest.mark.parametrize(
-    ("method", "task", "calls"),
-    [("turn-rag", "question-answering", 1), ("turn-rag", "personal-response", 1), ("pgr", "personal-response", 3)],
-)
-def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task: str, calls: int) -> None:
-    with StubServer() as server:
-        memory = build(method, task).memory(store, "ada", lm=named(server))
-        memory.add(SAID, remember=False)
-        sent: list[str] = []
-        with send_answer_to(AnswerStream(sent.append)):
-            memory.remember()
-            written = len(server.requests)
-            answer = memory.ask("Where did I move?").answer
-        streams = [bool(body.get("stream")) for _, _, body in server.requests]
-        assert len(streams) - written >= calls
-        assert [n for n, stream in enumerate(streams) if stream] == [len(streams) - 1]
-        assert "".join(sent) == answer != ""
-
-
-class Loud(QuestionAnswering):
-    """Makes something else of the answer."""
-
-    def build_outputs(self, found: Any, query: Any) -> Any:
-        found.answer = found.answer.upper()
-        return found
+def streamed_requests(server: StubServer) -> list[bool]:
+    """Return for every request to a server whether its answer was to be streamed."""
+    return [bool(body.get("stream")) for _, _, body in server.requests]
 
 
 @pytest.mark.parametrize(
-    ("task", "adapter", "query"),
+    ("method", "task", "min_calls"),
     [
-        (Loud(), "chat", {}),
-        ("multiple-choice", "chat", {"options": ["(a) Lisbon", "(b) Porto"]}),
-        (None, "compact", {}),
+        ("turn-rag", "question-answering", 1),
+        ("turn-rag", "personal-response", 1),
+        ("pgr", "personal-response", 3),
     ],
-    ids=["made", "choice", "adapter"],
 )
-def test_answers_that_are_not_given_as_written_are_not_sent(store, task, adapter, query) -> None:
-    said = {"compact": "To Lisbon."}.get(adapter, "[[ ## answer ## ]]\n(a)")
-    with StubServer(answer=lambda body: said) as server:
-        program = build("turn-rag", task if isinstance(task, str) else "question-answering", adapter=adapter)
-        program.task = task if isinstance(task, QuestionAnswering) else program.task
-        memory, sent = program.memory(store, "ada", lm=named(server)), list[str]()
-        memory.add(SAID, remember=False)
-        with send_answer_to(AnswerStream(sent.append)):
-            assert memory.ask("Where did I move?", **query).answer
-        assert sent == []
-        assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
+def test_only_the_predictor_of_the_task_is_streamed(
+    store: Store, method: str, task: str, min_calls: int
+) -> None:
+    sent_words: list[str] = []
+    with StubServer() as server:
+        memory = build(method, task).memory(store, "ada", lm=model_of(server))
+        memory.add(MESSAGES, remember=False)
+        with send_answer_to(AnswerStream(sent_words.append)):
+            memory.remember()
+            calls_of_writing = len(server.requests)
+            answer = memory.ask("Where did I move?").answer
+        streamed = streamed_requests(server)
+
+    assert len(streamed) - calls_of_writing >= min_calls
+    # The task is asked last.
+    assert streamed[-1] is True
+    assert not any(streamed[:-1])
+    assert answer != ""
+    assert "".join(sent_words) == answer
+
+
+class LoudAnswering(QuestionAnswering):
+    """Changes the answer after the model has written it."""
+
+    def build_outputs(self, prediction: Any, query: Any) -> Any:
+        prediction.answer = prediction.answer.upper()
+        return prediction
+
+
+def assert_is_not_streamed(program: Any, store: Store, completion: str, **query: Any) -> None:
+    """Ask a program a question, which a model answers with a completion, and expect no stream."""
+    sent_words: list[str] = []
+    with StubServer(answer=lambda body: completion) as server:
+        memory = program.memory(store, "ada", lm=model_of(server))
+        memory.add(MESSAGES, remember=False)
+        with send_answer_to(AnswerStream(sent_words.append)):
+            answer = memory.ask("Where did I move?", **query).answer
+        streamed = streamed_requests(server)
+
+    assert answer
+    assert sent_words == []
+    assert streamed == [False]
+
+
+def test_an_answer_that_its_task_changes_is_not_streamed(store: Store) -> None:
+    program = build("turn-rag")
+    program.task = LoudAnswering()
+
+    assert_is_not_streamed(program, store, "[[ ## answer ## ]]\nto Lisbon")
+
+
+def test_a_choice_is_not_streamed(store: Store) -> None:
+    program = build("turn-rag", "multiple-choice")
+
+    options = ["(a) Lisbon", "(b) Porto"]
+    assert_is_not_streamed(program, store, "[[ ## answer ## ]]\n(a)", options=options)
+
+
+def test_an_answer_under_the_compact_adapter_is_not_streamed(store: Store) -> None:
+    program = build("turn-rag", adapter="compact")
+
+    assert_is_not_streamed(program, store, "To Lisbon.")
 
 
 def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
-    heard = threading.Event()
+    first_words_came = threading.Event()
 
-    def between(n: int) -> None:
-        if n >= 7:
-            assert heard.wait(10)
+    def wait_for_first_words(event_number: int) -> None:
+        """Send the later events of the stream only once the reader has the first words."""
+        if event_number >= 7:
+            assert first_words_came.wait(10)
 
-    async def asked(memory: Any) -> list[str]:
-        parts = []
+    async def read_stream(memory: Any) -> list[str]:
+        parts: list[str] = []
         async for part in memory.astream("Where did I move?"):
-            heard.set()
+            first_words_came.set()
             parts.append(part)
         return parts
 
-    with StubServer(answer=lambda body: f"{ANSWER} In spring.", between=between) as server:
-        memory = build("turn-rag").memory(store, "ada", lm=named(server))
-        memory.add(SAID, remember=False)
-        assert asyncio.run(asked(memory)) == ["To", " Lisbon.", " In", " spring."]
+    def answer(body: Any) -> str:
+        return "[[ ## answer ## ]]\nTo Lisbon. In spring."
+
+    with StubServer(answer=answer, between=wait_for_first_words) as server:
+        memory = build("turn-rag").memory(store, "ada", lm=model_of(server))
+        memory.add(MESSAGES, remember=False)
+        parts = asyncio.run(read_stream(memory))
+
+    assert parts == ["To", " Lisbon.", " In", " spring."]
 
 
 @pytest.mark.parametrize(
-    ("attempts", "sent"),
+    ("attempts", "sent_parts"),
     [
-        (["To Lisbon"], ["To Lisbon"]),
-        (["To Lis", "To Lisbon"], ["To Lis", "bon"]),
-        (["To Lisbon", "To Lis"], ["To Lisbon"]),
-        (["To Lis", "To Porto", "To Lisbon"], ["To Lis", "bon"]),
-        (["", "To"], ["To"]),
+        pytest.param(["To Lisbon"], ["To Lisbon"], id="one-attempt"),
+        pytest.param(["To Lis", "To Lisbon"], ["To Lis", "bon"], id="goes-on"),
+        pytest.param(["To Lisbon", "To Lis"], ["To Lisbon"], id="breaks-earlier"),
+        pytest.param(
+            ["To Lis", "To Porto", "To Lisbon"], ["To Lis", "bon"], id="says-something-else"
+        ),
+        pytest.param(["", "To"], ["To"], id="begins-empty"),
     ],
 )
-def test_attempts_go_on_where_they_say_the_same(attempts: list[str], sent: list[str]) -> None:
-    found: list[str] = []
-    words = AnswerStream(found.append)
+def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
+    attempts: list[str], sent_parts: list[str]
+) -> None:
+    parts: list[str] = []
+    stream = AnswerStream(parts.append)
+
     for attempt in attempts:
-        words.begin_attempt("headers")(f"[[ ## answer ## ]]\n{attempt}")
-    assert found == sent
-    assert words.remainder("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix("".join(sent))
+        add_piece = stream.begin_attempt("headers")
+        add_piece(f"[[ ## answer ## ]]\n{attempt}")
+
+    assert parts == sent_parts
+
+
+def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
+    stream = AnswerStream(lambda words: None)
+    stream.begin_attempt("headers")("[[ ## answer ## ]]\nTo Lisbon")
+
+    assert stream.remainder("To Lisbon, she said.") == ", she said."
+
+
+def test_an_answer_that_begins_otherwise_than_what_was_sent_is_refused() -> None:
+    stream = AnswerStream(lambda words: None)
+    stream.begin_attempt("headers")("[[ ## answer ## ]]\nTo Lisbon")
+
     with pytest.raises(AnswerChangedError, match="another one"):
-        words.remainder("In Lisbon")
+        stream.remainder("In Lisbon")

@@ -1,19 +1,26 @@
-"""Remembering once: calls counted at the engine, with DSPy's own LM cache off; what the key of a memory holds."""
+"""Memories are written once: calls counted at the engine, keys of memories, and replayed calls.
+
+DSPy's own cache of answers is off, so every call reaches the engine.
+"""
 
 import copy
+import importlib.util
+import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from dspy.lm15 import ServerError
-from mempiler import Memory, MemoryProgram, Update, Writer, build
+from mempiler import Memory, Update, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.programs.adapter import adapter
 from mempiler.memory.memory import TurnMemory
+from mempiler.programs.adapter import adapter
 from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.programs.cache import MemoryCache
 from mempiler.programs.identity import digest, program_digest, rollout, writer_digest, writer_key
@@ -22,41 +29,62 @@ from mempiler.records import Item
 from pydantic import create_model
 
 
-def memory_r2(**config):
-    return build("memory-r2", embedder=embedder(), **config)
+def memory_r2(**settings: Any) -> Any:
+    return build("memory-r2", embedder=embedder(), **settings)
 
 
-def in_threads(count, call):
+def ask(program: Any, history: Any) -> dspy.Prediction:
+    return program(history=history, question="Where was Ann?")
+
+
+def outcomes_in_threads(count: int, call: Callable[[], Any]) -> list[Any]:
+    """Make a call in several threads at once; return the results, or the errors in their places."""
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(copy_context().run, call) for _ in range(count)]
         return [future.exception() or future.result() for future in futures]
 
 
-def ask(program, history):
-    return program(history=history, question="Where was Ann?")
+# A memory is written once
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_many_threads_write_one_memory_once(scripted, fact_replies, make_history, temperature):
-    lm, program, history = scripted(fact_replies, 0.002, temperature=temperature), memory_r2(), make_history(3)
+def test_many_threads_write_one_memory_once(
+    scripted: Any, fact_replies: Any, make_history: Any, temperature: float
+) -> None:
+    lm = scripted(fact_replies, delay=0.002, temperature=temperature)
+    program = memory_r2()
+    history = make_history(3)
+
     with dspy.context(lm=lm):
-        outcomes = in_threads(32, lambda: ask(program, history))
-    assert all(isinstance(outcome, dspy.Prediction) for outcome in outcomes)
-    # Three sessions of six turns are three parts each (of two turns): one extraction and one management per part.
+        outcomes = outcomes_in_threads(32, lambda: ask(program, history))
+
+    for outcome in outcomes:
+        assert isinstance(outcome, dspy.Prediction)
+    # Three sessions of six turns have three parts each, with one extraction and one management.
     assert lm.engine.calls == {"facts": 9, "operations": 9, "reasoning": 32}
 
 
-def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_replies, make_history):
-    lm, program = scripted(fact_replies), memory_r2()
+def test_a_longer_history_continues_from_its_longest_prefix(
+    scripted: Any, fact_replies: Any, make_history: Any
+) -> None:
+    lm = scripted(fact_replies)
+    program = memory_r2()
+
     with dspy.context(lm=lm):
         program.remember(make_history(2))
         program.remember(make_history(3))
         program.remember(make_history(1))
+
+    # Three parts of three sessions: none is written twice.
     assert lm.engine.calls["operations"] == 9
 
 
-def test_items_that_are_in_no_memory_yet_are_counted(scripted, fact_replies, make_history):
-    program, history = memory_r2(), make_history(3)
+def test_items_that_are_in_no_memory_yet_are_counted(
+    scripted: Any, fact_replies: Any, make_history: Any
+) -> None:
+    program = memory_r2()
+    history = make_history(3)
+
     with dspy.context(lm=scripted(fact_replies)):
         assert program.count_missing([history]) == 3
         program.remember(make_history(2))
@@ -65,190 +93,279 @@ def test_items_that_are_in_no_memory_yet_are_counted(scripted, fact_replies, mak
         assert program.count_missing([history, make_history(1)]) == 0
 
 
-def test_a_history_that_was_changed_is_written_anew(make_history):
-    program, history = build("turn-rag"), make_history(2)
+def test_a_history_that_was_changed_is_written_anew(make_history: Any) -> None:
+    program = build("turn-rag")
+    history = make_history(2)
     first_entries = program.remember(history).memory.entries()
 
     session = history.items[-1]
     turn = session.turns[0].model_copy(update={"text": "I moved to Porto."})
-    reworded = session.model_copy(update={"turns": (turn, *session.turns[1:])})
-    changed = history.model_copy(update={"items": (*history.items[:-1], reworded)})
+    reworded_session = session.model_copy(update={"turns": (turn, *session.turns[1:])})
+    changed_items = (*history.items[:-1], reworded_session)
+    changed_history = history.model_copy(update={"items": changed_items})
+    changed_entries = program.remember(changed_history).memory.entries()
 
-    texts = [entry.text for entry in program.remember(changed).memory.entries()]
-    assert f"{turn.speaker}: I moved to Porto." in texts
+    assert f"{turn.speaker}: I moved to Porto." in [entry.text for entry in changed_entries]
     assert program.remember(history).memory.entries() == first_entries
 
 
-def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies, make_history):
-    failing = threading.Event()
-    failing.set()
+def test_a_failing_write_is_tried_once_for_all_that_wait(
+    scripted: Any, fact_replies: Any, make_history: Any
+) -> None:
+    is_down = threading.Event()
+    is_down.set()
 
-    def reply(kind, text, n):
-        if kind == "operations" and failing.is_set():
-            time.sleep(2)  # until all wait, on a busy machine too
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == "operations" and is_down.is_set():
+            # Long enough that all threads wait for this call, on a busy machine too.
+            time.sleep(2)
             raise ServerError("down")
         return fact_replies(kind, text, n)
 
-    lm, program, history = scripted(reply), memory_r2(chunk_turns=6), make_history(1)
+    lm = scripted(reply)
+    program = memory_r2(chunk_turns=6)
+    history = make_history(1)
     with dspy.context(lm=lm):
-        outcomes = in_threads(32, lambda: ask(program, history))
-        assert all(isinstance(outcome, Exception) for outcome in outcomes)
+        outcomes = outcomes_in_threads(32, lambda: ask(program, history))
+        for outcome in outcomes:
+            assert isinstance(outcome, Exception)
         assert lm.engine.calls["operations"] == 1
-        failing.clear()
+
+        # The failure is not kept: the next question has the memory written.
+        is_down.clear()
         ask(program, history)
     assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
 
 
-def demos(*where, **fields):
-    """A change of the demos of a predictor."""
-    return lambda program: setattr(program.all_predictors()[".".join(where)], "demos", [dspy.Example(**fields)])
+def test_sessions_are_extracted_concurrently(
+    scripted: Any, fact_replies: Any, make_history: Any
+) -> None:
+    # It lets nobody through until four calls are waiting.
+    barrier = threading.Barrier(4, timeout=20)
 
-
-def other_words(program):
-    manage = program.method.writer.manage
-    manage.signature = manage.signature.with_updated_fields("operations", prefix="Edits:", desc="other words")
-
-
-@pytest.mark.parametrize(
-    ("change", "settings", "layout", "differs"),
-    [
-        (lambda program: None, {"api_key": "two", "api_base": "http://two"}, "chat", False),
-        (demos("method", "writer", "extract_facts", dialogue="x", facts=[]), {}, "chat", True),
-        (other_words, {}, "chat", True),
-        (demos("method", "writer", "extract_facts", question="x"), {}, "chat", False),  # a demo that is not shown
-        (demos("task", "answer", question="x", answer="y"), {}, "chat", False),
-        *((lambda program: None, more, "chat", True) for more in ({"temperature": 0.5}, {"max_tokens": 7})),
-        (lambda program: None, {"rollout_id": 3}, "chat", True),
-        *((lambda program: None, {}, layout, True) for layout in ("json", "compact")),
-    ],
-)
-def test_the_key_holds_what_the_writer_lm_would_see(change, settings, layout, differs):
-    program, lm = memory_r2(), dspy.LM("openai/x", api_key="one", api_base="http://one")
-    with dspy.context(lm=lm, adapter=adapter("chat")):
-        before = writer_key(program.method.writer)
-    changed = copy.deepcopy(program)
-    change(changed)
-    with dspy.context(lm=lm.copy(**settings), adapter=adapter(layout)):
-        assert (writer_key(changed.method.writer) != before) is differs
-
-
-def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):
-    everybody = threading.Barrier(4, timeout=20)
-
-    def reply(kind, text, n):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == "facts":
-            everybody.wait()
+            barrier.wait()
         return fact_replies(kind, text, n)
 
     with dspy.context(lm=scripted(reply)):
-        assert len(memory_r2(chunk_turns=6).remember(make_history(4)).memory.facts) == 24
+        memory = memory_r2(chunk_turns=6).remember(make_history(4)).memory
+
+    assert len(memory.facts) == 24
+
+
+def test_a_history_reports_to_the_listener_that_was_there_when_it_began(
+    make_history: Any,
+) -> None:
+    reports: list[str] = []
+    cache = MemoryCache()
+    cache.on_write = lambda: reports.append("item")
+
+    class WriterThatEndsTheEvaluation(TurnWriter):
+        """Removes the listener while it writes, as an evaluation does that ends meanwhile."""
+
+        def update(
+            self, memory: TurnMemory, item: Item, extraction: None = None
+        ) -> Update[TurnMemory]:
+            cache.on_write = None
+            return super().update(memory, item, extraction)
+
+    cache.get_or_write(WriterThatEndsTheEvaluation(), make_history(3))
+
+    assert reports == ["item", "item", "item"]
+
+
+# The key of a memory: what the model of the writer would see
 
 
 @pytest.fixture
-def program():
-    return memory_r2(chunk_turns=3)
+def lm() -> dspy.LM:
+    """A model that is never asked."""
+    return dspy.LM("openai/x", api_key="one", api_base="http://one")
 
 
-def traced(program, **inputs):
-    with dspy.context(trace=[]):
-        program(**inputs)
-        return list(dspy.settings.trace)
+def key_of(program: Any, lm: dspy.LM, layout: str = "chat") -> str:
+    """Return the key of the memories that a program writes under a model and an adapter."""
+    with dspy.context(lm=lm, adapter=adapter(layout)):
+        return writer_key(program.method.writer)
 
 
-def shown(trace, predictor):
-    return [inputs for p, inputs, _ in trace if p is predictor]
+def test_the_address_of_a_model_does_not_change_the_key(lm: dspy.LM) -> None:
+    program = memory_r2()
+    lm_elsewhere = lm.copy(api_key="two", api_base="http://two")
+
+    assert key_of(program, lm_elsewhere) == key_of(program, lm)
 
 
-def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, fact_replies, make_history, program):
-    history = make_history(4)
-    with dspy.context(lm=scripted(fact_replies)):
-        traced(program, history=history, question="Where?")
-        trace = traced(program, history=history, question="Where?", evidence_ids=("D2:5",))
-    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract_facts)]
-    assert len(dialogues) == 1
-    assert "[D2:5]" in dialogues[0]
-    assert len(shown(trace, program.method.writer.manage)) == 1
-    assert trace[-1][0] is program.task.answer
+@pytest.mark.parametrize("settings", [{"temperature": 0.5}, {"max_tokens": 7}, {"rollout_id": 3}])
+def test_settings_of_the_model_change_the_key(lm: dspy.LM, settings: dict[str, Any]) -> None:
+    program = memory_r2()
+
+    assert key_of(program, lm.copy(**settings)) != key_of(program, lm)
 
 
-def test_steps_are_bound_to_the_running_copy_and_their_inputs_are_copies(scripted, fact_replies, make_history, program):
-    history, twin = make_history(2), copy.deepcopy(program)
-    with dspy.context(lm=scripted(fact_replies)):
-        for _, inputs, _ in traced(program, history=history, question="Where?", evidence_ids=("D1:1",))[:-1]:
-            inputs.clear()
-        trace = traced(twin, history=history, question="Where?", evidence_ids=("D1:1",))
-    assert all(inputs for _, inputs, _ in trace)
-    steps = (twin.method.writer.extract_facts, twin.method.writer.manage, twin.task.answer)
-    assert {id(p) for p, _, _ in trace} == {id(p) for p in steps}
+@pytest.mark.parametrize("layout", ["json", "compact"])
+def test_the_adapter_changes_the_key(lm: dspy.LM, layout: str) -> None:
+    program = memory_r2()
+
+    assert key_of(program, lm, layout) != key_of(program, lm)
 
 
-def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(scripted, fact_replies, make_history, program):
-    with dspy.context(lm=scripted(fact_replies)):
-        trace = traced(program, history=make_history(3), question="Who saw Quito with 2 friends?")
-    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract_facts)]
-    assert any("[D2:2]" in dialogue for dialogue in dialogues)
+def test_a_demo_of_a_writing_prompt_changes_the_key(lm: dspy.LM) -> None:
+    program = memory_r2()
+    changed_program = copy.deepcopy(program)
+    changed_program.method.writer.extract_facts.demos = [dspy.Example(dialogue="x", facts=[])]
+
+    assert key_of(changed_program, lm) != key_of(program, lm)
 
 
-def test_plain_evaluation_replays_nothing(scripted, fact_replies, make_history, program):
-    with dspy.context(lm=scripted(fact_replies)):
-        before = len(dspy.settings.trace)
-        for _ in range(3):
-            program(history=make_history(2), question="Where?", evidence_ids=("D1:1",))
-        assert len(dspy.settings.trace) == before + 3
+def test_a_demo_that_no_prompt_shows_does_not_change_the_key(lm: dspy.LM) -> None:
+    program = memory_r2()
+    changed_program = copy.deepcopy(program)
+    # It has no field of the prompt.
+    changed_program.method.writer.extract_facts.demos = [dspy.Example(question="x")]
+
+    assert key_of(changed_program, lm) == key_of(program, lm)
 
 
-def test_dropped_values_are_made_anew() -> None:
-    flight = SingleFlight()
-    for key in ("a1", "a2", "b1"):
-        flight.get_or_compute(key, lambda key=key: key.upper())
-    flight.drop(lambda key: str(key).startswith("a"))
-    assert flight.peek("a1") is None
-    assert flight.peek("b1") == "B1"
-    assert flight.get_or_compute("a1", lambda: "again") == "again"
+def test_a_demo_of_the_answer_prompt_does_not_change_the_key(lm: dspy.LM) -> None:
+    program = memory_r2()
+    changed_program = copy.deepcopy(program)
+    changed_program.task.answer.demos = [dspy.Example(question="x", answer="y")]
+
+    assert key_of(changed_program, lm) == key_of(program, lm)
 
 
-def test_the_least_recently_used_value_is_dropped_first_and_peeking_counts_as_use() -> None:
-    flight = SingleFlight(capacity=2)
-    for key in ("a", "b"):
-        flight.get_or_compute(key, key.upper)
-    assert flight.peek("a") == "A"
-    flight.get_or_compute("c", "c".upper)
-    assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
+def test_the_words_for_a_field_change_the_key(lm: dspy.LM) -> None:
+    program = memory_r2()
+    changed_program = copy.deepcopy(program)
+    manage = changed_program.method.writer.manage
+    manage.signature = manage.signature.with_updated_fields(
+        "operations", prefix="Edits:", desc="other words"
+    )
+
+    assert key_of(changed_program, lm) != key_of(program, lm)
 
 
-def made(**config: Any) -> MemoryProgram:
-    return build("memory-r2", embedder=embedder(), **config)
+def test_every_rollout_has_a_key_of_its_own(lm: dspy.LM) -> None:
+    program = memory_r2()
+
+    key = key_of(program, lm)
+    with rollout(0):
+        key_of_first_rollout = key_of(program, lm)
+    with rollout(1):
+        key_of_second_rollout = key_of(program, lm)
+    with rollout(0):
+        key_of_first_rollout_again = key_of(program, lm)
+
+    assert key_of_first_rollout_again == key_of_first_rollout
+    assert len({key, key_of_first_rollout, key_of_second_rollout}) == 3
+
+
+WRITER_MODULE = """
+from mempiler import Update, Writer
+from mempiler.memory.memory import TurnMemory
+
+
+class OwnWriter(Writer):
+    Memory = TurnMemory
+
+    def update(self, memory, item, extraction=None):
+        return Update({new_memory})
+"""
+
+
+def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def load_writer(new_memory: str) -> Any:
+        """Write the module of a user, in place of an earlier version, and load its writer."""
+        path = tmp_path / "own_writer.py"
+        path.write_text(WRITER_MODULE.format(new_memory=new_memory))
+        spec = importlib.util.spec_from_file_location("own_writer", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "own_writer", module)
+        spec.loader.exec_module(module)
+        return module.OwnWriter()
+
+    writer = load_writer("memory.with_session(item)")
+    key = writer_key(writer)
+    edited_writer = load_writer("memory")
+
+    assert writer_key(edited_writer) != key
+    assert writer_digest(edited_writer) == writer_digest(writer)
+
+
+# Digests of programs and writers
+
+
+def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
+    program = memory_r2()
+
+    for same_program in (memory_r2(), copy.deepcopy(memory_r2())):
+        assert writer_digest(same_program.method.writer) == writer_digest(program.method.writer)
+        assert program_digest(same_program) == program_digest(program)
 
 
 @pytest.mark.parametrize(
-    ("other", "writes_like", "same"),
+    ("method", "arguments"),
     [
-        (lambda: made(), True, True),
-        (lambda: copy.deepcopy(made()), True, True),
-        (lambda: made(read_top=3), True, False),
-        (lambda: made(related=2), False, False),
-        (lambda: build("memory-r2", "multiple-choice", embedder=embedder()), True, False),
-        (lambda: made(adapter="json"), True, False),
-        (lambda: build("pgr+memory-r2", embedder=embedder()), True, False),
-        (lambda: build("fact-store", embedder=embedder()), False, False),
-        (lambda: build("memory-r2", embedder=TextEmbedder("other", embedder().embed, 384)), False, True),
+        pytest.param("memory-r2", {"read_top": 3}, id="setting-of-the-reader"),
+        pytest.param("memory-r2", {"task": "multiple-choice"}, id="task"),
+        pytest.param("memory-r2", {"adapter": "json"}, id="adapter"),
+        pytest.param("pgr+memory-r2", {}, id="policy"),
     ],
-    ids=["again", "copy", "reading setting", "writing setting", "task", "adapter", "policy", "method", "embedder"],
 )
-def test_digests_change_with_what_a_program_or_its_writer_does(other, writes_like, same) -> None:
-    one, two = other(), made()
-    assert (writer_digest(one.method.writer) == writer_digest(two.method.writer)) is writes_like
-    assert (program_digest(one) == program_digest(two)) is same
+def test_a_program_that_only_reads_otherwise_has_the_same_writer_digest(
+    method: str, arguments: dict[str, Any]
+) -> None:
+    program = memory_r2()
+    other_program = build(method, embedder=embedder(), **arguments)
+
+    assert writer_digest(other_program.method.writer) == writer_digest(program.method.writer)
+    assert program_digest(other_program) != program_digest(program)
 
 
-def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same() -> None:
-    writer = made().method.writer
-    extract = writer.predictors_below()["extract_facts"]
-    before, own = writer_digest(writer), extract.signature.instructions
-    extract.signature.instructions = "Do as you like."  # in place, as InferRules does
-    assert writer_digest(writer) != before
-    extract.signature.instructions = own
-    assert writer_digest(writer) == before
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        pytest.param("memory-r2", {"related": 2}, id="setting-of-the-writer"),
+        pytest.param("fact-store", {}, id="method"),
+    ],
+)
+def test_a_program_that_writes_otherwise_has_other_digests(
+    method: str, settings: dict[str, Any]
+) -> None:
+    program = memory_r2()
+    other_program = build(method, embedder=embedder(), **settings)
+
+    assert writer_digest(other_program.method.writer) != writer_digest(program.method.writer)
+    assert program_digest(other_program) != program_digest(program)
+
+
+def test_the_embedder_is_part_of_the_digest_of_the_writer_alone() -> None:
+    program = memory_r2()
+    other_embedder = TextEmbedder("other", embedder().embed, 384)
+    other_program = build("memory-r2", embedder=other_embedder)
+
+    assert writer_digest(other_program.method.writer) != writer_digest(program.method.writer)
+    assert program_digest(other_program) == program_digest(program)
+
+
+def test_instructions_count_in_the_digest_and_changing_them_back_restores_it() -> None:
+    writer = memory_r2().method.writer
+    signature = writer.predictors_below()["extract_facts"].signature
+    first_digest = writer_digest(writer)
+    first_instructions = signature.instructions
+
+    # In place, as InferRules does
+    signature.instructions = "Do as you like."
+    assert writer_digest(writer) != first_digest
+
+    signature.instructions = first_instructions
+    assert writer_digest(writer) == first_digest
 
 
 def test_a_digest_is_of_the_content_and_not_of_the_order_of_its_keys() -> None:
@@ -256,34 +373,141 @@ def test_a_digest_is_of_the_content_and_not_of_the_order_of_its_keys() -> None:
     assert digest(["a", "b"]) != digest(["b", "a"])
 
 
-def test_class_and_memory_of_a_writer_count() -> None:
-    kept, shaped = (create_model("Kept", __base__=Memory, **{name: (str, "")}) for name in ("one", "other"))
-    kinds = [type(name, (Writer,), {"Memory": kind}) for name, kind in (("A", kept), ("B", kept), ("A", shaped))]
-    assert len({writer_digest(kind()) for kind in kinds}) == 3
+def make_writer(class_name: str, memory_field: str) -> Writer:
+    """Return a writer of a new class, whose memories have one field."""
+    memory_class = create_model("Kept", __base__=Memory, **{memory_field: (str, "")})
+    return type(class_name, (Writer,), {"Memory": memory_class})()
 
 
-def test_a_rollout_has_a_key_of_its_own_and_so_has_the_code_of_a_writer(monkeypatch, scripted, fact_replies) -> None:
-    writer = made().method.writer
+def test_the_class_of_a_writer_and_the_fields_of_its_memory_count_in_the_digest() -> None:
+    writer_digests = {
+        writer_digest(make_writer("NoteWriter", "notes")),
+        writer_digest(make_writer("OtherWriter", "notes")),
+        writer_digest(make_writer("NoteWriter", "others")),
+    }
+
+    assert len(writer_digests) == 3
+
+
+# Calls that wrote a cached memory are replayed into a trace
+
+Trace = list[tuple[Any, dict[str, Any], Any]]
+"""What DSPy traces: a predictor, its inputs and its prediction."""
+
+
+@pytest.fixture
+def program() -> Any:
+    """Memory-R2 with parts of three turns, so that a session has two."""
+    return memory_r2(chunk_turns=3)
+
+
+def trace_of(program: Any, **inputs: Any) -> Trace:
+    """Call a program and return what DSPy traced of the call."""
+    with dspy.context(trace=[]):
+        program(**inputs)
+        return list(dspy.settings.trace)
+
+
+def inputs_of(trace: Sequence[Any], predictor: Any) -> list[dict[str, Any]]:
+    """Return the inputs of the traced calls of a predictor."""
+    return [inputs for traced_predictor, inputs, _ in trace if traced_predictor is predictor]
+
+
+def test_a_cached_memory_replays_the_calls_that_saw_the_gold_evidence(
+    scripted: Any, fact_replies: Any, make_history: Any, program: Any
+) -> None:
+    history = make_history(4)
+
     with dspy.context(lm=scripted(fact_replies)):
-        identity, keys = writer_digest(writer), [writer_key(writer)]
-        for name in (0, 1, 0):
-            with rollout(name):
-                keys.append(writer_key(writer))
-        monkeypatch.setattr("mempiler.programs.identity._source_digest", lambda kind: "other")
-        keys.append(writer_key(writer))
-        assert writer_digest(writer) == identity
-    assert keys[1] == keys[3]
-    assert len(set(keys)) == 4
+        trace_of(program, history=history, question="Where?")
+        trace = trace_of(program, history=history, question="Where?", evidence_ids=("D2:5",))
+
+    (extraction_inputs,) = inputs_of(trace, program.method.writer.extract_facts)
+    assert "[D2:5]" in extraction_inputs["dialogue"]
+    assert len(inputs_of(trace, program.method.writer.manage)) == 1
+    last_predictor, _, _ = trace[-1]
+    assert last_predictor is program.task.answer
 
 
-def test_a_history_reports_its_items_to_the_listener_that_was_there_when_it_began(make_history) -> None:
-    cache, written = MemoryCache(), []
-    cache.on_write = lambda: written.append("item")
+def test_replayed_calls_are_those_of_the_running_copy(
+    scripted: Any, fact_replies: Any, make_history: Any, program: Any
+) -> None:
+    history = make_history(2)
+    program_copy = copy.deepcopy(program)
 
-    class EndsTheEvaluation(TurnWriter):
-        def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Update[TurnMemory]:
-            cache.on_write = None
-            return super().update(memory, item, extraction)
+    with dspy.context(lm=scripted(fact_replies)):
+        trace_of(program, history=history, question="Where?", evidence_ids=("D1:1",))
+        trace = trace_of(program_copy, history=history, question="Where?", evidence_ids=("D1:1",))
 
-    cache.get_or_write(EndsTheEvaluation(), make_history(3))
-    assert written == ["item"] * 3
+    traced_predictors = {id(predictor) for predictor, _, _ in trace}
+    assert traced_predictors == {
+        id(program_copy.method.writer.extract_facts),
+        id(program_copy.method.writer.manage),
+        id(program_copy.task.answer),
+    }
+
+
+def test_an_optimizer_that_changes_a_replayed_call_does_not_change_the_next_replay(
+    scripted: Any, fact_replies: Any, make_history: Any, program: Any
+) -> None:
+    history = make_history(2)
+
+    with dspy.context(lm=scripted(fact_replies)):
+        first_trace = trace_of(program, history=history, question="Where?", evidence_ids=("D1:1",))
+        for _, inputs, _ in first_trace[:-1]:
+            inputs.clear()
+        next_trace = trace_of(program, history=history, question="Where?", evidence_ids=("D1:1",))
+
+    assert len(next_trace) == len(first_trace)
+    for _, inputs, _ in next_trace:
+        assert inputs
+
+
+def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(
+    scripted: Any, fact_replies: Any, make_history: Any, program: Any
+) -> None:
+    with dspy.context(lm=scripted(fact_replies)):
+        trace = trace_of(program, history=make_history(3), question="Who saw Quito with 2 friends?")
+
+    extractions = inputs_of(trace, program.method.writer.extract_facts)
+    assert any("[D2:2]" in inputs["dialogue"] for inputs in extractions)
+
+
+def test_a_plain_evaluation_replays_nothing(
+    scripted: Any, fact_replies: Any, make_history: Any, program: Any
+) -> None:
+    with dspy.context(lm=scripted(fact_replies)):
+        traced_before = len(dspy.settings.trace)
+        for _ in range(3):
+            program(history=make_history(2), question="Where?", evidence_ids=("D1:1",))
+
+        # The answers alone
+        assert len(dspy.settings.trace) == traced_before + 3
+
+
+# The cache below: one flight for each value
+
+
+def test_dropped_values_are_computed_anew() -> None:
+    flight: SingleFlight[str, str] = SingleFlight()
+    flight.get_or_compute("a1", lambda: "first")
+    flight.get_or_compute("b1", lambda: "other")
+
+    flight.drop(lambda key: key.startswith("a"))
+
+    assert flight.peek("a1") is None
+    assert flight.peek("b1") == "other"
+    assert flight.get_or_compute("a1", lambda: "second") == "second"
+
+
+def test_the_least_recently_used_value_is_dropped_first_and_peeking_counts_as_use() -> None:
+    flight: SingleFlight[str, str] = SingleFlight(capacity=2)
+    flight.get_or_compute("a", lambda: "A")
+    flight.get_or_compute("b", lambda: "B")
+
+    assert flight.peek("a") == "A"
+    flight.get_or_compute("c", lambda: "C")
+
+    assert flight.peek("a") == "A"
+    assert flight.peek("b") is None
+    assert flight.peek("c") == "C"

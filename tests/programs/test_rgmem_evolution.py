@@ -1,10 +1,15 @@
-"""RGMem's operators: their schedule over random graphs, when they fire, what they reset and are shown."""
+"""RGMem's operators: when they make theories, what they are shown, and what happens when they fail.
+
+R_K1 infers a theory of an edge to an event, R_K2 abstracts one of a concept from its evidence, and
+R_K3 lets the theories of concepts flow up into one of their parent.
+"""
 
 import hashlib
 import json
 import re
 import threading
-from unittest import mock
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -12,216 +17,420 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
-from mempiler.programs.rgmem import evolution
 from mempiler.programs.rgmem.evolution import evolve, microstates, project, union_of_evidence
 from mempiler.programs.rgmem.graph import GraphPath, add_units
-from mempiler.programs.rgmem.memory import Conclusion, Evidence, GraphMemory, Theory
+from mempiler.programs.rgmem.memory import (
+    Conclusion,
+    Evidence,
+    GraphMemory,
+    Node,
+    Relation,
+    Theory,
+)
+from mempiler.programs.threads import in_order
 from mempiler.programs.writing import write_items
 
 from .conftest import graph_paths
 
+# The schedule over random graphs
 
-class Hashing:
-    """Operators whose theories are digests of all they are shown; every third or so gives none."""
 
-    def __init__(self, fails=True):
-        self.fails = fails
-        self.asked = []
-        self.waiting = 0
-        """Parents that were asked about while a child of theirs was still dirty."""
+class OperatorCall(NamedTuple):
+    """One call of an operator."""
 
-    def made(self, operator, memory, target, shown, *evidence):
-        self.asked.append((memory.step, operator, target))
+    step: int
+    operator: str
+    target: str
+    """Id of the edge or the node that the theory is of."""
+
+
+class DigestOperators:
+    """Operators that ask no model: a theory is a digest of all that the operator is shown.
+
+    Args:
+        fails: Whether a third of the calls give no theory, as if an answer could not be read.
+    """
+
+    def __init__(self, fails: bool) -> None:
+        self._fails = fails
+        self.calls: list[OperatorCall] = []
+        self.calls_before_children = 0
+        """Calls about a parent while a concept below it was still to be summed up."""
+
+    def infer_relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
+        evidence_ids = [mention.evidence for mention in relation.mentions]
+        return self._theory("infer", memory, relation.id, relation, evidence_ids)
+
+    def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
+        return self._theory("abstract", memory, node.id, project(memory, node), node.evidence)
+
+    def integrate_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
+        if any(memory.nodes[child_id].dirty for child_id in memory.children(node.id)):
+            self.calls_before_children += 1
+        named_theories = microstates(memory, node)
+        evidence_ids = [theory.evidence for _, theory in named_theories]
+        return self._theory("flow", memory, node.id, named_theories, *evidence_ids)
+
+    def _theory(
+        self,
+        operator: str,
+        memory: GraphMemory,
+        target: str,
+        shown: Any,
+        *evidence_ids: Iterable[str],
+    ) -> Theory | None:
+        self.calls.append(OperatorCall(memory.step, operator, target))
         digest = hashlib.sha256(f"{target}{shown}".encode()).hexdigest()
-        if self.fails and digest[0] in "01234":
+        if self._fails and digest[0] in "01234":
             return None
-        return Theory(sigma=digest, evidence=union_of_evidence(memory, *evidence), step=memory.step)
+        evidence = union_of_evidence(memory, *evidence_ids)
+        return Theory(sigma=digest, evidence=evidence, step=memory.step)
 
-    def infer_relation(self, memory, relation):
-        return self.made("infer", memory, relation.id, relation, [mention.evidence for mention in relation.mentions])
 
-    def abstract_concept(self, memory, node):
-        return self.made("abstract", memory, node.id, project(memory, node), node.evidence)
-
-    def integrate_concept(self, memory, node):
-        self.waiting += any(memory.nodes[child].dirty for child in memory.children(node.id))
-        below = microstates(memory, node)
-        return self.made("flow", memory, node.id, below, *(theory.evidence for _, theory in below))
-
-    def rewrite_summary(self, memory, node):
-        return self.made("rewrite", memory, node.id, node.fresh, node.fresh)
-
+Steps = Sequence[Sequence[Sequence[GraphPath]]]
+"""Steps with units of evidence, each with its paths."""
 
 STEPS = st.lists(st.lists(graph_paths(), max_size=2), max_size=5)
 
+THETA_INF = 2
+THETA_SUM = 3
 
-def driven(steps, operators, theta_inf=2, theta_sum=3):
+
+def memory_after(steps: Steps, operators: Any) -> GraphMemory:
+    """Return a memory that took in the evidence of some steps, and evolved after each."""
     memory = GraphMemory()
     for units in steps:
         memory = memory.model_copy(update={"step": memory.step + 1})
         for paths in units:
-            id = f"e{len(memory.evidence) + 1}"
-            memory = add_units(memory, [(Evidence(id=id, step=memory.step, fact=id), paths)])
-        memory = evolve(memory, operators, theta_inf, theta_sum)
+            evidence_id = f"e{len(memory.evidence) + 1}"
+            unit = Evidence(id=evidence_id, step=memory.step, fact=evidence_id)
+            memory = add_units(memory, [(unit, paths)])
+        memory = evolve(memory, operators, THETA_INF, THETA_SUM)
     return memory
 
 
 @settings(max_examples=60)
-@given(STEPS)
-def test_operators_of_a_level_may_run_in_any_order_and_parents_follow_their_children(steps):
-    memory = driven(steps, Hashing())
-    with mock.patch.object(evolution, "gather", lambda calls: [call() for call in calls[::-1]][::-1]):
-        assert driven(steps, Hashing()) == memory
-        operators = Hashing(fails=False)
-        memory = driven(steps, operators)
-    assert operators.waiting == 0
-    assert len(operators.asked) == len(set(operators.asked))
-    assert not any(node.dirty for node in memory.nodes.values())
-    assert not any(node.tier == "abstract" and node.score >= 3 for node in memory.nodes.values())
-    assert not any(edge.count >= 2 for edge in memory.relations.values())
+@given(steps=STEPS)
+def test_operators_of_a_level_may_run_concurrently_or_one_after_another(steps: Steps) -> None:
+    concurrent_memory = memory_after(steps, DigestOperators(fails=True))
+    with in_order():
+        sequential_memory = memory_after(steps, DigestOperators(fails=True))
+
+    assert sequential_memory == concurrent_memory
 
 
-FIRED = {
-    "infer": {"Running": [3, 6, 9, 12], "Sleep": [5, 11]},
-    # Sports: 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1; Health, odd sessions: 1 2 3+1 5 6 | 1+1
-    "abstract": {"Sports": [5, 9], "Health and Wellness": [9]},
-    "flow": {"Interests and Entertainment": [5, 9], "User": [5, 9]},
-}
-"""Operator -> target -> steps; worked out by hand from algorithm 1 with theta_inf = 3, theta_sum = 6."""
+@settings(max_examples=60)
+@given(steps=STEPS)
+def test_each_operator_is_called_once_a_step_and_parents_after_their_children(
+    steps: Steps,
+) -> None:
+    operators = DigestOperators(fails=False)
+    memory_after(steps, operators)
+
+    assert operators.calls_before_children == 0
+    assert len(operators.calls) == len(set(operators.calls))
 
 
-def made(theta=3, **settings):
-    """Ann and Bob share one graph here, so that the numbers below are those of one graph."""
-    return build("rgmem", embedder=embedder(), theta_inf=theta, theta_sum=2 * theta, merged_graph=True, **settings)
+@settings(max_examples=60)
+@given(steps=STEPS)
+def test_nothing_is_left_to_do_after_a_step_without_failures(steps: Steps) -> None:
+    memory = memory_after(steps, DigestOperators(fails=False))
+
+    for node in memory.nodes.values():
+        assert not node.dirty
+        if node.tier == "abstract":
+            assert node.score < THETA_SUM
+    for edge in memory.relations.values():
+        assert edge.count < THETA_INF
+
+
+# The thresholds, with a scripted model
+
+
+def shared_graph_program(theta: int = 3, **settings: Any) -> Any:
+    """Return RGMem with theta_inf = theta, theta_sum = 2 theta, and one graph for all speakers.
+
+    With a graph for each speaker, the numbers below would be those of several graphs.
+    """
+    thresholds = {"theta_inf": theta, "theta_sum": 2 * theta}
+    return build("rgmem", embedder=embedder(), **{**thresholds, "merged_graph": True, **settings})
 
 
 @pytest.fixture
-def grown(written, graph_replies, make_history):
-    """Writes so many sessions: `grown(9, theta=3, reply=...)`."""
-    return lambda sessions, theta=3, reply=graph_replies: written(made(theta), make_history(sessions), reply)
+def write_sessions(written: Any, graph_replies: Any, make_history: Any) -> Callable[..., Any]:
+    """Write scripted sessions: `write_sessions(9, theta=3, reply=...)`."""
+
+    def write_sessions(sessions: int, theta: int = 3, reply: Any = graph_replies) -> Any:
+        return written(shared_graph_program(theta), make_history(sessions), reply)
+
+    return write_sessions
 
 
-def fired(memories):
-    """By operator and target the steps at which a theory was made, in memories after one session each."""
-    found = {"infer": {}, "abstract": {}, "flow": {}}
+class NamedTheory(NamedTuple):
+    """A theory in a memory, or None for one that was not made yet."""
+
+    operator: str
+    target: str
+    theory: Theory | None
+
+
+def theories_of(memory: GraphMemory) -> list[NamedTheory]:
+    """Return what the operators have made for each edge and each node."""
+    theories: list[NamedTheory] = []
+    for edge in memory.relations.values():
+        theories.append(NamedTheory("infer", memory.nodes[edge.target].name, edge.theory))
+    for node in memory.nodes.values():
+        theories.append(NamedTheory("abstract", node.name, node.own))
+        theories.append(NamedTheory("flow", node.name, node.flow))
+    return theories
+
+
+def steps_of_new_theories(memories: Iterable[GraphMemory]) -> dict[str, dict[str, list[int]]]:
+    """Return the steps at which theories were made: {"infer": {"Running": [3, 6]}, ...}.
+
+    Args:
+        memories: Memories, each after a step of its own.
+    """
+    steps: dict[str, dict[str, list[int]]] = {"infer": {}, "abstract": {}, "flow": {}}
     for memory in memories:
-        nodes, edges = memory.nodes.values(), memory.relations.values()
-        made = [("infer", memory.nodes[edge.target].name, edge.theory) for edge in edges]
-        made += [each for node in nodes for each in (("abstract", node.name, node.own), ("flow", node.name, node.flow))]
-        for operator, name, theory in made:
-            if theory and theory.step == memory.step:
-                found[operator].setdefault(name, []).append(memory.step)
-    return found
+        for operator, target, theory in theories_of(memory):
+            if theory is not None and theory.step == memory.step:
+                steps[operator].setdefault(target, []).append(memory.step)
+    return steps
 
 
-def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_history):
-    lm, writer, memories = scripted(graph_replies), made().method.writer, [GraphMemory()]
+def test_the_operators_make_theories_at_their_thresholds(
+    scripted: Any, graph_replies: Any, make_history: Any
+) -> None:
+    lm = scripted(graph_replies)
+    writer = shared_graph_program(theta=3).method.writer
+    memories: list[GraphMemory] = []
+    memory = GraphMemory()
     with dspy.context(lm=lm):
         for item in make_history(12).items:
-            memories.append(write_items(writer, memories[-1], [item]))
-    assert fired(memories[1:]) == FIRED
-    kinds = {"infer": "fact_summary", "abstract": "general_facts", "flow": "macro_law"}
-    total = {kinds[op]: sum(map(len, rows.values())) for op, rows in FIRED.items()}
-    assert {kind: lm.engine.calls[kind] for kind in total} == total
+            memory = write_items(writer, memory, [item])
+            memories.append(memory)
+
+    # Worked out by hand from algorithm 1 with theta_inf = 3, theta_sum = 6. Every session is about
+    # running, and the odd ones about sleep. A new theory of an edge counts one more:
+    # Sports has the scores 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1, and Health, in odd sessions,
+    # 1 2 3+1 5 6 | 1+1.
+    assert steps_of_new_theories(memories) == {
+        "infer": {"Running": [3, 6, 9, 12], "Sleep": [5, 11]},
+        "abstract": {"Sports": [5, 9], "Health and Wellness": [9]},
+        "flow": {"Interests and Entertainment": [5, 9], "User": [5, 9]},
+    }
+    assert lm.engine.calls["fact_summary"] == 4 + 2
+    assert lm.engine.calls["general_facts"] == 2 + 1
+    assert lm.engine.calls["macro_law"] == 2 + 2
 
 
-SEEN = {
-    True: {"Running": ["Ann ran"], "Sleep": ["Bob saw"], "Sports": ["Ann ran"], "Health and Wellness": ["Bob saw"]},
-    False: {
-        **{name: ["Ann ran", "Bob saw"] for name in ("Running", "Sleep")},
-        **{name: ["Ann ran"] for name in ("Sports", "Health and Wellness")},
-    },
-}
-"""The conclusions that each operator's target is shown; the segment has one of high relevance, Ann's.
+@pytest.mark.parametrize("output", ["fact_summary", "general_facts"])
+def test_operators_of_one_level_run_at_the_same_time(
+    write_sessions: Any, graph_replies: Any, output: str
+) -> None:
+    # With theta = 1, both edges and both concepts need a theory at once. Each call waits for the
+    # other.
+    barrier = threading.Barrier(2, timeout=10)
 
-R_K1, of Running and Sleep, is shown base conclusions too (Eq. 6); R_K2 selects those of high relevance (Eq. 9).
-"""
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind == output:
+            barrier.wait()
+        return graph_replies(kind, text, n)
 
+    calls = write_sessions(1, theta=1, reply=reply).calls
 
-@pytest.mark.parametrize("linked", [True, False])
-@pytest.mark.parametrize(
-    ("thetas", "kind", "field"), [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")]
-)
-def test_an_operator_sees_the_conclusions_of_its_edge_alone(
-    written, graph_replies, make_history, linked, thetas, kind, field
-):
-    def reply(asked, text, n):
-        if asked == "edge_labels":
-            names = {"Running": ["c1"], "Sleep": ["[D1:2]"]}
-            rows = re.findall(r'"segment_id": "(s\d)", "source": "[^"]*", "target": "(\w+)"', text)
-            edges = [{"segment_id": id, "label": "x", "conclusions": names[target]} for id, target in rows]
-            return {"edge_labels": edges}
-        return graph_replies(asked, text, n)
-
-    settings = {"theta_inf": thetas[0], "theta_sum": thetas[1], "merged_graph": True, "linked": linked}
-    program = build("rgmem", embedder=embedder(), **settings)
-    asked, found = written(program, make_history(1), reply), {}
-    for target, lines in zip(asked.shown(kind, field), asked.shown(kind, "new_evidence"), strict=True):
-        found[target] = [line.split(") ")[1][:7] for line in json.loads(lines) if line.startswith("Conclusion")]
-    assert len(found) == 2
-    assert found == {name: SEEN[linked][name] for name in found}
-
-
-def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_without_links():
-    def shown(first, second):
-        ways = (("A", first), ("B", second))
-        paths = [GraphPath("Dining", (concept, "Food"), ("Steak",), ("x",), (link,)) for concept, link in ways]
-        unit = Evidence(id="e1", step=1, fact="", conclusions=tuple(Conclusion(text=text) for text in "pqr"))
-        (edge,) = add_units(GraphMemory(), [(unit, paths)]).relations.values()
-        return edge.mentions[0].conclusions
-
-    assert shown((0,), (2,)) == (0, 2)
-    assert shown((), ()) == ()
-    assert shown((1,), None) is None
-
-
-@pytest.mark.parametrize("kind", ["fact_summary", "general_facts"])
-def test_operators_of_one_level_run_at_the_same_time(grown, graph_replies, kind):
-    """With theta_inf = 1 both relations, and both concepts, are due at step 1: each call waits for the other."""
-    meet = threading.Barrier(2, timeout=10)
-
-    def reply(asked, text, n):
-        if asked == kind:
-            meet.wait()
-        return graph_replies(asked, text, n)
-
-    calls = grown(1, 1, reply).calls
-    assert [calls[name] for name in ("fact_summary", "general_facts", "macro_law")] == [2, 2, 2]
-
-
-def test_theories_rest_on_evidence_and_so_on_turns(grown):
-    memory = grown(9).memory
-    running = next(edge for edge in memory.relations.values() if memory.nodes[edge.target].name == "Running")
-    assert running.theory.evidence == tuple(f"e{n}" for n in range(1, 10))
-    user = memory.nodes["user"].flow
-    assert user.evidence == tuple(f"e{n}" for n in range(1, 10))
-    assert memory.turns(("e2", "e3"))[:7] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6", "D3:1")
-
-
-def test_projection_prefers_relation_theories_to_the_evidence_in_them(grown):
-    (text,) = grown(5).texts("general_facts")
-    evidence = text.split("new_evidence ## ]]")[1]
-    assert "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady." in evidence
-    assert [f"week {n}" in evidence for n in range(1, 6)] == [False, False, False, True, True]
+    assert calls["fact_summary"] == 2
+    assert calls["general_facts"] == 2
+    assert calls["macro_law"] == 2
 
 
 @pytest.mark.parametrize(
-    ("kind", "answer", "where"),
+    ("output", "answer", "bad_answers", "operator", "step"),
     [
-        ("fact_summary", "no", "infer"),
-        ("fact_summary", {"fact_summary": "", "inferred_traits": "- "}, "infer"),
-        ("general_facts", "no", "abstract"),
-        ("macro_law", "no", "flow"),
+        # What cannot be parsed is asked for twice at one step.
+        pytest.param("fact_summary", "no", 2, "infer", 4, id="unreadable-theory-of-an-edge"),
+        pytest.param(
+            "fact_summary",
+            {"fact_summary": "", "inferred_traits": "- "},
+            1,
+            "infer",
+            4,
+            id="empty-theory-of-an-edge",
+        ),
+        pytest.param("general_facts", "no", 2, "abstract", 6, id="unreadable-theory-of-a-concept"),
+        pytest.param("macro_law", "no", 2, "flow", 6, id="unreadable-theory-of-a-parent"),
     ],
 )
-def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(grown, graph_replies, kind, answer, where):
-    tries = 2 if answer == "no" else 1  # what cannot be parsed is asked again as JSON
+def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
+    write_sessions: Any,
+    graph_replies: Any,
+    output: str,
+    answer: Any,
+    bad_answers: int,
+    operator: str,
+    step: int,
+) -> None:
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind == output and n <= bad_answers:
+            return answer
+        return graph_replies(kind, text, n)
 
-    def reply(asked, text, n):
-        return answer if asked == kind and n <= tries else graph_replies(asked, text, n)
+    writing = write_sessions(step, reply=reply)
 
-    step = {"infer": 4, "abstract": 6, "flow": 6}[where]
-    node = grown(step, reply=reply)
-    assert [failure.where for failure in node.failures] == [where]
-    assert min(fired([node.memory])[where].values()) == [step]
-    assert not any(node.dirty for node in node.memory.nodes.values())
+    assert [failure.where for failure in writing.failures] == [operator]
+    steps_by_target = steps_of_new_theories([writing.memory])[operator]
+    assert steps_by_target
+    assert all(steps == [step] for steps in steps_by_target.values())
+    assert not any(node.dirty for node in writing.memory.nodes.values())
+
+
+# What the operators are shown
+
+
+def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
+    memory = write_sessions(9).memory
+
+    all_evidence = ("e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8", "e9")
+    (running_edge,) = [
+        edge for edge in memory.relations.values() if memory.nodes[edge.target].name == "Running"
+    ]
+    assert running_edge.theory.evidence == all_evidence
+    assert memory.nodes["user"].flow.evidence == all_evidence
+
+
+def test_evidence_rests_on_the_turns_of_its_sessions(write_sessions: Any) -> None:
+    memory = write_sessions(3).memory
+
+    turn_ids = memory.turns(("e2", "e3"))
+    assert turn_ids[:6] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6")
+    assert turn_ids[6] == "D3:1"
+
+
+def test_a_concept_is_shown_theories_of_edges_in_place_of_the_evidence_in_them(
+    write_sessions: Any,
+) -> None:
+    (new_evidence,) = write_sessions(5).shown("general_facts", "new_evidence")
+
+    theory = "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady."
+    assert theory in new_evidence
+    # The theory of the edge is of the sessions 1 to 3.
+    for week in ("week 1", "week 2", "week 3"):
+        assert week not in new_evidence
+    for week in ("week 4", "week 5"):
+        assert week in new_evidence
+
+
+@pytest.fixture
+def linking_reply(graph_replies: Any) -> Any:
+    """Scripted RGMem whose edge to Running rests on Ann's conclusion, and that to Sleep on Bob's.
+
+    Ann's conclusion, "Ann ran ...", is of high relevance, and Bob's, "Bob saw ...", is not.
+    """
+
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind != "edge_labels":
+            return graph_replies(kind, text, n)
+
+        # A model may name a conclusion by its own id, or by the turn that it comes from.
+        conclusions = {"Running": ["c1"], "Sleep": ["[D1:2]"]}
+        edges = re.findall(r'"segment_id": "(s\d)", "source": "[^"]*", "target": "(\w+)"', text)
+        labels = [
+            {"segment_id": segment_id, "label": "x", "conclusions": conclusions[target]}
+            for segment_id, target in edges
+        ]
+        return {"edge_labels": labels}
+
+    return reply
+
+
+def shown_conclusions(writing: Any, output: str, target_field: str) -> dict[str, list[str]]:
+    """Return the first two words of the conclusions that an operator was shown, by target."""
+    targets = writing.shown(output, target_field)
+    evidence_lists = writing.shown(output, "new_evidence")
+    conclusions_by_target: dict[str, list[str]] = {}
+    for target, evidence in zip(targets, evidence_lists, strict=True):
+        conclusions: list[str] = []
+        for line in json.loads(evidence):
+            if line.startswith("Conclusion"):
+                # After "Conclusion (3 January 2024) "
+                words = line.split(") ")[1].split()
+                conclusions.append(" ".join(words[:2]))
+        conclusions_by_target[target] = conclusions
+    return conclusions_by_target
+
+
+@pytest.mark.parametrize(
+    ("linked", "about_running", "about_sleep"),
+    [
+        (True, ["Ann ran"], ["Bob saw"]),
+        (False, ["Ann ran", "Bob saw"], ["Ann ran", "Bob saw"]),
+    ],
+)
+def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
+    written: Any,
+    linking_reply: Any,
+    make_history: Any,
+    linked: bool,
+    about_running: list[str],
+    about_sleep: list[str],
+) -> None:
+    # Eq. 6; concepts get no theory here.
+    program = shared_graph_program(theta_inf=1, theta_sum=99, linked=linked)
+
+    writing = written(program, make_history(1), linking_reply)
+
+    assert shown_conclusions(writing, "fact_summary", "target_entity") == {
+        "Running": about_running,
+        "Sleep": about_sleep,
+    }
+
+
+@pytest.mark.parametrize(
+    ("linked", "about_sports", "about_health"),
+    [
+        (True, ["Ann ran"], ["Bob saw"]),
+        (False, ["Ann ran"], ["Ann ran"]),
+    ],
+)
+def test_a_concept_is_shown_the_conclusions_of_high_relevance_if_there_are_any(
+    written: Any,
+    linking_reply: Any,
+    make_history: Any,
+    linked: bool,
+    about_sports: list[str],
+    about_health: list[str],
+) -> None:
+    # Eq. 9; edges get no theory here.
+    program = shared_graph_program(theta_inf=99, theta_sum=1, linked=linked)
+
+    writing = written(program, make_history(1), linking_reply)
+
+    assert shown_conclusions(writing, "general_facts", "core_entity") == {
+        "Sports": about_sports,
+        "Health and Wellness": about_health,
+    }
+
+
+@pytest.mark.parametrize(
+    ("first_link", "second_link", "expected"),
+    [
+        pytest.param((0,), (2,), (0, 2), id="those-of-both-paths"),
+        pytest.param((), (), (), id="none"),
+        pytest.param((1,), None, None, id="all-if-a-path-does-not-say"),
+    ],
+)
+def test_an_edge_that_two_paths_share_has_the_conclusions_of_both(
+    first_link: tuple[int, ...], second_link: tuple[int, ...] | None, expected: Any
+) -> None:
+    paths = [
+        GraphPath("Dining", ("A", "Food"), ("Steak",), ("x",), linked=(first_link,)),
+        GraphPath("Dining", ("B", "Food"), ("Steak",), ("x",), linked=(second_link,)),
+    ]
+    conclusions = (Conclusion(text="p"), Conclusion(text="q"), Conclusion(text="r"))
+    unit = Evidence(id="e1", step=1, fact="", conclusions=conclusions)
+
+    memory = add_units(GraphMemory(), [(unit, paths)])
+
+    (edge,) = memory.relations.values()
+    assert edge.mentions[0].conclusions == expected

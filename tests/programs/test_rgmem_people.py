@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime
+from typing import Any
 
 import dspy
 import pytest
@@ -11,28 +12,46 @@ from mempiler.programs.rgmem.memory import USER, GraphMemory, people_of
 from mempiler.programs.rgmem.retrieval import named_people
 
 SHARED = "each counts as the user"
-"""Of the sentence that a prompt has where several people share a profile."""
+"""A part of the sentence that a prompt has where several people share a profile."""
 
 
-def talk(*speakers):
-    """Two sessions, in which the speakers say a word each."""
-    sessions = []
+def two_sessions_of(*speakers: str) -> History:
+    """Return a history of two sessions, in each of which the speakers say a word in turn."""
+    sessions: list[Session] = []
     for day in (1, 2):
-        turns = [Turn(id=f"D{day}:{n}", speaker=who, text=f"Word of {who}") for n, who in enumerate(speakers, 1)]
-        sessions.append(Session(id=f"D{day}", time=datetime(2024, 5, day), turns=tuple(turns)))
+        turns = tuple(
+            Turn(id=f"D{day}:{number}", speaker=speaker, text=f"Word of {speaker}")
+            for number, speaker in enumerate(speakers, 1)
+        )
+        sessions.append(Session(id=f"D{day}", time=datetime(2024, 5, day), turns=turns))
     return History(id="talk", items=tuple(sessions))
 
 
-def reply(kind, text, n):
-    """Ann runs, her partner sleeps; each path is that of the user whom the prompt names."""
+def first_two_turn_ids(prompt: str) -> list[str]:
+    """Return the ids of the first two turns of the session in a prompt."""
+    match = re.search(r"\[D(\d):1\]", prompt)
+    assert match is not None
+    day = match.group(1)
+    return [f"D{day}:1", f"D{day}:2"]
+
+
+def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Answer that Ann runs and Bob sleeps; an event is that of the user whom the prompt names."""
     if kind == "fact":
-        day = re.search(r"\[D(\d):1\]", text).group(1)
-        runs = {"text": "Ann runs", "relevance": "high", "speaker": "ann", "turn_ids": [f"D{day}:1"]}
-        sleeps = {"text": "Bob sleeps", "speaker": "nobody", "turn_ids": [f"D{day}:2"]}
-        return {"fact": f"They talked on day {day}.", "conclusions": [runs, sleeps]}
+        first_turn, second_turn = first_two_turn_ids(text)
+        about_ann = {
+            "text": "Ann runs",
+            "relevance": "high",
+            "speaker": "ann",
+            "turn_ids": [first_turn],
+        }
+        # The turn says that it is about Bob, since the speaker is unknown.
+        about_bob = {"text": "Bob sleeps", "speaker": "nobody", "turn_ids": [second_turn]}
+        return {"fact": "They talked.", "conclusions": [about_ann, about_bob]}
     if kind == "entity_paths":
         event = "Running" if "Ann runs" in text else "Sleep"
-        return {"entity_paths": [{"base": "Health and Wellness", "concepts": [], "events": [event]}]}
+        path = {"base": "Health and Wellness", "concepts": [], "events": [event]}
+        return {"entity_paths": [path]}
     if kind == "edge_labels":
         return {"edge_labels": [{"segment_id": "s1", "label": "label"}]}
     if kind == "fact_summary":
@@ -42,119 +61,178 @@ def reply(kind, text, n):
     if kind == "macro_law":
         return {"macro_law": f"law {n}", "core_traits": "", "restrictions": ""}
     if kind == "keywords":
-        return {"keywords": [{"name": "Health and Wellness", "retrieve": ["summary", "inference"]}]}
+        keyword = {"name": "Health and Wellness", "retrieve": ["summary", "inference"]}
+        return {"keywords": [keyword]}
     return {kind: "x"}
 
 
-def program(**settings):
+def rgmem(**settings: Any) -> Any:
+    """Return RGMem, which makes every theory at once."""
     return build("rgmem", embedder=embedder(), theta_inf=1, theta_sum=1, **settings)
 
 
-def events_by_person(memory):
+def events_by_person(memory: GraphMemory) -> list[tuple[str, str]]:
+    """Return the events of a memory, each with the person in whose graph it is."""
     events = [(node.person, node.name) for node in memory.nodes.values() if node.tier == "instance"]
     return sorted(events)
 
 
-def test_each_person_has_a_graph_from_the_conclusions_about_them(written):
-    asked = written(program(), talk("Ann", "Bob"), reply)
-    assert asked.memory.roots.keys() == {USER, "Ann", "Bob"}
-    assert events_by_person(asked.memory) == [("Ann", "Running"), ("Bob", "Sleep")]
-    assert asked.calls["fact"] == 2
-    assert asked.calls["entity_paths"] == 4
-    fragments = dict(zip(asked.shown("entity_paths", "user"), asked.shown("entity_paths", "fragment"), strict=True))
-    assert "Ann runs" in fragments["Ann"]
-    assert "Bob sleeps" not in fragments["Ann"]
-    assert "Ann runs" not in fragments["Bob"]
-    assert "Bob sleeps" in fragments["Bob"]
-    users = {
-        kind: set(asked.shown(kind, "user")) for kind in ("edge_labels", "fact_summary", "general_facts", "macro_law")
-    }
-    assert users == {kind: {"Ann", "Bob"} for kind in users}
-    assert set(asked.shown("fact", "users")) == {"Ann, Bob"}
-    assert not any(SHARED in text for _, text in asked.prompts)
+# Writing
 
 
-def test_an_operator_is_shown_the_conclusions_about_its_own_person(written):
-    asked = written(program(), talk("Ann", "Bob"), reply)
-    for user, evidence in zip(
-        asked.shown("fact_summary", "user"), asked.shown("fact_summary", "new_evidence"), strict=True
-    ):
-        assert ("Ann runs" in evidence) == (user == "Ann")
-        assert ("Bob sleeps" in evidence) == (user == "Bob")
+def test_each_person_has_a_graph_from_the_conclusions_about_them(written: Any) -> None:
+    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+
+    assert writing.memory.roots.keys() == {USER, "Ann", "Bob"}
+    assert events_by_person(writing.memory) == [("Ann", "Running"), ("Bob", "Sleep")]
+    # Facts are extracted once a session, and paths once a session and person.
+    assert writing.calls["fact"] == 2
+    assert writing.calls["entity_paths"] == 4
 
 
-def test_an_assistant_has_no_graph_and_the_user_keeps_the_one_that_is_always_there(written):
-    asked = written(program(), talk("user", "assistant"), reply)
-    assert asked.memory.roots.keys() == {USER}
-    assert set(asked.shown("entity_paths", "user")) == {"user"}
-    assert not any(SHARED in text for _, text in asked.prompts)
+def test_the_paths_of_a_person_are_made_from_the_conclusions_about_them(written: Any) -> None:
+    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+
+    users = writing.shown("entity_paths", "user")
+    fragments = writing.shown("entity_paths", "fragment")
+    assert set(users) == {"Ann", "Bob"}
+    for user, fragment in zip(users, fragments, strict=True):
+        assert ("Ann runs" in fragment) is (user == "Ann")
+        assert ("Bob sleeps" in fragment) is (user == "Bob")
 
 
-def test_a_conclusion_about_nobody_in_particular_is_in_every_graph(written):
-    def both(kind, text, n):
+def test_prompts_name_the_person_whose_graph_they_are_about(written: Any) -> None:
+    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+
+    for output in ("edge_labels", "fact_summary", "general_facts", "macro_law"):
+        assert set(writing.shown(output, "user")) == {"Ann", "Bob"}
+    assert set(writing.shown("fact", "users")) == {"Ann, Bob"}
+    assert not any(SHARED in text for _, text in writing.prompts)
+
+
+def test_an_operator_is_shown_the_conclusions_about_its_own_person(written: Any) -> None:
+    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+
+    users = writing.shown("fact_summary", "user")
+    evidence_lists = writing.shown("fact_summary", "new_evidence")
+    assert set(users) == {"Ann", "Bob"}
+    for user, evidence in zip(users, evidence_lists, strict=True):
+        assert ("Ann runs" in evidence) is (user == "Ann")
+        assert ("Bob sleeps" in evidence) is (user == "Bob")
+
+
+def test_beside_an_assistant_the_user_has_the_only_graph(written: Any) -> None:
+    writing = written(rgmem(), two_sessions_of("user", "assistant"), reply)
+
+    assert writing.memory.roots.keys() == {USER}
+    assert set(writing.shown("entity_paths", "user")) == {"user"}
+    assert not any(SHARED in text for _, text in writing.prompts)
+
+
+def test_a_conclusion_about_nobody_in_particular_is_in_every_graph(written: Any) -> None:
+    def reply_about_both(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind != "fact":
             return reply(kind, text, n)
-        day = re.search(r"\[D(\d):1\]", text).group(1)
-        return {"fact": "", "conclusions": [{"text": "Ann runs, Bob too", "turn_ids": [f"D{day}:1", f"D{day}:2"]}]}
+        # Its turns are by both, and it names no speaker.
+        conclusion = {"text": "Ann runs, Bob too", "turn_ids": first_two_turn_ids(text)}
+        return {"fact": "", "conclusions": [conclusion]}
 
-    asked = written(program(), talk("Ann", "Bob"), both)
-    assert events_by_person(asked.memory) == [("Ann", "Running"), ("Bob", "Running")]
+    memory = written(rgmem(), two_sessions_of("Ann", "Bob"), reply_about_both).memory
 
-
-@pytest.mark.parametrize(("speakers", "shared"), [(("Ann", "Bob"), True), (("Ann", "assistant"), False)])
-def test_where_people_share_a_graph_the_prompts_say_so_unless_there_is_only_one(written, speakers, shared):
-    asked = written(program(merged_graph=True), talk(*speakers), reply)
-    assert asked.memory.roots.keys() == {USER}
-    assert {event for _, event in events_by_person(asked.memory)} == {"Running"}
-    writing = [text for kind, text in asked.prompts if kind != "keywords"]
-    assert {SHARED in text for text in writing} == {shared}
+    assert events_by_person(memory) == [("Ann", "Running"), ("Bob", "Running")]
 
 
-def recalled(scripted, question):
-    lm, made = scripted(reply), program()
-    with dspy.context(lm=lm):
-        memory = made.remember(talk("Ann", "Bob")).memory
-        context = made.method.reader.recall(memory, Query(text=question))
+def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written: Any) -> None:
+    def reply_about_mother(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind != "fact":
+            return reply(kind, text, n)
+        conclusion = {
+            "text": "Ann runs",
+            "speaker": "Ann (mother)",
+            "turn_ids": first_two_turn_ids(text),
+        }
+        return {"fact": "", "conclusions": [conclusion]}
+
+    memory = written(rgmem(), two_sessions_of("Ann (mother)", "Bob"), reply_about_mother).memory
+
+    assert events_by_person(memory) == [("Ann (mother)", "Running")]
+
+
+@pytest.mark.parametrize(
+    ("speakers", "is_shared"),
+    [
+        (("Ann", "Bob"), True),
+        # Only one of them is a person.
+        (("Ann", "assistant"), False),
+    ],
+)
+def test_prompts_on_a_merged_graph_say_so_if_several_people_share_it(
+    written: Any, speakers: tuple[str, str], is_shared: bool
+) -> None:
+    writing = written(rgmem(merged_graph=True), two_sessions_of(*speakers), reply)
+
+    assert writing.memory.roots.keys() == {USER}
+    assert {event for _, event in events_by_person(writing.memory)} == {"Running"}
+    prompts = [text for kind, text in writing.prompts if kind != "keywords"]
+    assert prompts
+    for prompt in prompts:
+        assert (SHARED in prompt) is is_shared
+
+
+def test_people_are_the_speakers_that_are_no_machines() -> None:
+    speakers = ["system", "Ann", "tool", "Bob", "Ann", " "]
+    turns = tuple(
+        Turn(id=str(number), speaker=speaker, text="x") for number, speaker in enumerate(speakers)
+    )
+
+    assert people_of(Session(id="s", turns=turns)) == ("Ann", "Bob")
+
+
+# Recall
+
+
+def summaries_recalled(scripted: Any, question: str) -> list[str]:
+    """Write two sessions of Ann and Bob, and return the summaries that are recalled of them."""
+    program = rgmem()
+    with dspy.context(lm=scripted(reply)):
+        memory = program.remember(two_sessions_of("Ann", "Bob")).memory
+        context = program.method.reader.recall(memory, Query(text=question))
     return [hit.text for hit in context.hits if hit.kind in ("summary", "inference")]
 
 
-def test_a_question_that_names_a_person_reads_that_graph_alone(scripted):
-    lines = recalled(scripted, "What keeps Ann healthy?")
-    assert lines
-    assert all(line.startswith("Ann, Health and Wellness") for line in lines)
-    assert {line.split(",")[0] for line in recalled(scripted, "What keeps them healthy?")} == {"Ann", "Bob"}
+def test_a_question_that_names_a_person_reads_that_graph_alone(scripted: Any) -> None:
+    summaries = summaries_recalled(scripted, "What keeps Ann healthy?")
+
+    assert summaries
+    for summary in summaries:
+        assert summary.startswith("Ann, Health and Wellness")
 
 
-def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has():
-    def named(question, *people):
-        memory = GraphMemory()
-        for n, person in enumerate(people, 1):
-            root = memory.nodes[USER].replace(id=f"u{n}", person=person, name=person)
-            memory = memory.replace(nodes={**memory.nodes, root.id: root})
-        return named_people(memory, question) - {USER}
+def test_a_question_that_names_nobody_reads_all_graphs(scripted: Any) -> None:
+    summaries = summaries_recalled(scripted, "What keeps them healthy?")
 
-    assert named("Where did Ann go?", "Ann Lee", "Joanna") == {"Ann Lee"}
-    assert named("What does Speaker 2 like?", "Speaker 1", "Speaker 2") == {"Speaker 2"}
-    assert named("What does the speaker like?", "Speaker 1", "Speaker 2") == {"Speaker 1", "Speaker 2"}
-    assert named("Where will Ann go?", "Ann", "Will") == {"Ann"}
-    assert named("小明喜欢什么?", "小明", "小红") == {"小明"}
-    assert named("What does J. like?", "J.", "Ann") == {"J."}
+    # A summary begins with the name of its person: "Ann, Health and Wellness: ...".
+    assert {summary.split(",")[0] for summary in summaries} == {"Ann", "Bob"}
 
 
-def test_people_are_the_speakers_that_are_no_machines():
-    turns = [
-        Turn(id=str(n), speaker=who, text="x") for n, who in enumerate(("system", "Ann", "tool", "Bob", "Ann", " "))
-    ]
-    assert people_of(Session(id="s", turns=tuple(turns))) == ("Ann", "Bob")
+@pytest.mark.parametrize(
+    ("question", "people", "named"),
+    [
+        ("Where did Ann go?", ["Ann Lee", "Joanna"], {"Ann Lee"}),
+        ("What does Speaker 2 like?", ["Speaker 1", "Speaker 2"], {"Speaker 2"}),
+        # Both begin with this word, so it names neither; then all graphs are read.
+        ("What does the speaker like?", ["Speaker 1", "Speaker 2"], {"Speaker 1", "Speaker 2"}),
+        ("Where will Ann go?", ["Ann", "Will"], {"Ann"}),
+        ("小明喜欢什么?", ["小明", "小红"], {"小明"}),
+        ("What does J. like?", ["J.", "Ann"], {"J."}),
+    ],
+)
+def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has(
+    question: str, people: list[str], named: set[str]
+) -> None:
+    memory = GraphMemory()
+    for number, person in enumerate(people, 1):
+        root = memory.nodes[USER].replace(id=f"u{number}", person=person, name=person)
+        memory = memory.replace(nodes={**memory.nodes, root.id: root})
 
-
-def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written):
-    def by_name(kind, text, n):
-        if kind != "fact":
-            return reply(kind, text, n)
-        day = re.search(r"\[D(\d):1\]", text).group(1)
-        both = [f"D{day}:1", f"D{day}:2"]
-        return {"fact": "", "conclusions": [{"text": "Ann runs", "speaker": "Ann (mother)", "turn_ids": both}]}
-
-    asked = written(program(), talk("Ann (mother)", "Bob"), by_name)
-    assert events_by_person(asked.memory) == [("Ann (mother)", "Running")]
+    assert named_people(memory, question) - {USER} == named

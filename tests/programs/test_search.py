@@ -1,4 +1,4 @@
-"""How a search falls back where nothing is found, and which methods add an embedding model to their words."""
+"""Recall where a search finds nothing, and methods that add an embedding model to their words."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,121 +11,234 @@ import pytest
 from mempiler import Context, History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.lm import language_model
-from mempiler.programs._fallback import MAX_FALLBACK_HITS
 from mempiler.programs.catalog import preset
 from mempiler.programs.names import METHODS
 
-KEEPING = sorted(
-    {*METHODS, "pgr+turn-rag", "pgr+memory-r2", "logs+turn-rag", "logs+memory-bank"} - {"no-memory", "pramem"}
+# Fallbacks
+
+# PraMem reads records of behaviour, and no dialogue.
+DIALOGUE_METHODS = sorted(
+    {
+        *METHODS,
+        "pgr+turn-rag",
+        "pgr+memory-r2",
+        "logs+turn-rag",
+        "logs+memory-bank",
+    }
+    - {"no-memory", "pramem"}
 )
-"""All methods that keep something of a dialogue: PraMem reads behaviour."""
-STORY, QUESTION = "I moved to Lisbon last week with my dog Rex", "Where do I live?"
+"""All methods that keep something of a dialogue."""
+
+MAX_FALLBACK_HITS = 5
+"""How many entries are shown where nothing is found."""
+
+MOVE = "I moved to Lisbon last week with my dog Rex"
 FISH = "The aquarium holds three striped guppies"
 
+TWELVE_TEXTS = [
+    MOVE,
+    "Yesterday the kettle was repaired",
+    "Yesterday the harbour was repaired",
+    "Yesterday the violin was repaired",
+    "Yesterday the orchard was repaired",
+    "Yesterday the bicycle was repaired",
+    "Yesterday the lantern was repaired",
+    "Yesterday the glacier was repaired",
+    "Yesterday the puppet was repaired",
+    "Yesterday the saddle was repaired",
+    "Yesterday the trumpet was repaired",
+    FISH,
+]
+"""What Ada said in twelve sessions."""
 
-def history(*said: str) -> History:
-    """One session per text, a day apart."""
-    turns = [Turn(id=f"D{n}:1", speaker="Ada", text=text) for n, text in enumerate(said, 1)]
-    items = (Session(id=f"D{n}", time=datetime(2024, 3, n), turns=(turn,)) for n, turn in enumerate(turns, 1))
-    return History(id="ada", items=tuple(items))
+
+def history_of(texts: Sequence[str]) -> History:
+    """Return a history in which Ada says one text a session, on consecutive days."""
+    sessions: list[Session] = []
+    for number, text in enumerate(texts, 1):
+        turn = Turn(id=f"D{number}:1", speaker="Ada", text=text)
+        time = datetime(2024, 3, number)
+        sessions.append(Session(id=f"D{number}", time=time, turns=(turn,)))
+    return History(id="ada", items=tuple(sessions))
 
 
-def asked(program: MemoryProgram, question: str, *said: str) -> Context:
+def recall(program: MemoryProgram, question: str, texts: Sequence[str]) -> Context:
+    """Return what a program recalls for a question about what Ada said."""
     with dspy.context(lm=language_model("offline")):
-        return program(history=history(*said), question=question).context
+        return program(history=history_of(texts), question=question).context
 
 
-def longer() -> list[str]:
-    """Twelve sessions of which one is about fish."""
-    things = ("kettle", "harbour", "violin", "orchard", "bicycle", "lantern", "glacier", "puppet", "saddle", "trumpet")
-    return [STORY, *(f"Yesterday the {thing} was repaired" for thing in things), FISH]
+@pytest.mark.parametrize("method", DIALOGUE_METHODS)
+def test_the_only_thing_that_was_said_is_recalled_in_other_words(method: str) -> None:
+    # The question shares no word with what was said.
+    context = recall(build(method), "Where do I live?", [MOVE])
+
+    assert "D1:1" in context.sources
+    assert "Lisbon" in context.text()
 
 
-@pytest.mark.parametrize("method", KEEPING)
-def test_the_one_thing_that_was_said_is_recalled_in_other_words_and_nothing_beside_what_is_found(method: str) -> None:
-    found = asked(build(method), QUESTION, STORY)
-    assert "D1:1" in found.sources
-    assert "Lisbon" in found.text()
-    found = asked(build(method), "How many striped guppies does the aquarium hold?", *longer())
-    assert "D12:1" in found.sources
-    assert "fallback" not in found.counts
-    assert not any(hit.fallback for hit in found.hits)
-    assert found.without_fallback() is found
+@pytest.mark.parametrize("method", DIALOGUE_METHODS)
+def test_where_something_is_found_there_is_no_fallback(method: str) -> None:
+    question = "How many striped guppies does the aquarium hold?"
 
+    context = recall(build(method), question, TWELVE_TEXTS)
 
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"])
-def test_where_nothing_is_found_it_is_the_newest_few_and_marked(method: str) -> None:
-    found = asked(build(method), "Zebra?", *longer())
-    assert {(hit.score, hit.fallback) for hit in found.hits} == {(0.0, True)}
-    assert found.counts["fallback"] == len(found.hits) <= MAX_FALLBACK_HITS
-    assert "D12:1" in found.sources
-    assert "D1:1" not in found.sources
-    without = found.without_fallback()
-    assert without.hits == ()
-    assert without.notes == found.notes
-    assert without.counts == found.counts
-
-
-def test_a_prompt_shows_what_was_not_found_as_any_other_line() -> None:
-    said = longer()
-    shown, found = (asked(build("turn-rag"), question, *said).text() for question in ("Zebra?", "Which guppies?"))
-    assert FISH in found
-    assert next(line for line in found.splitlines() if FISH in line) in shown.splitlines()
-
-
-def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_tau() -> None:
-    program = build("pgr", min_score=0.99, augment="none", iterations=1)
-    found = asked(program, "striped guppies, how many?", *longer())
-    assert found.counts["facts"] == 0
-    assert found.counts["fallback"] == MAX_FALLBACK_HITS
-    assert len(found.hits) == MAX_FALLBACK_HITS
-    assert found.hits[0].sources == ("D12:1",)
-    assert {(hit.score, hit.fallback) for hit in found.hits} == {(0.0, True)}
-
-
-def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Path) -> None:
-    memory = build("turn-rag").memory(tmp_path / "m.sqlite", "ada", lm=language_model("offline"))
-    memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])
-    memory.add([{"role": "user", "name": "Ada", "content": STORY}], remember=False)
-    assert memory.recall(QUESTION).sources == ("D1:1", "D2:1")
-    assert [(hit.score, hit.fallback) for hit in memory.recall(QUESTION).hits] == [(0.0, True), (0.0, True)]
-    # A word of it is enough, and nothing is added then.
-    assert memory.recall("Which kettle?").sources == ("D1:1",)
-    assert memory.recall("Lisbon?").sources == ("D2:1",)
-
-
-HOME, AWAY = ("lisbon", "live"), ("boat", "sail")
-"""Words of one meaning each."""
-
-
-def meaning(name: str = "meaning") -> TextEmbedder:
-    """An embedder that knows two meanings; everything else is far from both."""
-
-    def compute(texts: Sequence[str]) -> np.ndarray:
-        return np.array([[*(any(w in t.lower() for w in ws) for ws in (HOME, AWAY)), 0.2] for t in texts], np.float32)
-
-    return TextEmbedder(name, compute, 3)
-
-
-def talk() -> History:
-    said = ("I moved to Lisbon", "Rye bread is best warm", "My boat leaks", "Oat milk froths")
-    return History.parse([[{"role": "user", "name": "Ada", "content": text}] for text in said], id="ada")
-
-
-def searched_by(reader: Any) -> str:
-    indexes = reader.indexes
-    return "words" if indexes.embedder is None else "both" if indexes.hybrid else "vectors"
-
-
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
-def test_an_embedding_model_searches_alone_if_it_is_configured_so(method: str) -> None:
-    # Without an embedder of meaning there is nothing but words.
-    for given, kind in ((meaning(), "vectors"), (embedder(), "words")):
-        assert searched_by(build(method, embedder=given, hybrid=False).method.reader) == kind
+    assert "D12:1" in context.sources
+    assert "fallback" not in context.counts
+    assert not any(hit.fallback for hit in context.hits)
+    assert context.without_fallback() is context
 
 
 @pytest.mark.parametrize(
-    ("method", "paper", "usual"),
+    "method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"]
+)
+def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: str) -> None:
+    context = recall(build(method), "Zebra?", TWELVE_TEXTS)
+
+    assert "D12:1" in context.sources
+    assert "D1:1" not in context.sources
+    assert 0 < len(context.hits) <= MAX_FALLBACK_HITS
+    assert context.counts["fallback"] == len(context.hits)
+    for hit in context.hits:
+        assert hit.fallback
+        assert hit.score == 0.0
+
+    context_without = context.without_fallback()
+    assert context_without.hits == ()
+    assert context_without.notes == context.notes
+    assert context_without.counts == context.counts
+
+
+def test_a_prompt_shows_a_fallback_as_any_other_line() -> None:
+    fallback_lines = recall(build("turn-rag"), "Zebra?", TWELVE_TEXTS).text().splitlines()
+    search_lines = recall(build("turn-rag"), "Which guppies?", TWELVE_TEXTS).text().splitlines()
+
+    (line_about_fish,) = [line for line in search_lines if FISH in line]
+    assert line_about_fish in fallback_lines
+
+
+def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_its_threshold() -> None:
+    program = build("pgr", min_score=0.99, augment="none", iterations=1)
+
+    context = recall(program, "striped guppies, how many?", TWELVE_TEXTS)
+
+    assert context.counts["facts"] == 0
+    assert context.counts["fallback"] == MAX_FALLBACK_HITS
+    assert len(context.hits) == MAX_FALLBACK_HITS
+    assert context.hits[0].sources == ("D12:1",)
+    for hit in context.hits:
+        assert hit.fallback
+        assert hit.score == 0.0
+
+
+@pytest.fixture
+def memory_with_waiting_turn(tmp_path: Path) -> Any:
+    """Ada's memory, in which a turn about a kettle is written and MOVE waits to be written."""
+    lm = language_model("offline")
+    memory = build("turn-rag").memory(tmp_path / "memories.sqlite", "ada", lm=lm)
+    memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])
+    memory.add([{"role": "user", "name": "Ada", "content": MOVE}], remember=False)
+    return memory
+
+
+def test_a_fallback_shows_waiting_turns_and_those_of_the_memory(
+    memory_with_waiting_turn: Any,
+) -> None:
+    context = memory_with_waiting_turn.recall("Where do I live?")
+
+    assert context.sources == ("D1:1", "D2:1")
+    assert len(context.hits) == 2
+    for hit in context.hits:
+        assert hit.fallback
+        assert hit.score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("question", "source"),
+    [
+        pytest.param("Which kettle?", "D1:1", id="in-the-memory"),
+        pytest.param("Lisbon?", "D2:1", id="waiting"),
+    ],
+)
+def test_where_one_word_is_found_nothing_is_added(
+    memory_with_waiting_turn: Any, question: str, source: str
+) -> None:
+    assert memory_with_waiting_turn.recall(question).sources == (source,)
+
+
+# Words and vectors
+
+
+def meaning_embedder(name: str = "meaning") -> TextEmbedder:
+    """Return an embedder that knows two meanings, a home and a boat; other texts are far from both.
+
+    Args:
+        name: Its name, e.g. that of a real embedder whose thresholds are to be taken.
+    """
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        vectors: list[list[float]] = []
+        for text in texts:
+            is_about_home = "lisbon" in text.lower() or "live" in text.lower()
+            is_about_boat = "boat" in text.lower() or "sail" in text.lower()
+            vectors.append([float(is_about_home), float(is_about_boat), 0.2])
+        return np.array(vectors, np.float32)
+
+    return TextEmbedder(name, embed, 3)
+
+
+def search_kind(reader: Any) -> str:
+    """Return what a reader searches by: "words", "vectors" or "both"."""
+    if reader.indexes.embedder is None:
+        return "words"
+    if reader.indexes.hybrid:
+        return "both"
+    return "vectors"
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_an_embedding_model_searches_alone_where_that_is_set(method: str) -> None:
+    program = build(method, embedder=meaning_embedder(), hybrid=False)
+
+    assert search_kind(program.method.reader) == "vectors"
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_the_offline_embedder_compares_spelling_so_words_are_searched_alone(method: str) -> None:
+    program = build(method, embedder=embedder(), hybrid=False)
+
+    assert search_kind(program.method.reader) == "words"
+
+
+@pytest.mark.parametrize("method", ["fact-store", "pgr", "memory-r2", "rgmem"])
+def test_the_offline_embedder_adds_nothing_to_words(method: str) -> None:
+    assert not build(method, embedder=embedder()).method.reader.hybrid
+
+
+def assert_searches_by(kind: str, program: MemoryProgram) -> None:
+    """Assert by what a program searches, and that it finds something."""
+    reader: Any = program.method.reader
+    # The reader of PGR searches with another one.
+    searching_reader = getattr(reader, "inner", reader)
+    texts = ["I moved to Lisbon", "Rye bread is best warm", "My boat leaks", "Oat milk froths"]
+    with dspy.context(lm=language_model("offline")):
+        memory = program.remember(history_of(texts)).memory
+
+    assert search_kind(searching_reader) == kind
+    assert reader.hybrid is (kind == "both")
+    assert searching_reader.search(memory, ["Lisbon"], 3)[0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"hybrid": True}], ids=["default", "hybrid"])
+@pytest.mark.parametrize("method", ["fact-store", "pgr", "memory-r2", "rgmem"])
+def test_words_and_vectors_add_up(method: str, settings: dict[str, bool]) -> None:
+    program = build(method, embedder=meaning_embedder(), **settings)
+
+    assert_searches_by("both", program)
+
+
+@pytest.mark.parametrize(
+    ("method", "benchmark", "kind"),
     [
         ("fact-store", "memoryquest", "vectors"),
         ("pgr", "implexconv", "vectors"),
@@ -133,32 +246,43 @@ def test_an_embedding_model_searches_alone_if_it_is_configured_so(method: str) -
         ("rgmem", "personamem", "words"),
     ],
 )
-def test_words_and_cosines_add_up_but_on_the_benchmarks_of_a_paper(method: str, paper: str, usual: str) -> None:
-    for config, kind in (({}, "both"), (preset(method, paper), usual), ({"hybrid": True}, "both")):
-        program = build(method, embedder=meaning(), **config)
-        reader: Any = program.method.reader
-        reader = getattr(reader, "inner", reader)
-        with dspy.context(lm=language_model("offline")):
-            memory = program.remember(talk()).memory
-        assert searched_by(reader) == kind
-        assert program.method.reader.hybrid is (kind == "both")
-        assert reader.search(memory, ["Lisbon"], 3)[0]
-    # The offline embedder, which compares spelling, adds nothing.
-    assert not build(method, embedder=embedder()).method.reader.hybrid
+def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
+    method: str, benchmark: str, kind: str
+) -> None:
+    program = build(method, embedder=meaning_embedder(), **preset(method, benchmark))
+
+    assert_searches_by(kind, program)
 
 
 @pytest.mark.parametrize(
-    ("method", "embedder", "expected"),
+    ("method", "embedder_name", "thresholds"),
     [
-        ("pgr", "openai/text-embedding-3-small", {"min_score": 0.3, "augment_score": 0.6, "merge_score": 0.8}),
+        (
+            "pgr",
+            "openai/text-embedding-3-small",
+            {"min_score": 0.3, "augment_score": 0.6, "merge_score": 0.8},
+        ),
         ("pgr+turn-rag", "minilm", {"min_score": 0.31}),
         ("pgr", "minilm", {"min_score": 0.31, "augment_score": 0.75, "merge_score": 0.92}),
-        ("pgr+memory-r2", "minilm", {"min_score": 0.31, "augment_score": 0.75, "inner_min_score": 0.16}),
+        (
+            "pgr+memory-r2",
+            "minilm",
+            {"min_score": 0.31, "augment_score": 0.75, "inner_min_score": 0.16},
+        ),
         ("memory-r2", "e5", {"min_score": 0.73}),
         ("rgmem", "offline", {"node_cosine": 0.27, "merge_cosine": 0.85}),
     ],
 )
-def test_an_embedder_brings_its_thresholds(method: str, embedder: str, expected: dict[str, float]) -> None:
-    config = build(method, embedder=meaning(embedder)).method.config
-    assert {name: config[name] for name in expected} == expected
-    assert build("pgr", embedder=meaning("minilm"), min_score=0.2).method.config["min_score"] == 0.2
+def test_an_embedder_brings_its_thresholds(
+    method: str, embedder_name: str, thresholds: dict[str, float]
+) -> None:
+    config = build(method, embedder=meaning_embedder(embedder_name)).method.config
+
+    for name, threshold in thresholds.items():
+        assert config[name] == threshold
+
+
+def test_a_threshold_that_is_set_is_kept_whatever_the_embedder() -> None:
+    program = build("pgr", embedder=meaning_embedder("minilm"), min_score=0.2)
+
+    assert program.method.config["min_score"] == 0.2
