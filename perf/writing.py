@@ -62,6 +62,9 @@ CANDIDATE_SESSIONS = 8
 """Sessions of the train conversation by which candidates are scored."""
 MAX_SCORES = 1000
 """Questions that are scored at most in one compile: more than the proposals need."""
+MAX_FAILURE_RATE = 0.5
+"""Share of calls that may be lost. What a lost update would have stored is missing from the memory,
+so it lowers the score, and that belongs to the result."""
 TIMEOUT = 1800.0
 """Seconds without a byte after which a call has failed: a long prompt is read for minutes."""
 CATEGORIES = "1,2,3,4"
@@ -260,6 +263,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         "adapter": "auto",
         "threads": 1,
         "timeout": TIMEOUT,
+        "max_failure_rate": MAX_FAILURE_RATE,
     }
 
 
