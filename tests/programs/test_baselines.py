@@ -11,15 +11,22 @@ from mempiler.programs.baselines.memory_bank import Strength
 from mempiler.records import format_time
 
 
-def session(n: int, *texts: str, speakers: tuple[str, str] = ("Bob", "Ann"), **changed: Any) -> Session:
-    turns = tuple(Turn(id=f"D{n}:{t}", speaker=speakers[t % 2], text=text) for t, text in enumerate(texts, start=1))
+def session(
+    n: int, *texts: str, speakers: tuple[str, str] = ("Bob", "Ann"), **changed: Any
+) -> Session:
+    turns = tuple(
+        Turn(id=f"D{n}:{t}", speaker=speakers[t % 2], text=text)
+        for t, text in enumerate(texts, start=1)
+    )
     return Session(**{"id": f"D{n}", "time": datetime(2024, n, 3), "turns": turns, **changed})
 
 
 HISTORY = History(
     id="ann-bob",
     items=(
-        session(1, "I adopted a greyhound.", "Lovely! What is its name?", "Pepper, after the spice."),
+        session(
+            1, "I adopted a greyhound.", "Lovely! What is its name?", "Pepper, after the spice."
+        ),
         session(2, "My sister moved to Oslo.", "Far away.", "She mends violins there."),
         session(3, "We baked rye bread.", "Was it good?", "Burnt, but the greyhound liked it."),
     ),
@@ -34,7 +41,9 @@ def recalled(name: str, question: str, history: History = HISTORY, **config: Any
 
 def summaries(*replies: str | dict[str, Any]) -> Any:
     """A scripted updater: its n-th summary is the n-th reply."""
-    return lambda kind, text, n: {"summary": reply} if isinstance(reply := replies[n - 1], str) else "{{{"
+    return lambda kind, text, n: (
+        {"summary": reply} if isinstance(reply := replies[n - 1], str) else "{{{"
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,18 +59,24 @@ def summaries(*replies: str | dict[str, Any]) -> Any:
         ("no-memory", {}, "Who mends violins?", []),
     ],
 )
-def test_each_baseline_recalls_its_turns(name: str, config: dict[str, Any], question: str, turns: list[str]) -> None:
+def test_each_baseline_recalls_its_turns(
+    name: str, config: dict[str, Any], question: str, turns: list[str]
+) -> None:
     found = [hit.id for hit in recalled(name, question, **config).hits]
     assert found == turns
 
 
 def test_two_sessions_of_one_id_stay_two() -> None:
-    history = History(id="twice", items=(session(1, "Rye bread.", id="S"), session(2, "Rye beer.", id="S")))
+    history = History(
+        id="twice", items=(session(1, "Rye bread.", id="S"), session(2, "Rye beer.", id="S"))
+    )
     assert [hit.id for hit in recalled("session-rag", "rye", history).hits] == ["D1:1", "D2:1"]
 
 
 def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
-    lm = scripted(summaries("Ann has a dog.", "Ann has a dog. Her sister is in Oslo.", "Ann bakes."))
+    lm = scripted(
+        summaries("Ann has a dog.", "Ann has a dog. Her sister is in Oslo.", "Ann bakes.")
+    )
     with dspy.context(lm=lm):
         program = build("recursive-summary", max_words=40)
         memory = program.remember(HISTORY).memory
@@ -75,24 +90,37 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
     assert "40" in second
 
 
-@pytest.mark.parametrize(("broken", "message"), [({}, "summary"), ("", "after session D2 is empty")])
-def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    ("broken", "message"), [({}, "summary"), ("", "after session D2 is empty")]
+)
+def test_a_failed_update_keeps_the_summary_and_is_counted(
+    scripted: Any, broken: Any, message: str
+) -> None:
     # Tried as it came and in two halves; a malformed answer is asked for once more each time.
     replies = ["Ann has a dog.", *[broken] * (6 if broken == {} else 3), "Ann has a dog. Bob eats."]
     with dspy.context(lm=scripted(summaries(*replies))):
         node = build("recursive-summary").remember(HISTORY)
     assert node.memory.summary == "Ann has a dog. Bob eats."
     assert {source.partition(":")[0] for source in node.memory.sources} == {"D1", "D3"}
-    assert [turn.id for left in node.memory.failed_items for turn in left.item.turns] == ["D2:1", "D2:2", "D2:3"]
+    assert [turn.id for left in node.memory.failed_items for turn in left.item.turns] == [
+        "D2:1",
+        "D2:2",
+        "D2:3",
+    ]
     failures = [failure for part in node.ancestors() for failure in part.failures]
-    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "update_summary")] * 3
+    assert [(failure.kind, failure.where) for failure in failures] == [
+        ("parse", "update_summary")
+    ] * 3
     assert all(message in failure.message for failure in failures)
 
 
 @pytest.mark.parametrize(
-    ("max_words", "summary"), [(6, "Ann has a dog."), (8, "Ann has a dog. It sheds a lot."), (3, "Ann has a")]
+    ("max_words", "summary"),
+    [(6, "Ann has a dog."), (8, "Ann has a dog. It sheds a lot."), (3, "Ann has a")],
 )
-def test_a_summary_over_the_limit_loses_its_last_sentences(scripted: Any, max_words: int, summary: str) -> None:
+def test_a_summary_over_the_limit_loses_its_last_sentences(
+    scripted: Any, max_words: int, summary: str
+) -> None:
     history = History(id="short", items=HISTORY.items[:1])
     with dspy.context(lm=scripted(summaries("Ann has a dog.\nIt sheds a lot."))):
         memory = build("recursive-summary", max_words=max_words).remember(history).memory
@@ -103,7 +131,11 @@ def test_a_summary_over_the_limit_loses_its_last_sentences(scripted: Any, max_wo
 
 
 SEARCHING = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
-EARLIER = {"no-memory": "none", "recursive-summary": "summary", **dict.fromkeys(SEARCHING, "search")}
+EARLIER = {
+    "no-memory": "none",
+    "recursive-summary": "summary",
+    **dict.fromkeys(SEARCHING, "search"),
+}
 
 
 def logs(n: int, *texts: str) -> Logs:
@@ -129,28 +161,46 @@ LOGGED = History(
 
 def reply(kind: str, text: str, n: int) -> dict[str, Any]:
     if kind == "records":
-        return {"records": [{"turn_id": "D1:1", "condition": "buying shoes", "content": f"likes running shoes {n}"}]}
+        return {
+            "records": [
+                {
+                    "turn_id": "D1:1",
+                    "condition": "buying shoes",
+                    "content": f"likes running shoes {n}",
+                }
+            ]
+        }
     return {kind: f"{kind} about running shoes, number {n}."}
 
 
 def with_logs(name: str, **config: Any) -> Any:
     """The baseline with the handling of logs that Mem-PAL gives it."""
-    return build(f"logs+{name}", embedder=embedder("offline"), **{"earlier": EARLIER[name], **config})
+    return build(
+        f"logs+{name}", embedder=embedder("offline"), **{"earlier": EARLIER[name], **config}
+    )
 
 
-def logs_recalled(scripted: Any, made: Any, history: History = LOGGED, shown: tuple[Any, ...] = ()) -> list[Any]:
+def logs_recalled(
+    scripted: Any, made: Any, history: History = LOGGED, shown: tuple[Any, ...] = ()
+) -> list[Any]:
     with dspy.context(lm=scripted(reply)):
         query = Query(text="running shoes", shown_items=shown)
         return list(made.method.reader.recall(made.remember(history).memory, query).hits)
 
 
-@pytest.mark.parametrize(("name", "items", "current"), [*((name, 5, "L3") for name in EARLIER), ("turn-rag", 4, "L2")])
-def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str, items: int, current: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "items", "current"), [*((name, 5, "L3") for name in EARLIER), ("turn-rag", 4, "L2")]
+)
+def test_all_logs_of_the_current_session_come_last(
+    scripted: Any, name: str, items: int, current: str
+) -> None:
     """Also after their dialogue, until there are newer ones, and unless the task shows them itself."""
     history = History(id="ann", items=LOGGED.items[:items])
     found = logs_recalled(scripted, with_logs(name), history)
     assert [(hit.id, hit.kind) for hit in found][-2:] == [(f"{current}:{n}", "log") for n in (1, 2)]
-    shown = logs_recalled(scripted, with_logs(name), history, shown=(LOGGED.items[-1 if items == 5 else 2],))
+    shown = logs_recalled(
+        scripted, with_logs(name), history, shown=(LOGGED.items[-1 if items == 5 else 2],)
+    )
     assert not [hit.id for hit in shown if hit.id.startswith(current)]
 
 
@@ -210,14 +260,20 @@ def after(days: float) -> datetime:
 )
 def test_the_forgetting_curve_by_hand(days: int, strength: int, retention: float) -> None:
     for last in (START, START.replace(tzinfo=UTC)):
-        assert Strength(strength, last).retention(after(days), 5.0) == pytest.approx(retention, abs=1e-6)
+        assert Strength(strength, last).retention(after(days), 5.0) == pytest.approx(
+            retention, abs=1e-6
+        )
 
 
 PEPPER = History(
     id="ann",
     items=(
-        session(1, "My greyhound Pepper limps.", "Let a vet look at the paw.", time=after(0), **TALK),
-        session(2, "Pepper the greyhound limps again.", "See the vet once more.", time=after(2), **TALK),
+        session(
+            1, "My greyhound Pepper limps.", "Let a vet look at the paw.", time=after(0), **TALK
+        ),
+        session(
+            2, "Pepper the greyhound limps again.", "See the vet once more.", time=after(2), **TALK
+        ),
         session(3, "I bake rye bread.", "Let it cool.", time=after(4), **TALK),
     ),
 )
@@ -236,7 +292,12 @@ def remembered(scripted: Any, history: History = PEPPER, **config: Any) -> tuple
 def test_turns_and_digests_are_pieces_and_two_accounts_are_written(scripted: Any) -> None:
     method, memory, lm = remembered(scripted)
     assert [p.id for p in memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
-    assert lm.engine.calls == {"event_digest": 3, "personality_note": 3, "overall_events": 1, "user_portrait": 1}
+    assert lm.engine.calls == {
+        "event_digest": 3,
+        "personality_note": 3,
+        "overall_events": 1,
+        "user_portrait": 1,
+    }
     found = method.reader.recall(memory, Query(text="Pepper"))
     assert found.notes == {"what happened": "overall_events 1", "the user": "user_portrait 1"}
     merged = next(text for kind, text in lm.engine.prompts if kind == "overall_events")
@@ -277,11 +338,21 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
 
 def records(kind: str, text: str, n: int) -> dict[str, Any]:
     if "Pepper limps" in text:
-        rows = [{"turn_id": "[D1:1]", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]
+        rows = [
+            {
+                "turn_id": "[D1:1]",
+                "condition": "a limping dog",
+                "content": "has a greyhound, Pepper",
+            }
+        ]
         return {"records": [*rows, {"turn_id": "D7:7", "content": "wants a vet"}, {"content": " "}]}
     if "rye" in text:
         return {"records": [{"turn_id": "D3:1", "content": "bakes rye bread"}]}
-    return {"records": [{"turn_id": "D2:1", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]}
+    return {
+        "records": [
+            {"turn_id": "D2:1", "condition": "a limping dog", "content": "has a greyhound, Pepper"}
+        ]
+    }
 
 
 def test_records_keep_their_condition_and_their_turns(scripted: Any) -> None:

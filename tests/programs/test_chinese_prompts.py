@@ -12,7 +12,11 @@ from mempiler.signatures.chinese import action_meaning, in_language
 from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
 TASKS = (pal.RestateRequirement, pal.ProposeSolution, pal.SelectSolutions, pal.ReplyInDialogue)
-METHOD = [value for value in vars(h2memory).values() if isinstance(value, type) and issubclass(value, dspy.Signature)]
+METHOD = [
+    value
+    for value in vars(h2memory).values()
+    if isinstance(value, type) and issubclass(value, dspy.Signature)
+]
 CHINESE = re.compile("[\u4e00-\u9fff]")
 
 

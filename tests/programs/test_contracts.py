@@ -37,9 +37,7 @@ def test_examples_of_writer_reader_and_method_make_a_method_that_keeps_its_promi
     check_method(names["SentenceNotes"](names["NoteSettings"](k=3)))
 
 
-@pytest.mark.parametrize(
-    ("contract", "module"), [(writer.Writer, writer), (reader.Reader, reader)]
-)
+@pytest.mark.parametrize(("contract", "module"), [(writer.Writer, writer), (reader.Reader, reader)])
 def test_every_hook_of_a_contract_is_in_its_table(contract: type, module: ModuleType) -> None:
     hooks = {name for name in vars(contract) if not name.startswith("_")} - NO_HOOKS
     documented = set(re.findall(r"^\| `(\w+)", module.__doc__ or "", re.MULTILINE))

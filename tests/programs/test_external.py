@@ -48,7 +48,9 @@ def run(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Any
     return evaluated(program, locomo(examples), examples, threads)
 
 
-def evaluated(program: Any, of: Benchmark, examples: Sequence[dspy.Example], threads: int) -> Evaluation:
+def evaluated(
+    program: Any, of: Benchmark, examples: Sequence[dspy.Example], threads: int
+) -> Evaluation:
     meter = Meter()
     with dspy.context(lm=language_model(meter=meter)):
         return score_questions(program, of, examples, meter, threads)
@@ -65,7 +67,8 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
     histories = [make_history(3, id=name) for name in "ab"]
     histories[1] = make_history(2, turns=4, id="b")
     found = run(
-        build_external_program(Counting, "mine", "question-answering"), [q for h in histories for q in asked(h, 4)]
+        build_external_program(Counting, "mine", "question-answering"),
+        [q for h in histories for q in asked(h, 4)],
     )
     assert found.failures == 0
     assert sorted(said for _, said in adds) == ["D1", "D1", "D2", "D2", "D3"]
@@ -73,9 +76,14 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
     assert all(row.hits for row in found.rows)
 
 
-@pytest.mark.parametrize("thing", [Lines, Lines(), lambda folder: Lines()], ids=["class", "object", "factory"])
+@pytest.mark.parametrize(
+    "thing", [Lines, Lines(), lambda folder: Lines()], ids=["class", "object", "factory"]
+)
 def test_classes_objects_and_factories_are_stores(thing, make_history):
-    found = run(build_external_program(thing, "mine", "question-answering", config={"k": 2}), asked(make_history(2), 3))
+    found = run(
+        build_external_program(thing, "mine", "question-answering", config={"k": 2}),
+        asked(make_history(2), 3),
+    )
     assert found.failures == 0
     assert [row.hits for row in found.rows] == [2, 2, 2]
     assert found.histories == 1
@@ -167,11 +175,16 @@ def make_at(folder: Path, url: str) -> Any:
         (make_at, "mine: cannot be made without url; .* set a default"),
         (AddsNothing, r"mine: add\(self\) -> None cannot be called as add\(self, session\)"),
         (AddsNothing(), r"mine: add\(\) -> None cannot be called as add\(session\)"),
-        (SearchesWithoutK, r"mine: search\(self, query: str\) .* cannot be called as search\(self, query, k\)"),
+        (
+            SearchesWithoutK,
+            r"mine: search\(self, query: str\) .* cannot be called as search\(self, query, k\)",
+        ),
         (AsksNothing, r"mine: ask\(self\) .* cannot be called as ask\(self, question\)"),
     ],
 )
-def test_a_store_that_cannot_be_made_or_called_is_refused_before_it_is_asked(store: Any, line: str) -> None:
+def test_a_store_that_cannot_be_made_or_called_is_refused_before_it_is_asked(
+    store: Any, line: str
+) -> None:
     with pytest.raises(UserError, match=line):
         build_external_program(store, "mine", "question-answering")
 
@@ -222,21 +235,30 @@ class Unusual:
 
 @pytest.mark.parametrize("store", [Unusual, Unusual(folder=Path())])
 def test_stores_with_unusual_signatures_that_fit_are_taken(store: Any, make_history: Any) -> None:
-    found = run(build_external_program(store, "mine", "question-answering"), asked(make_history(1), 1))
+    found = run(
+        build_external_program(store, "mine", "question-answering"), asked(make_history(1), 1)
+    )
     assert found.failures == 0
     assert found.write_failures == 0
 
 
 @pytest.mark.parametrize(("entry_id", "noticed"), [("note", True), ("D1:1", False), ("", False)])
-def test_entries_of_a_search_with_the_same_id_are_noticed_in_one_line(make_history, entry_id, noticed):
+def test_entries_of_a_search_with_the_same_id_are_noticed_in_one_line(
+    make_history, entry_id, noticed
+):
     """Entries that have the id of a turn may be parts of it."""
 
     class SameIds(Lines):
         def search(self, query: str, k: int) -> Any:
             return [{"id": entry_id, "text": line} for line in self.lines[:2]]
 
-    found = run(build_external_program(SameIds, "mine", "question-answering"), asked(make_history(1), 2))
-    assert ("2 questions were answered from several entries with the same id, such as 'note'" in str(found)) is noticed
+    found = run(
+        build_external_program(SameIds, "mine", "question-answering"), asked(make_history(1), 2)
+    )
+    assert (
+        "2 questions were answered from several entries with the same id, such as 'note'"
+        in str(found)
+    ) is noticed
     assert found.failures == 0
 
 
@@ -272,10 +294,17 @@ class Hostile(Lines):
         ("nothing", "search returned None, expected a list"),
     ],
 )
-def test_a_hostile_store_harms_only_the_questions_of_its_history(how, reason, make_history, monkeypatch):
+def test_a_hostile_store_harms_only_the_questions_of_its_history(
+    how, reason, make_history, monkeypatch
+):
     monkeypatch.setattr(Hostile, "how", how)
-    examples = [q for h in (make_history(4, id="bad"), make_history(2, id="good")) for q in asked(h, 3)]
-    found = run(build_external_program(Hostile, "mine", "question-answering", config={"timeout": 1.0}), examples)
+    examples = [
+        q for h in (make_history(4, id="bad"), make_history(2, id="good")) for q in asked(h, 3)
+    ]
+    found = run(
+        build_external_program(Hostile, "mine", "question-answering", config={"timeout": 1.0}),
+        examples,
+    )
     Hostile.go.set()
     assert [row.failure is None for row in found.rows] == [False] * 3 + [True] * 3
     assert all(reason in row.failure.message for row in found.rows[:3])
@@ -288,7 +317,9 @@ class Agent(dspy.Module):
 
     def forward(self, history: History, question: str) -> dspy.Prediction:
         lines = [line for item in history for line in item.lines()]
-        return dspy.Prediction(answer=self.say(passages=lines[:2], question=question).answer, recalled=lines[:2])
+        return dspy.Prediction(
+            answer=self.say(passages=lines[:2], question=question).answer, recalled=lines[:2]
+        )
 
 
 def plain(history: History, question: str) -> str:
@@ -311,7 +342,9 @@ async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
     ids=["text", "pair", "coroutine", "class", "mapping"],
 )
 def test_callables_and_modules_are_scored(thing, recall, make_history):
-    found = run(build_external_program(thing, "mine", "question-answering"), asked(make_history(2), 3))
+    found = run(
+        build_external_program(thing, "mine", "question-answering"), asked(make_history(2), 3)
+    )
     assert found.failures == 0
     assert found.retrieval() == recall
     assert all(row.answer for row in found.rows)
@@ -330,15 +363,29 @@ class Silent(Agent):
         (Silent, "D1:1", "prompted"),
         (Silent, "D2:3", "unknown"),
         (lambda history, question: "wrong", "D1:1", "unknown"),
-        (lambda history, question: {"answer": "wrong", "recalled": ["in words of its own"]}, "D1:1", "unknown"),
+        (
+            lambda history, question: {"answer": "wrong", "recalled": ["in words of its own"]},
+            "D1:1",
+            "unknown",
+        ),
         (lambda history, question: ("wrong", []), "D1:1", "missed"),
         (lambda history, question: ("wrong", [{"id": "D1:2", "text": "x"}]), "D1:1", "missed"),
         (lambda history, question: ("wrong", [{"id": "D1:1", "text": "x"}]), "D1:1", "read"),
     ],
-    ids=["shown to its model", "not shown", "a text", "own words", "nothing recalled", "another turn", "recalled"],
+    ids=[
+        "shown to its model",
+        "not shown",
+        "a text",
+        "own words",
+        "nothing recalled",
+        "another turn",
+        "recalled",
+    ],
 )
 def test_feedback_explains_a_wrong_answer_as_far_as_possible(thing, turn, why, make_history):
-    examples = asked(make_history(2), 1, answer="something else", evidence_ids=(turn,), evidence=(turn,))
+    examples = asked(
+        make_history(2), 1, answer="something else", evidence_ids=(turn,), evidence=(turn,)
+    )
     (row,) = run(build_external_program(thing, "mine", "question-answering"), examples).rows
     assert row.failure is None
     assert row.reason == why
@@ -415,7 +462,9 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
                 return action.action.removeprefix("rated ")
         return "not found"
 
-    found = evaluated(build_external_program(cheat, "cheat", movielens.task), movielens, examples, threads)
+    found = evaluated(
+        build_external_program(cheat, "cheat", movielens.task), movielens, examples, threads
+    )
     assert len(found.rows) == 60
     assert found.failures == 0
     assert {(row.answer, row.score) for row in found.rows} == {("not found", 0.0)}
@@ -425,17 +474,23 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
 def test_an_agent_is_handed_the_records_before_the_asked_one_and_no_others(threads):
     omnibehavior = benchmark("omnibehavior")
     examples = omnibehavior.split().test[::-1]
-    allowed = {(user_of(each.history), each.question): [*each.history, *each.recent] for each in examples}
+    allowed = {
+        (user_of(each.history), each.question): [*each.history, *each.recent] for each in examples
+    }
     assert len(allowed) == len(examples)
     later_records: list[str] = []
 
     def agent(history: History, question: str) -> str:
-        ids = {action.id for action in actions_of(allowed[user_of(history), question.splitlines()[0]])}
+        ids = {
+            action.id for action in actions_of(allowed[user_of(history), question.splitlines()[0]])
+        }
         later_records.extend(action.id for action in actions_of(history) if action.id not in ids)
         assert len(actions_of(history)) == len(ids)
         return "Yes"
 
-    found = evaluated(build_external_program(agent, "agent", omnibehavior.task), omnibehavior, examples, threads)
+    found = evaluated(
+        build_external_program(agent, "agent", omnibehavior.task), omnibehavior, examples, threads
+    )
     assert len(found.rows) == len(examples)
     assert found.failures == 0
     assert later_records == []
@@ -453,15 +508,24 @@ def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted)
     def record(n: int, title: str) -> Action:
         return Action(id=f"a{n}", scene="video", situation=title, action="liked")
 
-    history = History(id="u", items=(Behavior.from_actions("b1", [record(n, f"clip {n}") for n in range(1, 9)]),))
+    history = History(
+        id="u", items=(Behavior.from_actions("b1", [record(n, f"clip {n}") for n in range(1, 9)]),)
+    )
     since = [
-        Behavior.from_actions("b2", [record(9, "zebra crossing"), *(record(n, f"clip {n}") for n in range(10, 30))])
+        Behavior.from_actions(
+            "b2", [record(9, "zebra crossing"), *(record(n, f"clip {n}") for n in range(10, 30))]
+        )
     ]
     program = build_external_program(Counting, "mine", "behavior-prediction")
     program.task.suffix_tokens = 60
     lm = scripted(lambda kind, text, n: {"answer": "Yes"})
     with dspy.context(lm=lm):
-        program(history=history, recent=since, question="video; a zebra crossing. Like it?", options=["Yes", "No"])
+        program(
+            history=history,
+            recent=since,
+            question="video; a zebra crossing. Like it?",
+            options=["Yes", "No"],
+        )
     assert added == ["b1"]
     assert "zebra crossing => liked" in lm.engine.prompts[-1][1]
 
@@ -478,7 +542,9 @@ def test_a_result_that_is_no_answer_is_a_failure(make_history):
         "half of a surrogate pair": "\ud800 Lisbon",
     }
     for reason, answer in wrong.items():
-        program = build_external_program(lambda history, question, answer=answer: answer, "mine", "question-answering")
+        program = build_external_program(
+            lambda history, question, answer=answer: answer, "mine", "question-answering"
+        )
         found = run(program, asked(make_history(1), 1))
         assert reason in found.rows[0].failure.message
 
@@ -513,7 +579,11 @@ def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(make_histor
         (plain, {"task.reasoning": True}, r"answers by itself: task\.reasoning does not reach it"),
         (Endpoint, {}, "'mine': model = '': .*which of its models"),
         (object(), {}, "mine: has neither add and search nor"),
-        (type("Locked", (Lines,), {"__deepcopy__": lambda self, memo: 1 / 0})(), {}, "mine: cannot be copied"),
+        (
+            type("Locked", (Lines,), {"__deepcopy__": lambda self, memo: 1 / 0})(),
+            {},
+            "mine: cannot be copied",
+        ),
     ],
 )
 def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem):
@@ -539,7 +609,9 @@ def test_a_name_stands_for_a_method_an_address_or_an_external_system():
         ({"content": "anything", "id": "D1:2", "score": "high"}, ("D1:2",), "entry"),
     ],
 )
-def test_recalled_texts_are_matched_to_turns(recalled: Any, sources: Any, kind: str, make_history: Callable[..., Any]):
+def test_recalled_texts_are_matched_to_turns(
+    recalled: Any, sources: Any, kind: str, make_history: Callable[..., Any]
+):
     (hit,) = hits_of([recalled], make_history(1, turns=3))
     assert hit.sources == sources
     assert hit.kind == kind
@@ -577,6 +649,8 @@ def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_histo
 
 def test_an_endpoint_that_is_not_there_ends_the_run(make_history, monkeypatch):
     url = "http://127.0.0.1:1/v1"
-    program = build_external_program(load_target(url), url, "question-answering", config={"model": "any"})
+    program = build_external_program(
+        load_target(url), url, "question-answering", config={"model": "any"}
+    )
     with pytest.raises(EndpointError, match="cannot be reached"):
         run(program, asked(make_history(1), 3))

@@ -44,13 +44,19 @@ def test_each_part_is_recalled_in_its_order(recalled):
     }
     assert [hit.id[0] for hit in context.hits] == [*"sss", "w", *"ttt", "p", "p"]
     topics = [topic for hit in part(context, "t") for topic in memory.topics if topic.id == hit.id]
-    assert [hit.id for hit in part(context, "p")] == [principle.id for principle in memory.principles_above(topics)]
+    assert [hit.id for hit in part(context, "p")] == [
+        principle.id for principle in memory.principles_above(topics)
+    ]
     assert {source[:3] for hit in part(context, "s") for source in hit.sources} == {"L6:"}
     assert [hit.text for hit in context.hits if hit.id == "work"] == ["work: known 2+4+6"]
     assert all("sleeping" in hit.text for hit in part(context, "t"))
     principle = part(context, "p")[0]
     assert principle.score == part(context, "t")[0].score
-    assert principle.sources == memory.source_turns(memory.principles[int(principle.id[1:]) - 1].members) != ()
+    assert (
+        principle.sources
+        == memory.source_turns(memory.principles[int(principle.id[1:]) - 1].members)
+        != ()
+    )
     work = next(hit for hit in context.hits if hit.id == "work")
     assert {source[:3] for source in work.sources} == {"L2:", "L4:", "L6:"}
     assert context.counts["tokens"] == round(len(context.text()) / 4)
@@ -63,7 +69,9 @@ def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, 
     shown = "\n".join(hit.text for hit in [*part(context, "t"), *part(context, "p")])
     assert "Need: sleeping" in shown
     assert "Type of need: type(" in shown
-    assert [word in shown for word in ("Proposed", "Preference", "Principle", "plan", "gentle")] == [whole] * 5
+    assert [
+        word in shown for word in ("Proposed", "Preference", "Principle", "plan", "gentle")
+    ] == [whole] * 5
 
 
 @pytest.mark.parametrize(("modality", "calls"), [("dialogue", 1), ("question", 0)])
@@ -107,7 +115,9 @@ def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted):
     with dspy.context(lm=scripted(pal_script())):
         memory = program.remember(pal(4)).memory
     reader = program.method.reader
-    every = reader.search(memory, ["sleeping soundly", "situation of L1:3 known type"], k=50, min_score=-1.0)
+    every = reader.search(
+        memory, ["sleeping soundly", "situation of L1:3 known type"], k=50, min_score=-1.0
+    )
     assert {hit.id[0] for hit in every[1]} == set("sthwp")
     assert len(every[0]) == len(memory.situations) + len(memory.topics) + 2 + 2
     assert every[0][0].text == next(t for t in memory.topics if t.id == every[0][0].id).text()
@@ -115,4 +125,6 @@ def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted):
     assert evidence
     assert {hit.kind for hit in evidence} <= {"situation", "topic"}
     blind = made(clusters=2, use_situations=False, use_background=False).method.reader
-    assert {hit.id[0] for hit in blind.search(memory, ["situation known type sleeping"], 50, -1.0)[0]} == set("tp")
+    assert {
+        hit.id[0] for hit in blind.search(memory, ["situation known type sleeping"], 50, -1.0)[0]
+    } == set("tp")

@@ -27,7 +27,11 @@ def test_linked_logs_are_one_situation_and_the_others_one_each(lived):
         ("s4", "L2", ("L2:1", "L2:2")),
     ]
     assert [s.aspects for s in memory.situations[2:4]] == [("health",), ("work", "family")]
-    assert memory.situations[0].links[0].model_dump() == {"later": "L1:2", "kind": "caused_by", "earlier": "L1:1"}
+    assert memory.situations[0].links[0].model_dump() == {
+        "later": "L1:2",
+        "kind": "caused_by",
+        "earlier": "L1:1",
+    }
     assert found.calls["links"] == 2
     (shown,) = [text for text in found.texts("found_situation") if "L1:2" in text]
     assert "thing-1-2 <caused_by L1:1>" in shown
@@ -55,9 +59,21 @@ def test_backgrounds_are_updated_session_by_session(lived):
     ("said", "background"),
     [
         ({"updating_aspects": [], "updating_content": []}, {}),
-        ({"updating_aspects": ["work", "family"], "updating_content": [{"aspect": "WORK", "summary": "w"}]}, "w"),
+        (
+            {
+                "updating_aspects": ["work", "family"],
+                "updating_content": [{"aspect": "WORK", "summary": "w"}],
+            },
+            "w",
+        ),
         ({"updating_aspects": [], "updating_content": [{"aspect": "work", "summary": " w "}]}, "w"),
-        ({"updating_aspects": ["work"], "updating_content": [{"aspect": "money", "summary": "x"}]}, {}),
+        (
+            {
+                "updating_aspects": ["work"],
+                "updating_content": [{"aspect": "money", "summary": "x"}],
+            },
+            {},
+        ),
         ("nonsense", {}),
     ],
     ids=["nothing", "one without a sentence", "a sentence alone", "unknown aspect", "malformed"],
@@ -76,7 +92,9 @@ def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(
         "sleeping soundly in month 1 <health: known 1 / situation of L1:1 L1:2 situation of L1:4 situation of L1:3>",
     )
     # Session 3 is about health: what was learnt of work in session 2 does not bear on it, and 5 is not there yet.
-    assert needs["t6"][1].startswith("cooking vegetables in month 3 <health: known 1+3 / situation of L3")
+    assert needs["t6"][1].startswith(
+        "cooking vegetables in month 3 <health: known 1+3 / situation of L3"
+    )
     assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
@@ -130,7 +148,10 @@ def link(later: str, kind: str, earlier: str) -> Link:
 @pytest.mark.parametrize(
     ("claims", "links"),
     [
-        ([claimed("l21", ("l20",), ("l11",))], [("l21", "follows", "l11"), ("l21", "caused_by", "l20")]),
+        (
+            [claimed("l21", ("l20",), ("l11",))],
+            [("l21", "follows", "l11"), ("l21", "caused_by", "l20")],
+        ),
         ([claimed("l21", ("l20",), ("l20",))], [("l21", "caused_by", "l20")]),
         ([claimed("l21", ("l22",))], []),
         ([claimed("l21", ("l10",))], []),
@@ -144,10 +165,17 @@ def test_links_that_cannot_be_are_left_out(claims: list[LogLinks], links: list[t
 
 
 def test_two_logs_are_in_one_group_where_a_way_of_links_joins_them() -> None:
-    links = [link(later, "follows", earlier) for later, earlier in (("l3", "l1"), ("l5", "l2"), ("l4", "l3"))]
+    links = [
+        link(later, "follows", earlier)
+        for later, earlier in (("l3", "l1"), ("l5", "l2"), ("l4", "l3"))
+    ]
     logs = [Turn(id=id, speaker="log") for id in IDS[:6]]
     subgraphs = connected_subgraphs(logs, links)
-    assert [[log.id for log in subgraph.logs] for subgraph in subgraphs] == [["l1", "l3", "l4"], ["l2", "l5"], ["l6"]]
+    assert [[log.id for log in subgraph.logs] for subgraph in subgraphs] == [
+        ["l1", "l3", "l4"],
+        ["l2", "l5"],
+        ["l6"],
+    ]
     assert [[(link.later, link.earlier) for link in subgraph.links] for subgraph in subgraphs] == [
         [("l3", "l1"), ("l4", "l3")],
         [("l5", "l2")],
@@ -191,7 +219,9 @@ def test_replies_are_read_in_any_form_that_the_prompts_allow(form, field, said, 
 def test_topics_tile_the_dialogue_by_where_they_begin(starts: tuple, found: list) -> None:
     turns = IDS[:8]
     named = [["x", "l8", f"l{start}"] if start else [] for start in starts]
-    assert turns_of_topics(named, turns) == [tuple(turns[first - 1 : last]) for first, last in found]
+    assert turns_of_topics(named, turns) == [
+        tuple(turns[first - 1 : last]) for first, last in found
+    ]
 
 
 TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
@@ -207,7 +237,9 @@ TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
         (TWO_HEAPS, 2, [[0, 2, 4], [1, 3]]),
     ],
 )
-def test_there_are_no_more_clusters_than_different_needs(rows: list, count: int, groups: list) -> None:
+def test_there_are_no_more_clusters_than_different_needs(
+    rows: list, count: int, groups: list
+) -> None:
     assert cluster_rows(np.array(rows, dtype=np.float32), count, seed=0) == groups
 
 
@@ -227,7 +259,9 @@ def settled(lived):
     """Writes the dialogues of a history: `settled(6, clusters=2)`, `settled(1, {"general_need": "no"})`."""
 
     def settle(sessions, change=None, **settings):
-        return lived(change, sessions=sessions, use_situations=False, use_background=False, **settings)
+        return lived(
+            change, sessions=sessions, use_situations=False, use_background=False, **settings
+        )
 
     return settle
 
@@ -251,16 +285,26 @@ def asked(calls):
 def test_needs_are_clustered(settled, sessions, settings, sizes):
     memory = settled(sessions, **settings).memory
     assert [len(one.members) for one in memory.principles] == sizes
-    assert sorted(id for one in memory.principles for id in one.members) == sorted(t.id for t in memory.topics)
+    assert sorted(id for one in memory.principles for id in one.members) == sorted(
+        t.id for t in memory.topics
+    )
     assert [one.id for one in memory.principles] == [f"p{n}" for n in range(1, len(sizes) + 1)]
-    kinds = [{memory.topics[int(id[1:]) - 1].need.split()[0] for id in one.members} for one in memory.principles]
+    kinds = [
+        {memory.topics[int(id[1:]) - 1].need.split()[0] for id in one.members}
+        for one in memory.principles
+    ]
     assert all(len(kind) == 1 for kind in kinds) == (settings.get("clusters") != 1)
 
 
 def test_the_last_month_joins_where_there_is_enough_before(settled):
     found = settled(4, clusters=2)
     memory = found.memory
-    assert asked(found.calls) == {"general_need": 2, "general_preference": 2, "type_verdict": 2, "principle_verdict": 2}
+    assert asked(found.calls) == {
+        "general_need": 2,
+        "general_preference": 2,
+        "type_verdict": 2,
+        "principle_verdict": 2,
+    }
     first = memory.principles[0]
     assert memory.clustered == 6
     assert first.members == ("t1", "t3", "t5", "t7")
@@ -292,7 +336,11 @@ def test_types_and_principles_change_only_where_a_verdict_says_so(settled, verdi
 
 def test_without_a_preference_there_is_no_principle_to_make(settled):
     def outlines(text, n):
-        return {"outlines": [{"requirement": "sleeping", "preference": None if "D1:" in text else "gentle"}]}
+        return {
+            "outlines": [
+                {"requirement": "sleeping", "preference": None if "D1:" in text else "gentle"}
+            ]
+        }
 
     found = settled(1, {"outlines": outlines})
     assert asked(found.calls) == {"general_need": 1}
@@ -304,7 +352,10 @@ def test_without_a_preference_there_is_no_principle_to_make(settled):
 
 def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted):
     no_logs = {"use_situations": False, "use_background": False}
-    lm, method = scripted(pal_script()), build("h2memory", embedder=embedder(), clusters=2, **no_logs).method
+    lm, method = (
+        scripted(pal_script()),
+        build("h2memory", embedder=embedder(), clusters=2, **no_logs).method,
+    )
     history, memory, course = pal(3, logs=0), method.writer.Memory(), []
     with dspy.context(lm=lm):
         for item in (item for item in history if isinstance(item, Session)):
@@ -318,4 +369,8 @@ def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted):
         "principle_verdict": 4,
     }
     assert [len(one.members) for one in memory.principles] == [3, 3]
-    assert [[len(one.members) for one in part.principles] for part in course] == [[1, 1], [2, 2], [3, 3]]
+    assert [[len(one.members) for one in part.principles] for part in course] == [
+        [1, 1],
+        [2, 2],
+        [3, 3],
+    ]
