@@ -60,18 +60,30 @@ COSTLY: dict[str, tuple[Any, str, Layout]] = {
     "a long list": (list[Fact], "[" + "1," * 1_000_000 + "1]", "headers"),
     "many ids": (Ids, json.dumps([f"X{n}" for n in range(21_000)]), "headers"),
     "blanks behind a number": (int, json.dumps("1" + "\n" * 40_000 + "x"), "headers"),
-    "blanks in an answer": (ChooseFromContext, json.dumps({"answer": "answer" + "\n" * 40_000 + "!"}), "json"),
-    "a box of blanks": (ChooseFromContext, json.dumps({"answer": "\\boxed" + "\n" * 400 + "{"}), "json"),
+    "blanks in an answer": (
+        ChooseFromContext,
+        json.dumps({"answer": "answer" + "\n" * 40_000 + "!"}),
+        "json",
+    ),
+    "a box of blanks": (
+        ChooseFromContext,
+        json.dumps({"answer": "\\boxed" + "\n" * 400 + "{"}),
+        "json",
+    ),
 }
 
 
 def read(kind: Any, text: str, layout: Layout = "headers") -> tuple[Any, Counter[str]]:
     """The first output of an answer to a signature, or to one with an output of a type; and its mends by kind."""
     if not (isinstance(kind, type) and issubclass(kind, dspy.Signature)):
-        kind = dspy.Signature({"dialogue": (str, dspy.InputField()), "facts": (kind, dspy.OutputField())}, "x")
+        kind = dspy.Signature(
+            {"dialogue": (str, dspy.InputField()), "facts": (kind, dspy.OutputField())}, "x"
+        )
     dialogue = "\n".join(f"[D1:{n}] Ann: x" for n in range(48))
     said = text if layout == "json" else MARKER + text
-    found, mends = read_answer(kind, said, {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}, layout=layout)
+    found, mends = read_answer(
+        kind, said, {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}, layout=layout
+    )
     return next(iter(found.values())), Counter(mend.kind for mend in mends)
 
 
@@ -144,7 +156,10 @@ cuts = st.lists(st.integers(0, 400), max_size=12)
 
 def grown(text: str, at: Sequence[int], layout: Layout) -> list[str]:
     """What is given at each piece of a text that is cut at some places."""
-    growing, places = PartialAnswer("answer", layout), sorted({0, *(min(n, len(text)) for n in at), len(text)})
+    growing, places = (
+        PartialAnswer("answer", layout),
+        sorted({0, *(min(n, len(text)) for n in at), len(text)}),
+    )
     return [growing.add_piece(text[start:end]) for start, end in pairwise(places)]
 
 
@@ -158,8 +173,12 @@ def written(layout: Layout, reasoning: str, answer: str) -> str:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(reasoning=st.none() | texts, answer=texts, at=cuts)
-@example(reasoning=None, answer="[[ ## answer ## ]]\ntea\n\n[[ ## completed ## ]]", at=list(range(60)))
-def test_any_text_and_an_answer_in_its_layout_give_the_beginning_of_what_is_read(layout, reasoning, answer, at) -> None:
+@example(
+    reasoning=None, answer="[[ ## answer ## ]]\ntea\n\n[[ ## completed ## ]]", at=list(range(60))
+)
+def test_any_text_and_an_answer_in_its_layout_give_the_beginning_of_what_is_read(
+    layout, reasoning, answer, at
+) -> None:
     text = answer if reasoning is None else written(layout, reasoning, answer)
     given = "".join(grown(text, at, layout))
     with suppress(UnreadableError):
@@ -168,9 +187,13 @@ def test_any_text_and_an_answer_in_its_layout_give_the_beginning_of_what_is_read
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(
-    reasoning=st.text("ab é\n.", max_size=40), answer=st.text('abc é😀\n.,-"\\/', max_size=40).map(str.strip), at=cuts
+    reasoning=st.text("ab é\n.", max_size=40),
+    answer=st.text('abc é😀\n.,-"\\/', max_size=40).map(str.strip),
+    at=cuts,
 )
-def test_answer_in_plain_words_is_given_whole(layout: Layout, reasoning: str, answer: str, at: list[int]) -> None:
+def test_answer_in_plain_words_is_given_whole(
+    layout: Layout, reasoning: str, answer: str, at: list[int]
+) -> None:
     text = written(layout, reasoning, answer)
     read = read_answer(RespondPersonally, text, layout=layout)[0]["answer"]
     given = "".join(grown(text, at, layout))
