@@ -44,17 +44,22 @@ RULES = {
 
 
 @pytest.mark.vectors("longmemeval_metrics", "retrieval-[!r]*")
-def test_retrieval_metrics_of_sessions_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
+def test_retrieval_metrics_of_sessions_are_the_released_ones(
+    case: dict[str, Any], agrees: Agrees
+) -> None:
     given = case["input"]
     found = retrieval_metrics(given["ranked"], given["gold"], given["sessions"], given["k"])
     agrees({name.partition("@")[0]: value for name, value in found.items()})
 
 
 @pytest.mark.vectors("longmemeval_metrics", "turn2session-*")
-def test_retrieval_metrics_of_turns_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
+def test_retrieval_metrics_of_turns_are_the_released_ones(
+    case: dict[str, Any], agrees: Agrees
+) -> None:
     given = case["input"]
     ranked, gold, turns = (
-        [id.partition("_")[0] for id in given[name]] for name in ("ranked_turns", "gold_turns", "turns")
+        [id.partition("_")[0] for id in given[name]]
+        for name in ("ranked_turns", "gold_turns", "turns")
     )
     found = turn_retrieval_metrics(ranked, gold, turns, given["k"])
     agrees({name.partition("@")[0]: value for name, value in found.items()})
@@ -65,8 +70,16 @@ def test_dcg_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     agrees(dcg(case["input"]["relevances"], case["input"]["k"]))
 
 
-@pytest.mark.vectors("longmemeval_metrics", "judge-single-*", "judge-multi-*", "judge-temporal-*", "judge-knowledge-*")
-def test_the_prompt_of_a_question(case: dict[str, Any], agrees: Agrees, tmp_path: Path, scripted: Any) -> None:
+@pytest.mark.vectors(
+    "longmemeval_metrics",
+    "judge-single-*",
+    "judge-multi-*",
+    "judge-temporal-*",
+    "judge-knowledge-*",
+)
+def test_the_prompt_of_a_question(
+    case: dict[str, Any], agrees: Agrees, tmp_path: Path, scripted: Any
+) -> None:
     loaded = load(tmp_path, "longmemeval", lambda row: row.update(case["input"]))
     lm, systems = scripted(lambda *call: {"verdict": "yes"}), list[str]()
     complete = lm.engine.complete
@@ -88,7 +101,9 @@ def test_an_unknown_type_is_refused(case: dict[str, Any], agrees: Agrees, tmp_pa
 def test_the_verdict_of_a_reply(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     lm = scripted(lambda *call: f"[[ ## verdict ## ]]\n{case['input']['reply']}")
     try:
-        verdict = LongMemEvalJudge(lm, adapter())("multi-session", "How many?", "3", "Three.").correct
+        verdict = LongMemEvalJudge(lm, adapter())(
+            "multi-session", "How many?", "3", "Three."
+        ).correct
     except AdapterParseError:
         verdict = None
     agrees(verdict)
@@ -147,25 +162,40 @@ def test_recall_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> Non
     evidence = case["input"]["evidence"]
     # A context of session 3 rests on all its turns, those of the evidence among them.
     sources = [
-        [turn for turn in evidence if turn.startswith(f"D{id[1:]}:")] if id.startswith("S") else [id]
+        [turn for turn in evidence if turn.startswith(f"D{id[1:]}:")]
+        if id.startswith("S")
+        else [id]
         for id in case["input"]["context"] or ()
     ]
     agrees(evidence_recall(evidence, sources, len(sources)))
 
 
 def example(answer: str) -> Example:
-    return Example(question="Which sport?", answer=answer, reference=answer, evidence=(), category="opposed")
+    return Example(
+        question="Which sport?", answer=answer, reference=answer, evidence=(), category="opposed"
+    )
 
 
 @pytest.mark.vectors("implexconv_metrics", "text-*")
 def test_scores_of_words_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
-    found = WordsAndSessions().score(example(case["input"]["reference"]), Prediction(answer=case["input"]["response"]))
-    agrees({"bleu": [found.parts[f"bleu{order}"] for order in (1, 2, 3)], "rouge_l_f": found.parts["rouge_l"]})
+    found = WordsAndSessions().score(
+        example(case["input"]["reference"]), Prediction(answer=case["input"]["response"])
+    )
+    agrees(
+        {
+            "bleu": [found.parts[f"bleu{order}"] for order in (1, 2, 3)],
+            "rouge_l_f": found.parts["rouge_l"],
+        }
+    )
 
 
 @pytest.mark.vectors("implexconv_metrics", "judge-reply-*")
-def test_the_verdict_of_an_acknowledgement(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
-    lm = scripted(lambda *call: f"[[ ## reasoning ## ]]\n-\n[[ ## verdict ## ]]\n{case['input']['reply']}")
+def test_the_verdict_of_an_acknowledgement(
+    case: dict[str, Any], agrees: Agrees, scripted: Any
+) -> None:
+    lm = scripted(
+        lambda *call: f"[[ ## reasoning ## ]]\n-\n[[ ## verdict ## ]]\n{case['input']['reply']}"
+    )
     scorer = AnswerJudgeScorer().with_judges(lambda kind: kind(lm, adapter()))
     try:
         verdict = scorer.score(example("Archery."), Prediction(answer="Bowls.")).value
@@ -187,7 +217,9 @@ def right(scorer: LetterAccuracy, answer: str, gold: str) -> bool:
 def read(reply: str) -> str:
     """What a program takes a reply for; "" where it is asked for again."""
     try:
-        return read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": OPTIONS})[0]["answer"]
+        return read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": OPTIONS})[
+            0
+        ]["answer"]
     except UnreadableError:
         return ""
 
@@ -199,9 +231,17 @@ def one(letters: list[str]) -> str | None:
 
 @pytest.mark.parametrize("taken", [str, read], ids=["whole", "read"])
 @pytest.mark.vectors("personamem_parse", "v1-[0-9]*")
-def test_letters_of_v1_are_read_as_released(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
+def test_letters_of_v1_are_read_as_released(
+    case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]
+) -> None:
     answer = taken(case["input"]["response"])
-    agrees({"right_for": [letter for letter in LETTERS if right(LetterAccuracy(), answer, f"({letter})")]})
+    agrees(
+        {
+            "right_for": [
+                letter for letter in LETTERS if right(LetterAccuracy(), answer, f"({letter})")
+            ]
+        }
+    )
 
 
 @pytest.mark.vectors("personamem_parse", "v1-gold-*")
@@ -211,14 +251,20 @@ def test_gold_letters_of_v1_are_the_released_ones(case: dict[str, Any], agrees: 
 
 @pytest.mark.parametrize("taken", [str, read], ids=["whole", "read"])
 @pytest.mark.vectors("personamem_parse", "v2-[0-9]*")
-def test_final_answers_of_v2_are_read_as_released(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
+def test_final_answers_of_v2_are_read_as_released(
+    case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]
+) -> None:
     answer = taken(case["input"]["response"])
-    agrees(one([letter for letter in LETTERS if right(FinalLetterAccuracy(), answer, f"({letter})")]))
+    agrees(
+        one([letter for letter in LETTERS if right(FinalLetterAccuracy(), answer, f"({letter})")])
+    )
 
 
 @pytest.mark.vectors("personamem_parse", "v2-boxed-*")
 def test_boxed_letters_of_v2_are_read_as_released(case: dict[str, Any], agrees: Agrees) -> None:
-    gold = case["input"]["gold"].partition(" ")[0]  # there the text of the option follows its letter
+    gold = case["input"]["gold"].partition(" ")[
+        0
+    ]  # there the text of the option follows its letter
     agrees(float(right(FinalLetterAccuracy(), read(case["input"]["response"]), gold)))
 
 
@@ -239,7 +285,9 @@ def _marks() -> Iterator[tuple[str, list[str]]]:
 def test_every_case_of_the_vectors_is_tested(name: str, conformance: Any) -> None:
     patterns = [pattern for marked, found in _marks() if marked == name for pattern in found]
     ids = [case["id"] for case in conformance.vectors(name)]
-    assert [i for i in ids if not any(fnmatch.fnmatchcase(i, pattern) for pattern in patterns)] == []
+    assert [
+        i for i in ids if not any(fnmatch.fnmatchcase(i, pattern) for pattern in patterns)
+    ] == []
 
 
 def test_the_table_names_cases_that_exist_with_a_reason(conformance: Any) -> None:

@@ -22,12 +22,23 @@ from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.adjustment import apply_changes
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, short_suffix
-from mempiler.programs.pramem.samples import RECENCY_DRAWS, SHUFFLE_SEED, Sample, draw_samples, shuffle_as_released
+from mempiler.programs.pramem.samples import (
+    RECENCY_DRAWS,
+    SHUFFLE_SEED,
+    Sample,
+    draw_samples,
+    shuffle_as_released,
+)
 from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
 from mempiler.programs.tasks.behavior import newest_actions
 from mempiler.records import Action, Behavior, estimate_tokens
 from mempiler.runs.papers.paper import read_paper
-from mempiler.signatures.pramem import ExperienceChange, Perturbation, PractiseWithExperience, ReflectOnPractice
+from mempiler.signatures.pramem import (
+    ExperienceChange,
+    Perturbation,
+    PractiseWithExperience,
+    ReflectOnPractice,
+)
 
 
 def writer(**settings: Any) -> Any:
@@ -35,7 +46,10 @@ def writer(**settings: Any) -> Any:
 
 
 def actions(count: int, **fields: Any) -> list[Action]:
-    return [Action(id=f"a{n}", scene="video", situation=f"clip {n}", action="liked", **fields) for n in range(count)]
+    return [
+        Action(id=f"a{n}", scene="video", situation=f"clip {n}", action="liked", **fields)
+        for n in range(count)
+    ]
 
 
 def places(found: Any) -> list[int]:
@@ -47,25 +61,39 @@ SAMPLE = Sample(round=1, target=actions(9)[8], past=tuple(actions(8)))
 
 def loaded(tmp_path: Any, *rows: dict[str, Any]) -> list[Action]:
     """The history that OmniBehavior makes of records before the first question."""
-    asked = {"type": "视频浏览", "timestamp": "2025-10-09 10:00:00", "context": {"caption": "x"}, "action": []}
+    asked = {
+        "type": "视频浏览",
+        "timestamp": "2025-10-09 10:00:00",
+        "context": {"caption": "x"},
+        "action": [],
+    }
     before = [{"timestamp": f"2025-09-0{n} 10:00:00", **row} for n, row in enumerate(rows, 1)]
     path = tmp_path / "u.json"
-    path.write_text(json.dumps({"u": {"user_profile": "", "action_history": [*before, asked]}}), encoding="utf-8")
-    return [action for item in OmniBehavior.load(path).examples[0].history.items for action in item.actions]
+    path.write_text(
+        json.dumps({"u": {"user_profile": "", "action_history": [*before, asked]}}),
+        encoding="utf-8",
+    )
+    return [
+        action
+        for item in OmniBehavior.load(path).examples[0].history.items
+        for action in item.actions
+    ]
 
 
-UNMENTIONED = (
-    "what is not mentioned did not happen. So answer No to a question if you expect that the user does not react"
-)
+UNMENTIONED = "what is not mentioned did not happen. So answer No to a question if you expect that the user does not react"
 
 
 @pytest.mark.vectors("omnibehavior_practice", "ask-*")
-def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(case, agrees, tmp_path):
+def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(
+    case, agrees, tmp_path
+):
     record = case["input"]["record"]
     found = loaded(tmp_path, {**record, "timestamp": "2025-09-01 10:00:00"})
     sample = Sample(round=1, target=found[0], past=()) if found else None
     asked = gold(record) if sample and sample.target.questions else {}
-    shown = sample is not None and all(question in sample.situation for question in sample.target.questions)
+    shown = sample is not None and all(
+        question in sample.situation for question in sample.target.questions
+    )
     rule = " ".join(PractiseWithExperience.instructions.split())
     of_reflection = str(ReflectOnPractice.input_fields["practised_record"])
     nothing = reaction({**record, "action": []})
@@ -73,7 +101,8 @@ def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(c
     ours = {
         "asked": list(asked),
         "one_task_for_all_questions": shown,
-        "unanswered_means_no": UNMENTIONED in rule and "No for whatever the record does not mention" in of_reflection,
+        "unanswered_means_no": UNMENTIONED in rule
+        and "No for whatever the record does not mention" in of_reflection,
         "reaction_parts": ["says_yes" if part else "silent" for part in parts],
         "gold_yes": [field for field, value in asked.items() if field in QUESTIONS and value],
     }
@@ -94,7 +123,10 @@ SCALE = 20
 
 def sized(n: int, tokens: int) -> Action:
     """A record whose line takes so many tokens, with the one that separates lines."""
-    made = (Action(id=f"a{n}", scene="v", situation="", action="x" * k) for k in range(4 * tokens, 0, -1))
+    made = (
+        Action(id=f"a{n}", scene="v", situation="", action="x" * k)
+        for k in range(4 * tokens, 0, -1)
+    )
     return next(action for action in made if estimate_tokens(action.turn().line()) == tokens - 1)
 
 
@@ -112,7 +144,11 @@ def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(cas
 def test_records_that_nobody_saw_are_in_no_history(case, agrees, tmp_path):
     sizes = case["input"]["sizes_oldest_first"]
     rows = [
-        {"type": "视频浏览", "context": {"caption": str(n)}, "action": [{"type": "watch", "play_duration": 5}]}
+        {
+            "type": "视频浏览",
+            "context": {"caption": str(n)},
+            "action": [{"type": "watch", "play_duration": 5}],
+        }
         for n in range(len(sizes))
     ]
     for n in case["input"]["zero_second_watch_at"]:
@@ -124,7 +160,9 @@ def test_records_that_nobody_saw_are_in_no_history(case, agrees, tmp_path):
 @pytest.mark.vectors("omnibehavior_practice", "window-days-*")
 def test_no_window_of_days_cuts_a_history(case, agrees):
     times = [datetime.fromisoformat(time) for time in case["input"]["times"]]
-    records = [action.model_copy(update={"time": times[n]}) for n, action in enumerate(actions(len(times)))]
+    records = [
+        action.model_copy(update={"time": times[n]}) for n, action in enumerate(actions(len(times)))
+    ]
     agrees({"used": places(short_suffix(records, 1000))})
 
 
@@ -135,7 +173,9 @@ def test_drawing_by_recency_draws_the_released_records(case, agrees):
     for place in given["insufficient_records"]:
         pool[place] = pool[place].model_copy(update={"questions": ()})
     count = given["draws"]
-    settings = PracticeSettings(rounds=count, weighting="recency", min_history=given["min_history"], seed=given["seed"])
+    settings = PracticeSettings(
+        rounds=count, weighting="recency", min_history=given["min_history"], seed=given["seed"]
+    )
     found = draw_samples(ExperienceMemory().with_records(pool), settings, recency_draws=count)
     # Released, the draw is shuffled in a later step, which has cases of its own.
     random.Random(1024).shuffle(drawn := list(drawn))
@@ -174,7 +214,11 @@ def test_a_sample_shows_what_came_before_its_target(case, agrees):
     given = case["input"]
     pool = ExperienceMemory().with_records(actions(given["base_history"] + given["test_period"]))
     target = given["drawn_position_in_pool"]
-    sample = next(one for one in draw_samples(pool, PracticeSettings(rounds=100)) if places([one.target]) == [target])
+    sample = next(
+        one
+        for one in draw_samples(pool, PracticeSettings(rounds=100))
+        if places([one.target]) == [target]
+    )
     seen = places(sample.past)
     ours = {"history_seen": seen, "target": target, "sees_target": target in seen}
     assert seen == list(range(target))
@@ -198,13 +242,18 @@ def test_the_records_that_are_asked_are_the_released_draw(case, agrees):
         done = [{"type": HIGH[scene]}] if n in given["high_value_at"] else []
         rows.append({"type": scene, "context": {"caption": "x", "live_title": "x"}, "action": done})
     assert given["buckets"] == 10
-    agrees(Periods(test_actions=given["wanted"], seed=given["seed"], offsets={"u": 0}).draw("u", rows))
+    agrees(
+        Periods(test_actions=given["wanted"], seed=given["seed"], offsets={"u": 0}).draw("u", rows)
+    )
 
 
 @pytest.mark.vectors("omnibehavior_practice", "periods-*")
 def test_periods_are_cut_as_released(case, agrees):
     given = case["input"]
-    rows = [{"type": "视频浏览", "timestamp": time, "context": {"caption": "x"}} for time in given["timestamps"]]
+    rows = [
+        {"type": "视频浏览", "timestamp": time, "context": {"caption": "x"}}
+        for time in given["timestamps"]
+    ]
     periods = Periods(tuple(given["history"]), tuple(given["test"]))
     before, since = periods.cut(rows)
     found = {"history": before, "test_period": since}
@@ -214,8 +263,15 @@ def test_periods_are_cut_as_released(case, agrees):
 
 @pytest.mark.vectors("omnibehavior_practice", "proposals-*")
 def test_a_reply_of_the_released_layout_holds_the_proposals_that_ours_reads(case, agrees, scripted):
-    trial = {"useful_patterns": [], "useful_alerts": [], "reasoning": "-", "predicted_action": "liked"}
-    lm = scripted(lambda kind, text, n: trial if kind == "useful_patterns" else case["input"]["reply"])
+    trial = {
+        "useful_patterns": [],
+        "useful_alerts": [],
+        "reasoning": "-",
+        "predicted_action": "liked",
+    }
+    lm = scripted(
+        lambda kind, text, n: trial if kind == "useful_patterns" else case["input"]["reply"]
+    )
     with dspy.context(lm=lm):
         found = writer().try_and_reflect(ExperienceMemory(), SAMPLE)
     agrees([proposal.content for proposal in found.proposals])
@@ -225,10 +281,16 @@ PLAN = Perturbation(direction="all reversed")
 
 
 def verdicts(
-    scripted: Any, names: list[str], materials: tuple[Any, Any], replies: dict[str, str], **settings: Any
+    scripted: Any,
+    names: list[str],
+    materials: tuple[Any, Any],
+    replies: dict[str, str],
+    **settings: Any,
 ) -> list[str]:
     """The contents of the proposals that pass a review."""
-    proposals = [Proposal(id="", action="add pattern", content=name, sources=("a8",)) for name in names]
+    proposals = [
+        Proposal(id="", action="add pattern", content=name, sources=("a8",)) for name in names
+    ]
     with dspy.context(lm=scripted(lambda kind, text, n: {kind: replies[kind]})):
         result = writer(**settings).self_review(SAMPLE, proposals, *materials)
     return [proposal.content for proposal in result.proposals]
@@ -236,7 +298,11 @@ def verdicts(
 
 def translated(reply: str) -> str:
     """A reply with our names of fields and proposals."""
-    names = {'"proposal_idx"': '"proposal"', '"generalization_passed"': '"general"', '"is_sensitive"': '"sensitive"'}
+    names = {
+        '"proposal_idx"': '"proposal"',
+        '"generalization_passed"': '"general"',
+        '"is_sensitive"': '"sensitive"',
+    }
     for theirs, ours in names.items():
         reply = reply.replace(theirs, ours)
     for n in range(9):
@@ -251,14 +317,20 @@ def test_a_check_reads_its_verdicts_as_released(case, agrees, scripted):
     grounded = case["id"].startswith("groundedness")
     kind, off = ("groundedness", "generalizability") if grounded else ("generality", "groundedness")
     replies = {kind: translated(case["input"]["reply"])}
-    passed = verdicts(scripted, names, ((PLAN,), ("another",)), replies, **{off: False}, blind=False)
+    passed = verdicts(
+        scripted, names, ((PLAN,), ("another",)), replies, **{off: False}, blind=False
+    )
     agrees([name in passed for name in names])
 
 
 @pytest.mark.vectors("omnibehavior_practice", "verify-*")
 def test_both_checks_let_through_what_they_let_through_as_released(case, agrees, scripted):
     given = case["input"]
-    scenes = tuple(f"video; clip {n}" for n in range(20, 20 + given["virtual_scenes"])) if given["scene_found"] else ()
+    scenes = (
+        tuple(f"video; clip {n}" for n in range(20, 20 + given["virtual_scenes"]))
+        if given["scene_found"]
+        else ()
+    )
     plans = (PLAN,) * given["perturbations"] if given["history_found"] else ()
 
     def reply(key: str, values: list[bool]) -> str:
@@ -275,9 +347,14 @@ def test_both_checks_let_through_what_they_let_through_as_released(case, agrees,
 def test_experience_is_adjusted_after_the_released_rounds(case, agrees, scripted):
     given = case["input"]
     practising = writer(
-        rounds=given["rounds"], adjust_every=given["interval"], groundedness=False, generalizability=False
+        rounds=given["rounds"],
+        adjust_every=given["interval"],
+        groundedness=False,
+        generalizability=False,
     )
-    memory = ExperienceMemory().with_records(actions(given["items"] + practising.settings.min_history))
+    memory = ExperienceMemory().with_records(
+        actions(given["items"] + practising.settings.min_history)
+    )
     with dspy.context(lm=scripted(lambda kind, text, n: "no")):
         found = practising.finalize(memory).memory
     agrees({"reviewed_after_round": [round for round in found.adjusted if round]})
@@ -291,10 +368,16 @@ def test_a_reply_that_rewrites_the_lists_is_read_as_released(case, agrees, scrip
         memory = memory.with_initial_entry("pattern", text)
     for text in before["model_exp"]:
         memory = memory.with_initial_entry("alert", text)
-    pool = [Proposal(id=f"p-{n}", action="add pattern", content=text) for n, text in enumerate(before["proposal"])]
+    pool = [
+        Proposal(id=f"p-{n}", action="add pattern", content=text)
+        for n, text in enumerate(before["proposal"])
+    ]
     with dspy.context(lm=scripted(lambda kind, text, n: case["input"]["reply"])):
         found = writer(needed=1).adjust_experience(memory.replace(pool=tuple(pool)))
-    ours = {"user_exp": [part.text for part in found.patterns], "model_exp": [part.text for part in found.alerts]}
+    ours = {
+        "user_exp": [part.text for part in found.patterns],
+        "model_exp": [part.text for part in found.alerts],
+    }
     agrees({**ours, "proposal": [proposal.content for proposal in found.pool]})
 
 
@@ -304,7 +387,9 @@ def test_an_entry_changes_with_the_released_support(case, agrees):
         Proposal(id=f"p-{n}", action="add pattern", content="x", sources=(f"a{n}",))
         for n in range(case["input"]["supporting_proposals"])
     ]
-    memory = ExperienceMemory().with_initial_entry("pattern", "Likes jazz").replace(pool=tuple(pool))
+    memory = (
+        ExperienceMemory().with_initial_entry("pattern", "Likes jazz").replace(pool=tuple(pool))
+    )
     cited = tuple(proposal.id for proposal in pool)
     add = ExperienceChange(action="add pattern", text="Likes rock", proposal_ids=list(cited))
     remove = ExperienceChange(action="remove", experience_id="pattern-1", proposal_ids=list(cited))
@@ -314,7 +399,11 @@ def test_an_entry_changes_with_the_released_support(case, agrees):
         else "may_change"
         for change in (add, remove)
     ]
-    ours = {"addition_or_modification": fates[0], "deletion_or_demotion": fates[1], "enforced_by_code": True}
+    ours = {
+        "addition_or_modification": fates[0],
+        "deletion_or_demotion": fates[1],
+        "enforced_by_code": True,
+    }
     agrees(ours)
 
 
@@ -339,10 +428,25 @@ def test_kinds_of_high_value_are_the_released_ones(case, agrees):
 
 
 def open_field(field: str, value: Any) -> dict[str, Any]:
-    return {"field": field, "type": "text" if isinstance(value, str) else "continuous", "true_value": value}
+    return {
+        "field": field,
+        "type": "text" if isinstance(value, str) else "continuous",
+        "true_value": value,
+    }
 
 
-@pytest.mark.vectors("omnibehavior_labels", "v*", "l-*", "a-*", "s-*", "q-*", "c-*", "no-type", "en-*", "movie-rating")
+@pytest.mark.vectors(
+    "omnibehavior_labels",
+    "v*",
+    "l-*",
+    "a-*",
+    "s-*",
+    "q-*",
+    "c-*",
+    "no-type",
+    "en-*",
+    "movie-rating",
+)
 def test_every_field_has_the_released_label(case, agrees):
     values = gold(case["input"]["record"])
     yes_or_no = {field: int(value) for field, value in values.items() if field in QUESTIONS}
@@ -356,4 +460,9 @@ def test_every_field_has_the_released_label(case, agrees):
 @pytest.mark.vectors("omnibehavior_labels", "scene-*")
 def test_every_scene_asks_the_released_fields_in_their_order(case, agrees):
     asked = list(gold(case["input"]["record"]))
-    agrees({"binary_fields": [f for f in asked if f in QUESTIONS], "other_fields": [f for f in asked if f in OPEN]})
+    agrees(
+        {
+            "binary_fields": [f for f in asked if f in QUESTIONS],
+            "other_fields": [f for f in asked if f in OPEN],
+        }
+    )

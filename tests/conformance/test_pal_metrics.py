@@ -14,7 +14,13 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.confusion import Confusion
 from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldAccuracy
 from mempiler.data.omnibehavior.records import QUESTIONS, TABLE_NAMES
-from mempiler.data.palbench.benchmark import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
+from mempiler.data.palbench.benchmark import (
+    GenerationBleu,
+    NeedPoints,
+    NeedsJudge,
+    RestatementBleu,
+    SelectionPoints,
+)
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
 from mempiler.data.palbench.topics import Candidate, Topic
 from mempiler.programs.adapter import adapter
@@ -39,7 +45,9 @@ def about(answer: str = "S1", **topic: Any) -> Example:
 
 def candidates(feedback: list[Any]) -> tuple[Candidate, ...]:
     """Candidates by what the user thinks of each."""
-    return tuple(Candidate(solution=f"solution {n}", feedback=kind) for n, kind in enumerate(feedback, 1))
+    return tuple(
+        Candidate(solution=f"solution {n}", feedback=kind) for n, kind in enumerate(feedback, 1)
+    )
 
 
 def rows(found: list[Mapping[str, float]]) -> list[Any]:
@@ -54,8 +62,14 @@ def named(columns: Mapping[str, float]) -> dict[str, float]:
 @pytest.mark.vectors("pal_metrics", "bleu-*", "restate-batch-*")
 def test_bleu_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
     scorer, given = RestatementBleu("bleu1"), case["input"]
-    pairs = [row[2:] for row in given["rows"]] if "rows" in given else [(given["reference"], given["candidate"])]
-    found = [scorer.score(about(requirement=gold), Prediction(answer=said)).parts for gold, said in pairs]
+    pairs = (
+        [row[2:] for row in given["rows"]]
+        if "rows" in given
+        else [(given["reference"], given["candidate"])]
+    )
+    found = [
+        scorer.score(about(requirement=gold), Prediction(answer=said)).parts for gold, said in pairs
+    ]
     agrees(named(scorer.aggregate(rows(found))))
 
 
@@ -80,7 +94,9 @@ def test_points_that_a_judge_may_give(case: dict[str, Any], agrees: Agrees, scri
 def test_g_score_is_the_released_one(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     points = [found for user in case["input"]["points_by_user"].values() for found in user]
     given = iter(points)
-    judge = NeedsJudge(scripted(lambda *call: json.dumps({"analysis": "-", "score": next(given)})), adapter())
+    judge = NeedsJudge(
+        scripted(lambda *call: json.dumps({"analysis": "-", "score": next(given)})), adapter()
+    )
     scorer = NeedPoints().with_judges(lambda kind: judge)
     found = [scorer.score(about(), Prediction(answer="to sleep well")).parts for _ in points]
     agrees(scorer.aggregate(rows(found))["G-score"])
@@ -90,8 +106,14 @@ def test_g_score_is_the_released_one(case: dict[str, Any], agrees: Agrees, scrip
 def test_selections_are_read_as_released(case: dict[str, Any], agrees: Agrees) -> None:
     chosen: list[str] = []
     with suppress(UnreadableError):
-        chosen = read_answer(SelectSolutions, case["input"]["reply"], {"options": SOLUTIONS})[0]["answer"]
-    valid = SelectionPoints().score(about(candidates=candidates(["pos"] * 8)), Prediction(answer=chosen)).parts["valid"]
+        chosen = read_answer(SelectSolutions, case["input"]["reply"], {"options": SOLUTIONS})[0][
+            "answer"
+        ]
+    valid = (
+        SelectionPoints()
+        .score(about(candidates=candidates(["pos"] * 8)), Prediction(answer=chosen))
+        .parts["valid"]
+    )
     agrees({"selected": chosen if valid else None}, {"selected": case["expected"]["selected"]})
 
 
@@ -154,7 +176,12 @@ def in_our_form(reply: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if key == "analysis" and isinstance(value, Mapping):
             yield from ((names[name], text) for name, text in value.items())
         else:
-            yield key, {name.replace("-", "_"): n for name, n in value.items()} if key == "scores" else value
+            yield (
+                key,
+                {name.replace("-", "_"): n for name, n in value.items()}
+                if key == "scores"
+                else value,
+            )
 
 
 NAMES = {"Accuracy": "ACC", "F1": "F1"}
@@ -165,14 +192,18 @@ def answered(question: dict[str, Any], failed: bool, n: int) -> Row:
     value, gold = question["predicted_value"], OPTIONS[not question["true_value"]]
     answer = "hard to tell" if value is None else OPTIONS[value < 0.5]
     failure = Failure(kind="error", where="answer", message="no answer") if failed else None
-    return row(str(n), category=question["field"], gold=gold, answer=answer, parts={}, failure=failure)
+    return row(
+        str(n), category=question["field"], gold=gold, answer=answer, parts={}, failure=failure
+    )
 
 
 def table(found: dict[str, float]) -> dict[str, float | None]:
     """The layout of the released table, in percent."""
     scenes = {**TABLE_NAMES, "avg": "Overall"}
     places = [
-        (f"{scene}_{theirs}", f"{name} {ours}") for scene, name in scenes.items() for theirs, ours in NAMES.items()
+        (f"{scene}_{theirs}", f"{name} {ours}")
+        for scene, name in scenes.items()
+        for theirs, ours in NAMES.items()
     ]
     return {theirs: 100 * found[ours] if ours in found else None for theirs, ours in places}
 
@@ -188,11 +219,16 @@ def test_fields_scenes_and_the_table_are_the_released_ones(case, agrees):
     found = FieldAccuracy().aggregate(rows)
     fields = {field for field in QUESTIONS if f"{field.replace('_', ' ')} ACC" in found}
     ours = {
-        field: {theirs: found[f"{field.replace('_', ' ')} {own}"] for theirs, own in NAMES.items()} for field in fields
+        field: {theirs: found[f"{field.replace('_', ' ')} {own}"] for theirs, own in NAMES.items()}
+        for field in fields
     }
     wanted = case["expected"]["fields"]
     # Fields of no scene of the table are not asked here; precision and recall are not reported.
-    theirs = {field: {name: wanted[field][name] for name in NAMES} for field in wanted if field in QUESTIONS}
+    theirs = {
+        field: {name: wanted[field][name] for name in NAMES}
+        for field in wanted
+        if field in QUESTIONS
+    }
     agrees(ours, theirs)
     # The released table is made of rounded fields.
     agrees(table(found), case["expected"]["table_percent"], within=0.006)
@@ -200,7 +236,9 @@ def test_fields_scenes_and_the_table_are_the_released_ones(case, agrees):
 
 @pytest.mark.vectors("behavior_metrics", "field-*")
 def test_the_metrics_of_a_field_are_the_released_ones(case, agrees):
-    gold, said = ([OPTIONS[not value] for value in case["input"][key]] for key in ("gold", "predicted"))
+    gold, said = (
+        [OPTIONS[not value] for value in case["input"][key]] for key in ("gold", "predicted")
+    )
     matrix = Confusion.of(OPTIONS, zip(gold, said, strict=True))
     ours = {"Accuracy": matrix.accuracy, "F1": matrix.f1("Yes")}
     agrees(ours, {name: case["expected"][name] for name in ours})
