@@ -3,8 +3,6 @@
 A store is written once per history, and what fails in a system is a failure of its questions.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import threading

@@ -158,7 +158,7 @@ def searching_class(counter: ThreadCounter, is_async: bool) -> type[Lines]:
     return Awaited if is_async else Plain
 
 
-@pytest.mark.parametrize("count", [256, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [192, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_questions_about_as_many_histories_share_a_bounded_number_of_threads(
     is_async: bool, count: int

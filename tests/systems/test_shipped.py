@@ -291,7 +291,7 @@ def test_a_system_is_scored_with_its_recall(evaluate_system: Evaluate) -> None:
     evaluation = evaluate_system()
 
     assert evaluation.program == "system:scripted"
-    assert evaluation.n == 6
+    assert len(evaluation.rows) == 6
     assert not evaluation.failures
     assert all(row.hits > 0 for row in evaluation.rows)
 
@@ -309,7 +309,7 @@ def test_all_questions_of_a_hostile_system_fail_with_a_reason(
 ) -> None:
     evaluation = evaluate_system(f"def add(self, session): {statement}", set=config)
 
-    assert evaluation.n == 6
+    assert len(evaluation.rows) == 6
     for row in evaluation.rows:
         assert row.failure is not None
         assert reason in row.failure.message
