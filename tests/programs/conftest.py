@@ -469,11 +469,11 @@ def practised(written: Any) -> Callable[..., Written]:
 
 
 @pytest.fixture
-def lived(written: Any) -> Callable[..., Written]:
+def write_with_h2memory(written: Any) -> Callable[..., Written]:
     """Return a function that writes logs and dialogues under H2Memory.
 
-    `lived({"outlines": "no"}, pal(2), clusters=1)`: the first argument replaces answers of the
-    script, the settings are H2Memory's.
+    `write_with_h2memory({"outlines": "no"}, pal(2), clusters=1)`: the first argument replaces
+    answers of the script, the settings are H2Memory's.
     """
     from mempiler.engines.embedders import embedder
     from mempiler.programs.catalog import build

@@ -326,6 +326,7 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
         cancelled = start_question(make_history(2))
         waiting = start_question(make_history(3))
         await asyncio.sleep(0.1)
+        assert len(stores_in_writing) == MAX_STORES_IN_WRITING
         cancelled.cancel()
         with suppress(asyncio.CancelledError):
             await cancelled

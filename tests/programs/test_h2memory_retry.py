@@ -104,7 +104,7 @@ def current_batches(memory: HeterogeneousMemory) -> set[str]:
 
 
 def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
-    lived: Callable[..., Any],
+    write_with_h2memory: Callable[..., Any],
 ) -> None:
     def outlines(prompt: str, n: int) -> Any:
         # The whole of D1 cannot be read, each of its halves can.
@@ -113,7 +113,7 @@ def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
             return UNREADABLE
         return PAL["outlines"](prompt)
 
-    memory = lived({"outlines": outlines}, sessions=2).memory
+    memory = write_with_h2memory({"outlines": outlines}, sessions=2).memory
 
     topics = [topic for topic in memory.topics if topic.dialogue == "D1"]
     # Two of each half.

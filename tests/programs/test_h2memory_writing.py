@@ -25,7 +25,7 @@ from mempiler.signatures.h2memory import LogLinks
 from .conftest import Written, pal, pal_script
 
 Write = Callable[..., Written]
-"""The fixture `lived`: `lived({"outlines": "no"}, pal(2), clusters=1)` writes under H2Memory."""
+"""The fixture `write_with_h2memory`: called with replaced answers, a history and settings."""
 
 MALFORMED = "nonsense"
 
@@ -33,8 +33,8 @@ MALFORMED = "nonsense"
 # Situations and backgrounds.
 
 
-def test_linked_logs_are_one_situation_and_the_others_one_each(lived: Write) -> None:
-    result = lived(sessions=2)
+def test_linked_logs_are_one_situation_and_the_others_one_each(write_with_h2memory: Write) -> None:
+    result = write_with_h2memory(sessions=2)
 
     situations = result.memory.situations[:4]
     assert [(situation.id, situation.batch, situation.sources) for situation in situations] == [
@@ -52,8 +52,10 @@ def test_linked_logs_are_one_situation_and_the_others_one_each(lived: Write) -> 
     }
 
 
-def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(lived: Write) -> None:
-    result = lived(sessions=2)
+def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
+    write_with_h2memory: Write,
+) -> None:
+    result = write_with_h2memory(sessions=2)
 
     assert result.calls["links"] == 2
     [prompt] = [text for text in result.texts("found_situation") if "L1:2" in text]
@@ -64,8 +66,8 @@ def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
     return {aspect: background.text for aspect, background in memory.background.items()}
 
 
-def test_backgrounds_are_updated_session_by_session(lived: Write) -> None:
-    result = lived(sessions=4)
+def test_backgrounds_are_updated_session_by_session(write_with_h2memory: Write) -> None:
+    result = write_with_h2memory(sessions=4)
 
     assert background_texts(result.memory) == {
         "work": "known 2+4",
@@ -81,8 +83,8 @@ def test_backgrounds_are_updated_session_by_session(lived: Write) -> None:
     assert health.situations == ("s1", "s2", "s3", "s7", "s8", "s9")
 
 
-def test_an_update_of_the_background_is_told_the_time_spans(lived: Write) -> None:
-    result = lived(sessions=4)
+def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
+    result = write_with_h2memory(sessions=4)
 
     assert result.shown("updating_aspects", "span_before") == [
         "unknown",
@@ -125,9 +127,9 @@ def test_an_update_of_the_background_is_told_the_time_spans(lived: Write) -> Non
     ],
 )
 def test_an_update_changes_the_aspects_it_has_sentences_for(
-    lived: Write, reply: Any, background: dict[str, str]
+    write_with_h2memory: Write, reply: Any, background: dict[str, str]
 ) -> None:
-    memory = lived({"updating_aspects": reply}, sessions=1).memory
+    memory = write_with_h2memory({"updating_aspects": reply}, sessions=1).memory
 
     assert background_texts(memory) == background
 
@@ -136,9 +138,9 @@ def test_an_update_changes_the_aspects_it_has_sentences_for(
 
 
 def test_a_need_is_refined_with_the_situations_and_the_background_of_its_aspects(
-    lived: Write,
+    write_with_h2memory: Write,
 ) -> None:
-    memory = lived(sessions=4).memory
+    memory = write_with_h2memory(sessions=4).memory
 
     first_topic = memory.topics[0]
     assert first_topic.id == "t1"
@@ -149,8 +151,10 @@ def test_a_need_is_refined_with_the_situations_and_the_background_of_its_aspects
     )
 
 
-def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(lived: Write) -> None:
-    memory = lived(sessions=4).memory
+def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(
+    write_with_h2memory: Write,
+) -> None:
+    memory = write_with_h2memory(sessions=4).memory
 
     needs = {topic.id: topic.need for topic in memory.topics}
     # Session 3 is about health: work, of which session 2 told, does not bear on it, and what
@@ -163,12 +167,12 @@ def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(lived: 
 
 
 def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_none(
-    lived: Write,
+    write_with_h2memory: Write,
 ) -> None:
     first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
     items = (first_logs, second_logs, first_dialogue, second_dialogue)
 
-    memory = lived(history=History(id="x", items=items)).memory
+    memory = write_with_h2memory(history=History(id="x", items=items)).memory
 
     first, second, third, fourth = memory.topics
     assert first.own == ("L1", "L2")
@@ -180,27 +184,27 @@ def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_
     assert current_batches == ["L1", "L1", "L1", "L2", "L2", "L2"]
 
 
-def test_profiles_and_empty_items_are_not_written(lived: Write) -> None:
+def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) -> None:
     logs, dialogue = pal(1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     empty_logs = Logs(id="e1")
     blank_dialogue = Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),))
 
-    plain = lived(history=History(id="x", items=(logs, dialogue)))
+    plain = write_with_h2memory(history=History(id="x", items=(logs, dialogue)))
     all_items = (profile, logs, dialogue, empty_logs, blank_dialogue)
-    with_other_items = lived(history=History(id="y", items=all_items))
+    with_other_items = write_with_h2memory(history=History(id="y", items=all_items))
 
     assert "nurse" not in str(with_other_items.prompts)
     assert with_other_items.memory.situations == plain.memory.situations
     assert with_other_items.memory.topics == plain.memory.topics
 
 
-def test_behavior_is_read_as_logs(lived: Write) -> None:
+def test_behavior_is_read_as_logs(write_with_h2memory: Write) -> None:
     logs, dialogue = pal(1).items
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
 
-    from_logs = lived(history=History(id="x", items=(logs, dialogue))).memory
-    from_behavior = lived(history=History(id="z", items=(behavior, dialogue))).memory
+    from_logs = write_with_h2memory(history=History(id="x", items=(logs, dialogue))).memory
+    from_behavior = write_with_h2memory(history=History(id="z", items=(behavior, dialogue))).memory
 
     texts = [situation.text for situation in from_logs.situations]
     assert texts
@@ -419,7 +423,7 @@ WITHOUT_LOGS = {"use_situations": False, "use_background": False}
 
 
 @pytest.fixture
-def write_dialogues(lived: Write) -> Write:
+def write_dialogues(write_with_h2memory: Write) -> Write:
     """Return a function that writes the dialogues of months without their logs.
 
     `write_dialogues(6, clusters=2)`, `write_dialogues(1, {"general_need": "no"})`: the second
@@ -429,7 +433,7 @@ def write_dialogues(lived: Write) -> Write:
     def write(
         sessions: int, replacements: dict[str, Any] | None = None, **settings: Any
     ) -> Written:
-        return lived(replacements, sessions=sessions, **WITHOUT_LOGS, **settings)
+        return write_with_h2memory(replacements, sessions=sessions, **WITHOUT_LOGS, **settings)
 
     return write
 
