@@ -6,8 +6,7 @@ import asyncio
 import contextvars
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -448,22 +447,18 @@ class Observed:
     """Order and predictor of every call, as the recorder sees them."""
 
 
-@contextmanager
-def observing(lm: MeteredLM) -> Iterator[Callable[[dspy.Prediction], Observed]]:
-    """Trace and record the block; yield a function that makes `Observed` of its prediction."""
-    with dspy.context(lm=lm, trace=[]), recording() as record:
-
-        def observe(prediction: dspy.Prediction) -> Observed:
-            trace: Any = dspy.settings.trace
-            return Observed(
-                answer=prediction.answer,
-                memory=prediction.memory,
-                calls=lm.meter.read().calls,
-                trace=[(inputs, outputs.toDict()) for _, inputs, outputs in trace],
-                recorded_calls=[(call.order, call.predictor.path) for call in record.calls],
-            )
-
-        yield observe
+def observe(lm: MeteredLM, answer_question: Callable[[], dspy.Prediction]) -> Observed:
+    """Have a question answered with a model, and return what can be observed of it."""
+    trace: list[Any] = []
+    with dspy.context(lm=lm, trace=trace), recording() as record:
+        prediction = answer_question()
+        return Observed(
+            answer=prediction.answer,
+            memory=prediction.memory,
+            calls=lm.meter.read().calls,
+            trace=[(inputs, outputs.toDict()) for _, inputs, outputs in trace],
+            recorded_calls=[(call.order, call.predictor.path) for call in record.calls],
+        )
 
 
 @pytest.mark.parametrize("method", [*METHODS, "pgr+turn-rag"])
@@ -477,20 +472,22 @@ def test_a_method_writes_and_answers_under_asyncio_as_in_a_thread(
     def build_program() -> Any:
         return build(method, task="question-answering", embedder=embedder())
 
+    def answer_in_thread() -> dspy.Prediction:
+        return build_program()(history=history, question=question)
+
+    def answer_under_asyncio() -> dspy.Prediction:
+        return asyncio.run(build_program().acall(history=history, question=question))
+
     blocking_lm = MeteredLM("awaited/test", engine=OfflineEngine(), cache=False, temperature=0.0)
-    with observing(blocking_lm) as observe:
-        prediction = build_program()(history=history, question=question)
-        in_thread_of_caller = observe(prediction)
+    without_asyncio = observe(blocking_lm, answer_in_thread)
+    under_asyncio = observe(awaited_lm(AwaitedEngine(OfflineEngine())), answer_under_asyncio)
 
-    with observing(awaited_lm(AwaitedEngine(OfflineEngine()))) as observe:
-        prediction = asyncio.run(build_program().acall(history=history, question=question))
-        under_asyncio = observe(prediction)
-
-    assert under_asyncio.answer == in_thread_of_caller.answer
-    assert under_asyncio.memory == in_thread_of_caller.memory
-    assert under_asyncio.calls == in_thread_of_caller.calls
-    assert under_asyncio.trace == in_thread_of_caller.trace
-    assert under_asyncio.recorded_calls == in_thread_of_caller.recorded_calls
+    assert under_asyncio.answer == without_asyncio.answer
+    assert under_asyncio.memory == without_asyncio.memory
+    assert under_asyncio.calls == without_asyncio.calls
+    assert without_asyncio.trace
+    assert under_asyncio.trace == without_asyncio.trace
+    assert under_asyncio.recorded_calls == without_asyncio.recorded_calls
 
 
 @pytest.mark.parametrize("questions", [128, pytest.param(512, marks=pytest.mark.slow)])
