@@ -1,92 +1,133 @@
-"""Cases that the authors' released code was run on: `@pytest.mark.vectors(FILE, PATTERN, ...)` gives a test every one.
+"""Cases that the authors' released code was run on.
 
-A test computes ours and calls `agrees(ours)`. Where the suite deviates on purpose, the case is listed in the table of
-docs/coverage.md, and ours must then differ: a row that nothing needs any more fails.
+The marker `@pytest.mark.vectors(FILE, PATTERN, ...)` runs a test with every case of a file whose id
+matches. A case is a dict with "id", "source", "input", "expected" and sometimes "note". The test
+computes our result from the input, and calls `assert_agrees(ours)`.
+
+Where we deviate from the released code on purpose, the case is listed in a table of
+docs/coverage.md, and our result must differ: a row that is no longer needed fails.
 """
+
+from __future__ import annotations
 
 import fnmatch
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "coverage.md"
 HEADING = "## Deviations from released code"
+
+# | `file` | `pattern`, `pattern` | what the released code does | what we do, and why |
 _ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
+Case = dict[str, Any]
+AssertAgrees = Callable[..., None]
+"""The fixture `assert_agrees`."""
+
+
+class Deviation(NamedTuple):
+    """Cases in which our result differs from the released one on purpose."""
+
+    pattern: str
+    """A pattern of case ids."""
+    reason: str
+
 
 @functools.cache
-def vectors(name: str) -> tuple[dict[str, Any], ...]:
-    """The cases of a file."""
-    return tuple(map(json.loads, (HERE / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()))
+def vectors(name: str) -> tuple[Case, ...]:
+    """Return the cases of a file."""
+    lines = (HERE / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return tuple(json.loads(line) for line in lines)
 
 
 @functools.cache
-def deviations() -> dict[str, list[tuple[str, str]]]:
-    """Of every file: a pattern of case ids, and why ours deviates."""
-    section = PAGE.read_text(encoding="utf-8").partition(f"{HEADING}\n")[2].partition("\n## ")[0]
-    found: dict[str, list[tuple[str, str]]] = {}
-    for name, cases, _, why in _ROW.findall(section):
-        found.setdefault(name, []).extend((pattern, why) for pattern in re.findall(r"`([^`]+)`", cases))
-    return found
+def deviations() -> dict[str, list[Deviation]]:
+    """Return the deviations that docs/coverage.md lists, by the name of their file."""
+    page = PAGE.read_text(encoding="utf-8")
+    section = page.partition(f"{HEADING}\n")[2].partition("\n## ")[0]
+    deviations_by_file: dict[str, list[Deviation]] = {}
+    for name, patterns, _, reason in _ROW.findall(section):
+        for pattern in re.findall(r"`([^`]+)`", patterns):
+            deviations_by_file.setdefault(name, []).append(Deviation(pattern, reason))
+    return deviations_by_file
 
 
-def listed(name: str, case_id: str) -> str | None:
-    """Why ours deviates in a case; None where it must agree."""
-    return next((why for pattern, why in deviations().get(name, []) if fnmatch.fnmatchcase(case_id, pattern)), None)
+def reason_to_deviate(name: str, case_id: str) -> str | None:
+    """Return why our result in a case differs; None if it must agree."""
+    for deviation in deviations().get(name, []):
+        if fnmatch.fnmatchcase(case_id, deviation.pattern):
+            return deviation.reason
+    return None
 
 
-def same(ours: Any, theirs: Any, within: float) -> bool:
-    """Whether two results are equal, numbers within a tolerance; tuples count as lists."""
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def agree(ours: Any, theirs: Any, tolerance: float) -> bool:
+    """Return whether two results are equal, numbers within a tolerance; tuples count as lists."""
     if isinstance(theirs, Mapping):
-        return (
-            isinstance(ours, Mapping)
-            and ours.keys() == theirs.keys()
-            and all(same(ours[key], theirs[key], within) for key in theirs)
-        )
+        if not isinstance(ours, Mapping) or ours.keys() != theirs.keys():
+            return False
+        return all(agree(ours[key], theirs[key], tolerance) for key in theirs)
+
     if isinstance(theirs, list):
-        pairs = zip(ours, theirs, strict=False) if isinstance(ours, Sequence) else ()
-        return isinstance(ours, (list, tuple)) and len(ours) == len(theirs) and all(same(*p, within) for p in pairs)
-    if isinstance(theirs, (int, float)) and not isinstance(theirs, bool) and not isinstance(ours, (bool, str)):
-        return ours is not None and ours == pytest.approx(theirs, abs=within, rel=within, nan_ok=True)
+        if not isinstance(ours, (list, tuple)) or len(ours) != len(theirs):
+            return False
+        pairs = zip(ours, theirs, strict=True)
+        return all(agree(our_part, their_part, tolerance) for our_part, their_part in pairs)
+
+    if is_number(theirs):
+        # Of numbers, NumPy's count too.
+        if ours is None or isinstance(ours, (bool, str)):
+            return False
+        return ours == pytest.approx(theirs, abs=tolerance, rel=tolerance, nan_ok=True)
+
     return type(ours) is type(theirs) and ours == theirs
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the marker known."""
-    config.addinivalue_line("markers", "vectors(file, *patterns): gives `case`, every case of a file that matches")
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers", "vectors(file, *patterns): gives `case`, every case of a file that matches"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Gives a marked test its cases."""
+    """Run a marked test once for each of its cases."""
     for marker in metafunc.definition.iter_markers("vectors"):
         name, *patterns = marker.args
-        cases = [each for each in vectors(name) if any(fnmatch.fnmatchcase(each["id"], p) for p in patterns or ["*"])]
-        metafunc.parametrize("case", cases, ids=[each["id"] for each in cases])
+        cases: list[Case] = []
+        for case in vectors(name):
+            if any(fnmatch.fnmatchcase(case["id"], pattern) for pattern in patterns or ["*"]):
+                cases.append(case)
+        metafunc.parametrize("case", cases, ids=[case["id"] for case in cases])
 
 
 @pytest.fixture
-def agrees(case: dict[str, Any], request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Holds ours against the released result of a case, or against the table of deviations."""
+def assert_agrees(case: Case, request: pytest.FixtureRequest) -> AssertAgrees:
+    """Return a function that compares our result with the released one.
+
+    `assert_agrees(ours)` compares with the "expected" of the case, `assert_agrees(ours, theirs)`
+    with a part of it. If the case is in the table of deviations, the results must differ.
+    """
     name = request.node.get_closest_marker("vectors").args[0]
+    expected = case["expected"]
 
-    def check(ours: Any, theirs: Any = case["expected"], within: float = 1e-9) -> None:
-        why = listed(name, case["id"])
-        if why is None:
-            assert same(ours, theirs, within), f"{case['id']}: ours {ours!r}, released {theirs!r}: {case.get('note')}"
+    def assert_agrees_with(ours: Any, theirs: Any = expected, tolerance: float = 1e-9) -> None:
+        is_equal = agree(ours, theirs, tolerance)
+        reason = reason_to_deviate(name, case["id"])
+        if reason is None:
+            difference = f"ours {ours!r}, released {theirs!r}: {case.get('note')}"
+            assert is_equal, f"{case['id']}: {difference}"
         else:
-            assert not same(ours, theirs, within), f"{case['id']} agrees now: strike it from the table: {why}"
+            assert not is_equal, f"{case['id']} agrees: remove it from the table: {reason}"
 
-    return check
-
-
-@pytest.fixture
-def conformance() -> Any:
-    """The vectors and the table, for tests of the table itself."""
-    return SimpleNamespace(vectors=vectors, deviations=deviations)
+    return assert_agrees_with

@@ -1,13 +1,17 @@
-"""Memory-R2: what its released code gives for metrics, replies, operations, rewards, advantages and losses."""
+"""Memory-R2: our results agree with those of the released code.
 
-import itertools
+Metrics, replies, operations, rewards, advantages, losses and groups of completions are compared.
+"""
+
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -30,342 +34,629 @@ from mempiler.optimizers.logo_grpo.reward import (
 )
 from mempiler.optimizers.logo_grpo.rollout import Rollout, SessionRun, single_attempt
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.programs.call_recorder import Completion, PredictorCall
 from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.call_recorder import Completion, PredictorCall
 from mempiler.reading.answer import read_answer
 from mempiler.reading.repairs import UnreadableError
 from mempiler.signatures.memory_r2 import AnswerFromMemories, ManageMemory
 
 from tests.engines.local.groups import policy_rows
 
-CLOSE = 2e-5
-"""The released numbers are of 32 bits."""
-PRINTED = 1e-6
-"""Rewards and losses are given to six places."""
-TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
-TURN = re.compile(r"D\d+:\d+")
+from .conftest import AssertAgrees, Case
+
+TOLERANCE_OF_FLOAT32 = 2e-5
+"""Released advantages and losses are numbers of 32 bits."""
+TOLERANCE_OF_SIX_PLACES = 1e-6
+"""Released rewards are given to six places."""
+
+
+# Metrics, words and replies.
 
 
 @pytest.mark.vectors("memory_r2", "f1-*")
-def test_f1_and_bleu_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    said, gold = case["input"]["answer"], case["input"]["gold"]
-    example, prediction = dspy.Example(answer=gold, category="4", evidence=()), dspy.Prediction(answer=said)
+def test_f1_and_bleu_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    example = dspy.Example(category="4", answer=case["input"]["gold"], evidence=())
+    prediction = dspy.Prediction(answer=case["input"]["answer"])
+
+    f1 = released_f1(example, prediction)
     bleu1 = LocomoF1().score(example, prediction).parts["bleu1"]
-    agrees({"f1": released_f1(example, prediction), "bleu1": bleu1})
 
-
-@pytest.mark.vectors("memory_r2", "answer-*")
-def test_answers_are_read_as_released(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    # Their mark of the answer is a tag, ours a header. An answer that cannot be read is scored as an empty one.
-    reply = TAG.sub(lambda tag: "" if tag[1] else "\n[[ ## answer ## ]]\n", case["input"]["reply"])
-    try:
-        found = read_answer(AnswerFromMemories, reply)[0]["answer"]
-    except UnreadableError:
-        found = ""
-    agrees(found)
-
-
-@pytest.mark.vectors("memory_r2", "json-*")
-def test_replies_of_the_manager_are_read_as_released(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    try:
-        found = read_answer(ManageMemory, case["input"]["reply"].replace('"operation"', '"op"'), layout="json")[0]
-    except UnreadableError:
-        agrees({"parsed": False, "value": None})
-        return
-    agrees({"parsed": True, "value": {"operations": [{"operation": o.op.lower()} for o in found["operations"]]}})
-
-
-@pytest.mark.vectors("memory_r2", "ops-*")
-def test_operations_change_a_memory_as_released(case: dict[str, Any], agrees: Callable[..., None], scripted: Any) -> None:
-    batch, theirs = case["input"]["commands"], case["expected"]
-    memory, each = FactMemory(), []
-    for command in batch if isinstance(batch, list) else [batch]:
-        memory, outcomes = _written(scripted, memory, command)
-        each += outcomes
-    ours = {
-        "each": each,
-        "memories": [_row(fact) for fact in memory.facts],
-        "words": count_memory_words(memory),
-        "evidence": list(dict.fromkeys(source for fact in memory.facts for source in fact.sources)),
-    }
-    kept = [{key: row[key] for key in _KEPT} for row in theirs["memories"]]
-    # `counts` repeats `each` by kind, and `mentions` is bookkeeping that nothing reads.
-    agrees(ours, {"each": theirs["each"], "memories": kept, "words": theirs["words"], "evidence": theirs["evidence"]})
-
-
-_KEPT = ("id", "content", "dia_ids", "session_id", "last_session_id")
-_ORIGIN = datetime(2023, 5, 1)
-
-
-def _written(scripted: Any, memory: FactMemory, command: Any) -> tuple[FactMemory, list[str]]:
-    """A memory after a session whose manager answered with one command, and what became of it."""
-    listed = isinstance(command, str) and command[:1] == "["
-    said = command if isinstance(command, dict) else json.loads(command) if command[:1] == "{" else {}
-    turns = TURN.findall(json.dumps(said.get("dia_id", command))) or ["D0:0"]
-    day = next((n for n in (said.get("session_id"), 1 if listed else None) if isinstance(n, int)), None)
-    latest = max((fact.updated for fact in memory.facts if fact.updated), default=_ORIGIN)
-    item = Session(
-        id="S",
-        time=latest if day is None else _ORIGIN.replace(day=1 + day),
-        turns=tuple(Turn(id=turn, speaker="Ann", text="said") for turn in turns),
-    )
-    renamed = json.dumps(command).replace("dia_id", "turn_id").replace("operation", "op")
-    operations = json.loads(renamed) if listed else [json.loads(renamed)]
-    facts = [{"speaker": "Ann", "turn_id": turns[0], "fact": "Ann likes tea"}]
-
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        return {"facts": facts} if kind == "facts" else {"operations": operations}
-
-    made = build("memory-r2", embedder=embedder(), parts=1, related=25, min_score=-1.0)
-    with dspy.context(lm=scripted(reply)):
-        after: FactMemory = made.method.writer.update(memory, item, None).memory
-    gained = {name: n - memory.counts.get(name, 0) for name, n in after.counts.items()}
-    done = [name for name, n in gained.items() for _ in range(n)]
-    return after, ["error" if name == "refused" else "success" for name in done] or ([] if listed else ["error"])
-
-
-def _row(fact: Any) -> dict[str, Any]:
-    days = {"session_id": fact.time, "last_session_id": fact.updated}
-    found = {"id": fact.id, "content": fact.content, "dia_ids": list(fact.sources)}
-    return {**found, **{name: time.day - 1 for name, time in days.items()}}
+    assert_agrees({"f1": f1, "bleu1": bleu1})
 
 
 @pytest.mark.vectors("memory_r2", "words-*")
-def test_texts_are_cut_into_the_released_words(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    agrees(count_words(case["input"]["text"]))
+def test_words_of_a_text_are_counted_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    assert_agrees(count_words(case["input"]["text"]))
+
+
+@pytest.mark.vectors("memory_r2", "answer-*")
+def test_answers_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    # The released code marks an answer by tags, we mark it by a header.
+    without_closing_tags = re.sub("</answer>", "", case["input"]["reply"], flags=re.IGNORECASE)
+    header = "\n[[ ## answer ## ]]\n"
+    reply = re.sub("<answer>", header, without_closing_tags, flags=re.IGNORECASE)
+
+    try:
+        answer = read_answer(AnswerFromMemories, reply).outputs["answer"]
+    except UnreadableError:
+        # It is scored as an empty answer.
+        answer = ""
+
+    assert_agrees(answer)
+
+
+@pytest.mark.vectors("memory_r2", "json-*")
+def test_replies_of_the_manager_are_read_as_released(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    reply = case["input"]["reply"].replace('"operation"', '"op"')
+
+    try:
+        operations = read_answer(ManageMemory, reply, layout="json").outputs["operations"]
+    except UnreadableError:
+        ours = {"parsed": False, "value": None}
+    else:
+        names = [{"operation": operation.op.lower()} for operation in operations]
+        ours = {"parsed": True, "value": {"operations": names}}
+
+    assert_agrees(ours)
+
+
+# Operations on a memory.
+
+FIRST_DAY = datetime(2023, 5, 1)
+"""The day of session 0; session 1 is on the next day, and so on."""
+
+Command = dict[str, Any] | str
+"""A released command, or its JSON, or the JSON of a list of commands."""
+
+
+class Applied(NamedTuple):
+    """A memory after a command, and what became of the command."""
+
+    memory: FactMemory
+    outcomes: list[str]
+    """"success" or "error" for each operation."""
+
+
+def is_list_of_commands(command: Command) -> bool:
+    return isinstance(command, str) and command.startswith("[")
+
+
+def fields_of(command: Command) -> dict[str, Any]:
+    """Return the fields of a single command."""
+    if isinstance(command, dict):
+        return command
+    return json.loads(command) if command.startswith("{") else {}
+
+
+def session_of(command: Command, memory: FactMemory) -> Session:
+    """Return a session with the turns that a command names, on the day of its session."""
+    fields = fields_of(command)
+    named_turns = json.dumps(fields.get("dia_id", command))
+    turn_ids = re.findall(r"D\d+:\d+", named_turns) or ["D0:0"]
+    turns = tuple(Turn(id=turn_id, speaker="Ann", text="said") for turn_id in turn_ids)
+
+    session_number = 1 if is_list_of_commands(command) else fields.get("session_id")
+    if isinstance(session_number, int):
+        time = FIRST_DAY + timedelta(days=session_number)
+    else:
+        # The command comes in the session in which the memory was changed last.
+        times = [fact.updated for fact in memory.facts if fact.updated]
+        time = max(times, default=FIRST_DAY)
+    return Session(id="S", time=time, turns=turns)
+
+
+def with_our_names(command: Command) -> Command:
+    renamed = json.dumps(command).replace("dia_id", "turn_id").replace("operation", "op")
+    return json.loads(renamed)
+
+
+def apply_command(scripted: Any, memory: FactMemory, command: Command) -> Applied:
+    """Write a session in which our manager answers with a released command."""
+    session = session_of(command, memory)
+    fact = {"speaker": "Ann", "turn_id": session.turns[0].id, "fact": "Ann likes tea"}
+    operations: Any = with_our_names(command)
+    if not is_list_of_commands(command):
+        operations = [operations]
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        return {"facts": [fact]} if kind == "facts" else {"operations": operations}
+
+    program = build("memory-r2", embedder=embedder(), parts=1, related=25, min_score=-1.0)
+    with dspy.context(lm=scripted(reply)):
+        new_memory: FactMemory = program.method.writer.update(memory, session, None).memory
+
+    # The memory counts its operations by name; those that are not applied are "refused".
+    outcomes: list[str] = []
+    for name, count in new_memory.counts.items():
+        new_operations = count - memory.counts.get(name, 0)
+        outcome = "error" if name == "refused" else "success"
+        outcomes.extend([outcome] * new_operations)
+    if not outcomes and not is_list_of_commands(command):
+        # The command could not be read.
+        outcomes = ["error"]
+    return Applied(new_memory, outcomes)
+
+
+def day_number(time: datetime) -> int:
+    return time.day - FIRST_DAY.day
+
+
+@pytest.mark.vectors("memory_r2", "ops-*")
+def test_operations_change_a_memory_as_released(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    commands = case["input"]["commands"]
+    memory = FactMemory()
+    outcomes: list[str] = []
+    for command in commands if isinstance(commands, list) else [commands]:
+        applied = apply_command(scripted, memory, command)
+        memory = applied.memory
+        outcomes.extend(applied.outcomes)
+
+    memories: list[dict[str, Any]] = []
+    for fact in memory.facts:
+        assert fact.time is not None
+        assert fact.updated is not None
+        memories.append(
+            {
+                "id": fact.id,
+                "content": fact.content,
+                "dia_ids": list(fact.sources),
+                "session_id": day_number(fact.time),
+                "last_session_id": day_number(fact.updated),
+            }
+        )
+    evidence = dict.fromkeys(source for fact in memory.facts for source in fact.sources)
+    ours = {
+        "each": outcomes,
+        "memories": memories,
+        "words": count_memory_words(memory),
+        "evidence": list(evidence),
+    }
+
+    # Left out: `counts` and `status` repeat `each`, and nothing reads the `mentions` of a memory.
+    expected = case["expected"]
+    released_memories = [
+        {name: value for name, value in released.items() if name != "mentions"}
+        for released in expected["memories"]
+    ]
+    theirs = {
+        "each": expected["each"],
+        "memories": released_memories,
+        "words": expected["words"],
+        "evidence": expected["evidence"],
+    }
+    assert_agrees(ours, theirs)
+
+
+# Rewards, advantages and losses.
 
 
 @pytest.mark.vectors("memory_r2", "compression-*")
-def test_compression_is_the_released_one(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    given = case["input"]
-    agrees(compression_excess(given["memory_words"], given["session_words"], given["threshold"]))
+def test_compression_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    sizes = case["input"]
+
+    excess = compression_excess(sizes["memory_words"], sizes["session_words"], sizes["threshold"])
+
+    assert_agrees(excess)
+
+
+def rollout_of_sizes(sessions: int, session_words: int, memory_words: int) -> Rollout:
+    """Return a rollout over sessions with so many words in all, and a memory with so many."""
+    items: list[Session] = []
+    for session_number in range(1, sessions + 1):
+        turns: list[Turn] = []
+        for turn_number in range(1, 10):
+            is_first_turn = session_number == 1 and turn_number == 1
+            # The first turn has all the words.
+            text = "w " * session_words if is_first_turn else ""
+            turn_id = f"D{session_number}:{turn_number}"
+            turns.append(Turn(id=turn_id, speaker="Ann", text=text or " "))
+        items.append(Session(id=f"D{session_number}", turns=tuple(turns)))
+
+    memory = FactMemory().apply([Edit("INSERT", content="w " * memory_words)])
+    runs = tuple(SessionRun(item, FactMemory(), memory, ()) for item in items)
+    return Rollout(History(id="h", items=tuple(items)), runs, memory)
 
 
 @pytest.mark.vectors("memory_r2", "reward-*")
-def test_rewards_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    given = case["input"]
-    settings = RewardSettings(compression=given["lambda"])
-    sizes = given["memory_words"]
-    whole: dict[str, list[Any]] = {"terminal": [], "per_session": [], "cumulative_per_session": []}
-    for n, scores in enumerate(given["scores_by_rollout"]):
-        examples = tuple(dspy.Example(evidence_ids=evidence_ids(found)) for found in given["evidence_by_question"])
-        answered = QuestionScores(examples, tuple(map(float, scores)))
-        rollout = _rollout(
-            given["last_session"], given["session_words"], sizes[n] if isinstance(sizes, list) else sizes
-        )
-        whole["terminal"].append(rollout_reward(answered, rollout, settings))
-        whole["per_session"].append(session_rewards(answered, rollout, settings))
-        whole["cumulative_per_session"].append(session_rewards(answered, rollout, settings, "cumulative"))
-    agrees(whole, {name: case["expected"][name] for name in whole}, within=PRINTED)
-
-
-def _rollout(sessions: int, said: int, kept: int) -> Rollout:
-    """A trajectory over sessions of so many words together, with a memory of so many."""
-    items = tuple(
-        Session(
-            id=f"D{s}",
-            turns=tuple(
-                Turn(id=f"D{s}:{t}", speaker="Ann", text="w " * (said if s == t == 1 else 0) or " ")
-                for t in range(1, 10)
-            ),
-        )
-        for s in range(1, sessions + 1)
+def test_rewards_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    inputs = case["input"]
+    settings = RewardSettings(compression=inputs["lambda"])
+    examples = tuple(
+        dspy.Example(evidence_ids=evidence_ids(evidence))
+        for evidence in inputs["evidence_by_question"]
     )
-    memory = FactMemory().apply([Edit("INSERT", content="w " * kept)])
-    runs = tuple(SessionRun(item, FactMemory(), memory, ()) for item in items)
-    return Rollout(History(id="h", items=items), runs, memory)
+    terminal: list[float] = []
+    per_session: list[Any] = []
+    cumulative_per_session: list[Any] = []
+
+    for number, scores in enumerate(inputs["scores_by_rollout"]):
+        question_scores = QuestionScores(examples, tuple(float(score) for score in scores))
+        # One size for all rollouts, or one for each.
+        memory_words = inputs["memory_words"]
+        if isinstance(memory_words, list):
+            memory_words = memory_words[number]
+        rollout = rollout_of_sizes(inputs["last_session"], inputs["session_words"], memory_words)
+
+        terminal.append(rollout_reward(question_scores, rollout, settings))
+        per_session.append(session_rewards(question_scores, rollout, settings))
+        cumulative_per_session.append(
+            session_rewards(question_scores, rollout, settings, "cumulative")
+        )
+
+    ours = {
+        "terminal": terminal,
+        "per_session": per_session,
+        "cumulative_per_session": cumulative_per_session,
+    }
+    theirs = {name: case["expected"][name] for name in ours}
+    assert_agrees(ours, theirs, tolerance=TOLERANCE_OF_SIX_PLACES)
 
 
 @pytest.mark.vectors("memory_r2", "advantage-*")
-def test_advantages_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    # The ids are advantage-00, advantage-centred-00 and advantage-rloo-00.
     kind = case["id"].split("-")[1]
-    rewards, names = case["input"]["rewards"], case["input"]["groups"]
-    found = [0.0] * len(rewards)
-    for name in dict.fromkeys(names):
-        own = [n for n, each in enumerate(names) if each == name]
-        settings = Reinforcement(scale_rewards=kind != "centred", leave_one_out=kind == "rloo")
-        shares = advantages([rewards[n] for n in own], settings)
-        for n, share in zip(own, shares, strict=True):
-            found[n] = share
-    agrees(found, within=CLOSE)
+    settings = Reinforcement(scale_rewards=kind != "centred", leave_one_out=kind == "rloo")
+    rewards = case["input"]["rewards"]
+    groups = case["input"]["groups"]
+    ours = [0.0] * len(rewards)
+
+    for group in set(groups):
+        members = [place for place, name in enumerate(groups) if name == group]
+        group_advantages = advantages([rewards[place] for place in members], settings)
+        for place, advantage in zip(members, group_advantages, strict=True):
+            ours[place] = advantage
+
+    assert_agrees(ours, tolerance=TOLERANCE_OF_FLOAT32)
 
 
 @pytest.mark.vectors("memory_r2", "turn-return-*")
-def test_the_reward_of_every_turn_of_a_session(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    given = case["input"]
-    role, turns = object(), given["turns"]
-    calls = tuple(PredictorCall(role, {}, completions=[Completion((), "")]) for _ in range(turns))
-    item = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="said"),))
-    taken = Rollout(
-        History(id="h", items=(item,)), (SessionRun(item, FactMemory(), FactMemory(), calls),), FactMemory()
+def test_the_reward_of_every_turn_of_a_session(case: Case, assert_agrees: AssertAgrees) -> None:
+    turn_rewards = case["input"]["turn_rewards"]
+    turns = case["input"]["turns"]
+    manager = object()
+    calls = tuple(
+        PredictorCall(manager, {}, completions=[Completion((), "")]) for _ in range(turns)
     )
-    worth = float(sum(given["turn_rewards"][:turns]))
-    rollouts = [RewardedRollout(taken, [value], 0.0) for value in (worth, 0.0)]
-    groups = global_groups("h", rollouts, {"manage": role}, RewardSettings())
-    found = [group.members[0].reward for group in groups]
-    agrees(found + [0.0] * (len(given["turn_rewards"]) - turns))
+    session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="said"),))
+    run = SessionRun(session, FactMemory(), FactMemory(), calls)
+    rollout = Rollout(History(id="h", items=(session,)), (run,), FactMemory())
 
+    # A rollout without reward makes a group of the first one.
+    session_reward = float(sum(turn_rewards[:turns]))
+    rewarded = RewardedRollout(rollout, [session_reward], 0.0)
+    other = RewardedRollout(rollout, [0.0], 0.0)
+    groups = global_groups("h", [rewarded, other], {"manage": manager}, RewardSettings())
 
-@pytest.mark.vectors("memory_r2", "dia-*")
-def test_turn_ids_of_evidence_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    said = case["input"]["dia_id"]
-    found = [[int(n) for n in id[1:].split(":")] for id in evidence_ids([said] if isinstance(said, str) else [])]
-    agrees(found or [[None, None]], [case["expected"]["reward"]])
-
-
-@pytest.fixture
-def asked(tmp_path: Path) -> Callable[..., Locomo]:
-    """A conversation of thirty sessions of nine turns with questions on some evidence, as LoCoMo's reader reads it."""
-
-    def make(*evidence: Any, category: int = 1) -> Locomo:
-        talk: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Bob"}
-        for s in range(1, 31):
-            talk[f"session_{s}_date_time"] = "1:00 pm on 8 May, 2023"
-            talk[f"session_{s}"] = [{"dia_id": f"D{s}:{t}", "speaker": "Ann", "text": "said"} for t in range(1, 10)]
-        rows = [
-            {"question": f"{n}?", "answer": "x", "evidence": e, "category": category} for n, e in enumerate(evidence)
-        ]
-        path = tmp_path / "made.json"
-        path.write_text(json.dumps([{"sample_id": "c", "conversation": talk, "qa": rows}]))
-        return Locomo.load(path)
-
-    return make
-
-
-def _first_asked(made: Locomo) -> int | None:
-    """After how many sessions the question can be asked; None where only the end of the conversation brings it."""
-    (example,) = made.examples
-    history = example.history
-    found = next(n for n in range(1, len(history) + 1) if questions_after([example], history, n))
-    return found if made.in_headline(example) and example.evidence else None
-
-
-@pytest.mark.vectors("memory_r2", "latest-session-*")
-def test_the_session_that_a_question_waits_for(case: dict[str, Any], agrees: Any, asked: Any) -> None:
-    agrees(_first_asked(asked(case["input"]["evidence"])))
-
-
-@pytest.mark.vectors("memory_r2", "evidence-per-session-*")
-def test_the_evidence_of_each_session(case: dict[str, Any], agrees: Callable[..., None], asked: Any) -> None:
-    given = case["input"]
-    made = asked(*given["evidence_by_question"])
-    history = made.examples[0].history
-    whole = QuestionScores(tuple(made.examples), (0.0,) * len(made.examples))
-    found = {}
-    for item in history.items[: given["sessions"]]:
-        own = [turn.id for turn in item.turns]
-        touching = whole.about_session(own).examples
-        found[item.id[1:]] = [id for example in touching for id in example.evidence_ids if id in own]
-    agrees(found)
-
-
-@pytest.mark.vectors("memory_r2", "question-time-*")
-def test_when_a_question_is_asked(case: dict[str, Any], agrees: Callable[..., None], asked: Any) -> None:
-    given = case["input"]
-    first = _first_asked(asked(given["evidence"], category=given["category"]))
-    now = given["session_last"][0]
-    agrees(None if first is None or first > now else "current" if first == now else "distant")
-
-
-@pytest.mark.vectors("memory_r2", "split")
-def test_the_split_is_the_released_one(case: dict[str, Any], agrees: Callable[..., None], asked: Any) -> None:
-    made = asked(["D1:1"])
-    ids = [id for part in ("train", "validation", "test") for id in case["expected"][part]]
-    whole = Locomo(made.examples, made.source, conversations=ids)
-    assert whole.fixed_split() is not None
-    train, validation, test = whole.fixed_split() or ((), (), ())
-    (example,) = made.examples
-    (fifth,) = asked(["D1:1"], category=5).examples
-    ours = {
-        "train": sorted(train),
-        "validation": sorted(validation),
-        "test": sorted(test),
-        "skip_category_5": not made.in_headline(fifth),
-        "cumulative_training_questions": bool(questions_after([example], example.history, 9)),
-    }
-    agrees(ours, {key: sorted(v) if isinstance(v, list) else v for key, v in case["expected"].items()})
+    rewards_of_turns = [group.members[0].reward for group in groups]
+    # Turns that were not taken have no reward.
+    turns_not_taken = len(turn_rewards) - turns
+    assert_agrees(rewards_of_turns + [0.0] * turns_not_taken)
 
 
 @pytest.mark.vectors("memory_r2", "policy-loss-*")
-def test_the_policy_loss_is_the_released_one(case: dict[str, Any], agrees: Callable[..., None]) -> None:
+def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
     torch = pytest.importorskip("torch", reason="local models need the local extra")
     from mempiler.engines.local.loss import grpo_loss
 
     rows, settings = policy_rows(case["input"])
-    width = max(len(old) for old, _, _ in rows)
-    old, new = (torch.tensor([row[n] + [0.0] * (width - len(row[n])) for row in rows]) for n in (0, 1))
-    mask = torch.tensor([[1.0] * len(old) + [0.0] * (width - len(old)) for old, _, _ in rows])
-    gains = torch.tensor([float(gain) for _, _, gain in rows])
-    loss = grpo_loss(new, old, gains, mask, settings=Reinforcement(**settings))
+    width = max(len(old_logprobs) for old_logprobs, _, _ in rows)
+
+    def padded(values: list[float]) -> list[float]:
+        return values + [0.0] * (width - len(values))
+
+    old = torch.tensor([padded(old_logprobs) for old_logprobs, _, _ in rows])
+    new = torch.tensor([padded(logprobs) for _, logprobs, _ in rows])
+    mask = torch.tensor([padded([1.0] * len(old_logprobs)) for old_logprobs, _, _ in rows])
+    row_advantages = torch.tensor([float(advantage) for _, _, advantage in rows])
+    loss = grpo_loss(new, old, row_advantages, mask, settings=Reinforcement(**settings))
+
     # The other numbers of the released function are for its logs.
-    agrees(float(loss), case["expected"]["loss"], within=CLOSE)
+    assert_agrees(float(loss), case["expected"]["loss"], tolerance=TOLERANCE_OF_FLOAT32)
+
+
+# Questions and their evidence.
+
+
+@pytest.mark.vectors("memory_r2", "dia-*")
+def test_turn_ids_of_evidence_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    dia_id = case["input"]["dia_id"]
+    turn_ids = evidence_ids([dia_id] if isinstance(dia_id, str) else [])
+
+    # "D8:17" is [8, 17] in the vectors.
+    numbers = [
+        [int(number) for number in turn_id.removeprefix("D").split(":")] for turn_id in turn_ids
+    ]
+
+    assert_agrees(numbers or [[None, None]], [case["expected"]["reward"]])
+
+
+LoadQuestions = Callable[..., Locomo]
 
 
 @pytest.fixture
-def collected(scripted: Any, fact_replies: Any, make_history: Any) -> Callable[..., list[Batch]]:
-    """Batches of LoGo-GRPO over histories with one question each; every answer is worth something else."""
+def load_questions(tmp_path: Path) -> LoadQuestions:
+    """Return a function that reads a conversation with one question for each list of evidence.
 
-    def make(sessions: int, people: int = 1, steps: int = 1, **settings: Any) -> list[Batch]:
+    The conversation has thirty sessions of nine turns, in a file of LoCoMo's form.
+    """
+
+    def load(*evidence_by_question: Any, category: int = 1) -> Locomo:
+        conversation: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Bob"}
+        for session in range(1, 31):
+            conversation[f"session_{session}_date_time"] = "1:00 pm on 8 May, 2023"
+            conversation[f"session_{session}"] = [
+                {"dia_id": f"D{session}:{turn}", "speaker": "Ann", "text": "said"}
+                for turn in range(1, 10)
+            ]
+        questions = [
+            {"question": f"{number}?", "answer": "x", "evidence": evidence, "category": category}
+            for number, evidence in enumerate(evidence_by_question)
+        ]
+        sample = {"sample_id": "c", "conversation": conversation, "qa": questions}
+        path = tmp_path / "conversations.json"
+        path.write_text(json.dumps([sample]))
+        return Locomo.load(path)
+
+    return load
+
+
+def session_that_allows(questions: Locomo) -> int | None:
+    """Return the session after which the only question can be asked.
+
+    None if the question is not in the headline score, or names no evidence: then only the end of
+    the conversation allows it.
+    """
+    [example] = questions.examples
+    if not questions.in_headline(example) or not example.evidence:
+        return None
+    for session in range(1, len(example.history) + 1):
+        if questions_after([example], example.history, session):
+            return session
+    raise AssertionError("the question can never be asked")
+
+
+@pytest.mark.vectors("memory_r2", "latest-session-*")
+def test_the_session_that_a_question_waits_for(
+    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+) -> None:
+    questions = load_questions(case["input"]["evidence"])
+
+    assert_agrees(session_that_allows(questions))
+
+
+@pytest.mark.vectors("memory_r2", "question-time-*")
+def test_when_a_question_is_asked(
+    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+) -> None:
+    inputs = case["input"]
+    session = session_that_allows(load_questions(inputs["evidence"], category=inputs["category"]))
+    current_session = inputs["session_last"][0]
+
+    if session is None or session > current_session:
+        ours = None
+    elif session == current_session:
+        ours = "current"
+    else:
+        ours = "distant"
+
+    assert_agrees(ours)
+
+
+@pytest.mark.vectors("memory_r2", "evidence-per-session-*")
+def test_the_evidence_of_each_session(
+    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+) -> None:
+    questions = load_questions(*case["input"]["evidence_by_question"])
+    examples = tuple(questions.examples)
+    scores = QuestionScores(examples, (0.0,) * len(examples))
+    evidence_by_session: dict[str, list[str]] = {}
+
+    for session in examples[0].history.items[: case["input"]["sessions"]]:
+        session_turns = [turn.id for turn in session.turns]
+        evidence: list[str] = []
+        for example in scores.about_session(session_turns).examples:
+            evidence.extend(turn_id for turn_id in example.evidence_ids if turn_id in session_turns)
+        # The id of session 1 is "D1".
+        evidence_by_session[session.id.removeprefix("D")] = evidence
+
+    assert_agrees(evidence_by_session)
+
+
+@pytest.mark.vectors("memory_r2", "split")
+def test_the_split_is_the_released_one(
+    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+) -> None:
+    expected = case["expected"]
+    conversations = [*expected["train"], *expected["validation"], *expected["test"]]
+    questions = load_questions(["D1:1"])
+    split = Locomo(questions.examples, questions.source, conversations=conversations).fixed_split()
+    assert split is not None
+    train, validation, test = split
+
+    questions_of_category_5 = load_questions(["D1:1"], category=5)
+    [example_of_category_5] = questions_of_category_5.examples
+    [example] = questions.examples
+    # A question about session 1 is asked after session 9 too.
+    questions_after_session_9 = questions_after([example], example.history, 9)
+
+    ours = {
+        "train": sorted(train),
+        "validation": sorted(validation),
+        "test": sorted(test),
+        "skip_category_5": not questions_of_category_5.in_headline(example_of_category_5),
+        "cumulative_training_questions": bool(questions_after_session_9),
+    }
+    theirs = {
+        **expected,
+        "train": sorted(expected["train"]),
+        "validation": sorted(expected["validation"]),
+        "test": sorted(expected["test"]),
+    }
+    assert_agrees(ours, theirs)
+
+
+# Groups of completions for LoGo-GRPO.
+
+
+class DifferentScores:
+    """A metric that gives every answer another score: 0, 1, ..., 6, 0, ..."""
+
+    def __init__(self) -> None:
+        self.number_of_answers = 0
+
+    def __call__(self, example: dspy.Example, prediction: dspy.Prediction) -> int:
+        score = self.number_of_answers % 7
+        self.number_of_answers += 1
+        return score
+
+
+Collect = Callable[..., list[Batch]]
+
+
+@pytest.fixture
+def collect(scripted: Any, fact_replies: Any, make_history: Any) -> Collect:
+    """Return a function that collects batches of LoGo-GRPO, for histories with one question each.
+
+    `collect(sessions=3, objective="grpo")`: the settings are those of the training.
+    """
+
+    def collect_batches(
+        sessions: int, conversations: int = 1, steps: int = 1, **settings: Any
+    ) -> list[Batch]:
         program = build("memory-r2", embedder=embedder(), adapter="chat")
-        histories = [History(id=f"h{n}", items=make_history(sessions, turns=1).items) for n in range(people)]
-        worth = itertools.count()
+        items = make_history(sessions, turns=1).items
+        histories = [History(id=f"h{number}", items=items) for number in range(conversations)]
 
-        def question(history: History, n: int) -> list[dspy.Example]:
+        def question(history: History, sessions_written: int) -> list[dspy.Example]:
             example = dspy.Example(id="q", history=history, question="What?", evidence_ids=())
             return [example.with_inputs("history", "question", "evidence_ids")]
 
-        given = TrainingSettings(histories=people, threads=1, session_reward="trajectory", **settings)
-        collector = Collector(program, histories, question, lambda e, p: next(worth) % 7, given)
+        training = TrainingSettings(
+            histories=conversations, threads=1, session_reward="trajectory", **settings
+        )
+        collector = Collector(program, histories, question, DifferentScores(), training)
         lm = scripted(fact_replies)
         with dspy.context(adapter=single_attempt(program), trace=None):
             return [collector.collect(step, sessions, lm, lm) for step in range(1, steps + 1)]
 
-    return make
+    return collect_batches
+
+
+class Grouping(NamedTuple):
+    """The groups of a batch in numbers."""
+
+    number: int
+    """How many groups there are, those without variance too."""
+    sizes: set[int]
+    """The numbers of members."""
+    has_one_per_key: bool
+    """Whether no two groups have the same conversation, start, session and role."""
+
+
+def grouping_of(batch: Batch) -> Grouping:
+    statistics = batch.statistics
+    number = int(
+        statistics.groups_global
+        + statistics.groups_local
+        + statistics.no_variance_global
+        + statistics.no_variance_local
+    )
+    sizes = {len(group.members) for group in batch.groups}
+    keys = {
+        (group.key.history, group.key.start, group.key.session, group.key.role)
+        for group in batch.groups
+    }
+    return Grouping(number, sizes, has_one_per_key=len(keys) == len(batch.groups))
+
+
+def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAgrees) -> None:
+    """Compare number, size and keys of groups with the released ones.
+
+    What local groups start from is checked in tests/optimizers/logo_grpo/test_rollouts.py.
+    """
+    grouping = grouping_of(batch)
+    assert grouping.has_one_per_key
+    [members_each] = grouping.sizes
+    ours = {"groups": grouping.number, "members_each": members_each}
+    assert_agrees(ours, {name: expected[name] for name in ours})
 
 
 @pytest.mark.vectors("memory_r2", "groups-global")
-def test_global_groups_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None], collected: Any) -> None:
-    given = case["input"]
-    (batch,) = collected(given["sessions"], objective="grpo", num_rollouts=given["rollouts"])
-    agrees(_grouping(batch, "conversation, session, role"), {k: case["expected"][k] for k in _GROUPING})
+def test_global_groups_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees, collect: Collect
+) -> None:
+    assert case["expected"]["one_group_per"] == "conversation, session, role"
+
+    [batch] = collect(
+        sessions=case["input"]["sessions"],
+        objective="grpo",
+        num_rollouts=case["input"]["rollouts"],
+    )
+
+    assert_grouping_agrees(batch, case["expected"], assert_agrees)
 
 
 @pytest.mark.vectors("memory_r2", "groups-local")
-def test_local_groups_are_the_released_ones(case: dict[str, Any], agrees: Callable[..., None], collected: Any) -> None:
-    given = case["input"]
-    drawn = {"num_rollouts": 2, "local_n": given["inner_n"], "local_fraction": 1.0}
-    (batch,) = collected(given["sessions_drawn"], objective="local", **drawn)
-    # What they start from is held by tests/optimizers/logo_grpo/test_rollouts.py.
-    agrees(_grouping(batch, "drawn session, role"), {k: case["expected"][k] for k in _GROUPING})
+def test_local_groups_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees, collect: Collect
+) -> None:
+    assert case["expected"]["one_group_per"] == "drawn session, role"
 
-
-_GROUPING = ("groups", "members_each", "one_group_per")
-
-
-def _grouping(batch: Batch, wanted: str) -> dict[str, Any]:
-    numbers = batch.statistics
-    made = int(
-        numbers.groups_global + numbers.groups_local + numbers.no_variance_global + numbers.no_variance_local
+    [batch] = collect(
+        sessions=case["input"]["sessions_drawn"],
+        objective="local",
+        num_rollouts=2,
+        local_n=case["input"]["inner_n"],
+        # All sessions are drawn.
+        local_fraction=1.0,
     )
-    sizes = {len(group.members) for group in batch.groups}
-    keys = {(key.history, key.start, key.session, key.role) for key in (group.key for group in batch.groups)}
-    each = len(keys) == len(batch.groups)
-    return {"groups": made, "members_each": sizes.pop(), "one_group_per": wanted if each and not sizes else "other"}
+
+    assert_grouping_agrees(batch, case["expected"], assert_agrees)
+
+
+def drawn_sessions(batch: Batch) -> dict[str, set[Any]]:
+    """Return the sessions of each conversation that were run again for local groups."""
+    sessions: dict[str, set[Any]] = {}
+    for group in batch.groups:
+        if group.key.kind == "local":
+            sessions.setdefault(group.key.history, set()).add(group.key.start)
+    return sessions
+
+
+def are_all_equal(sets: list[set[Any]]) -> bool:
+    return all(other == sets[0] for other in sets)
 
 
 @pytest.mark.vectors("memory_r2", "groups-draw")
-def test_the_sessions_that_are_run_again(case: dict[str, Any], agrees: Callable[..., None], collected: Any) -> None:
-    fraction = case["input"]["inner_sampling_fraction"]
-    assert TrainingSettings().local_fraction == fraction
-    batches = collected(4, people=2, steps=6, objective="local", num_rollouts=2, local_n=2)
-    drawn = [
-        {(group.key.history, group.key.start) for group in batch.groups if group.key.kind == "local"}
-        for batch in batches
-    ]
-    sessions = [{id: {t for of, t in each if of == id} for id, _ in each} for each in drawn]
-    whole = all(len(set(map(frozenset, each.values()))) == 1 for each in sessions if each)
-    assert 0 < sum(map(len, drawn)) < 6 * 2 * 4
-    taken = max(Counter((group.key.history, group.key.start, group.key.role) for group in batches[0].groups).values(), default=1)
-    per = "session, for the whole batch" if whole else "session and conversation"
-    agrees({"coin_per": per, "rollouts_taken_per_conversation": taken})
+def test_the_sessions_that_are_run_again(
+    case: Case, assert_agrees: AssertAgrees, collect: Collect
+) -> None:
+    assert TrainingSettings().local_fraction == case["input"]["inner_sampling_fraction"]
+
+    batches = collect(
+        sessions=4, conversations=2, steps=6, objective="local", num_rollouts=2, local_n=2
+    )
+
+    draws = [drawn_sessions(batch) for batch in batches]
+    number_drawn = sum(len(sessions) for draw in draws for sessions in draw.values())
+    # Some sessions are drawn, but not all four sessions of two conversations in six steps.
+    assert 0 < number_drawn < 4 * 2 * 6
+
+    # Whether the sessions drawn are the same for all conversations of a batch.
+    if all(are_all_equal(list(draw.values())) for draw in draws):
+        coin_per = "session, for the whole batch"
+    else:
+        coin_per = "session and conversation"
+    groups_per_start = Counter(
+        (group.key.history, group.key.start, group.key.role) for group in batches[0].groups
+    )
+    rollouts_taken = max(groups_per_start.values(), default=1)
+    assert_agrees({"coin_per": coin_per, "rollouts_taken_per_conversation": rollouts_taken})

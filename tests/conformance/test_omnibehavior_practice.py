@@ -1,8 +1,16 @@
-"""OmniBehavior and PraMem: what their released code gives for practice, labels and records that are left out."""
+"""OmniBehavior and PraMem: practice, labels and left-out records agree with the released code.
+
+In the released records, "视频浏览" is browsing videos, "直播间" a live stream, "商城购物" shopping
+and "广告推荐" an advertisement.
+"""
+
+from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -22,338 +30,627 @@ from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.adjustment import apply_changes
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, short_suffix
-from mempiler.programs.pramem.samples import RECENCY_DRAWS, SHUFFLE_SEED, Sample, draw_samples, shuffle_as_released
+from mempiler.programs.pramem.samples import (
+    RECENCY_DRAWS,
+    SHUFFLE_SEED,
+    Sample,
+    draw_samples,
+    shuffle_as_released,
+)
 from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
 from mempiler.programs.tasks.behavior import newest_actions
 from mempiler.records import Action, Behavior, estimate_tokens
 from mempiler.runs.papers.paper import read_paper
-from mempiler.signatures.pramem import ExperienceChange, Perturbation, PractiseWithExperience, ReflectOnPractice
+from mempiler.signatures.pramem import (
+    ExperienceChange,
+    Perturbation,
+    PractiseWithExperience,
+    ReflectOnPractice,
+)
+
+from .conftest import AssertAgrees, Case
+
+VIDEO = "视频浏览"
+RawRecord = dict[str, Any]
+"""A record as the released data has it."""
 
 
-def writer(**settings: Any) -> Any:
+def pramem_writer(**settings: Any) -> Any:
     return build("pramem", task="behavior-prediction", **settings).method.writer
 
 
-def actions(count: int, **fields: Any) -> list[Action]:
-    return [Action(id=f"a{n}", scene="video", situation=f"clip {n}", action="liked", **fields) for n in range(count)]
+def make_actions(count: int) -> list[Action]:
+    """Return actions a0, a1, ..., from the oldest on."""
+    return [
+        Action(id=f"a{place}", scene="video", situation=f"clip {place}", action="liked")
+        for place in range(count)
+    ]
 
 
-def places(found: Any) -> list[int]:
-    return [int(action.id[1:]) for action in found]
+def places_of(actions: Iterable[Action]) -> list[int]:
+    """Return the places of actions in `make_actions`: 3 for the action a3."""
+    return [int(action.id.removeprefix("a")) for action in actions]
 
 
-SAMPLE = Sample(round=1, target=actions(9)[8], past=tuple(actions(8)))
-
-
-def loaded(tmp_path: Any, *rows: dict[str, Any]) -> list[Action]:
-    """The history that OmniBehavior makes of records before the first question."""
-    asked = {"type": "视频浏览", "timestamp": "2025-10-09 10:00:00", "context": {"caption": "x"}, "action": []}
-    before = [{"timestamp": f"2025-09-0{n} 10:00:00", **row} for n, row in enumerate(rows, 1)]
+def load_history(tmp_path: Path, records: Sequence[RawRecord]) -> list[Action]:
+    """Return the history that OmniBehavior makes of records before the first question."""
+    action_history: list[RawRecord] = []
+    for day, record in enumerate(records, start=1):
+        action_history.append({"timestamp": f"2025-09-0{day} 10:00:00", **record})
+    asked_record = {
+        "type": VIDEO,
+        "timestamp": "2025-10-09 10:00:00",
+        "context": {"caption": "x"},
+        "action": [],
+    }
+    user = {"user_profile": "", "action_history": [*action_history, asked_record]}
     path = tmp_path / "u.json"
-    path.write_text(json.dumps({"u": {"user_profile": "", "action_history": [*before, asked]}}), encoding="utf-8")
-    return [action for item in OmniBehavior.load(path).examples[0].history.items for action in item.actions]
+    path.write_text(json.dumps({"u": user}), encoding="utf-8")
+
+    [example, *_] = OmniBehavior.load(path).examples
+    return [action for item in example.history.items for action in item.actions]
 
 
-UNMENTIONED = (
-    "what is not mentioned did not happen. So answer No to a question if you expect that the user does not react"
-)
-
-
-@pytest.mark.vectors("omnibehavior_practice", "ask-*")
-def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(case, agrees, tmp_path):
-    record = case["input"]["record"]
-    found = loaded(tmp_path, {**record, "timestamp": "2025-09-01 10:00:00"})
-    sample = Sample(round=1, target=found[0], past=()) if found else None
-    asked = gold(record) if sample and sample.target.questions else {}
-    shown = sample is not None and all(question in sample.situation for question in sample.target.questions)
-    rule = " ".join(PractiseWithExperience.instructions.split())
-    of_reflection = str(ReflectOnPractice.input_fields["practised_record"])
-    nothing = reaction({**record, "action": []})
-    parts = [reaction({**record, "action": [one]}) != nothing for one in record["action"]]
-    ours = {
-        "asked": list(asked),
-        "one_task_for_all_questions": shown,
-        "unanswered_means_no": UNMENTIONED in rule and "No for whatever the record does not mention" in of_reflection,
-        "reaction_parts": ["says_yes" if part else "silent" for part in parts],
-        "gold_yes": [field for field, value in asked.items() if field in QUESTIONS and value],
-    }
-    # What is not said means No, so that saying No and saying nothing are the same.
-    theirs = {key: ["silent" if part == "says_no" else part for part in value] if key == "reaction_parts" else value
-              for key, value in case["expected"].items()}  # fmt: skip
-    agrees(ours, theirs)
-
-
-@pytest.mark.vectors("omnibehavior_practice", "tokens-*")
-def test_tokens_are_estimated_as_released(case, agrees):
-    agrees(estimate_tokens(case["input"]["text"]))
-
-
-SCALE = 20
-"""A line of ours has an id and a speaker: sizes and budgets are made larger alike."""
-
-
-def sized(n: int, tokens: int) -> Action:
-    """A record whose line takes so many tokens, with the one that separates lines."""
-    made = (Action(id=f"a{n}", scene="v", situation="", action="x" * k) for k in range(4 * tokens, 0, -1))
-    return next(action for action in made if estimate_tokens(action.turn().line()) == tokens - 1)
-
-
-@pytest.mark.vectors("omnibehavior_practice", "window-[01]*")
-def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(case, agrees):
-    sizes, budget = case["input"]["sizes_oldest_first"], case["input"]["budget"] * SCALE
-    records = [sized(n, size * SCALE) for n, size in enumerate(sizes)]
-    used = places(short_suffix(records, budget))
-    in_answers = newest_actions([Behavior.from_actions("b", records)], budget)
-    assert [place for item in in_answers for place in places(item.actions)] == used
-    agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "window-filtered")
-def test_records_that_nobody_saw_are_in_no_history(case, agrees, tmp_path):
-    sizes = case["input"]["sizes_oldest_first"]
-    rows = [
-        {"type": "视频浏览", "context": {"caption": str(n)}, "action": [{"type": "watch", "play_duration": 5}]}
-        for n in range(len(sizes))
-    ]
-    for n in case["input"]["zero_second_watch_at"]:
-        rows[n]["action"] = [{"type": "watch", "play_duration": 0}]
-    used = [int(action.situation.rpartition(" ")[2]) for action in loaded(tmp_path, *rows)]
-    agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "window-days-*")
-def test_no_window_of_days_cuts_a_history(case, agrees):
-    times = [datetime.fromisoformat(time) for time in case["input"]["times"]]
-    records = [action.model_copy(update={"time": times[n]}) for n, action in enumerate(actions(len(times)))]
-    agrees({"used": places(short_suffix(records, 1000))})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "draw-*")
-def test_drawing_by_recency_draws_the_released_records(case, agrees):
-    given, drawn = case["input"], case["expected"]["drawn"]
-    pool = actions(given["base_history"] + given["test_indices"][0])
-    for place in given["insufficient_records"]:
-        pool[place] = pool[place].model_copy(update={"questions": ()})
-    count = given["draws"]
-    settings = PracticeSettings(rounds=count, weighting="recency", min_history=given["min_history"], seed=given["seed"])
-    found = draw_samples(ExperienceMemory().with_records(pool), settings, recency_draws=count)
-    # Released, the draw is shuffled in a later step, which has cases of its own.
-    random.Random(1024).shuffle(drawn := list(drawn))
-    agrees(places(sample.target for sample in found), drawn)
-
-
-@pytest.mark.vectors("omnibehavior_practice", "shuffle-*")
-def test_drawn_records_are_practised_in_the_released_order(case, agrees):
-    agrees(shuffle_as_released(range(case["input"]["items"])))
-
-
-@pytest.mark.vectors("omnibehavior_practice", "sizes-released")
-def test_settings_are_the_released_ones(case, agrees):
-    of_the_paper = read_paper("pramem").variants["PraMem"].settings
-    ours = PraMemSettings.model_validate(dict(of_the_paper)).model_dump()
-    found = {
-        "draws_per_user": RECENCY_DRAWS,
-        "min_history_len": ours["min_history"],
-        "seed": ours["seed"],
-        "shuffle_seed": SHUFFLE_SEED,
-        # By the paper it is the k of predictions, which `reproduce` sets: 8,000.
-        "history_tokens": PraMemSettings.model_validate({}).practice_tokens,
-        "rounds": ours["rounds"],
-        "review_interval": ours["adjust_every"],
-        "perturbations": ours["perturbations"],
-        "virtual_scenes": ours["virtual_scenes"],
-        "options": ours["virtual_scenes"] + 1,
-        "detail_chars": ours["scene_chars"],
-    }
-    # Defaults of inner functions, which a run of theirs does not use, have no counterpart.
-    agrees(found, {name: value for name, value in case["expected"].items() if name in found})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "practice-history-*")
-def test_a_sample_shows_what_came_before_its_target(case, agrees):
-    given = case["input"]
-    pool = ExperienceMemory().with_records(actions(given["base_history"] + given["test_period"]))
-    target = given["drawn_position_in_pool"]
-    sample = next(one for one in draw_samples(pool, PracticeSettings(rounds=100)) if places([one.target]) == [target])
-    seen = places(sample.past)
-    ours = {"history_seen": seen, "target": target, "sees_target": target in seen}
-    assert seen == list(range(target))
-    agrees({**ours, "sees_later": [place for place in seen if place > target]})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "seed-offset-*")
-def test_a_users_seed_is_the_released_one(case, agrees):
-    agrees(seed_offset(case["input"]["user_id"]))
-
-
-HIGH = {"视频浏览": "like", "直播间": "send_gift", "商城购物": "purchase", "广告推荐": "conversion"}
-
-
-@pytest.mark.vectors("omnibehavior_practice", "sample-*")
-def test_the_records_that_are_asked_are_the_released_draw(case, agrees):
-    given = case["input"]
-    rows = []
-    for n in range(given["candidates"]):
-        scene = given["scenes_in_turn"][n % len(given["scenes_in_turn"])]
-        done = [{"type": HIGH[scene]}] if n in given["high_value_at"] else []
-        rows.append({"type": scene, "context": {"caption": "x", "live_title": "x"}, "action": done})
-    assert given["buckets"] == 10
-    agrees(Periods(test_actions=given["wanted"], seed=given["seed"], offsets={"u": 0}).draw("u", rows))
-
-
-@pytest.mark.vectors("omnibehavior_practice", "periods-*")
-def test_periods_are_cut_as_released(case, agrees):
-    given = case["input"]
-    rows = [{"type": "视频浏览", "timestamp": time, "context": {"caption": "x"}} for time in given["timestamps"]]
-    periods = Periods(tuple(given["history"]), tuple(given["test"]))
-    before, since = periods.cut(rows)
-    found = {"history": before, "test_period": since}
-    ours = {name: [rows.index(row) for row in part] for name, part in found.items()}
-    agrees({**ours, "asked": periods.draw("u", since)})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "proposals-*")
-def test_a_reply_of_the_released_layout_holds_the_proposals_that_ours_reads(case, agrees, scripted):
-    trial = {"useful_patterns": [], "useful_alerts": [], "reasoning": "-", "predicted_action": "liked"}
-    lm = scripted(lambda kind, text, n: trial if kind == "useful_patterns" else case["input"]["reply"])
-    with dspy.context(lm=lm):
-        found = writer().try_and_reflect(ExperienceMemory(), SAMPLE)
-    agrees([proposal.content for proposal in found.proposals])
-
-
-PLAN = Perturbation(direction="all reversed")
-
-
-def verdicts(
-    scripted: Any, names: list[str], materials: tuple[Any, Any], replies: dict[str, str], **settings: Any
-) -> list[str]:
-    """The contents of the proposals that pass a review."""
-    proposals = [Proposal(id="", action="add pattern", content=name, sources=("a8",)) for name in names]
-    with dspy.context(lm=scripted(lambda kind, text, n: {kind: replies[kind]})):
-        result = writer(**settings).self_review(SAMPLE, proposals, *materials)
-    return [proposal.content for proposal in result.proposals]
-
-
-def translated(reply: str) -> str:
-    """A reply with our names of fields and proposals."""
-    names = {'"proposal_idx"': '"proposal"', '"generalization_passed"': '"general"', '"is_sensitive"': '"sensitive"'}
-    for theirs, ours in names.items():
-        reply = reply.replace(theirs, ours)
-    for n in range(9):
-        for form in (f": {n}", f":{n}", f': "{n}"'):
-            reply = reply.replace(f'"proposal"{form}', f'"proposal": "r{n + 1}"')
-    return reply
-
-
-@pytest.mark.vectors("omnibehavior_practice", "generalisation-*", "groundedness-*")
-def test_a_check_reads_its_verdicts_as_released(case, agrees, scripted):
-    names = [str(n) for n in range(case["input"]["proposals"])]
-    grounded = case["id"].startswith("groundedness")
-    kind, off = ("groundedness", "generalizability") if grounded else ("generality", "groundedness")
-    replies = {kind: translated(case["input"]["reply"])}
-    passed = verdicts(scripted, names, ((PLAN,), ("another",)), replies, **{off: False}, blind=False)
-    agrees([name in passed for name in names])
-
-
-@pytest.mark.vectors("omnibehavior_practice", "verify-*")
-def test_both_checks_let_through_what_they_let_through_as_released(case, agrees, scripted):
-    given = case["input"]
-    scenes = tuple(f"video; clip {n}" for n in range(20, 20 + given["virtual_scenes"])) if given["scene_found"] else ()
-    plans = (PLAN,) * given["perturbations"] if given["history_found"] else ()
-
-    def reply(key: str, values: list[bool]) -> str:
-        return json.dumps([{"proposal": f"r{n}", key: value} for n, value in enumerate(values, 1)])
-
-    replies = {
-        "groundedness": reply("sensitive", given["sensitive"]),
-        "generality": reply("general", given["generalises"]),
-    }
-    agrees(verdicts(scripted, given["proposals"], (plans, scenes), replies, blind=False))
-
-
-@pytest.mark.vectors("omnibehavior_practice", "review-rounds-*")
-def test_experience_is_adjusted_after_the_released_rounds(case, agrees, scripted):
-    given = case["input"]
-    practising = writer(
-        rounds=given["rounds"], adjust_every=given["interval"], groundedness=False, generalizability=False
-    )
-    memory = ExperienceMemory().with_records(actions(given["items"] + practising.settings.min_history))
-    with dspy.context(lm=scripted(lambda kind, text, n: "no")):
-        found = practising.finalize(memory).memory
-    agrees({"reviewed_after_round": [round for round in found.adjusted if round]})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "review-[!r]*")
-def test_a_reply_that_rewrites_the_lists_is_read_as_released(case, agrees, scripted):
-    before = case["input"]["memory_before"]
-    memory = ExperienceMemory()
-    for text in before["user_exp"]:
-        memory = memory.with_initial_entry("pattern", text)
-    for text in before["model_exp"]:
-        memory = memory.with_initial_entry("alert", text)
-    pool = [Proposal(id=f"p-{n}", action="add pattern", content=text) for n, text in enumerate(before["proposal"])]
-    with dspy.context(lm=scripted(lambda kind, text, n: case["input"]["reply"])):
-        found = writer(needed=1).adjust_experience(memory.replace(pool=tuple(pool)))
-    ours = {"user_exp": [part.text for part in found.patterns], "model_exp": [part.text for part in found.alerts]}
-    agrees({**ours, "proposal": [proposal.content for proposal in found.pool]})
-
-
-@pytest.mark.vectors("omnibehavior_practice", "adoption-*")
-def test_an_entry_changes_with_the_released_support(case, agrees):
-    pool = [
-        Proposal(id=f"p-{n}", action="add pattern", content="x", sources=(f"a{n}",))
-        for n in range(case["input"]["supporting_proposals"])
-    ]
-    memory = ExperienceMemory().with_initial_entry("pattern", "Likes jazz").replace(pool=tuple(pool))
-    cited = tuple(proposal.id for proposal in pool)
-    add = ExperienceChange(action="add pattern", text="Likes rock", proposal_ids=list(cited))
-    remove = ExperienceChange(action="remove", experience_id="pattern-1", proposal_ids=list(cited))
-    fates = [
-        "stays"
-        if apply_changes(memory, [change], PracticeSettings()).patterns == memory.patterns
-        else "may_change"
-        for change in (add, remove)
-    ]
-    ours = {"addition_or_modification": fates[0], "deletion_or_demotion": fates[1], "enforced_by_code": True}
-    agrees(ours)
-
-
-def judged(record: dict[str, Any]) -> dict[str, bool]:
-    return {
-        "filtered": not was_seen(record),
-        "enough_context_preparation": says_enough(record),
-        "enough_context_practice": says_enough(record),
-        "practice_candidate": is_informative(record),
-        "high_value": is_high_value(record),
-    }
+# Labels, and records that are left out.
 
 
 @pytest.mark.vectors("omnibehavior_filter", "[!h]*")
-def test_a_record_is_kept_asked_and_practised_as_released(case, agrees):
-    agrees(judged(case["input"]["record"]))
+def test_a_record_is_kept_asked_and_practised_as_released(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    record = case["input"]["record"]
+
+    assert_agrees(
+        {
+            "filtered": not was_seen(record),
+            "enough_context_preparation": says_enough(record),
+            "enough_context_practice": says_enough(record),
+            "practice_candidate": is_informative(record),
+            "high_value": is_high_value(record),
+        }
+    )
 
 
 @pytest.mark.vectors("omnibehavior_filter", "high-*")
-def test_kinds_of_high_value_are_the_released_ones(case, agrees):
-    agrees({"high_value": is_high_value(case["input"]["record"])})
+def test_kinds_of_high_value_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    assert_agrees({"high_value": is_high_value(case["input"]["record"])})
 
 
-def open_field(field: str, value: Any) -> dict[str, Any]:
-    return {"field": field, "type": "text" if isinstance(value, str) else "continuous", "true_value": value}
+@pytest.mark.vectors(
+    "omnibehavior_labels",
+    "v*",
+    "l-*",
+    "a-*",
+    "s-*",
+    "q-*",
+    "c-*",
+    "no-type",
+    "en-*",
+    "movie-rating",
+)
+def test_every_field_has_the_released_label(case: Case, assert_agrees: AssertAgrees) -> None:
+    yes_or_no_labels: dict[str, int] = {}
+    other_labels: list[dict[str, Any]] = []
+    for field, value in gold(case["input"]["record"]).items():
+        if field in QUESTIONS:
+            yes_or_no_labels[field] = int(value)
+        if field in OPEN:
+            value_type = "text" if isinstance(value, str) else "continuous"
+            other_labels.append({"field": field, "type": value_type, "true_value": value})
 
-
-@pytest.mark.vectors("omnibehavior_labels", "v*", "l-*", "a-*", "s-*", "q-*", "c-*", "no-type", "en-*", "movie-rating")
-def test_every_field_has_the_released_label(case, agrees):
-    values = gold(case["input"]["record"])
-    yes_or_no = {field: int(value) for field, value in values.items() if field in QUESTIONS}
-    others = [open_field(field, value) for field, value in values.items() if field in OPEN]
-    ours = {"binary": yes_or_no, "other": others}
-    wanted = {"field": None, "label": None, **case["expected"]}
-    field = wanted["field"]
-    agrees({**ours, "field": field, "label": yes_or_no.get(field)}, wanted)
+    # Some cases are about one field.
+    theirs = {"field": None, "label": None, **case["expected"]}
+    field = theirs["field"]
+    ours = {
+        "field": field,
+        "label": yes_or_no_labels.get(field),
+        "binary": yes_or_no_labels,
+        "other": other_labels,
+    }
+    assert_agrees(ours, theirs)
 
 
 @pytest.mark.vectors("omnibehavior_labels", "scene-*")
-def test_every_scene_asks_the_released_fields_in_their_order(case, agrees):
-    asked = list(gold(case["input"]["record"]))
-    agrees({"binary_fields": [f for f in asked if f in QUESTIONS], "other_fields": [f for f in asked if f in OPEN]})
+def test_every_scene_asks_the_released_fields_in_their_order(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    fields = list(gold(case["input"]["record"]))
+
+    assert_agrees(
+        {
+            "binary_fields": [field for field in fields if field in QUESTIONS],
+            "other_fields": [field for field in fields if field in OPEN],
+        }
+    )
+
+
+# Periods, and the records that are asked.
+
+
+@pytest.mark.vectors("omnibehavior_practice", "seed-offset-*")
+def test_a_users_seed_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    assert_agrees(seed_offset(case["input"]["user_id"]))
+
+
+HIGH_VALUE_REACTIONS = {
+    "视频浏览": "like",
+    "直播间": "send_gift",
+    "商城购物": "purchase",
+    "广告推荐": "conversion",
+}
+
+
+@pytest.mark.vectors("omnibehavior_practice", "sample-*")
+def test_the_records_that_are_asked_are_the_released_draw(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    inputs = case["input"]
+    scenes = inputs["scenes_in_turn"]
+    records: list[RawRecord] = []
+    for number in range(inputs["candidates"]):
+        scene = scenes[number % len(scenes)]
+        reactions: list[dict[str, str]] = []
+        if number in inputs["high_value_at"]:
+            reactions.append({"type": HIGH_VALUE_REACTIONS[scene]})
+        context = {"caption": "x", "live_title": "x"}
+        records.append({"type": scene, "context": context, "action": reactions})
+
+    periods = Periods(test_actions=inputs["wanted"], seed=inputs["seed"], offsets={"u": 0})
+
+    # Our number of buckets is fixed.
+    assert inputs["buckets"] == 10
+    assert_agrees(periods.draw("u", records))
+
+
+@pytest.mark.vectors("omnibehavior_practice", "periods-*")
+def test_periods_are_cut_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    inputs = case["input"]
+    records = [
+        {"type": VIDEO, "timestamp": timestamp, "context": {"caption": "x"}}
+        for timestamp in inputs["timestamps"]
+    ]
+    periods = Periods(tuple(inputs["history"]), tuple(inputs["test"]))
+
+    history, test_period = periods.cut(records)
+
+    assert_agrees(
+        {
+            "history": [records.index(record) for record in history],
+            "test_period": [records.index(record) for record in test_period],
+            "asked": periods.draw("u", test_period),
+        }
+    )
+
+
+# Windows of records in prompts.
+
+
+@pytest.mark.vectors("omnibehavior_practice", "tokens-*")
+def test_tokens_are_estimated_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    assert_agrees(estimate_tokens(case["input"]["text"]))
+
+
+SCALE = 20
+"""Factor for sizes and budgets: a line of ours has an id and a speaker, so it is never as short
+as some of the released ones."""
+
+
+def action_of_size(place: int, tokens: int) -> Action:
+    """Return an action whose line takes so many tokens, with the one that separates lines."""
+    for length in range(4 * tokens, 0, -1):
+        action = Action(id=f"a{place}", scene="v", situation="", action="x" * length)
+        if estimate_tokens(action.turn().line()) == tokens - 1:
+            return action
+    raise AssertionError(f"no line takes {tokens} tokens")
+
+
+@pytest.mark.vectors("omnibehavior_practice", "window-[01]*")
+def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    sizes = case["input"]["sizes_oldest_first"]
+    budget = case["input"]["budget"] * SCALE
+    actions = [action_of_size(place, size * SCALE) for place, size in enumerate(sizes)]
+
+    used = places_of(short_suffix(actions, budget))
+    items_in_answers = newest_actions([Behavior.from_actions("b", actions)], budget)
+
+    # Practice and answers show the same records.
+    used_in_answers: list[int] = []
+    for item in items_in_answers:
+        used_in_answers.extend(places_of(item.actions))
+    assert used_in_answers == used
+    assert_agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
+
+
+@pytest.mark.vectors("omnibehavior_practice", "window-filtered")
+def test_records_that_nobody_saw_are_in_no_history(
+    case: Case, assert_agrees: AssertAgrees, tmp_path: Path
+) -> None:
+    sizes = case["input"]["sizes_oldest_first"]
+    records: list[RawRecord] = []
+    for place in range(len(sizes)):
+        seconds = 0 if place in case["input"]["zero_second_watch_at"] else 5
+        watch = {"type": "watch", "play_duration": seconds}
+        records.append({"type": VIDEO, "context": {"caption": str(place)}, "action": [watch]})
+
+    history = load_history(tmp_path, records)
+
+    # The situation ends with the caption.
+    used = [int(action.situation.split()[-1]) for action in history]
+    assert_agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
+
+
+@pytest.mark.vectors("omnibehavior_practice", "window-days-*")
+def test_no_window_of_days_cuts_a_history(case: Case, assert_agrees: AssertAgrees) -> None:
+    times = [datetime.fromisoformat(time) for time in case["input"]["times"]]
+    actions: list[Action] = []
+    for action, time in zip(make_actions(len(times)), times, strict=True):
+        actions.append(action.model_copy(update={"time": time}))
+
+    assert_agrees({"used": places_of(short_suffix(actions, 1000))})
+
+
+# Records that are practised.
+
+
+@pytest.mark.vectors("omnibehavior_practice", "draw-*")
+def test_drawing_by_recency_draws_the_released_records(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    inputs = case["input"]
+    first_test_record = inputs["test_indices"][0]
+    pool = make_actions(inputs["base_history"] + first_test_record)
+    for place in inputs["insufficient_records"]:
+        pool[place] = pool[place].model_copy(update={"questions": ()})
+    settings = PracticeSettings(
+        rounds=inputs["draws"],
+        weighting="recency",
+        min_history=inputs["min_history"],
+        seed=inputs["seed"],
+    )
+
+    memory = ExperienceMemory().with_records(pool)
+    samples = draw_samples(memory, settings, recency_draws=inputs["draws"])
+
+    # The released code shuffles the draw in a later step, which has cases of its own.
+    released_draw = list(case["expected"]["drawn"])
+    random.Random(1024).shuffle(released_draw)
+    assert_agrees(places_of(sample.target for sample in samples), released_draw)
+
+
+@pytest.mark.vectors("omnibehavior_practice", "shuffle-*")
+def test_drawn_records_are_practised_in_the_released_order(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    assert_agrees(shuffle_as_released(range(case["input"]["items"])))
+
+
+@pytest.mark.vectors("omnibehavior_practice", "practice-history-*")
+def test_a_sample_shows_what_came_before_its_target(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    inputs = case["input"]
+    pool = make_actions(inputs["base_history"] + inputs["test_period"])
+    samples = draw_samples(ExperienceMemory().with_records(pool), PracticeSettings(rounds=100))
+    target = pool[inputs["drawn_position_in_pool"]]
+    [sample] = [sample for sample in samples if sample.target.id == target.id]
+
+    place = inputs["drawn_position_in_pool"]
+    seen = places_of(sample.past)
+    assert seen == list(range(place))
+    # The released code shows later records too, and the target among them.
+    assert_agrees(
+        {
+            "history_seen": seen,
+            "target": place,
+            "sees_target": False,
+            "sees_later": [],
+        }
+    )
+
+
+UNMENTIONED_MEANS_NO = (
+    "what is not mentioned did not happen. "
+    "So answer No to a question if you expect that the user does not react"
+)
+
+
+def tells_that_silence_means_no() -> bool:
+    """Return whether the prompts of practice and of reflection both say so."""
+    practice_prompt = " ".join(PractiseWithExperience.instructions.split())
+    description_for_reflection = str(ReflectOnPractice.input_fields["practised_record"])
+    return (
+        UNMENTIONED_MEANS_NO in practice_prompt
+        and "No for whatever the record does not mention" in description_for_reflection
+    )
+
+
+def parts_of_reaction(record: RawRecord) -> list[str]:
+    """Return for each reaction whether the text of the record mentions it."""
+    text_without_reactions = reaction({**record, "action": []})
+    parts: list[str] = []
+    for single_reaction in record["action"]:
+        text = reaction({**record, "action": [single_reaction]})
+        parts.append("silent" if text == text_without_reactions else "says_yes")
+    return parts
+
+
+@pytest.mark.vectors("omnibehavior_practice", "ask-*")
+def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(
+    case: Case, assert_agrees: AssertAgrees, tmp_path: Path
+) -> None:
+    record = case["input"]["record"]
+    actions = load_history(tmp_path, [{**record, "timestamp": "2025-09-01 10:00:00"}])
+
+    labels: dict[str, Any] = {}
+    shows_all_questions = False
+    # A record that nobody saw is not in the history.
+    if actions:
+        sample = Sample(round=1, target=actions[0], past=())
+        questions = sample.target.questions
+        shows_all_questions = all(question in sample.situation for question in questions)
+        if questions:
+            labels = gold(record)
+
+    ours = {
+        "asked": list(labels),
+        "one_task_for_all_questions": shows_all_questions,
+        "unanswered_means_no": tells_that_silence_means_no(),
+        "reaction_parts": parts_of_reaction(record),
+        "gold_yes": [field for field, value in labels.items() if field in QUESTIONS and value],
+    }
+
+    # What is not mentioned means No, so to say No and to say nothing are the same.
+    theirs = dict(case["expected"])
+    if "reaction_parts" in theirs:
+        theirs["reaction_parts"] = [
+            "silent" if part == "says_no" else part for part in theirs["reaction_parts"]
+        ]
+    assert_agrees(ours, theirs)
+
+
+@pytest.mark.vectors("omnibehavior_practice", "sizes-released")
+def test_settings_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    settings_of_paper = read_paper("pramem").variants["PraMem"].settings
+    settings = PraMemSettings.model_validate(dict(settings_of_paper))
+    default_settings = PraMemSettings.model_validate({})
+
+    ours = {
+        "draws_per_user": RECENCY_DRAWS,
+        "min_history_len": settings.min_history,
+        "seed": settings.seed,
+        "shuffle_seed": SHUFFLE_SEED,
+        # In the paper it is the k of predictions, which `reproduce` sets: 8,000.
+        "history_tokens": default_settings.practice_tokens,
+        "rounds": settings.rounds,
+        "review_interval": settings.adjust_every,
+        "perturbations": settings.perturbations,
+        "virtual_scenes": settings.virtual_scenes,
+        "options": settings.virtual_scenes + 1,
+        "detail_chars": settings.scene_chars,
+    }
+
+    # Defaults of inner functions, which a released run does not use, have no counterpart.
+    assert_agrees(ours, {name: case["expected"][name] for name in ours})
+
+
+# Proposals of experience, and their review.
+
+SAMPLE = Sample(round=1, target=make_actions(9)[8], past=tuple(make_actions(8)))
+PERTURBATION = Perturbation(direction="all reversed")
+
+
+@pytest.mark.vectors("omnibehavior_practice", "proposals-*")
+def test_proposals_are_read_from_a_reply_as_released(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    prediction = {
+        "useful_patterns": [],
+        "useful_alerts": [],
+        "reasoning": "-",
+        "predicted_action": "liked",
+    }
+
+    def reply(kind: str, text: str, n: int) -> Any:
+        return prediction if kind == "useful_patterns" else case["input"]["reply"]
+
+    with dspy.context(lm=scripted(reply)):
+        result = pramem_writer().try_and_reflect(ExperienceMemory(), SAMPLE)
+
+    assert_agrees([proposal.content for proposal in result.proposals])
+
+
+def passed_proposals(
+    scripted: Any,
+    contents: list[str],
+    replies: dict[str, str],
+    perturbations: tuple[Perturbation, ...],
+    virtual_scenes: tuple[str, ...],
+    **settings: Any,
+) -> list[str]:
+    """Return the contents of the proposals that pass a review.
+
+    Args:
+        scripted: The fixture that makes a scripted model.
+        contents: The proposals.
+        replies: Replies of the model, by the first output field of the prompt.
+        perturbations: The changed histories that a proposal is checked with.
+        virtual_scenes: The other situations that a proposal is checked with.
+        **settings: Those of PraMem.
+    """
+    proposals = [
+        Proposal(id="", action="add pattern", content=content, sources=("a8",))
+        for content in contents
+    ]
+    writer = pramem_writer(blind=False, **settings)
+    with dspy.context(lm=scripted(lambda kind, text, n: {kind: replies[kind]})):
+        result = writer.self_review(SAMPLE, proposals, perturbations, virtual_scenes)
+    return [proposal.content for proposal in result.proposals]
+
+
+def with_our_names(reply: str) -> str:
+    """Return a released reply with our names of fields, and our ids of proposals: "r1" for 0."""
+    reply = reply.replace('"proposal_idx"', '"proposal"')
+    reply = reply.replace('"generalization_passed"', '"general"')
+    reply = reply.replace('"is_sensitive"', '"sensitive"')
+    for number in range(9):
+        our_id = f'"proposal": "r{number + 1}"'
+        for their_number in (f": {number}", f":{number}", f': "{number}"'):
+            reply = reply.replace(f'"proposal"{their_number}', our_id)
+    return reply
+
+
+@pytest.mark.vectors("omnibehavior_practice", "generalisation-*")
+def test_verdicts_on_generality_are_read_as_released(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    contents = [str(number) for number in range(case["input"]["proposals"])]
+
+    passed = passed_proposals(
+        scripted,
+        contents,
+        replies={"generality": with_our_names(case["input"]["reply"])},
+        perturbations=(PERTURBATION,),
+        virtual_scenes=("another",),
+        groundedness=False,
+    )
+
+    assert_agrees([content in passed for content in contents])
+
+
+@pytest.mark.vectors("omnibehavior_practice", "groundedness-*")
+def test_verdicts_on_groundedness_are_read_as_released(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    contents = [str(number) for number in range(case["input"]["proposals"])]
+
+    passed = passed_proposals(
+        scripted,
+        contents,
+        replies={"groundedness": with_our_names(case["input"]["reply"])},
+        perturbations=(PERTURBATION,),
+        virtual_scenes=("another",),
+        generalizability=False,
+    )
+
+    assert_agrees([content in passed for content in contents])
+
+
+def verdicts_reply(key: str, verdicts: list[bool]) -> str:
+    """Return a reply with a verdict on each of the proposals r1, r2, ..."""
+    return json.dumps(
+        [
+            {"proposal": f"r{number}", key: verdict}
+            for number, verdict in enumerate(verdicts, start=1)
+        ]
+    )
+
+
+@pytest.mark.vectors("omnibehavior_practice", "verify-*")
+def test_proposals_that_pass_both_checks_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    inputs = case["input"]
+    scenes: tuple[str, ...] = ()
+    if inputs["scene_found"]:
+        scenes = tuple(f"video; clip {20 + number}" for number in range(inputs["virtual_scenes"]))
+    perturbations: tuple[Perturbation, ...] = ()
+    if inputs["history_found"]:
+        perturbations = (PERTURBATION,) * inputs["perturbations"]
+
+    passed = passed_proposals(
+        scripted,
+        inputs["proposals"],
+        replies={
+            "groundedness": verdicts_reply("sensitive", inputs["sensitive"]),
+            "generality": verdicts_reply("general", inputs["generalises"]),
+        },
+        perturbations=perturbations,
+        virtual_scenes=scenes,
+    )
+
+    assert_agrees(passed)
+
+
+# Adjustments of experience.
+
+
+@pytest.mark.vectors("omnibehavior_practice", "review-rounds-*")
+def test_experience_is_adjusted_after_the_released_rounds(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    inputs = case["input"]
+    writer = pramem_writer(
+        rounds=inputs["rounds"],
+        adjust_every=inputs["interval"],
+        groundedness=False,
+        generalizability=False,
+    )
+    pool = make_actions(inputs["items"] + writer.settings.min_history)
+
+    with dspy.context(lm=scripted(lambda kind, text, n: "no")):
+        memory = writer.finalize(ExperienceMemory().with_records(pool)).memory
+
+    # 0 stands for the beginning.
+    assert_agrees({"reviewed_after_round": [number for number in memory.adjusted if number]})
+
+
+@pytest.mark.vectors("omnibehavior_practice", "review-[!r]*")
+def test_a_reply_that_rewrites_the_experience_is_read_as_released(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    memory_before = case["input"]["memory_before"]
+    memory = ExperienceMemory()
+    for text in memory_before["user_exp"]:
+        memory = memory.with_initial_entry("pattern", text)
+    for text in memory_before["model_exp"]:
+        memory = memory.with_initial_entry("alert", text)
+    pool = tuple(
+        Proposal(id=f"p-{number}", action="add pattern", content=text)
+        for number, text in enumerate(memory_before["proposal"])
+    )
+    memory = memory.replace(pool=pool)
+
+    with dspy.context(lm=scripted(lambda kind, text, n: case["input"]["reply"])):
+        memory = pramem_writer(needed=1).adjust_experience(memory)
+
+    assert_agrees(
+        {
+            "user_exp": [pattern.text for pattern in memory.patterns],
+            "model_exp": [alert.text for alert in memory.alerts],
+            "proposal": [proposal.content for proposal in memory.pool],
+        }
+    )
+
+
+@pytest.mark.vectors("omnibehavior_practice", "adoption-*")
+def test_an_entry_changes_with_the_released_support(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    pool = tuple(
+        Proposal(id=f"p-{number}", action="add pattern", content="x", sources=(f"a{number}",))
+        for number in range(case["input"]["supporting_proposals"])
+    )
+    memory = ExperienceMemory().with_initial_entry("pattern", "Likes jazz").replace(pool=pool)
+    supporting_ids = [proposal.id for proposal in pool]
+    addition = ExperienceChange(
+        action="add pattern", text="Likes rock", proposal_ids=supporting_ids
+    )
+    deletion = ExperienceChange(
+        action="remove", experience_id="pattern-1", proposal_ids=supporting_ids
+    )
+
+    def fate(change: ExperienceChange) -> str:
+        """Return whether the patterns change if the model asks for this change."""
+        changed_memory = apply_changes(memory, [change], PracticeSettings())
+        return "stays" if changed_memory.patterns == memory.patterns else "may_change"
+
+    assert_agrees(
+        {
+            "addition_or_modification": fate(addition),
+            "deletion_or_demotion": fate(deletion),
+            # In the released code, it is the model that counts.
+            "enforced_by_code": True,
+        }
+    )

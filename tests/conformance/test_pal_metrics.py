@@ -1,9 +1,10 @@
-"""PAL-Bench and PraMem: what their released code gives for metrics, selections and predictions."""
+"""PAL-Bench and PraMem: metrics, selections and predictions agree with the released code."""
+
+from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,13 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.confusion import Confusion
 from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldAccuracy
 from mempiler.data.omnibehavior.records import QUESTIONS, TABLE_NAMES
-from mempiler.data.palbench.benchmark import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
+from mempiler.data.palbench.benchmark import (
+    GenerationBleu,
+    NeedPoints,
+    NeedsJudge,
+    RestatementBleu,
+    SelectionPoints,
+)
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
 from mempiler.data.palbench.topics import Candidate, Topic
 from mempiler.programs.adapter import adapter
@@ -27,106 +34,193 @@ from mempiler.signatures.pal import SelectSolutions
 
 from tests.runs.evaluations import row
 
-Agrees = Callable[..., None]
-SOLUTIONS = [f"S{n}: solution {n}" for n in range(1, 9)]
+from .conftest import AssertAgrees, Case
+
+# PAL-Bench.
 
 
-def about(answer: str = "S1", **topic: Any) -> Example:
-    """A question about a topic of which only this is known."""
-    whole = {"user_query": "?", "needs": ("rest", "quiet"), "requirement": "", **topic}
-    return Example(asked=SimpleNamespace(topic=Topic.model_construct(**whole)), answer=[answer])
+def question_about_topic(**topic_fields: Any) -> Example:
+    """Return a question about a topic of which little but these fields is known."""
+    fields = {"user_query": "?", "needs": ("rest", "quiet"), "requirement": "", **topic_fields}
+    topic = Topic.model_construct(**fields)
+    return Example(asked=SimpleNamespace(topic=topic), answer=["S1"])
 
 
-def candidates(feedback: list[Any]) -> tuple[Candidate, ...]:
-    """Candidates by what the user thinks of each."""
-    return tuple(Candidate(solution=f"solution {n}", feedback=kind) for n, kind in enumerate(feedback, 1))
+def rows_with_parts(parts_of_rows: Iterable[Mapping[str, float]]) -> list[Any]:
+    """Return scored questions as the sums over questions need them."""
+    return [SimpleNamespace(parts=parts, failure=None) for parts in parts_of_rows]
 
 
-def rows(found: list[Mapping[str, float]]) -> list[Any]:
-    return [SimpleNamespace(parts=parts, failure=None) for parts in found]
-
-
-def named(columns: Mapping[str, float]) -> dict[str, float]:
-    """Columns of a table, 0 to 100, by the released names, 0 to 1."""
+def with_released_names(columns: Mapping[str, float]) -> dict[str, float]:
+    """Return columns of our table by the released names: "bleu-1", from 0 to 1, for "BLEU-1"."""
     return {name.lower(): value / 100 for name, value in columns.items()}
 
 
-@pytest.mark.vectors("pal_metrics", "bleu-*", "restate-batch-*")
-def test_bleu_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
-    scorer, given = RestatementBleu("bleu1"), case["input"]
-    pairs = [row[2:] for row in given["rows"]] if "rows" in given else [(given["reference"], given["candidate"])]
-    found = [scorer.score(about(requirement=gold), Prediction(answer=said)).parts for gold, said in pairs]
-    agrees(named(scorer.aggregate(rows(found))))
+def mean_bleu_of_restatements(pairs: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Return the mean BLEU of pairs of a reference and a restatement."""
+    scorer = RestatementBleu("bleu1")
+    parts = [
+        scorer.score(question_about_topic(requirement=gold), Prediction(answer=answer)).parts
+        for gold, answer in pairs
+    ]
+    return with_released_names(scorer.aggregate(rows_with_parts(parts)))
+
+
+@pytest.mark.vectors("pal_metrics", "bleu-*")
+def test_bleu_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    pair = (case["input"]["reference"], case["input"]["candidate"])
+
+    assert_agrees(mean_bleu_of_restatements([pair]))
+
+
+@pytest.mark.vectors("pal_metrics", "restate-batch-*")
+def test_bleu_of_a_batch_of_restatements_is_the_released_one(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    pairs = [(gold, answer) for _user, _topic, gold, answer in case["input"]["rows"]]
+
+    assert_agrees(mean_bleu_of_restatements(pairs))
 
 
 @pytest.mark.vectors("pal_metrics", "generate-*")
-def test_bleu_of_solutions_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
-    scorer, given = GenerationBleu("bleu1"), case["input"]
-    found = [
-        scorer.score(about(positives=liked), Prediction(answer=said)).parts
-        for said, liked in zip(given["generations"], given["liked_references"], strict=True)
+def test_bleu_of_solutions_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    generations = case["input"]["generations"]
+    liked_references = case["input"]["liked_references"]
+    scorer = GenerationBleu("bleu1")
+
+    parts = [
+        scorer.score(question_about_topic(positives=liked), Prediction(answer=solution)).parts
+        for solution, liked in zip(generations, liked_references, strict=True)
     ]
-    agrees(named(scorer.aggregate(rows(found))))
+
+    assert_agrees(with_released_names(scorer.aggregate(rows_with_parts(parts))))
+
+
+def is_readable(ask_judge: Callable[[], Any]) -> bool:
+    """Return whether the reply of a judge can be read."""
+    try:
+        ask_judge()
+    except AdapterParseError:
+        return False
+    return True
 
 
 @pytest.mark.vectors("pal_metrics", "needs-points-*")
-def test_points_that_a_judge_may_give(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
-    topic = about().asked.topic
-    judge = NeedsJudge(scripted(lambda *call: case["input"]["reply"]), adapter())
-    agrees(accepted(lambda: judge(topic, "to sleep well")), case["expected"]["accepted"])
+def test_the_points_that_a_judge_of_needs_may_give_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    judge = NeedsJudge(scripted(lambda kind, text, n: case["input"]["reply"]), adapter())
+    topic = question_about_topic().asked.topic
+
+    is_accepted = is_readable(lambda: judge(topic, "to sleep well"))
+
+    assert_agrees(is_accepted, case["expected"]["accepted"])
 
 
 @pytest.mark.vectors("pal_metrics", "g-score-*")
-def test_g_score_is_the_released_one(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
-    points = [found for user in case["input"]["points_by_user"].values() for found in user]
-    given = iter(points)
-    judge = NeedsJudge(scripted(lambda *call: json.dumps({"analysis": "-", "score": next(given)})), adapter())
-    scorer = NeedPoints().with_judges(lambda kind: judge)
-    found = [scorer.score(about(), Prediction(answer="to sleep well")).parts for _ in points]
-    agrees(scorer.aggregate(rows(found))["G-score"])
+def test_g_score_is_the_released_one(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any
+) -> None:
+    points: list[Any] = []
+    for points_of_user in case["input"]["points_by_user"].values():
+        points.extend(points_of_user)
+
+    def reply(kind: str, text: str, n: int) -> str:
+        return json.dumps({"analysis": "-", "score": points[n - 1]})
+
+    judge = NeedsJudge(scripted(reply), adapter())
+    scorer = NeedPoints().with_judges(lambda judge_class: judge)
+    answer = Prediction(answer="to sleep well")
+    parts = [scorer.score(question_about_topic(), answer).parts for _ in points]
+
+    assert_agrees(scorer.aggregate(rows_with_parts(parts))["G-score"])
+
+
+SOLUTIONS = [f"S{number}: solution {number}" for number in range(1, 9)]
+
+
+def candidates_with_feedback(feedback: Iterable[Any]) -> tuple[Candidate, ...]:
+    """Return candidates by what the user thinks of each: "pos", "neg" or "neu"."""
+    return tuple(
+        Candidate(solution=f"solution {number}", feedback=kind)
+        for number, kind in enumerate(feedback, start=1)
+    )
 
 
 @pytest.mark.vectors("pal_metrics", "select-read-*")
-def test_selections_are_read_as_released(case: dict[str, Any], agrees: Agrees) -> None:
-    chosen: list[str] = []
-    with suppress(UnreadableError):
-        chosen = read_answer(SelectSolutions, case["input"]["reply"], {"options": SOLUTIONS})[0]["answer"]
-    valid = SelectionPoints().score(about(candidates=candidates(["pos"] * 8)), Prediction(answer=chosen)).parts["valid"]
-    agrees({"selected": chosen if valid else None}, {"selected": case["expected"]["selected"]})
+def test_selections_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    try:
+        answer = read_answer(SelectSolutions, case["input"]["reply"], {"options": SOLUTIONS})
+        selection = answer.outputs["answer"]
+    except UnreadableError:
+        selection = []
+
+    # A selection that can be read may still have too many solutions, or too few.
+    question = question_about_topic(candidates=candidates_with_feedback(["pos"] * 8))
+    parts = SelectionPoints().score(question, Prediction(answer=selection)).parts
+    selected = selection if parts["valid"] else None
+
+    assert_agrees({"selected": selected}, {"selected": case["expected"]["selected"]})
 
 
 @pytest.mark.vectors("pal_metrics", "s-score-*")
-def test_s_score_is_the_released_one(case: dict[str, Any], agrees: Agrees) -> None:
-    topic = about(candidates=candidates(case["input"]["feedback"]))
-    found = [
-        SelectionPoints().score(topic, Prediction(answer=chosen)).parts
-        for user in case["input"]["chosen_by_user"].values()
-        for chosen in user
-    ]
-    agrees(SelectionPoints().aggregate(rows(found))["S-score"])
+def test_s_score_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    candidates = candidates_with_feedback(case["input"]["feedback"])
+    question = question_about_topic(candidates=candidates)
+    scorer = SelectionPoints()
+    parts: list[Mapping[str, float]] = []
+
+    for selections_of_user in case["input"]["chosen_by_user"].values():
+        for selection in selections_of_user:
+            parts.append(scorer.score(question, Prediction(answer=selection)).parts)
+
+    assert_agrees(scorer.aggregate(rows_with_parts(parts))["S-score"])
+
+
+def with_our_fields(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a released reply of a judge with our names of fields, in the same order."""
+    fields: dict[str, Any] = {}
+    for name, value in reply.items():
+        if name == "analysis" and isinstance(value, Mapping):
+            our_names = {
+                "assistant-1": "analysis_1",
+                "assistant-2": "analysis_2",
+                "overall": "comparison",
+            }
+            for part, text in value.items():
+                fields[our_names[part]] = text
+        elif name == "scores":
+            fields["scores"] = {key.replace("-", "_"): score for key, score in value.items()}
+        else:
+            fields[name] = value
+    return fields
+
+
+@pytest.fixture(scope="module")
+def persona() -> Any:
+    """A user of the sample of PAL-Bench."""
+    return benchmark("palbench.restate").examples[0].asked.persona
 
 
 @pytest.mark.vectors("pal_metrics", "dialogue-judge-*")
-def test_scores_that_a_judge_may_give(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
-    reply = json.dumps(dict(in_our_form(json.loads(case["input"]["reply"]))))
-    judge = NeedUnderstandingJudge(scripted(lambda *call: reply), adapter())
-    persona = benchmark("palbench.restate").examples[0].asked.persona
-    agrees(accepted(lambda: judge(persona, "USER: a", "USER: b", 1)), case["expected"]["accepted"])
+def test_the_scores_that_a_judge_of_dialogues_may_give_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees, scripted: Any, persona: Any
+) -> None:
+    reply = json.dumps(with_our_fields(json.loads(case["input"]["reply"])))
+    judge = NeedUnderstandingJudge(scripted(lambda kind, text, n: reply), adapter())
+
+    is_accepted = is_readable(lambda: judge(persona, "USER: a", "USER: b", 1))
+
+    assert_agrees(is_accepted, case["expected"]["accepted"])
 
 
-@pytest.mark.vectors("pal_metrics", "win-tie-lose-*")
-def test_outcomes_are_the_released_ones(case: dict[str, Any], agrees: Agrees) -> None:
-    counts, means = {"win": 0, "tie": 0, "lose": 0}, dict[str, list[float]]()
-    persona = benchmark("palbench.restate").examples[0].asked.persona
-    for name, scores in case["input"]["scores_test_baseline"].items():
-        found = compare(Judged(scores), persona, "own", "other")
-        counts[found.outcome] += 1
-        means[name] = [found.own, found.other]
-    agrees({"counts": counts, "means": means})
+class KnownScores:
+    """A judge of two dialogues whose scores are known, in place of one that asks a model.
 
-
-class Judged:
-    """A judge whose scores are known: three with the own dialogue first, three with the other."""
+    Args:
+        scores: Scores of our dialogue and of the other one: three with our dialogue shown first,
+            then three with the other one shown first.
+    """
 
     hash = "known"
 
@@ -134,92 +228,140 @@ class Judged:
         self.scores = scores
 
     def __call__(self, persona: Any, first: str, second: str, rollout: int) -> tuple[float, float]:
-        own, other = self.scores[rollout - 1 if first == "own" else rollout + 2]
-        return (own, other) if first == "own" else (other, own)
+        if first == "ours":
+            return self.scores[rollout - 1]
+        our_score, other_score = self.scores[3 + rollout - 1]
+        return other_score, our_score
 
 
-def accepted(ask: Callable[[], Any]) -> bool:
-    """Whether a judge's reply can be read."""
-    try:
-        ask()
-    except AdapterParseError:
-        return False
-    return True
+@pytest.mark.vectors("pal_metrics", "win-tie-lose-*")
+def test_outcomes_of_comparisons_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees, persona: Any
+) -> None:
+    counts = {"win": 0, "tie": 0, "lose": 0}
+    means: dict[str, list[float]] = {}
+
+    for name, scores in case["input"]["scores_test_baseline"].items():
+        comparison = compare(KnownScores(scores), persona, "ours", "baseline")
+        counts[comparison.outcome] += 1
+        means[name] = [comparison.own, comparison.other]
+
+    assert_agrees({"counts": counts, "means": means})
 
 
-def in_our_form(reply: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The released form of a judge's reply with our names: the order of its parts stays."""
-    names = {"assistant-1": "analysis_1", "assistant-2": "analysis_2", "overall": "comparison"}
-    for key, value in reply.items():
-        if key == "analysis" and isinstance(value, Mapping):
-            yield from ((names[name], text) for name, text in value.items())
-        else:
-            yield key, {name.replace("-", "_"): n for name, n in value.items()} if key == "scores" else value
+# PraMem.
 
 
-NAMES = {"Accuracy": "ACC", "F1": "F1"}
+def yes_or_no(value: Any) -> str:
+    yes, no = OPTIONS
+    return yes if value else no
 
 
-def answered(question: dict[str, Any], failed: bool, n: int) -> Row:
-    """A question of a report as a row; a probability of a half or more is the answer Yes, as released."""
-    value, gold = question["predicted_value"], OPTIONS[not question["true_value"]]
-    answer = "hard to tell" if value is None else OPTIONS[value < 0.5]
-    failure = Failure(kind="error", where="answer", message="no answer") if failed else None
-    return row(str(n), category=question["field"], gold=gold, answer=answer, parts={}, failure=failure)
+def row_of_question(question: dict[str, Any], number: int, has_failed: bool = False) -> Row:
+    """Return a question of a released report as a scored question."""
+    probability = question["predicted_value"]
+    answer = "hard to tell"
+    if probability is not None:
+        # A probability of a half or more is the answer Yes, as released.
+        answer = yes_or_no(probability >= 0.5)
+    failure = None
+    if has_failed:
+        failure = Failure(kind="error", where="answer", message="no answer")
+    return row(
+        str(number),
+        category=question["field"],
+        gold=yes_or_no(question["true_value"]),
+        answer=answer,
+        parts={},
+        failure=failure,
+    )
 
 
-def table(found: dict[str, float]) -> dict[str, float | None]:
-    """The layout of the released table, in percent."""
-    scenes = {**TABLE_NAMES, "avg": "Overall"}
-    places = [
-        (f"{scene}_{theirs}", f"{name} {ours}") for scene, name in scenes.items() for theirs, ours in NAMES.items()
-    ]
-    return {theirs: 100 * found[ours] if ours in found else None for theirs, ours in places}
+RELEASED_METRICS = {"Accuracy": "ACC", "F1": "F1"}
+"""Our names of metrics by the released ones."""
+
+
+def released_table(sums: Mapping[str, float]) -> dict[str, float | None]:
+    """Return the means over scenes in percent, by the names of the released table."""
+    our_scene_names = {**TABLE_NAMES, "avg": "Overall"}
+    table: dict[str, float | None] = {}
+    for scene, our_scene in our_scene_names.items():
+        for metric, our_metric in RELEASED_METRICS.items():
+            mean = sums.get(f"{our_scene} {our_metric}")
+            table[f"{scene}_{metric}"] = None if mean is None else 100 * mean
+    return table
+
+
+def metrics_by_field(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return the metrics of every field that was asked, by the released names."""
+    metrics: dict[str, dict[str, float]] = {}
+    for field in QUESTIONS:
+        our_field = field.replace("_", " ")
+        if f"{our_field} ACC" in sums:
+            metrics[field] = {
+                metric: sums[f"{our_field} {our_metric}"]
+                for metric, our_metric in RELEASED_METRICS.items()
+            }
+    return metrics
 
 
 @pytest.mark.vectors("behavior_metrics", "aggregate-*")
-def test_fields_scenes_and_the_table_are_the_released_ones(case, agrees):
-    rows = [
-        answered(question, not record["success"], n)
-        for n, record in enumerate(case["input"]["records"])
-        if not record.get("filtered")
-        for question in record["questions"]
-    ]
-    found = FieldAccuracy().aggregate(rows)
-    fields = {field for field in QUESTIONS if f"{field.replace('_', ' ')} ACC" in found}
-    ours = {
-        field: {theirs: found[f"{field.replace('_', ' ')} {own}"] for theirs, own in NAMES.items()} for field in fields
-    }
-    wanted = case["expected"]["fields"]
-    # Fields of no scene of the table are not asked here; precision and recall are not reported.
-    theirs = {field: {name: wanted[field][name] for name in NAMES} for field in wanted if field in QUESTIONS}
-    agrees(ours, theirs)
-    # The released table is made of rounded fields.
-    agrees(table(found), case["expected"]["table_percent"], within=0.006)
+def test_metrics_of_fields_and_the_table_of_scenes_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    rows: list[Row] = []
+    for number, record in enumerate(case["input"]["records"]):
+        if record.get("filtered"):
+            continue
+        for question in record["questions"]:
+            rows.append(row_of_question(question, number, has_failed=not record["success"]))
+
+    sums = FieldAccuracy().aggregate(rows)
+
+    # We do not ask fields outside the scenes of the table, or report precision and recall.
+    released_metrics: dict[str, dict[str, float]] = {}
+    for field, metrics in case["expected"]["fields"].items():
+        if field in QUESTIONS:
+            released_metrics[field] = {metric: metrics[metric] for metric in RELEASED_METRICS}
+    assert_agrees(metrics_by_field(sums), released_metrics)
+    # The released table is made of rounded metrics.
+    assert_agrees(released_table(sums), case["expected"]["table_percent"], tolerance=0.006)
 
 
 @pytest.mark.vectors("behavior_metrics", "field-*")
-def test_the_metrics_of_a_field_are_the_released_ones(case, agrees):
-    gold, said = ([OPTIONS[not value] for value in case["input"][key]] for key in ("gold", "predicted"))
-    matrix = Confusion.of(OPTIONS, zip(gold, said, strict=True))
-    ours = {"Accuracy": matrix.accuracy, "F1": matrix.f1("Yes")}
-    agrees(ours, {name: case["expected"][name] for name in ours})
+def test_the_metrics_of_a_field_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    gold = [yes_or_no(value) for value in case["input"]["gold"]]
+    predicted = [yes_or_no(value) for value in case["input"]["predicted"]]
+
+    confusion = Confusion.of(OPTIONS, zip(gold, predicted, strict=True))
+
+    ours = {"Accuracy": confusion.accuracy, "F1": confusion.f1("Yes")}
+    assert_agrees(ours, {metric: case["expected"][metric] for metric in ours})
 
 
 @pytest.mark.vectors("behavior_metrics", "table-*")
-def test_an_empty_and_a_sparse_table_are_the_released_ones(case, agrees):
-    rows = []
+def test_an_empty_and_a_sparse_table_are_the_released_ones(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    rows: list[Row] = []
     for field, metrics in case["input"]["binary_metrics"].items():
-        # Two answers with these metrics: F1 is 0 or missing without a Yes that is right.
-        right = math.isclose(metrics["Accuracy"], 100)
-        pairs = [(1, 1.0), (0, 0.0)] if right else [(0, 0.0), (0, 1.0)]
-        rows += [
-            answered({"field": field, "true_value": g, "predicted_value": p}, False, n)
-            for n, (g, p) in enumerate(pairs)
-        ]
-    agrees(table(FieldAccuracy().aggregate(rows)), within=0.006)
+        if math.isclose(metrics["Accuracy"], 100):
+            # A right Yes and a right No: accuracy and F1 are 100 %.
+            values = [(1, 1.0), (0, 0.0)]
+        else:
+            # A right No and a wrong Yes: accuracy is 50 %, and F1 is 0 without a right Yes.
+            values = [(0, 0.0), (0, 1.0)]
+        for number, (gold, predicted) in enumerate(values):
+            question = {"field": field, "true_value": gold, "predicted_value": predicted}
+            rows.append(row_of_question(question, number))
+
+    sums = FieldAccuracy().aggregate(rows)
+
+    assert_agrees(released_table(sums), tolerance=0.006)
 
 
 @pytest.mark.vectors("behavior_metrics", "read-*")
-def test_a_reply_is_read_as_released(case, agrees):
-    agrees(chosen_option(case["input"]["reply"], OPTIONS))
+def test_a_reply_is_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    assert_agrees(chosen_option(case["input"]["reply"], OPTIONS))

@@ -1,4 +1,6 @@
-"""Histories of behaviour and a scripted language model for practice on them."""
+"""Histories of users, and scripted language models for the methods that call a model many times."""
+
+from __future__ import annotations
 
 import json
 import re
@@ -10,105 +12,193 @@ import dspy
 import pytest
 from hypothesis import strategies as st
 
+# A script answers every call of one model: it is called with the name of the first output field,
+# the text of the prompt and the number of the call, and returns output fields or a raw reply.
+Script = Callable[[str, str, int], Any]
 
-def behavior(records: int = 30, profile: str = "Ann, 34, nurse", id: str = "ann") -> Any:
-    """A history of a profile and behaviour records a1, a2, ... in batches of ten, each with words of its own."""
+# Answers of a scripted model by the first output field; each is made from the text of the prompt.
+Answers = dict[str, Callable[[str], dict[str, Any]]]
+
+
+# Histories.
+
+
+def behavior(records: int = 30, profile: str = "Ann, 34, nurse", history_id: str = "ann") -> Any:
+    """Return a history of a profile and behaviour records a1, a2, ... in batches of ten.
+
+    Every record has words of its own. An empty `profile` is left out.
+    """
     from mempiler import History
     from mempiler.records import Action, Behavior, Profile, Turn
+
+    items: list[Any] = []
+    if profile:
+        profile_turn = Turn(id="profile:1", speaker="profile", text=profile)
+        items.append(Profile(id="profile", turns=(profile_turn,)))
 
     start = datetime(2024, 1, 1, 8)
     actions = [
         Action(
-            id=f"a{n}",
-            time=start + timedelta(hours=n),
+            id=f"a{number}",
+            time=start + timedelta(hours=number),
             scene="video",
-            situation=f"situation-{n}-x",
-            action=f"action-{n}-x",
+            situation=f"situation-{number}-x",
+            action=f"action-{number}-x",
         )
-        for n in range(1, records + 1)
+        for number in range(1, records + 1)
     ]
-    batches = [Behavior.from_actions(f"b{n}", actions[n : n + 10]) for n in range(0, records, 10)]
-    first = [Profile(id="profile", turns=(Turn(id="profile:1", speaker="profile", text=profile),))] if profile else []
-    return History(id=id, items=(*first, *batches))
+    for first in range(0, records, 10):
+        items.append(Behavior.from_actions(f"b{first}", actions[first : first + 10]))
+    return History(id=history_id, items=tuple(items))
+
+
+def pal(sessions: int = 3, logs: int = 4, history_id: str = "pal", last: bool = True) -> Any:
+    """Return a history with one pair of logs and dialogue a month: L1, D1, L2, D2, ...
+
+    Args:
+        sessions: The number of pairs.
+        logs: The number of log entries before each dialogue.
+        history_id: The id of the history.
+        last: Whether the last logs are followed by their dialogue.
+    """
+    from mempiler import History, Session, Turn
+    from mempiler.records import Logs
+
+    items: list[Any] = []
+    for month in range(1, sessions + 1):
+        start = datetime(2024, month, 3, 8)
+        log_turns = [
+            Turn(
+                id=f"L{month}:{number}",
+                speaker="log",
+                text=f"searched thing-{month}-{number}",
+                time=start + timedelta(hours=number),
+            )
+            for number in range(1, logs + 1)
+        ]
+        dialogue_turns = [
+            Turn(
+                id=f"D{month}:{number}",
+                speaker="user" if number % 2 else "assistant",
+                text=f"about matter-{month} at step {number}",
+            )
+            for number in range(1, 5)
+        ]
+        items.append(Logs(id=f"L{month}", time=start, turns=tuple(log_turns)))
+        dialogue_time = start + timedelta(days=1)
+        items.append(Session(id=f"D{month}", time=dialogue_time, turns=tuple(dialogue_turns)))
+    if not last:
+        items.pop()
+    return History(id=history_id, items=tuple(items))
 
 
 def graph_paths() -> Any:
-    """A strategy: what a unit of evidence is filed under in RGMem's graph, broken paths too."""
+    """Return a strategy for paths under which RGMem files evidence, broken paths among them."""
     from mempiler.programs.rgmem.graph import GraphPath
     from mempiler.programs.rgmem.memory import BASES
 
-    concepts = st.lists(st.sampled_from(["Alpha", "Beta", "Gamma", "Delta"]), max_size=4).map(tuple)
-    events = st.lists(st.sampled_from(["Run", "Swim", "Read"]), max_size=3).map(tuple)
+    concepts = st.lists(st.sampled_from(["Alpha", "Beta", "Gamma", "Delta"]), max_size=4)
+    events = st.lists(st.sampled_from(["Run", "Swim", "Read"]), max_size=3)
     bases = st.sampled_from([*BASES[:2], "Elsewhere"])
-    return st.lists(st.builds(GraphPath, bases, concepts, events, st.just(("label",))), max_size=3)
+    paths = st.builds(GraphPath, bases, concepts.map(tuple), events.map(tuple), st.just(("label",)))
+    return st.lists(paths, max_size=3)
 
 
-@pytest.fixture
-def graph_replies() -> Callable[[str, str, int], dict[str, Any]]:
-    """Scripted RGMem: session s is a unit about running, the odd ones about sleep too; theories name their input."""
-    running = {"base": "Interests & Entertainment", "concepts": ["Sports"], "events": ["Running"]}
-    sleep = {"base": "Health and Wellness", "concepts": [], "events": ["Sleep"]}
-
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        found = re.search(r"[\[ ]D(\d+):", text)
-        session = int(found.group(1)) if found else 0
-        if kind == "fact":
-            drawn = [{"text": f"Ann ran in week {session}", "relevance": "High", "turn_ids": [f"D{session}:1"]}]
-            drawn.append({"text": f"Bob saw week {session}", "relevance": "base", "turn_ids": [f"[D{session}:2]"]})
-            return {"fact": f"Ann and Bob spoke of week {session}.", "conclusions": drawn}
-        if kind == "entity_paths":
-            return {"entity_paths": [running, *([sleep] if session % 2 else [])]}
-        if kind == "edge_labels":
-            ids = dict.fromkeys(re.findall(r'"segment_id": "(s\d+)"', text))
-            return {"edge_labels": [{"segment_id": id, "label": f"{id} of week {session}"} for id in ids]}
-        if kind == "fact_summary":
-            return {"fact_summary": f"relation theory {n}", "inferred_traits": "- Inferred Trait/Interest: steady"}
-        if kind == "general_facts":
-            return {"general_facts": f"- concept theory {n}", "specific_facts": "On rain: rare"}
-        if kind == "macro_law":
-            return {"macro_law": f"law {n}", "core_traits": "* keen", "restrictions": "no heat"}
-        if kind == "keywords":
-            return {"keywords": [{"name": "Sports", "retrieve": ["summary", "inference"]}, {"name": "ran"}]}
-        return {kind: "x"}
-
-    return reply
+# Prompts.
 
 
-Answers = dict[str, Callable[[str], dict[str, Any]]]
+def section(text: str, field: str) -> str:
+    """Return the value of an input field in a prompt."""
+    value = text.rsplit(f"[[ ## {field} ## ]]", 1)[1].split("[[ ##")[0]
+    return value.split("\n\nRespond with")[0].strip()
 
 
-def script(answers: Answers) -> Callable[..., Callable[[str, str, int], Any]]:
-    """Makes scripts of a model that answers by the first output field of a prompt, from the prompt alone.
+def proposal_ids(text: str) -> list[str]:
+    """Return the ids of the proposals that a prompt of PraMem's review shows."""
+    return re.findall(r'"proposal": "(r\d+)"', section(text, "proposals"))
 
-    `script(answers)(plans="no")` replaces the answer of a kind: by a dict, a text, or a function (text, n) of these.
+
+def pool_ids(text: str) -> list[str]:
+    """Return three ids of proposals that a prompt of PraMem's adjustment shows.
+
+    They are the first proposal of each of the first three records.
+    """
+    pattern = r'"proposal": "(p-\d+)",\s*"record": "(\w+)"'
+    first_ids: dict[str, str] = {}
+    for proposal_id, record in re.findall(pattern, section(text, "proposal_pool")):
+        first_ids.setdefault(record, proposal_id)
+    return list(first_ids.values())[:3]
+
+
+# Scripts.
+
+
+def script(answers: Answers) -> Callable[..., Script]:
+    """Return a function that makes scripts with these answers, which depend on the prompt alone.
+
+    `script(answers)(plans="no")` makes a script with another answer for the output field `plans`:
+    output fields, a raw reply, or a function of the prompt and the number of the call.
     """
 
-    def made(**change: Any) -> Callable[[str, str, int], Any]:
+    def make_script(**replacements: Any) -> Script:
         def reply(kind: str, text: str, n: int) -> Any:
-            if kind not in change:
-                plain = {kind: "x", **({"answer": "x"} if kind == "reasoning" else {})}
-                return answers[kind](text) if kind in answers else plain
-            return change[kind](text, n) if callable(change[kind]) else change[kind]
+            if kind in replacements:
+                replacement = replacements[kind]
+                return replacement(text, n) if callable(replacement) else replacement
+            if kind in answers:
+                return answers[kind](text)
+            if kind == "reasoning":
+                return {"reasoning": "x", "answer": "x"}
+            return {kind: "x"}
 
         return reply
 
-    return made
+    return make_script
 
 
-def _proposals(text: str) -> dict[str, Any]:
-    target = section(text, "practised_record").split("]")[0].strip("[")
-    kinds = (("Add Pattern", "one"), ("add alert", "two"), ("add_pattern", "three"))
-    drafts = [{"action": action, "trigger": "t", "content": f"{what} of {target}"} for action, what in kinds]
-    return {"proposals": drafts}
+# PraMem's scripted model.
 
 
-def _reviewed(field: str, key: str) -> Callable[[str], dict[str, Any]]:
-    return lambda text: {field: [{"proposal": id, key: True} for id in proposal_ids(text)]}
+def _three_proposals(text: str) -> dict[str, Any]:
+    """Propose three additions, in three of the spellings that models use for actions."""
+    practised_id = section(text, "practised_record").split("]")[0].strip("[")
+    return {
+        "proposals": [
+            {"action": "Add Pattern", "trigger": "t", "content": f"one of {practised_id}"},
+            {"action": "add alert", "trigger": "t", "content": f"two of {practised_id}"},
+            {"action": "add_pattern", "trigger": "t", "content": f"three of {practised_id}"},
+        ]
+    }
+
+
+def _reflection(text: str) -> dict[str, Any]:
+    judged_task = {"task": "watch", "verdict": "Incorrect", "analysis": "-"}
+    return {"tasks": [judged_task], **_three_proposals(text)}
+
+
+def _groundedness(text: str) -> dict[str, Any]:
+    verdicts = [{"proposal": proposal, "sensitive": True} for proposal in proposal_ids(text)]
+    return {"groundedness": verdicts}
+
+
+def _generality(text: str) -> dict[str, Any]:
+    verdicts = [{"proposal": proposal, "general": True} for proposal in proposal_ids(text)]
+    return {"generality": verdicts}
+
+
+def _scene_choices(text: str) -> dict[str, Any]:
+    choices = [{"proposal": proposal, "situation": "several"} for proposal in proposal_ids(text)]
+    return {"scene_choices": choices}
 
 
 def _decisions(text: str) -> dict[str, Any]:
-    ids = pool_ids(text)
-    return {"decisions": "-", "changes": [{"action": "add pattern", "text": f"agreed {ids[0]}", "proposal_ids": ids}]}
+    supporting_ids = pool_ids(text)
+    change = {
+        "action": "add pattern",
+        "text": f"agreed {supporting_ids[0]}",
+        "proposal_ids": supporting_ids,
+    }
+    return {"decisions": "-", "changes": [change]}
 
 
 ANSWER = {"answer": "Yes"}
@@ -120,142 +210,105 @@ PRACTICE: Answers = {
         "predicted_action": "watched",
     },
     "predicted_action": lambda _: {"predicted_action": "watched"},
-    "tasks": lambda text: {"tasks": [{"task": "watch", "verdict": "Incorrect", "analysis": "-"}], **_proposals(text)},
-    "proposals": _proposals,
-    "plans": lambda _: {"plans": [{"direction": "all reversed", "details": "likes become reports"}]},
-    "groundedness": _reviewed("groundedness", "sensitive"),
-    "virtual_scenes": lambda _: {"virtual_scenes": [f"video; virtual {n}" for n in range(1, 8)]},
-    "generality": _reviewed("generality", "general"),
-    "scene_choices": lambda text: {
-        "scene_choices": [{"proposal": id, "situation": "several"} for id in proposal_ids(text)]
+    "tasks": _reflection,
+    "proposals": _three_proposals,
+    "plans": lambda _: {
+        "plans": [{"direction": "all reversed", "details": "likes become reports"}],
     },
+    "groundedness": _groundedness,
+    "virtual_scenes": lambda _: {
+        "virtual_scenes": [f"video; virtual {number}" for number in range(1, 8)],
+    },
+    "generality": _generality,
+    "scene_choices": _scene_choices,
     "decisions": _decisions,
     "answer": lambda _: ANSWER,
-    "relevant_patterns": lambda _: {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", **ANSWER},
+    "relevant_patterns": lambda _: {
+        "relevant_patterns": [],
+        "relevant_alerts": [],
+        "reasoning": "-",
+        **ANSWER,
+    },
 }
 """PraMem's model: three proposals a round, all pass, the first of three records are adopted."""
 practice_script = script(PRACTICE)
 
 
-def section(text: str, field: str) -> str:
-    """The value of an input field in a prompt."""
-    value = text.rsplit(f"[[ ## {field} ## ]]", 1)[1].split("[[ ##")[0]
-    return value.split("\n\nRespond with")[0].strip()
-
-
-def proposal_ids(text: str) -> list[str]:
-    """Ids of the proposals that a review is shown."""
-    return re.findall(r'"proposal": "(r\d+)"', section(text, "proposals"))
-
-
-def pool_ids(text: str) -> list[str]:
-    """Ids of the first proposals of the first three records that an adjustment is shown."""
-    found = re.findall(r'"proposal": "(p-\d+)",\s*"record": "(\w+)"', section(text, "proposal_pool"))
-    firsts = {record: id for id, record in reversed(found)}
-    return [id for id, record in found if firsts[record] == id][:3]
-
-
-class Written:
-    """What came of writing a history: the memory, what failed, and what the model was asked."""
-
-    def __init__(self, node: Any, engine: Any) -> None:
-        self.memory, self.calls, self.prompts = node.memory, engine.calls, engine.prompts
-        self.failures = [failure for part in node.ancestors() for failure in part.failures]
-
-    def texts(self, *kinds: str) -> list[str]:
-        """Prompts of some kinds."""
-        return [text for kind, text in self.prompts if kind in kinds]
-
-    def shown(self, kind: str, field: str) -> list[str]:
-        """A field of all prompts of a kind."""
-        return [section(text, field) for text in self.texts(kind)]
-
-
-@pytest.fixture
-def written(scripted: Any) -> Callable[..., Written]:
-    """Writes a history by a program under a scripted model: `written(program, history, reply)`."""
-
-    def write(program: Any, history: Any, reply: Any) -> Written:
-        lm = scripted(reply)
-        with dspy.context(lm=lm):
-            return Written(program.remember(history), lm.engine)
-
-    return write
-
-
-@pytest.fixture
-def practised(written: Any) -> Callable[..., Written]:
-    """Practises under PraMem: `practised({"plans": "no"}, records=30, rounds=5)`; the first changes the script."""
-    from mempiler.programs.catalog import build
-
-    def run(change: dict[str, Any] | None = None, records: int = 30, **settings: Any) -> Written:
-        program = build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
-        return written(program, behavior(records), practice_script(**change or {}))
-
-    return run
-
-
-def pal(sessions: int = 3, logs: int = 4, id: str = "pal", last: bool = True) -> Any:
-    """Logs L1, L2, ... each before its dialogue D1, D2, ..., one pair a month; the last dialogue only if `last`."""
-    from mempiler import History, Session, Turn
-    from mempiler.records import Logs
-
-    items: list[Any] = []
-    for s in range(1, sessions + 1):
-        start = datetime(2024, s, 3, 8)
-        entries = [
-            Turn(id=f"L{s}:{n}", speaker="log", text=f"searched thing-{s}-{n}", time=start + timedelta(hours=n))
-            for n in range(1, logs + 1)
-        ]
-        turns = [
-            Turn(id=f"D{s}:{n}", speaker=("assistant", "user")[n % 2], text=f"about matter-{s} at step {n}")
-            for n in range(1, 5)
-        ]
-        items.append(Logs(id=f"L{s}", time=start, turns=tuple(entries)))
-        items.append(Session(id=f"D{s}", time=start + timedelta(days=1), turns=tuple(turns)))
-    return History(id=id, items=tuple(items if last else items[:-1]))
-
-
-def _found_situation(text: str) -> dict[str, Any]:
-    ids = re.findall(r"^\[(L(\d+):\d+)\]", section(text, "linked_logs"), re.MULTILINE)
-    aspects = "Health" if int(ids[0][1]) % 2 else ["family", "WORK"]
-    return {"found_situation": {"situation": f"situation of {' '.join(id for id, _ in ids)}", "aspects": aspects}}
-
-
-def _outlines(text: str) -> dict[str, Any]:
-    s = (re.findall(r"^\[D(\d+):", section(text, "conversation"), re.MULTILINE) or ["0"])[0]
-    drafts = [
-        {
-            "turn_span": [f"D{s}:{2 * n + 1}", f"D{s}:{2 * n + 2}"],
-            "requirement": f"{what} in month {s}",
-            "solution_list": {"solution": f"plan {what} {s}", "user_feedback": "fine", "feedback_type": "Positive"},
-            "preference": f"gentle {what} {s}",
-        }
-        for n, what in enumerate(("sleeping soundly", "cooking vegetables"))
-    ]
-    return {"outlines": drafts}
-
-
-def _updating_aspects(text: str) -> dict[str, Any]:
-    found = re.findall(r"situation of L(\d+):1", section(text, "situations_since"))[0]
-    aspect = "health" if int(found) % 2 else "Work"
-    before = re.findall(rf"^{aspect.lower()}: ?(.*)$", section(text, "background_before"), re.MULTILINE)[0]
-    summary = {"aspect": aspect, "summary": f"{before}+{found}" if before else f"known {found}"}
-    return {"updating_aspects": [aspect], "updating_content": [summary]}
+# H2Memory's scripted model.
 
 
 def _links(text: str) -> dict[str, Any]:
-    first = section(text, "first_log").split(":")[0]
-    return {"links": [{"log_id": f"{first}:2", "caused_by": f"{first}:1", "follows": None}]}
+    batch = section(text, "first_log").split(":")[0]
+    link = {"log_id": f"{batch}:2", "caused_by": f"{batch}:1", "follows": None}
+    return {"links": [link]}
+
+
+def _found_situation(text: str) -> dict[str, Any]:
+    linked_logs = section(text, "linked_logs")
+    log_ids = re.findall(r"^\[(L\d+:\d+)\]", linked_logs, re.MULTILINE)
+    month = int(log_ids[0].removeprefix("L").partition(":")[0])
+    aspects = "Health" if month % 2 else ["family", "WORK"]
+    return {
+        "found_situation": {
+            "situation": f"situation of {' '.join(log_ids)}",
+            "aspects": aspects,
+        }
+    }
+
+
+def _outlines(text: str) -> dict[str, Any]:
+    months = re.findall(r"^\[D(\d+):", section(text, "conversation"), re.MULTILINE)
+    month = months[0] if months else "0"
+
+    def topic(what: str, first_turn: int) -> dict[str, Any]:
+        return {
+            "turn_span": [f"D{month}:{first_turn}", f"D{month}:{first_turn + 1}"],
+            "requirement": f"{what} in month {month}",
+            "solution_list": {
+                "solution": f"plan {what} {month}",
+                "user_feedback": "fine",
+                "feedback_type": "Positive",
+            },
+            "preference": f"gentle {what} {month}",
+        }
+
+    return {"outlines": [topic("sleeping soundly", 1), topic("cooking vegetables", 3)]}
+
+
+def _updating_aspects(text: str) -> dict[str, Any]:
+    month = re.findall(r"situation of L(\d+):1", section(text, "situations_since"))[0]
+    aspect = "health" if int(month) % 2 else "Work"
+    line_of_aspect = rf"^{aspect.lower()}: ?(.*)$"
+    background = section(text, "background_before")
+    summary_before = re.findall(line_of_aspect, background, re.MULTILINE)[0]
+    summary = f"{summary_before}+{month}" if summary_before else f"known {month}"
+    return {
+        "updating_aspects": [aspect],
+        "updating_content": [{"aspect": aspect, "summary": summary}],
+    }
 
 
 def _detailed_need(text: str) -> dict[str, Any]:
-    known = " / ".join(section(text, name) for name in ("overall_background", "recent_situations"))
-    return {"detailed_need": f"{section(text, 'stated_need')} <{known}>"}
+    stated_need = section(text, "stated_need")
+    background = section(text, "overall_background")
+    situations = section(text, "recent_situations")
+    return {"detailed_need": f"{stated_need} <{background} / {situations}>"}
+
+
+def _general_need(text: str) -> dict[str, Any]:
+    needs = json.loads(section(text, "specific_needs"))
+    return {"general_need": f"type({len(needs)})"}
+
+
+def _general_preference(text: str) -> dict[str, Any]:
+    experiences = json.loads(section(text, "preference_experiences"))
+    return {"general_preference": f"principle({', '.join(experiences)})"}
 
 
 def _principle_verdict(text: str) -> dict[str, Any]:
-    revised = f"{section(text, 'principle_so_far')} & {', '.join(json.loads(section(text, 'experiences_since')))}"
+    principle = section(text, "principle_so_far")
+    experiences = json.loads(section(text, "experiences_since"))
+    revised = f"{principle} & {', '.join(experiences)}"
     return {"principle_verdict": {"adjust": "Yes", "revised": revised}}
 
 
@@ -265,29 +318,175 @@ PAL: Answers = {
     "outlines": _outlines,
     "detailed_need": _detailed_need,
     "updating_aspects": _updating_aspects,
-    "general_need": lambda text: {"general_need": f"type({len(json.loads(section(text, 'specific_needs')))})"},
-    "general_preference": lambda text: {
-        "general_preference": f"principle({', '.join(json.loads(section(text, 'preference_experiences')))})"
-    },
+    "general_need": _general_need,
+    "general_preference": _general_preference,
     "type_verdict": lambda _: {"type_verdict": {"adjust": "No"}},
     "principle_verdict": _principle_verdict,
 }
 """H2Memory's model: each answer is made from the prompt alone, so that order does not matter.
 
-The second log of a session is caused by the first. Situations of odd sessions are about health, of even ones about work
-and family. A dialogue has a topic on sleep and one on food. Summaries hold what they were made from.
+The second log of a session is caused by the first. Situations of odd sessions are about health, of
+even ones about work and family. A dialogue has a topic on sleep and one on food. Summaries hold
+what they were made from.
 """
 pal_script = script(PAL)
 
 
+# RGMem's scripted model.
+
+RUNNING_PATH = {
+    "base": "Interests & Entertainment",
+    "concepts": ["Sports"],
+    "events": ["Running"],
+}
+SLEEP_PATH = {
+    "base": "Health and Wellness",
+    "concepts": [],
+    "events": ["Sleep"],
+}
+
+
+def _fact_of_session(session: int) -> dict[str, Any]:
+    about_ann = {
+        "text": f"Ann ran in week {session}",
+        "relevance": "High",
+        "turn_ids": [f"D{session}:1"],
+    }
+    about_bob = {
+        "text": f"Bob saw week {session}",
+        "relevance": "base",
+        "turn_ids": [f"[D{session}:2]"],
+    }
+    return {
+        "fact": f"Ann and Bob spoke of week {session}.",
+        "conclusions": [about_ann, about_bob],
+    }
+
+
+def _edge_labels(session: int, text: str) -> dict[str, Any]:
+    segment_ids = dict.fromkeys(re.findall(r'"segment_id": "(s\d+)"', text))
+    labels = [
+        {"segment_id": segment_id, "label": f"{segment_id} of week {session}"}
+        for segment_id in segment_ids
+    ]
+    return {"edge_labels": labels}
+
+
 @pytest.fixture
-def lived(written: Any) -> Callable[..., Written]:
-    """Writes under H2Memory: `lived({"outlines": "no"}, pal_history(2), clusters=1)`; the first changes the script."""
+def graph_replies() -> Script:
+    """Return RGMem's script: every session is about running, and odd ones about sleep too.
+
+    Theories have the number of their call.
+    """
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        turn_id = re.search(r"[\[ ]D(\d+):", text)
+        session = int(turn_id.group(1)) if turn_id else 0
+        match kind:
+            case "fact":
+                return _fact_of_session(session)
+            case "entity_paths":
+                paths = [RUNNING_PATH, SLEEP_PATH] if session % 2 else [RUNNING_PATH]
+                return {"entity_paths": paths}
+            case "edge_labels":
+                return _edge_labels(session, text)
+            case "fact_summary":
+                return {
+                    "fact_summary": f"relation theory {n}",
+                    "inferred_traits": "- Inferred Trait/Interest: steady",
+                }
+            case "general_facts":
+                return {
+                    "general_facts": f"- concept theory {n}",
+                    "specific_facts": "On rain: rare",
+                }
+            case "macro_law":
+                return {
+                    "macro_law": f"law {n}",
+                    "core_traits": "* keen",
+                    "restrictions": "no heat",
+                }
+            case "keywords":
+                sports = {"name": "Sports", "retrieve": ["summary", "inference"]}
+                return {"keywords": [sports, {"name": "ran"}]}
+            case _:
+                return {kind: "x"}
+
+    return reply
+
+
+# Written memories.
+
+
+class Written:
+    """A memory that was written under a scripted model, with its failures and prompts."""
+
+    def __init__(self, cached_memory: Any, engine: Any) -> None:
+        self.memory = cached_memory.memory
+        self.calls = engine.calls
+        self.prompts = engine.prompts
+        self.failures = [failure for part in cached_memory.ancestors() for failure in part.failures]
+
+    def texts(self, *kinds: str) -> list[str]:
+        """Return the prompts with one of these first output fields."""
+        return [text for kind, text in self.prompts if kind in kinds]
+
+    def shown(self, kind: str, field: str) -> list[str]:
+        """Return the values of an input field in all prompts of a kind."""
+        return [section(text, field) for text in self.texts(kind)]
+
+
+@pytest.fixture
+def written(scripted: Any) -> Callable[..., Written]:
+    """Return a function that writes a history: `written(program, history, script)`."""
+
+    def write(program: Any, history: Any, script: Script) -> Written:
+        lm = scripted(script)
+        with dspy.context(lm=lm):
+            cached_memory = program.remember(history)
+        return Written(cached_memory, lm.engine)
+
+    return write
+
+
+@pytest.fixture
+def practised(written: Any) -> Callable[..., Written]:
+    """Return a function that practises under PraMem on the first behaviour records of a user.
+
+    `practised({"plans": "no"}, records=30, rounds=5)`: the first argument replaces answers of the
+    script, the settings are PraMem's.
+    """
+    from mempiler.programs.catalog import build
+
+    def practise(
+        replacements: dict[str, Any] | None = None, records: int = 30, **settings: Any
+    ) -> Written:
+        all_settings = {"rounds": 5, "min_history": 5, **settings}
+        program = build("pramem", task="behavior-prediction", **all_settings)
+        return written(program, behavior(records), practice_script(**replacements or {}))
+
+    return practise
+
+
+@pytest.fixture
+def write_with_h2memory(written: Any) -> Callable[..., Written]:
+    """Return a function that writes logs and dialogues under H2Memory.
+
+    `write_with_h2memory({"outlines": "no"}, pal(2), clusters=1)`: the first argument replaces
+    answers of the script, the settings are H2Memory's.
+    """
     from mempiler.engines.embedders import embedder
     from mempiler.programs.catalog import build
 
-    def run(change: dict[str, Any] | None = None, history: Any = None, sessions: int = 3, **settings: Any) -> Written:
+    def write(
+        replacements: dict[str, Any] | None = None,
+        history: Any = None,
+        sessions: int = 3,
+        **settings: Any,
+    ) -> Written:
+        if history is None:
+            history = pal(sessions)
         program = build("h2memory", embedder=embedder(), **settings)
-        return written(program, pal(sessions) if history is None else history, pal_script(**change or {}))
+        return written(program, history, pal_script(**replacements or {}))
 
-    return run
+    return write

@@ -1,8 +1,14 @@
-"""Adapters: what "auto" tries and remembers, what is asked for again, what prompts and demos show; the compact one."""
+"""Adapters: what "auto" tries and remembers, which answers are asked for again, what prompts show.
+
+Also the compact adapter, whose prompts and answers are as short as small models need them.
+"""
+
+from __future__ import annotations
 
 import asyncio
 import copy
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +18,6 @@ from dspy.utils.exceptions import AdapterParseError, LMError
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.lm import language_model
-from mempiler.engines.meter import Meter
 from mempiler.programs._json_adapter import SchemaAdapter
 from mempiler.programs._output_schema import output_schema, outputs_name
 from mempiler.programs.adapter import ADAPTERS, adapter
@@ -31,181 +36,326 @@ from pydantic import create_model
 from tests.conftest import suite
 from tests.stub_server import offline_answer
 
-ASKED = dspy.Signature("question -> answer, sure: bool")
-"""Made once: Python 3.11 may fail with a SystemError where threads parse such texts at the same time."""
+# The signatures are made once: Python 3.11 may fail with a SystemError where threads parse such
+# texts at the same time.
+ANSWER_AND_SURE = dspy.Signature("question -> answer, sure: bool")
+ANSWER_ALONE = dspy.Signature("question -> answer")
+OUTPUTS = outputs_name(output_schema(ANSWER_AND_SURE) or {})
+"""The name of the outputs of `ANSWER_AND_SURE` in output modes."""
 
 
-PLAIN = dspy.Signature("question -> answer")
-OUTPUTS = outputs_name(output_schema(ASKED) or {})
-"""What the outputs of `ASKED` are called."""
+def remote_model(server: Any) -> Any:
+    """Return the model of a stub server; failed calls are not repeated."""
+    return language_model(server.model, api_base=server.url, retries=0)
 
 
-def _asked(lm: Any, chosen: dspy.Adapter, question: str = "Where?") -> dspy.Prediction:
-    with dspy.context(lm=lm, adapter=chosen):
-        return dspy.Predict(ASKED)(question=question)
+def ask(lm: Any, chosen_adapter: dspy.Adapter, question: str = "Where?") -> dspy.Prediction:
+    with dspy.context(lm=lm, adapter=chosen_adapter):
+        return dspy.Predict(ANSWER_AND_SURE)(question=question)
 
 
-def _model(server: Any, meter: Meter | None = None) -> Any:
-    return language_model(server.model, meter=meter, api_base=server.url, retries=0)
+def requests_with_schema(server: Any) -> list[bool]:
+    """Return for every request to a server whether it asked for a schema."""
+    return [response_format is not None for response_format in server.formats]
 
 
-@pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("ignore", "schema"), ("refuse", "chat")])
-def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: str, kind: str) -> None:
-    server, chosen = stub(schemas=schemas), AutoAdapter()
-    lm = _model(server)
-    for n in range(6):
-        assert _asked(lm, copy.deepcopy(chosen), f"Question {n}?").answer
-    assert chosen.output_modes() == {server.model: {OUTPUTS: kind}}
-    assert sum(found is not None for found in server.formats) == (1 if kind == "chat" else 6)
-    assert len(server.texts) == (7 if kind == "chat" else 6)
-
-
-@pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("refuse", "chat")])
-def test_a_schema_is_tried_once_under_asyncio(stub: Any, schemas: str, kind: str) -> None:
-    server, chosen = stub(schemas=schemas), AutoAdapter()
-
-    async def ask(question: str) -> Any:
-        with dspy.context(lm=_model(server), adapter=chosen):
-            return await dspy.Predict(ASKED).acall(question=question)
-
-    assert all(asyncio.run(ask(f"Question {n}?")).answer for n in range(2))
-    assert chosen.output_modes() == {server.model: {OUTPUTS: kind}}
-    requests_with_schema = [found is not None for found in server.formats]
-    assert requests_with_schema == ([True, True] if kind == "schema" else [True, False, False])
-
-
-def test_an_unreadable_answer_is_asked_for_again_under_asyncio() -> None:
-    lm = Replying("no number", '{"number": 3}')
-    signature = dspy.Signature("question -> number: int")
-    answer = asyncio.run(SchemaAdapter({"type": "object"}).acall(lm, {}, signature, [], {"question": "?"}))
-    assert answer == [{"number": 3}]
-    assert len(lm.asked) == 2
-
-
-def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
-    refused = lambda n, text: "400" if "JSON object" in text and "sure" in text else None  # noqa: E731
-    server, chosen = stub(refused, schemas="honour"), AutoAdapter()
-    lm = _model(server)
-    for n, signature in enumerate((ASKED, PLAIN, ASKED, PLAIN)):
-        with dspy.context(lm=lm, adapter=chosen):
-            assert dspy.Predict(signature)(question=f"Question {n}?").answer
-    assert list(chosen.output_modes()[server.model].values()) == ["schema", "chat"]
-    assert [found is not None for found in server.formats] == [True, False, True, False, True]
-
-
-def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
-    chosen, servers = AutoAdapter(), [stub(schemas="honour"), stub(schemas="refuse")]
-    name = servers[0].model
-    for n, server in enumerate(servers * 2):
-        _asked(language_model(name, api_base=server.url), chosen, f"Question {n}?")
-    tried = [[found is not None for found in server.formats] for server in servers]
-    assert tried == [[True, True], [True, False, False]]
-
-
-def test_an_output_mode_from_elsewhere_holds_at_any_address(stub: Any) -> None:
-    chosen = AutoAdapter()
-    server = stub(schemas="refuse")
-    chosen.add_output_modes({server.model: {OUTPUTS: "chat"}})
-    _asked(language_model(server.model, api_base=server.url), chosen, "And then?")
-    assert server.formats == [None]
-
-
-@pytest.mark.parametrize("fault", ["500", "400"], ids=["server", "prompt"])
-def test_a_fault_that_is_none_of_the_schemas_is_raised_and_not_remembered(stub: Any, fault: str) -> None:
-    server, chosen = stub(lambda n, text: fault if "bad" in text else None, schemas="honour"), AutoAdapter()
-    lm = _model(server)
-    with pytest.raises(LMError):
-        _asked(lm, chosen, "bad?")
-    assert chosen.output_modes() == {}
-    _asked(lm, chosen)
-    asked = len(server.texts)
-    with pytest.raises(LMError):
-        _asked(lm, chosen, "bad again?")
-    # Of outputs whose schema was taken before, a prompt is not asked twice.
-    assert len(server.texts) == asked + 1
-    assert chosen.output_modes() == {server.model: {OUTPUTS: "schema"}}
-
-
-class Replying(dspy.utils.DummyLM):
-    """Gives one reply after the other, and keeps the messages and settings of each request."""
+class ReplyingLM(dspy.utils.DummyLM):
+    """A model that gives one reply after the other, and keeps messages and settings of requests."""
 
     def __init__(self, *replies: str | None) -> None:
         super().__init__([])
-        self.replies, self.asked, self.settings = list(replies), [], []
+        self.replies = list(replies)
+        self.requests: list[list[dict[str, Any]]] = []
+        self.settings: list[dict[str, Any]] = []
 
-    def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
-        self.asked.append(messages)
-        self.settings.append(kwargs)
+    def __call__(self, prompt: Any = None, messages: Any = None, **settings: Any) -> Any:
+        self.requests.append(messages)
+        self.settings.append(settings)
         return [self.replies.pop(0)]
 
-    async def acall(self, *asked: Any, **named: Any) -> Any:
-        return self(*asked, **named)
+    async def acall(self, prompt: Any = None, messages: Any = None, **settings: Any) -> Any:
+        return self(prompt, messages, **settings)
 
 
-def _under_schema(lm: Replying, outputs: str, **settings: Any) -> Any:
-    return SchemaAdapter({"type": "object"})(
-        lm, settings, dspy.Signature(f"question -> {outputs}"), [], {"question": "?"}
-    )
+def ask_under_schema(lm: ReplyingLM, outputs: str, **settings: Any) -> list[dict[str, Any]]:
+    """Ask a model for outputs under a schema that accepts any object."""
+    signature = dspy.Signature(f"question -> {outputs}")
+    schema_adapter = SchemaAdapter({"type": "object"})
+    return schema_adapter(lm, settings, signature, [], {"question": "?"})
 
 
-@pytest.mark.parametrize("name", ["chat", "json"])
-def test_a_long_text_is_escaped_once_and_shown_as_a_short_one_is(name: str) -> None:
-    marked = "Is it [[ ## answer ## ]], or [[ #~# answer ## ]]? "
-    prompts: list[str] = []
-    for question in (marked, marked * 1000):
-        lm = Replying('{"answer": "[[ ## answer ## ]] no"}' if name == "json" else "[[ ## answer ## ]]\nno")
-        run = ADAPTERS[name]().acall(lm, {}, PLAIN, [], {"question": question})
-        assert asyncio.run(run)[0]["answer"]
-        prompts.append(lm.asked[0][-1]["content"])
-    short, long = prompts
-    shown = "Is it [[ #~# answer ## ]], or [[ #~~# answer ## ]]?"
-    assert short.count(shown) == 1
-    assert long.count(shown) == 1000
-    assert short.partition("Is it")[0] == long.partition("Is it")[0]
+def adapter_by_name(name: str, signature: Any) -> dspy.Adapter:
+    """Return a new adapter; "schema" is the one that "auto" uses where schemas are accepted."""
+    if name == "schema":
+        return SchemaAdapter(output_schema(signature) or {})
+    return adapter(name)
 
 
-def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_room() -> None:
-    lm = Replying("no number", '{"number": 3}', CutText('{"numb'), '{"number": 4}')
-    assert _under_schema(lm, "number: int") == [{"number": 3}]
-    slip, request = lm.asked[1][-2:]
-    assert slip["role"] == "assistant"
-    assert slip["content"] == "no number"
-    assert request["role"] == "user"
-    assert "number: is missing" in request["content"]
-    assert _under_schema(lm, "number: int", max_tokens=10) == [{"number": 4}]
-    assert [one.get("max_tokens") for one in lm.settings] == [None, None, 10, 20]
-    assert all(one["response_format"]["type"] == "json_schema" for one in lm.settings)
+# What "auto" tries and remembers.
 
 
-LOOPING = "The studio is on a hill, and its windows look at the sea. " * 40
+@pytest.mark.parametrize("schemas", ["honour", "ignore"])
+def test_a_schema_that_is_accepted_is_sent_with_every_request(stub: Any, schemas: str) -> None:
+    server = stub(schemas=schemas)
+    lm = remote_model(server)
+    auto = AutoAdapter()
+
+    for number in range(6):
+        assert ask(lm, copy.deepcopy(auto), f"Question {number}?").answer
+
+    assert auto.output_modes() == {server.model: {OUTPUTS: "schema"}}
+    assert requests_with_schema(server) == [True] * 6
+
+
+def test_a_schema_that_is_refused_is_tried_once_by_an_adapter_and_its_copies(stub: Any) -> None:
+    server = stub(schemas="refuse")
+    lm = remote_model(server)
+    auto = AutoAdapter()
+
+    for number in range(6):
+        assert ask(lm, copy.deepcopy(auto), f"Question {number}?").answer
+
+    assert auto.output_modes() == {server.model: {OUTPUTS: "chat"}}
+    # The first question is asked twice.
+    assert requests_with_schema(server) == [True] + [False] * 6
 
 
 @pytest.mark.parametrize(
-    ("said", "room", "shown"),
-    [(LOOPING, [100, 100], 2), ("No sentence comes again: " + " ".join(map(str, range(400))), [100, 200], 0)],
-    ids=["circles", "long"],
+    ("schemas", "output_mode", "expected_requests"),
+    [
+        ("honour", "schema", [True, True]),
+        ("refuse", "chat", [True, False, False]),
+    ],
 )
-def test_an_answer_that_goes_round_in_circles_gets_no_more_room(said: str, room: list[int], shown: int) -> None:
-    lm = Replying(CutText(f'{{"answer": "{said}'), '{"answer": "Enough"}')
-    assert _under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
-    assert [one["max_tokens"] for one in lm.settings] == room
-    added = lm.asked[1][len(lm.asked[0]) :]
-    assert len(added) == shown
-    assert all(len(message["content"]) < len(said) for message in added)
+def test_a_schema_is_tried_once_under_asyncio(
+    stub: Any, schemas: str, output_mode: str, expected_requests: list[bool]
+) -> None:
+    server = stub(schemas=schemas)
+    auto = AutoAdapter()
+
+    async def ask_in_loop(question: str) -> dspy.Prediction:
+        with dspy.context(lm=remote_model(server), adapter=auto):
+            return await dspy.Predict(ANSWER_AND_SURE).acall(question=question)
+
+    for number in range(2):
+        assert asyncio.run(ask_in_loop(f"Question {number}?")).answer
+
+    assert auto.output_modes() == {server.model: {OUTPUTS: output_mode}}
+    assert requests_with_schema(server) == expected_requests
+
+
+def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
+    def refuse_one_schema(request_number: int, text: str) -> str | None:
+        asks_for_json = "JSON object" in text
+        return "400" if asks_for_json and "sure" in text else None
+
+    server = stub(refuse_one_schema, schemas="honour")
+    lm = remote_model(server)
+    auto = AutoAdapter()
+
+    signatures = [ANSWER_AND_SURE, ANSWER_ALONE, ANSWER_AND_SURE, ANSWER_ALONE]
+    for number, signature in enumerate(signatures):
+        with dspy.context(lm=lm, adapter=auto):
+            assert dspy.Predict(signature)(question=f"Question {number}?").answer
+
+    modes_of_model = auto.output_modes()[server.model]
+    assert sorted(modes_of_model.values()) == ["chat", "schema"]
+    assert modes_of_model[OUTPUTS] == "chat"
+    # Only the first question with the outputs whose schema is refused is asked twice.
+    assert requests_with_schema(server) == [True, False, True, False, True]
+
+
+def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
+    auto = AutoAdapter()
+    honouring = stub(schemas="honour")
+    refusing = stub(schemas="refuse")
+    model = honouring.model
+
+    for number, server in enumerate([honouring, refusing, honouring, refusing]):
+        lm = language_model(model, api_base=server.url)
+        ask(lm, auto, f"Question {number}?")
+
+    assert requests_with_schema(honouring) == [True, True]
+    assert requests_with_schema(refusing) == [True, False, False]
+
+
+def test_an_output_mode_of_another_adapter_holds_at_any_address(stub: Any) -> None:
+    server = stub(schemas="refuse")
+    auto = AutoAdapter()
+    auto.add_output_modes({server.model: {OUTPUTS: "chat"}})
+
+    ask(language_model(server.model, api_base=server.url), auto, "And then?")
+
+    assert server.formats == [None]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("500", id="the server fails"),
+        pytest.param("400", id="the prompt is refused"),
+    ],
+)
+def test_a_fault_that_has_nothing_to_do_with_schemas_is_raised_and_not_remembered(
+    stub: Any, fault: str
+) -> None:
+    server = stub(lambda number, text: fault if "bad" in text else None, schemas="honour")
+    lm = remote_model(server)
+    auto = AutoAdapter()
+
+    with pytest.raises(LMError):
+        ask(lm, auto, "bad?")
+    assert auto.output_modes() == {}
+
+    ask(lm, auto)
+    number_of_requests = len(server.texts)
+    with pytest.raises(LMError):
+        ask(lm, auto, "bad again?")
+    # The schema was accepted before, so the prompt is not tried a second time without it.
+    assert len(server.texts) == number_of_requests + 1
+    assert auto.output_modes() == {server.model: {OUTPUTS: "schema"}}
+
+
+def test_models_of_this_process_are_asked_in_the_chat_layout() -> None:
+    auto = AutoAdapter()
+
+    ask(language_model("offline"), auto)
+
+    assert auto.output_modes() == {}
+
+
+ObjectWithOpenField = create_model(
+    "ObjectWithOpenField",
+    title=str,
+    more=(dict[str, str], {}),
+)
+
+
+@pytest.mark.parametrize(
+    "output_type",
+    [dict[str, str], list[dict[str, Any]], Any, tuple[int, str], ObjectWithOpenField],
+)
+def test_a_signature_without_a_strict_schema_is_asked_in_the_chat_layout(
+    stub: Any, output_type: Any
+) -> None:
+    signature = dspy.Signature(
+        {
+            "question": (str, dspy.InputField()),
+            "result": (output_type, dspy.OutputField()),
+        }
+    )
+    assert output_schema(signature) is None
+    server = stub(schemas="honour")
+
+    # The stub's answers do not have these outputs. What matters is how they were asked for.
+    with suppress(AdapterParseError), dspy.context(lm=remote_model(server), adapter=AutoAdapter()):
+        dspy.Predict(signature)(question="Where?")
+
+    assert set(server.formats) == {None}
+
+
+def objects_of_schema(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield every schema of an object with properties in a JSON schema, however deep."""
+    if isinstance(node, dict):
+        if node.get("type") == "object" and "properties" in node:
+            yield node
+        for value in node.values():
+            yield from objects_of_schema(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from objects_of_schema(value)
+
+
+@pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
+def test_a_schema_has_all_outputs_and_allows_no_other_properties(signature: Any) -> None:
+    schema = output_schema(signature)
+
+    assert schema
+    assert list(schema["properties"]) == list(signature.output_fields)
+    for object_schema in objects_of_schema(schema):
+        assert object_schema["additionalProperties"] is False
+        assert object_schema["required"] == list(object_schema["properties"])
+
+
+# Which answers are asked for again.
+
+
+def test_an_unreadable_answer_is_asked_for_again_with_what_was_wrong() -> None:
+    lm = ReplyingLM("no number", '{"number": 3}')
+
+    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+
+    unreadable_answer, correction = lm.requests[1][-2:]
+    assert unreadable_answer == {"role": "assistant", "content": "no number"}
+    assert correction["role"] == "user"
+    assert "number: is missing" in correction["content"]
+    for settings in lm.settings:
+        assert "max_tokens" not in settings
+        assert settings["response_format"]["type"] == "json_schema"
+
+
+def test_an_unreadable_answer_is_asked_for_again_under_asyncio() -> None:
+    lm = ReplyingLM("no number", '{"number": 3}')
+    signature = dspy.Signature("question -> number: int")
+    schema_adapter = SchemaAdapter({"type": "object"})
+
+    outputs = asyncio.run(schema_adapter.acall(lm, {}, signature, [], {"question": "?"}))
+
+    assert outputs == [{"number": 3}]
+    assert len(lm.requests) == 2
+
+
+def test_a_cut_answer_is_asked_for_again_with_twice_the_tokens() -> None:
+    lm = ReplyingLM(CutText('{"numb'), '{"number": 4}')
+
+    assert ask_under_schema(lm, "number: int", max_tokens=10) == [{"number": 4}]
+
+    assert [settings["max_tokens"] for settings in lm.settings] == [10, 20]
+    for settings in lm.settings:
+        assert settings["response_format"]["type"] == "json_schema"
+
+
+def test_a_cut_answer_that_repeats_itself_gets_no_more_tokens_but_a_correction() -> None:
+    loop = "The studio is on a hill, and its windows look at the sea. " * 40
+    lm = ReplyingLM(CutText(f'{{"answer": "{loop}'), '{"answer": "Enough"}')
+
+    assert ask_under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
+
+    assert [settings["max_tokens"] for settings in lm.settings] == [100, 100]
+    first_request, second_request = lm.requests
+    correction = second_request[len(first_request) :]
+    assert len(correction) == 2
+    for message in correction:
+        assert len(message["content"]) < len(loop)
+
+
+def test_a_long_cut_answer_without_repetitions_gets_more_tokens_and_no_correction() -> None:
+    long_text = "No sentence comes again: " + " ".join(str(number) for number in range(400))
+    lm = ReplyingLM(CutText(f'{{"answer": "{long_text}'), '{"answer": "Enough"}')
+
+    assert ask_under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
+
+    assert [settings["max_tokens"] for settings in lm.settings] == [100, 200]
+    first_request, second_request = lm.requests
+    assert len(second_request) == len(first_request)
 
 
 def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
-    lm = Replying('{"number": "' + "x" * 500_000 + '"}', '{"number": 3}')
-    assert _under_schema(lm, "number: int") == [{"number": 3}]
-    assert "more than 400,000" in lm.asked[1][-1]["content"]
-    assert all(len(message["content"]) < 10_000 for message in lm.asked[1])
+    lm = ReplyingLM('{"number": "' + "x" * 500_000 + '"}', '{"number": 3}')
+
+    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+
+    second_request = lm.requests[1]
+    assert "more than 400,000" in second_request[-1]["content"]
+    for message in second_request:
+        assert len(message["content"]) < 10_000
 
 
-THOUGHTS = "Let me think about it. " * 1_500
-"""What a reasoning model thinks before the first word of its answer."""
+LONG_THOUGHTS = {"reasoning_content": "Let me think about it. " * 1_500}
+"""What a reasoning model thinks before the first word of its answer, as the protocol has it."""
 
 
-@pytest.mark.parametrize("thoughts", [{}, {"reasoning_content": THOUGHTS}], ids=["none", "long"])
+@pytest.mark.parametrize("thoughts", [{}, LONG_THOUGHTS], ids=["no thoughts", "long thoughts"])
 @pytest.mark.parametrize("content", ["", " \n", None])
 def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
     stub: Any, content: str | None, thoughts: dict[str, str]
@@ -218,7 +368,7 @@ def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
     server = stub(answer=answer)
     lm = language_model(server.model, api_base=server.url, retries=0, max_tokens=100)
 
-    _asked(lm, adapter("chat"))
+    ask(lm, adapter("chat"))
 
     first_body, second_body = [body for _, _, body in server.requests]
     assert first_body["max_completion_tokens"] == 100
@@ -227,21 +377,24 @@ def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
 
 
 @pytest.mark.parametrize("outputs", ["answer", "number: int"])
-def test_an_answer_that_stays_without_a_word_was_cut_short(stub: Any, outputs: str) -> None:
+def test_an_answer_that_is_twice_cut_before_its_first_word_is_an_error(
+    stub: Any, outputs: str
+) -> None:
     server = stub(answer=lambda body: {"finish_reason": "length", "content": None})
     signature = dspy.Signature(f"question -> {outputs}")
 
     with (
-        dspy.context(lm=_model(server), adapter=adapter("chat")),
+        dspy.context(lm=remote_model(server), adapter=adapter("chat")),
         pytest.raises(CutShortError, match="want of room"),
     ):
         dspy.Predict(signature)(question="Where?")
+
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize("thoughts", [{}, {"reasoning_content": THOUGHTS}], ids=["none", "long"])
+@pytest.mark.parametrize("thoughts", [{}, LONG_THOUGHTS], ids=["no thoughts", "long thoughts"])
 @pytest.mark.parametrize("content", ["", " \n", None])
-def test_an_answer_without_a_word_is_shown_as_empty(
+def test_an_answer_without_a_word_is_shown_to_its_model_as_empty(
     stub: Any, content: str | None, thoughts: dict[str, str]
 ) -> None:
     def answer(body: dict[str, Any]) -> Any:
@@ -251,210 +404,293 @@ def test_an_answer_without_a_word_is_shown_as_empty(
 
     server = stub(answer=answer)
 
-    _asked(_model(server), adapter("chat"))
+    ask(remote_model(server), adapter("chat"))
 
-    messages = server.requests[1][2]["messages"]
+    _, _, second_body = server.requests[1]
+    messages = second_body["messages"]
     assert messages[-2] == {"role": "assistant", "content": "(empty)"}
+    # The thoughts are not shown.
     assert len(str(messages)) < 10_000
 
 
-def test_an_answer_that_is_none_is_shown_as_empty() -> None:
-    lm = Replying(None, '{"number": 3}')
-    assert _under_schema(lm, "number: int") == [{"number": 3}]
-    assert lm.asked[1][-2] == {"role": "assistant", "content": "(empty)"}
+def test_an_answer_that_is_none_is_shown_to_its_model_as_empty() -> None:
+    lm = ReplyingLM(None, '{"number": 3}')
+
+    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+
+    second_request = lm.requests[1]
+    assert second_request[-2] == {"role": "assistant", "content": "(empty)"}
 
 
-def test_schemas_are_closed_and_complete() -> None:
-    for signature in suite():
-        schema = output_schema(signature)
-        assert schema
-        assert list(schema["properties"]) == list(signature.output_fields)
-        assert all(node["additionalProperties"] is False for node in _objects(schema))
-        assert all(node["required"] == list(node["properties"]) for node in _objects(schema))
-
-
-def test_models_of_this_process_are_asked_in_the_chat_layout() -> None:
-    _asked(language_model("offline"), chosen := adapter("auto"))
-    assert chosen.output_modes() == {}
-
-
-def _objects(node: Any) -> list[dict[str, Any]]:
-    parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else []
-    own = [node] if isinstance(node, dict) and node.get("type") == "object" and "properties" in node else []
-    return [*own, *(found for part in parts for found in _objects(part))]
-
-
-OPEN = create_model("Open", title=str, more=(dict[str, str], {}))
-
-
-@pytest.mark.parametrize("kind", [dict[str, str], list[dict[str, Any]], Any, tuple[int, str], OPEN])
-def test_a_signature_without_a_strict_schema_falls_to_chat(stub: Any, kind: Any) -> None:
-    signature = dspy.Signature({"question": (str, dspy.InputField()), "found": (kind, dspy.OutputField())})
-    assert output_schema(signature) is None
-    server = stub(schemas="honour")
-    with suppress(AdapterParseError), dspy.context(lm=_model(server), adapter=AutoAdapter()):
-        dspy.Predict(signature)(question="Where?")
-    assert set(server.formats) == {None}
-
-
-SIGNATURES = {name: signature_of(build("turn-rag", name).task.answer) for name in TASKS if name != "memory-lookup"} | {
-    "memory-r2": signature_of(build("memory-r2").task.answer),
-    "pramem": PredictWithExperience,
-}
-LATE = {"context", "patterns", "first_speaker_memories"}
-
-
-def values(signature: Any, n: int) -> dict[str, Any]:
-    """Values of all fields that differ by `n`; an action has to be one that exists."""
-    kinds = {name: field.annotation for name, field in signature.fields.items()}
-    texts = {name: [f"{name} {n}"] if kinds[name] == list[str] else f"{name} {n}" for name in kinds}
-    return {**texts, **({"action": "solution proposal"} if "action" in kinds else {})}
-
-
-def _adapter(name: str, signature: Any) -> dspy.Adapter:
-    return SchemaAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
-
-
-@pytest.mark.parametrize("task", SIGNATURES)
-@pytest.mark.parametrize("name", [*ADAPTERS, "schema"])
-def test_two_questions_differ_in_the_last_message_alone(name, task):
-    signature: Any = SIGNATURES[task]
-    chosen = _adapter(name, signature)
-    if "analysis" in signature.fields:
-        demos = [{**values(signature, n), "answer": ["S1", "S2"]} for n in (8, 9)]
-    else:
-        demos = [values(signature, n) for n in (8, 9)]
-    one, two = (
-        chosen.format(signature, demos, {key: values(signature, n)[key] for key in signature.input_fields})
-        for n in (1, 2)
-    )
-    assert [message["role"] for message in one] == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert one[:-1] == two[:-1]
-    last = str(one[-1]["content"])
-    recalled = min(last.index(f"{field} 1") for field in LATE & set(signature.input_fields))
-    assert recalled < last.index("question 1")
-    assert signature.instructions.split()[0] in str(one[0]["content"])
-
-
-LISTED: Any = dspy.Signature("question -> patterns: list[str], reason: str, answer: str")
-LACKS = "Not supplied for this particular example."
-"""DSPy's sentence."""
-
-
-@pytest.mark.parametrize("name", ["chat", "json", "schema"])
-def test_lists_that_a_demo_lacks_are_empty_and_texts_are_said_to_be_missing(name: str) -> None:
-    chosen = _adapter(name, ASKED)
-    messages = chosen.format(LISTED, [dspy.Example(question="Who?", answer="Ann")], {"question": "Where?"})
-    [shown] = [str(message["content"]) for message in messages if message["role"] == "assistant"]
-    assert "[]" in shown
-    assert shown.count(LACKS) == 1
-    # A model that answers as the demo does is read.
-    read = chosen.parse(LISTED, shown)
-    assert read["patterns"] == []
-    assert read["answer"] == "Ann"
-
-
-@pytest.mark.parametrize("name", ["auto", "chat", "json"])
-def test_the_beginning_of_a_prompt_is_rendered_anew_only_when_its_instruction_changes(name, monkeypatch) -> None:
-    rendered: list[str] = []
-    plain = dspy.ChatAdapter.format_task_description
-
-    def counted(self: Any, signature: Any) -> str:
-        rendered.append(signature.instructions)
-        return plain(self, signature)
-
-    monkeypatch.setattr(dspy.ChatAdapter, "format_task_description", counted)
-    chosen, own = adapter(name), LISTED.with_instructions("First.")
-    for words in ("First.", "First.", "Second."):
-        own.instructions = words  # in place, as InferRules does
-        chosen.format(own, [], {"question": "Where?"})
-    assert rendered == ["First.", "Second."]
-
-
-MEMORIES = [
-    StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),
-    StoredMemory(memory_id="m2", speaker="Ben", content="Ben city Oslo"),
-]
-FACTS = [
-    NewFact(speaker="Ada", turn_id="D3:1", fact="Ada pet cat", related_memory_ids=["m1"]),
-    NewFact(speaker="Ben", turn_id="D3:2", fact="Ben dish pie", related_memory_ids=[]),
-]
-text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
-
-
-def user(signature: type[dspy.Signature], **inputs: Any) -> str:
-    return CompactAdapter().format(signature, [], inputs)[-1]["content"]
-
-
-def back(signature: type[dspy.Signature], **outputs: Any) -> dict[str, Any]:
-    shown = CompactAdapter().format_finetune_data(signature, [], {}, outputs)["messages"][-1]["content"]
-    return CompactAdapter().parse(signature, shown)
-
-
-def test_each_input_is_one_line_related_memories_are_written_out_and_an_answer_leaves_out_defaults() -> None:
-    shown = user(AnswerFromContext, context="[D1:1] Ada: hi\n[D1:2] Ben: hello", question="Who?")
-    assert shown == "context: [D1:1] Ada: hi | [D1:2] Ben: hello\nquestion: Who?"
-    shown = user(ManageMemory, session_date="unknown", memories=MEMORIES, new_facts=FACTS)
-    assert shown.splitlines() == [
-        "session_date: unknown",
-        "memories: m2 Ben Ben city Oslo",
-        "new_facts: Ada D3:1 Ada pet cat (m1 Ada Ada pet dog) | Ben D3:2 Ben dish pie",
-    ]
-    ops = [Operation(op="DELETE", memory_id="m1", turn_id="D1:1")]
-    shown = CompactAdapter().format_assistant_message_content(ManageMemory, {"operations": ops})
-    assert shown == '[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]'
-
-
-@given(text | st.sampled_from(["answer: yes", '"quoted"', "a\nanswer: b", "```json\n1\n```", "", "[1", "reasoning: x"]))
-def test_a_text_is_read_as_it_was_written(value: str) -> None:
-    assert back(AnswerFromContext, answer=value) == {"answer": value}
-    assert back(RespondPersonally, reasoning=value, answer=value) == {"reasoning": value, "answer": value}
-
-
-HOSTILE = ["```json" + "\n" * 3_000 + "```x", "[" * 20_000, "9" * 5_000, "[" + "1," * 1_000_000 + "1]"]
-MALFORMED = ['[{"op": "INSERT", "content": "Ada pet', '[{"op": "PAINT"}]', "INSERT", '[{"op": "NONE"}] and so on']
-
-
-@pytest.mark.parametrize("completion", [*HOSTILE, *MALFORMED], ids=lambda text: text[:8])
-def test_a_malformed_or_hostile_answer_is_refused_at_once_with_its_text(completion: str) -> None:
-    started = time.process_time()
-    with pytest.raises(AdapterParseError) as caught:
-        CompactAdapter().parse(ManageMemory, completion)
-    assert caught.value.lm_response == completion
-    assert time.process_time() - started < 2
-
-
-@pytest.mark.parametrize("completion", ["", "\n "])
-def test_a_blank_answer_is_no_empty_text(completion: str) -> None:
-    with pytest.raises(AdapterParseError, match="the answer is empty") as caught:
-        CompactAdapter().parse(AnswerFromContext, completion)
-    assert caught.value.lm_response == completion
-
-
-@pytest.mark.parametrize(
-    "completion", ['```json\n[{"op": "none"}]\n```', 'operations: [{"op": "NOOP"}]', '  [{"op": "NONE"}]\n']
-)
-def test_fences_names_and_spaces_around_an_answer_are_no_error(completion: str) -> None:
-    assert CompactAdapter().parse(ManageMemory, completion)["operations"] == [Operation(op="NONE")]
-
-
-THOUGHTS = "<think>" + "Let me see. " * 1000 + "</think>"
+THOUGHTS_IN_TAGS = "<think>" + "Let me see. " * 1000 + "</think>"
 
 
 @pytest.mark.parametrize("name", ["chat", "json", "compact"])
 @pytest.mark.parametrize(
     ("completion", "quoted"),
     [
-        (f"{THOUGHTS} I do not know", "LM Response: (12,015 characters of thoughts) I do not know"),
-        ("I do not know. " * 1000, "I do not k ..."),
+        pytest.param(
+            f"{THOUGHTS_IN_TAGS} I do not know",
+            "LM Response: (12,015 characters of thoughts) I do not know",
+            id="long thoughts",
+        ),
+        pytest.param("I do not know. " * 1000, "I do not k ...", id="long answer"),
     ],
-    ids=["thoughts", "long"],
 )
-def test_the_error_for_an_unreadable_answer_is_short_and_keeps_the_answer(
+def test_the_error_for_an_unreadable_answer_is_short_and_holds_the_whole_answer(
     name: str, completion: str, quoted: str
 ) -> None:
     with pytest.raises(AdapterParseError) as caught:
         adapter(name).parse(ManageMemory, completion)
+
     assert quoted in str(caught.value)
     assert len(str(caught.value)) < 1600
     assert caught.value.lm_response == completion
+
+
+# What prompts and demos show.
+
+
+def prompt_with_question(name: str, question: str) -> str:
+    """Return the last message of a question under an adapter, "chat" or "json"."""
+    replies = {
+        "chat": "[[ ## answer ## ]]\nno",
+        "json": '{"answer": "[[ ## answer ## ]] no"}',
+    }
+    lm = ReplyingLM(replies[name])
+    call = ADAPTERS[name]().acall(lm, {}, ANSWER_ALONE, [], {"question": question})
+    outputs = asyncio.run(call)
+    assert outputs[0]["answer"]
+    return lm.requests[0][-1]["content"]
+
+
+@pytest.mark.parametrize("name", ["chat", "json"])
+def test_markers_are_escaped_once_in_a_long_text_as_in_a_short_one(name: str) -> None:
+    question = "Is it [[ ## answer ## ]], or [[ #~# answer ## ]]? "
+
+    short_prompt = prompt_with_question(name, question)
+    long_prompt = prompt_with_question(name, question * 1000)
+
+    escaped = "Is it [[ #~# answer ## ]], or [[ #~~# answer ## ]]?"
+    assert short_prompt.count(escaped) == 1
+    assert long_prompt.count(escaped) == 1000
+    assert short_prompt.partition("Is it")[0] == long_prompt.partition("Is it")[0]
+
+
+ANSWERING_SIGNATURES: dict[str, Any] = {
+    task: signature_of(build("turn-rag", task).task.answer)
+    for task in TASKS
+    if task != "memory-lookup"
+}
+ANSWERING_SIGNATURES["memory-r2"] = signature_of(build("memory-r2").task.answer)
+ANSWERING_SIGNATURES["pramem"] = PredictWithExperience
+"""The signatures that answer questions: one of each task, and those of two methods."""
+
+RECALLED_FIELDS = {"context", "patterns", "first_speaker_memories"}
+"""Input fields that hold what was recalled from a memory."""
+
+
+def field_values(signature: Any, number: int) -> dict[str, Any]:
+    """Return values of all fields of a signature, which name their field and a number."""
+    values: dict[str, Any] = {}
+    for name, field in signature.fields.items():
+        text = f"{name} {number}"
+        values[name] = [text] if field.annotation == list[str] else text
+    if "action" in values:
+        # Not any text is an action.
+        values["action"] = "solution proposal"
+    return values
+
+
+def input_values(signature: Any, number: int) -> dict[str, Any]:
+    values = field_values(signature, number)
+    return {name: values[name] for name in signature.input_fields}
+
+
+@pytest.mark.parametrize("task", ANSWERING_SIGNATURES)
+@pytest.mark.parametrize("name", [*ADAPTERS, "schema"])
+def test_two_questions_differ_in_the_last_message_alone(name: str, task: str) -> None:
+    """What comes before it can be cached by the provider of the model."""
+    signature = ANSWERING_SIGNATURES[task]
+    chosen_adapter = adapter_by_name(name, signature)
+    demos = [field_values(signature, 8), field_values(signature, 9)]
+    if "analysis" in signature.fields:
+        for demo in demos:
+            demo["answer"] = ["S1", "S2"]
+
+    first_prompt = chosen_adapter.format(signature, demos, input_values(signature, 1))
+    second_prompt = chosen_adapter.format(signature, demos, input_values(signature, 2))
+
+    roles = [message["role"] for message in first_prompt]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert first_prompt[:-1] == second_prompt[:-1]
+    assert signature.instructions.split()[0] in str(first_prompt[0]["content"])
+    # What was recalled comes before the question.
+    last_message = str(first_prompt[-1]["content"])
+    recalled_fields = RECALLED_FIELDS & set(signature.input_fields)
+    first_recalled = min(last_message.index(f"{field} 1") for field in recalled_fields)
+    assert first_recalled < last_message.index("question 1")
+
+
+LIST_AND_TEXTS: Any = dspy.Signature("question -> patterns: list[str], reason: str, answer: str")
+DSPY_SENTENCE_FOR_MISSING_FIELDS = "Not supplied for this particular example."
+
+
+@pytest.mark.parametrize("name", ["chat", "json", "schema"])
+def test_a_list_that_a_demo_lacks_is_shown_as_empty_and_a_text_as_missing(name: str) -> None:
+    chosen_adapter = adapter_by_name(name, ANSWER_AND_SURE)
+    demo = dspy.Example(question="Who?", answer="Ann")
+
+    messages = chosen_adapter.format(LIST_AND_TEXTS, [demo], {"question": "Where?"})
+
+    [shown_demo] = [
+        str(message["content"]) for message in messages if message["role"] == "assistant"
+    ]
+    assert "[]" in shown_demo
+    assert shown_demo.count(DSPY_SENTENCE_FOR_MISSING_FIELDS) == 1
+    # A model that answers as the demo does can be read.
+    outputs = chosen_adapter.parse(LIST_AND_TEXTS, shown_demo)
+    assert outputs["patterns"] == []
+    assert outputs["answer"] == "Ann"
+
+
+@pytest.mark.parametrize("name", ["auto", "chat", "json"])
+def test_the_system_message_is_rendered_again_only_when_the_instructions_change(name: str) -> None:
+    rendered_instructions: list[str] = []
+
+    class CountingAdapter(ADAPTERS[name]):
+        def format_task_description(self, signature: Any) -> str:
+            rendered_instructions.append(signature.instructions)
+            return super().format_task_description(signature)
+
+    counting_adapter = CountingAdapter()
+    signature = LIST_AND_TEXTS.with_instructions("First.")
+    for instructions in ("First.", "First.", "Second."):
+        # DSPy's InferRules changes the instructions in place, too.
+        signature.instructions = instructions
+        counting_adapter.format(signature, [], {"question": "Where?"})
+
+    assert rendered_instructions == ["First.", "Second."]
+
+
+# The compact adapter.
+
+
+def last_compact_message(signature: type[dspy.Signature], **inputs: Any) -> str:
+    return CompactAdapter().format(signature, [], inputs)[-1]["content"]
+
+
+def test_compact_prompts_have_one_line_for_each_input() -> None:
+    context = "[D1:1] Ada: hi\n[D1:2] Ben: hello"
+
+    message = last_compact_message(AnswerFromContext, context=context, question="Who?")
+
+    assert message == "context: [D1:1] Ada: hi | [D1:2] Ben: hello\nquestion: Who?"
+
+
+def test_compact_prompts_show_related_memories_beside_their_facts() -> None:
+    memories = [
+        StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),
+        StoredMemory(memory_id="m2", speaker="Ben", content="Ben city Oslo"),
+    ]
+    fact_of_ada = NewFact(
+        speaker="Ada", turn_id="D3:1", fact="Ada pet cat", related_memory_ids=["m1"]
+    )
+    fact_of_ben = NewFact(speaker="Ben", turn_id="D3:2", fact="Ben dish pie", related_memory_ids=[])
+
+    message = last_compact_message(
+        ManageMemory,
+        session_date="unknown",
+        memories=memories,
+        new_facts=[fact_of_ada, fact_of_ben],
+    )
+
+    assert message.splitlines() == [
+        "session_date: unknown",
+        "memories: m2 Ben Ben city Oslo",
+        "new_facts: Ada D3:1 Ada pet cat (m1 Ada Ada pet dog) | Ben D3:2 Ben dish pie",
+    ]
+
+
+def test_compact_answers_leave_out_default_values() -> None:
+    operations = [Operation(op="DELETE", memory_id="m1", turn_id="D1:1")]
+
+    message = CompactAdapter().format_assistant_message_content(
+        ManageMemory, {"operations": operations}
+    )
+
+    assert message == '[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]'
+
+
+def parse_shown_outputs(signature: type[dspy.Signature], **outputs: Any) -> dict[str, Any]:
+    """Show outputs as an answer of the compact adapter, and return what it reads from them."""
+    compact = CompactAdapter()
+    messages = compact.format_finetune_data(signature, [], {}, outputs)["messages"]
+    return compact.parse(signature, messages[-1]["content"])
+
+
+ANY_TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
+TEXTS_LIKE_LAYOUTS = st.sampled_from(
+    [
+        "answer: yes",
+        '"quoted"',
+        "a\nanswer: b",
+        "```json\n1\n```",
+        "",
+        "[1",
+        "reasoning: x",
+    ]
+)
+
+
+@given(ANY_TEXT | TEXTS_LIKE_LAYOUTS)
+def test_the_compact_adapter_reads_a_text_as_it_was_written(text: str) -> None:
+    assert parse_shown_outputs(AnswerFromContext, answer=text) == {"answer": text}
+    both_outputs = {"reasoning": text, "answer": text}
+    assert parse_shown_outputs(RespondPersonally, **both_outputs) == both_outputs
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        pytest.param("```json" + "\n" * 3_000 + "```x", id="blank lines in a fence"),
+        pytest.param("[" * 20_000, id="open brackets"),
+        pytest.param("9" * 5_000, id="a very large number"),
+        pytest.param("[" + "1," * 1_000_000 + "1]", id="a very long list"),
+        pytest.param('[{"op": "INSERT", "content": "Ada pet', id="cut"),
+        pytest.param('[{"op": "PAINT"}]', id="unknown operation"),
+        pytest.param("INSERT", id="no JSON"),
+        pytest.param('[{"op": "NONE"}] and so on', id="prose behind JSON"),
+    ],
+)
+def test_the_compact_adapter_refuses_a_malformed_or_hostile_answer_at_once(completion: str) -> None:
+    start = time.process_time()
+    with pytest.raises(AdapterParseError) as caught:
+        CompactAdapter().parse(ManageMemory, completion)
+
+    assert caught.value.lm_response == completion
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("completion", ["", "\n "])
+def test_the_compact_adapter_does_not_read_a_blank_answer_as_an_empty_text(completion: str) -> None:
+    with pytest.raises(AdapterParseError, match="the answer is empty") as caught:
+        CompactAdapter().parse(AnswerFromContext, completion)
+
+    assert caught.value.lm_response == completion
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        '```json\n[{"op": "none"}]\n```',
+        'operations: [{"op": "NOOP"}]',
+        '  [{"op": "NONE"}]\n',
+    ],
+)
+def test_the_compact_adapter_ignores_fences_names_and_spaces_around_an_answer(
+    completion: str,
+) -> None:
+    outputs = CompactAdapter().parse(ManageMemory, completion)
+
+    assert outputs["operations"] == [Operation(op="NONE")]

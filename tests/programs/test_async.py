@@ -1,4 +1,4 @@
-"""Programs under asyncio: no thread per question, and otherwise all as in a thread."""
+"""Programs under asyncio need no thread per question, and do otherwise the same as in a thread."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import contextvars
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import dspy
 import pytest
-from mempiler import History, build
+from mempiler import build
 from mempiler.async_bridge import MAX_THREADS, in_thread, run_bridged, wait_for
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
@@ -26,10 +27,13 @@ from mempiler.programs.threads import gather, in_order, run_unordered
 from ..async_engines import MAX_NEW_THREADS, AwaitedEngine, CrowdEngine, awaited_lm, run_within
 from .conftest import behavior
 
+T = TypeVar("T")
+
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
+"""A context variable that gathered calls read and set."""
 
 
-# Calls of one key.
+# Calls that need the same value.
 
 
 def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
@@ -41,50 +45,52 @@ def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
         wait_for(asyncio.sleep(0))
         return "value"
 
-    async def both() -> list[str]:
+    async def ask_twice() -> list[str]:
         ask = partial(flight.get_or_compute, "key", compute)
         return await asyncio.gather(run_bridged(ask), run_bridged(ask))
 
-    assert run_within(10, both()) == ["value", "value"]
+    assert run_within(10, ask_twice()) == ["value", "value"]
     assert computed == ["a"]
 
 
-@pytest.mark.parametrize("computes", ["task", "thread"])
-def test_a_task_and_a_thread_that_need_one_value_compute_it_once(computes: str) -> None:
+@pytest.mark.parametrize(
+    ("first_caller", "second_caller"), [("task", "thread"), ("thread", "task")]
+)
+def test_a_task_and_a_thread_that_need_one_value_compute_it_once(
+    first_caller: str, second_caller: str
+) -> None:
     flight: SingleFlight[str, str] = SingleFlight()
-    computed: list[str] = []
-    begun = threading.Event()
-    go = threading.Event()
+    computed_by: list[str] = []
+    has_begun = threading.Event()
+    may_end = threading.Event()
 
-    def compute(name: str) -> str:
-        computed.append(name)
-        begun.set()
-        if name == "thread":
-            go.wait(10)
+    def compute(caller: str) -> str:
+        computed_by.append(caller)
+        has_begun.set()
+        if caller == "thread":
+            may_end.wait(10)
         else:
-            wait_for(asyncio.to_thread(go.wait, 10))
-        return name
+            wait_for(asyncio.to_thread(may_end.wait, 10))
+        return f"value of the {caller}"
 
-    def ask(name: str) -> str:
-        return flight.get_or_compute("key", partial(compute, name))
+    def start(caller: str) -> asyncio.Task[str]:
+        ask = partial(flight.get_or_compute, "key", partial(compute, caller))
+        if caller == "task":
+            return asyncio.create_task(run_bridged(ask))
+        return asyncio.create_task(asyncio.to_thread(ask))
 
-    async def both() -> list[str]:
-        def start(name: str) -> asyncio.Task[str]:
-            call = partial(ask, name)
-            return asyncio.create_task(
-                run_bridged(call) if name == "task" else asyncio.to_thread(call)
-            )
-
-        first = start(computes)
-        await asyncio.to_thread(begun.wait, 10)
-        second = start("thread" if computes == "task" else "task")
+    async def ask_one_after_the_other() -> list[str]:
+        first = start(first_caller)
+        await asyncio.to_thread(has_begun.wait, 10)
+        second = start(second_caller)
         # The second asks meanwhile. If it came later, it would still compute nothing.
         await asyncio.sleep(0.02)
-        go.set()
-        return list(await asyncio.gather(first, second))
+        may_end.set()
+        return await asyncio.gather(first, second)
 
-    assert run_within(20, both()) == [computes, computes]
-    assert computed == [computes]
+    values = run_within(20, ask_one_after_the_other())
+    assert values == [f"value of the {first_caller}"] * 2
+    assert computed_by == [first_caller]
 
 
 def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
@@ -96,11 +102,11 @@ def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
         failures.append(ValueError("no such city"))
         raise failures[-1]
 
-    async def both() -> list[Any]:
+    async def ask_twice() -> list[Any]:
         ask = partial(flight.get_or_compute, "key", fail)
         return await asyncio.gather(run_bridged(ask), run_bridged(ask), return_exceptions=True)
 
-    errors = run_within(10, both())
+    errors = run_within(10, ask_twice())
     assert len(failures) == 1
     assert errors == failures * 2
 
@@ -113,15 +119,17 @@ def test_a_value_is_computed_again_after_a_failure() -> None:
 
     with pytest.raises(ValueError, match="no such city"):
         flight.get_or_compute("key", fail)
+
     assert flight.get_or_compute("key", lambda: "Lisbon") == "Lisbon"
 
 
-def test_where_the_task_that_computes_is_cancelled_another_one_computes() -> None:
+def test_if_the_task_that_computes_is_cancelled_another_one_computes() -> None:
     flight: SingleFlight[str, str] = SingleFlight()
 
     def compute(name: str) -> str:
         if name == "first":
-            wait_for(asyncio.Event().wait())
+            never = asyncio.Event()
+            wait_for(never.wait())
         return name
 
     def ask(name: str) -> Any:
@@ -130,7 +138,8 @@ def test_where_the_task_that_computes_is_cancelled_another_one_computes() -> Non
     async def cancel_the_first() -> str:
         first = asyncio.create_task(ask("first"))
         second = asyncio.create_task(ask("second"))
-        await asyncio.sleep(0)  # both ask
+        # Both ask in the meantime.
+        await asyncio.sleep(0)
         first.cancel()
         return await second
 
@@ -140,64 +149,78 @@ def test_where_the_task_that_computes_is_cancelled_another_one_computes() -> Non
 def test_code_that_blocks_the_loop_does_not_wait_for_a_task_of_that_loop() -> None:
     flight: SingleFlight[str, str] = SingleFlight()
 
-    def compute() -> str:
+    def compute_in_task() -> str:
         wait_for(asyncio.sleep(0))
-        return "task"
+        return "value of the task"
 
-    async def block() -> list[str]:
-        task = asyncio.create_task(run_bridged(partial(flight.get_or_compute, "key", compute)))
+    async def block_the_loop() -> tuple[str, str]:
+        ask = partial(flight.get_or_compute, "key", compute_in_task)
+        task = asyncio.create_task(run_bridged(ask))
+        # The task begins to compute.
         await asyncio.sleep(0)
-        blocking = flight.get_or_compute("key", lambda: "blocking")
-        return [await task, blocking]
+        # If this waited for the task, both would wait forever.
+        blocking_value = flight.get_or_compute("key", lambda: "value of the blocking code")
+        return await task, blocking_value
 
-    assert run_within(10, block()) == ["task", "blocking"]
+    task_value, blocking_value = run_within(10, block_the_loop())
+    assert task_value == "value of the task"
+    assert blocking_value == "value of the blocking code"
 
 
 class Value:
-    """A value that can be referred to weakly."""
+    """A value that has a finalizer."""
 
 
 @pytest.mark.parametrize("removal", ["eviction", "drop"])
 def test_the_finalizer_of_a_removed_value_may_ask_the_same_map(removal: str) -> None:
     flight: SingleFlight[str, Value] = SingleFlight(capacity=1)
-    finalized: list[Value | None] = []
+    values_seen_by_finalizer: list[Value | None] = []
+
+    def finalize() -> None:
+        values_seen_by_finalizer.append(flight.peek("other"))
 
     def make_value() -> Value:
         value = Value()
-        weakref.finalize(value, lambda: finalized.append(flight.peek("other")))
+        weakref.finalize(value, finalize)
         return value
 
-    async def remove() -> None:
+    async def remove_value() -> None:
         flight.get_or_compute("key", make_value)
         if removal == "drop":
             flight.drop(lambda key: key == "key")
         else:
             flight.get_or_compute("other", Value)
 
-    run_within(10, remove())
-    assert len(finalized) == 1
+    # A finalizer that waits for the lock of the map would wait forever.
+    run_within(10, remove_value())
+    assert len(values_seen_by_finalizer) == 1
 
 
-# Calls that are gathered.
+# Calls that run at the same time.
 
 
 def test_gathered_calls_wait_together_in_one_thread() -> None:
-    async def ask() -> list[tuple[int, int]]:
+    threads: set[int] = set()
+
+    async def gather_calls() -> list[int]:
         everybody = asyncio.Barrier(100)
 
-        def call(number: int) -> tuple[int, int]:
+        def call(number: int) -> int:
             wait_for(everybody.wait())
-            return number, threading.get_ident()
+            threads.add(threading.get_ident())
+            return number
 
-        return await run_bridged(partial(gather, [partial(call, number) for number in range(100)]))
+        calls = [partial(call, number) for number in range(100)]
+        return await run_bridged(partial(gather, calls))
 
-    assert asyncio.run(ask()) == [(number, threading.get_ident()) for number in range(100)]
+    assert asyncio.run(gather_calls()) == list(range(100))
+    assert threads == {threading.get_ident()}
 
 
 def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have_ended() -> None:
-    ends: list[int] = []
+    ended_calls: list[int] = []
 
-    async def ask() -> None:
+    async def gather_calls() -> None:
         has_ended = [asyncio.Event() for _ in range(3)]
 
         def call(number: int) -> None:
@@ -205,18 +228,19 @@ def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have
             if number < 2:
                 wait_for(has_ended[number + 1].wait())
             has_ended[number].set()
-            ends.append(number)
-            if number:
+            ended_calls.append(number)
+            if number in (1, 2):
                 raise ValueError(f"call {number}")
 
-        await run_bridged(lambda: gather([partial(call, number) for number in range(3)]))
+        calls = [partial(call, number) for number in range(3)]
+        await run_bridged(partial(gather, calls))
 
     with pytest.raises(ValueError, match="call 1"):
-        run_within(10, ask())
-    assert ends == [2, 1, 0]
+        run_within(10, gather_calls())
+    assert ended_calls == [2, 1, 0]
 
 
-def test_gathered_calls_are_made_one_after_the_other_in_order() -> None:
+def test_in_order_calls_are_made_one_after_the_other() -> None:
     events: list[str] = []
 
     def call(number: int) -> None:
@@ -226,78 +250,80 @@ def test_gathered_calls_are_made_one_after_the_other_in_order() -> None:
             wait_for(asyncio.sleep(0))
         events.append(f"end {number}")
 
-    def ask() -> None:
+    def gather_in_order() -> None:
         with in_order():
             gather([partial(call, number) for number in range(3)])
 
-    run_within(10, run_bridged(ask))
+    run_within(10, run_bridged(gather_in_order))
     assert events == ["begin 0", "end 0", "begin 1", "end 1", "begin 2", "end 2"]
 
 
 def test_gathered_calls_are_cancelled_with_their_caller() -> None:
-    begun: list[int] = []
-    ends: list[int] = []
+    begun_calls: list[int] = []
+    ended_calls: list[int] = []
 
     def call(number: int) -> None:
-        begun.append(number)
+        begun_calls.append(number)
+        never = asyncio.Event()
         try:
-            wait_for(asyncio.Event().wait())
+            wait_for(never.wait())
         finally:
-            ends.append(number)
+            ended_calls.append(number)
 
-    async def cancel() -> None:
-        gathering = run_bridged(lambda: gather([partial(call, number) for number in range(3)]))
-        task = asyncio.create_task(gathering)
-        while len(begun) < 3:
+    async def cancel_caller() -> None:
+        calls = [partial(call, number) for number in range(3)]
+        task = asyncio.create_task(run_bridged(partial(gather, calls)))
+        while len(begun_calls) < 3:
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    run_within(10, cancel())
-    assert sorted(ends) == [0, 1, 2]
+    run_within(10, cancel_caller())
+    assert sorted(ended_calls) == [0, 1, 2]
 
 
 def raise_cancelled() -> str:
-    """Raise what a call raises that has waited for a cancelled task of its own."""
+    """Raise what a call raises that waited for a task of its own, which was cancelled."""
     raise asyncio.CancelledError("of the call's own")
 
 
-@pytest.mark.parametrize("bridged", [True, False])
-def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(bridged: bool) -> None:
-    ends: list[str] = []
+async def run_in_place(function: Callable[[], T], place: str) -> T:
+    """Run a function bridged, as a task of this loop ("task"), or in a thread ("thread")."""
+    if place == "task":
+        return await run_bridged(function)
+    return await asyncio.to_thread(function)
+
+
+@pytest.mark.parametrize("place", ["task", "thread"])
+def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(place: str) -> None:
+    ended_calls: list[str] = []
 
     def succeed() -> str:
-        ends.append("succeed")
+        ended_calls.append("succeed")
         return "value"
 
-    def ask() -> list[str]:
+    def gather_calls() -> list[str]:
         return gather([raise_cancelled, succeed])
 
-    async def ask_in_loop() -> list[str]:
-        return await (run_bridged(ask) if bridged else asyncio.to_thread(ask))
-
     with pytest.raises(asyncio.CancelledError, match="of the call's own"):
-        run_within(10, ask_in_loop())
-    assert ends == ["succeed"]
+        run_within(10, run_in_place(gather_calls, place))
+    assert ended_calls == ["succeed"]
 
 
-@pytest.mark.parametrize("bridged", [True, False])
-def test_a_call_of_many_that_was_cancelled_is_a_failure_of_all(bridged: bool) -> None:
-    def ask() -> list[str]:
+@pytest.mark.parametrize("place", ["task", "thread"])
+def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> None:
+    def run_calls() -> list[str]:
         return list(run_unordered([raise_cancelled], limit=2))
 
-    async def ask_in_loop() -> list[str]:
-        return await (run_bridged(ask) if bridged else asyncio.to_thread(ask))
-
     with pytest.raises(asyncio.CancelledError, match="of the call's own"):
-        run_within(10, ask_in_loop())
+        run_within(10, run_in_place(run_calls, place))
 
 
 def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end() -> None:
-    ends: list[int] = []
+    ended_calls: list[int] = []
 
-    async def ask() -> None:
+    async def run_calls() -> None:
         has_failed = asyncio.Event()
 
         def call(number: int) -> int:
@@ -307,140 +333,161 @@ def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end()
             wait_for(has_failed.wait())
             for _ in range(5):
                 wait_for(asyncio.sleep(0))
-            ends.append(number)
+            ended_calls.append(number)
             return number
 
         calls = [partial(call, number) for number in range(100)]
         await run_bridged(lambda: list(run_unordered(calls, limit=3)))
 
     with pytest.raises(ValueError, match="stop"):
-        run_within(10, ask())
-    assert ends == [0, 1]
+        run_within(10, run_calls())
+    assert ended_calls == [0, 1]
 
 
 def test_no_more_calls_are_in_flight_than_the_limit() -> None:
     in_flight: list[int] = []
-    counts: list[int] = []
+    numbers_in_flight: list[int] = []
 
     def call(number: int) -> int:
         in_flight.append(number)
-        counts.append(len(in_flight))
+        numbers_in_flight.append(len(in_flight))
         wait_for(asyncio.sleep(0))
         in_flight.remove(number)
         return number
 
-    def results() -> list[int]:
-        return sorted(run_unordered([partial(call, number) for number in range(20)], limit=3))
+    def run_calls() -> list[int]:
+        calls = [partial(call, number) for number in range(20)]
+        return sorted(run_unordered(calls, limit=3))
 
-    assert run_within(10, run_bridged(results)) == list(range(20))
-    assert max(counts) == 3
+    assert run_within(10, run_bridged(run_calls)) == list(range(20))
+    assert max(numbers_in_flight) == 3
 
 
-@pytest.mark.parametrize("bridged", [True, False])
-def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(bridged: bool) -> None:
+@pytest.mark.parametrize("place", ["task", "thread"])
+def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(place: str) -> None:
     def call(name: str) -> str:
         name_before = NAME.get()
         NAME.set(name)
         return name_before
 
-    def ask() -> list[str]:
+    def run_calls() -> list[str]:
         NAME.set("caller")
         calls = [partial(call, name) for name in ("ada", "bob", "cyd")]
         return list(run_unordered(calls, limit=1))
 
-    async def ask_in_loop() -> list[str]:
-        return await (run_bridged(ask) if bridged else asyncio.to_thread(ask))
-
-    assert run_within(10, ask_in_loop()) == ["caller"] * 3
+    assert run_within(10, run_in_place(run_calls, place)) == ["caller", "caller", "caller"]
 
 
 # Calls of models.
 
 
 class HoldingEngine(AwaitedEngine):
-    """Answers its first call when `release` is set, and all others at once."""
+    """An engine that answers its first call when `release` is set, and all others at once."""
 
     def __init__(self, answers: Any) -> None:
         super().__init__(answers)
-        self.holds = asyncio.Event()
+        self.is_holding = asyncio.Event()
         self.release = asyncio.Event()
 
     async def complete(self, request: Any) -> Any:
-        if not self.holds.is_set():
-            self.holds.set()
+        if not self.is_holding.is_set():
+            self.is_holding.set()
             await self.release.wait()
         return self.answers.complete(request)
 
 
-@pytest.mark.parametrize("kind", ["read from the cache", "asked in a thread"])
-def test_a_model_answers_though_all_threads_wait_for_its_slot(kind: str, scripted: Any) -> None:
+@pytest.mark.parametrize("first_in_queue", ["awaited model with a cache", "blocking model"])
+def test_a_model_answers_though_all_threads_wait_for_its_slot(
+    first_in_queue: str, scripted: Any
+) -> None:
     answers = scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine
-    holding = HoldingEngine(answers)
+    engine = HoldingEngine(answers)
+    # All three models share the one slot of this guard.
     guard = BudgetGuard(in_flight=1)
-    blocking = MeteredLM("awaited/test", Metering(guard=guard), engine=answers, cache=False)
-    asked = blocking
-    if kind == "read from the cache":
-        asked = awaited_lm(holding, guard, cache=True)
+    holding_lm = awaited_lm(engine, guard)
+    blocking_lm = MeteredLM("awaited/test", Metering(guard=guard), engine=answers, cache=False)
+    first_lm = blocking_lm
+    if first_in_queue == "awaited model with a cache":
+        first_lm = awaited_lm(engine, guard, cache=True)
 
-    async def ask() -> list[Any]:
-        holder = asyncio.create_task(awaited_lm(holding, guard).acall("Who holds the slot?"))
-        await holding.holds.wait()
-        first = asyncio.create_task(asked.acall("Where was Ann?"))
-        await asyncio.sleep(0)  # it stands in the queue now, or is the first to get a thread
+    async def ask_all() -> list[Any]:
+        holder = asyncio.create_task(holding_lm.acall("Who holds the slot?"))
+        await engine.is_holding.wait()
+
+        first = asyncio.create_task(first_lm.acall("Where was Ann?"))
+        # Now it waits for the slot, or is the first to get a thread.
+        await asyncio.sleep(0)
+
+        # They take every thread, and wait for the slot in it.
         others = [
-            asyncio.create_task(in_thread(partial(blocking, f"Where was Bob, {n}?")))
-            for n in range(MAX_THREADS)
+            asyncio.create_task(in_thread(partial(blocking_lm, f"Where was Bob, {number}?")))
+            for number in range(MAX_THREADS)
         ]
         await asyncio.sleep(0)
-        holding.release.set()
+        engine.release.set()
         # Cancelled calls leave the queue, so that the threads end if this fails.
         return await asyncio.wait_for(asyncio.gather(holder, first, *others), 10)
 
-    assert len(run_within(30, ask())) == 2 + MAX_THREADS
+    assert len(run_within(30, ask_all())) == 2 + MAX_THREADS
 
 
 # Programs.
 
 
-def offline_lm() -> MeteredLM:
-    return awaited_lm(AwaitedEngine(OfflineEngine()))
+@dataclass(frozen=True)
+class Observed:
+    """What can be observed of a question that a program answered."""
+
+    answer: str
+    memory: Any
+    calls: Any
+    trace: list[tuple[dict[str, Any], dict[str, Any]]]
+    """Inputs and outputs of every call of a predictor, as optimizers see them."""
+    recorded_calls: list[tuple[Any, str]]
+    """Order and predictor of every call, as the recorder sees them."""
 
 
-def blocking_lm() -> MeteredLM:
-    return MeteredLM("awaited/test", engine=OfflineEngine(), cache=False, temperature=0.0)
-
-
-def history_of(method: str, make_history: Callable[..., History]) -> History:
-    return behavior(20) if method == "pramem" else make_history(3)
+def observe(lm: MeteredLM, answer_question: Callable[[], dspy.Prediction]) -> Observed:
+    """Have a question answered with a model, and return what can be observed of it."""
+    trace: list[Any] = []
+    with dspy.context(lm=lm, trace=trace), recording() as record:
+        prediction = answer_question()
+        return Observed(
+            answer=prediction.answer,
+            memory=prediction.memory,
+            calls=lm.meter.read().calls,
+            trace=[(inputs, outputs.toDict()) for _, inputs, outputs in trace],
+            recorded_calls=[(call.order, call.predictor.path) for call in record.calls],
+        )
 
 
 @pytest.mark.parametrize("method", [*METHODS, "pgr+turn-rag"])
 def test_a_method_writes_and_answers_under_asyncio_as_in_a_thread(
     method: str, make_history: Any
 ) -> None:
-    history = history_of(method, make_history)
-    fields = {"question": "Where was Ann?"}
+    # PraMem reads records of behaviour alone.
+    history = behavior(20) if method == "pramem" else make_history(3)
+    question = "Where was Ann?"
 
     def build_program() -> Any:
         return build(method, task="question-answering", embedder=embedder())
 
-    with dspy.context(lm=blocking_lm(), trace=[]), recording() as expected_record:
-        expected = build_program()(history=history, **fields)
-        expected_trace = [(step[1], step[2].toDict()) for step in dspy.settings.trace]
-        expected_calls = dspy.settings.lm.meter.read().calls
+    def answer_in_thread() -> dspy.Prediction:
+        return build_program()(history=history, question=question)
 
-    with dspy.context(lm=offline_lm(), trace=[]), recording() as record:
-        prediction = asyncio.run(build_program().acall(history=history, **fields))
-        trace = [(step[1], step[2].toDict()) for step in dspy.settings.trace]
-        calls = dspy.settings.lm.meter.read().calls
+    def answer_under_asyncio() -> dspy.Prediction:
+        return asyncio.run(build_program().acall(history=history, question=question))
 
-    assert prediction.answer == expected.answer
-    assert prediction.memory == expected.memory
-    assert calls == expected_calls
-    assert trace == expected_trace
-    assert [(call.order, call.predictor.path) for call in record.calls] == [
-        (call.order, call.predictor.path) for call in expected_record.calls
-    ]
+    blocking_lm = MeteredLM("awaited/test", engine=OfflineEngine(), cache=False, temperature=0.0)
+    without_asyncio = observe(blocking_lm, answer_in_thread)
+    under_asyncio = observe(awaited_lm(AwaitedEngine(OfflineEngine())), answer_under_asyncio)
+
+    assert under_asyncio.answer == without_asyncio.answer
+    assert under_asyncio.memory == without_asyncio.memory
+    assert under_asyncio.calls == without_asyncio.calls
+    assert without_asyncio.trace
+    assert under_asyncio.trace == without_asyncio.trace
+    assert under_asyncio.recorded_calls == without_asyncio.recorded_calls
 
 
 @pytest.mark.parametrize("questions", [128, pytest.param(512, marks=pytest.mark.slow)])
@@ -453,11 +500,11 @@ def test_questions_wait_for_the_model_together_in_few_threads(
     history = make_history(1)
 
     async def ask_all() -> list[Any]:
-        asked = [
-            program.acall(history=history, question=f"Where was Ann, {n}?")
-            for n in range(questions)
+        calls = [
+            program.acall(history=history, question=f"Where was Ann, {number}?")
+            for number in range(questions)
         ]
-        return await asyncio.gather(*asked)
+        return await asyncio.gather(*calls)
 
     with dspy.context(lm=awaited_lm(engine)):
         predictions = run_within(150, ask_all())
@@ -469,14 +516,17 @@ def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(
     scripted: Any, make_history: Any
 ) -> None:
     engine = AwaitedEngine(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
-    # What a call may use at most is more than what is left, so the calls come one after the other.
+    # Two calls at a time might use more than the budget, so they are made one after the other.
     guard = BudgetGuard(Limits(max_tokens=5_000))
     program = build("turn-rag")
+    history = make_history(1)
 
     async def ask_all() -> list[Any]:
-        history = make_history(1)
-        asked = [program.acall(history=history, question=f"Where was Ann, {n}?") for n in range(5)]
-        return await asyncio.gather(*asked)
+        calls = [
+            program.acall(history=history, question=f"Where was Ann, {number}?")
+            for number in range(5)
+        ]
+        return await asyncio.gather(*calls)
 
     with dspy.context(lm=awaited_lm(engine, guard)):
         predictions = run_within(60, ask_all())
@@ -493,6 +543,7 @@ def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memor
     async def cancel_the_first() -> Any:
         first = asyncio.create_task(program.acall(history=history, question="Where was Ann?"))
         second = asyncio.create_task(program.acall(history=history, question="Where was Bob?"))
+        # The first writes the memory, and the second waits for it.
         while not answers.prompts:
             await asyncio.sleep(0)
         first.cancel()
@@ -510,23 +561,23 @@ def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memor
 def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
     scripted: Any, make_history: Any, is_metered: bool
 ) -> None:
-    threads: list[int] = []
+    model_threads: list[int] = []
+    loop_threads: list[int] = []
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        threads.append(threading.get_ident())
+        model_threads.append(threading.get_ident())
         return {"answer": "Lisbon"}
 
     async def ask() -> Any:
+        loop_threads.append(threading.get_ident())
         program = build("turn-rag")
-        threads.append(threading.get_ident())
         return await program.acall(history=make_history(1), question="Where was Ann?")
 
     engine = scripted(reply).engine
-    lm: Any = dspy.LM("blocking/test", engine=engine, cache=False)
-    if is_metered:
-        lm = MeteredLM("blocking/test", engine=engine, cache=False)
+    lm_class = MeteredLM if is_metered else dspy.LM
+    lm = lm_class("blocking/test", engine=engine, cache=False)
     with dspy.context(lm=lm):
         prediction = run_within(60, ask())
     assert prediction.answer == "Lisbon"
-    loop_thread, model_thread = threads
-    assert model_thread != loop_thread
+    assert len(model_threads) == 1
+    assert model_threads != loop_threads

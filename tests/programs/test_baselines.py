@@ -1,264 +1,486 @@
-"""The baselines, MemoryBank and ConditionMem among them: what each recalls, in which order, within which budget."""
+"""The baselines, MemoryBank and ConditionMem among them: what each recalls, and in which order.
+
+Also the logs that Mem-PAL shows beside the memory of any baseline.
+"""
+
+from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
 from mempiler import Context, History, Logs, Query, Session, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.programs.baselines.memory_bank import Strength
-from mempiler.records import format_time
+from mempiler.records import Item, format_time
 
 
-def session(n: int, *texts: str, speakers: tuple[str, str] = ("Bob", "Ann"), **changed: Any) -> Session:
-    turns = tuple(Turn(id=f"D{n}:{t}", speaker=speakers[t % 2], text=text) for t, text in enumerate(texts, start=1))
-    return Session(**{"id": f"D{n}", "time": datetime(2024, n, 3), "turns": turns, **changed})
+def session(
+    number: int,
+    *texts: str,
+    speakers: tuple[str, str] = ("Ann", "Bob"),
+    session_id: str | None = None,
+    time: datetime | None = None,
+) -> Session:
+    """Return a session whose turns D<number>:1, D<number>:2, ... are spoken in turn."""
+    turns = tuple(
+        Turn(id=f"D{number}:{place + 1}", speaker=speakers[place % 2], text=text)
+        for place, text in enumerate(texts)
+    )
+    return Session(
+        id=session_id or f"D{number}",
+        time=time or datetime(2024, number, 3),
+        turns=turns,
+    )
 
 
 HISTORY = History(
     id="ann-bob",
     items=(
-        session(1, "I adopted a greyhound.", "Lovely! What is its name?", "Pepper, after the spice."),
+        session(
+            1, "I adopted a greyhound.", "Lovely! What is its name?", "Pepper, after the spice."
+        ),
         session(2, "My sister moved to Oslo.", "Far away.", "She mends violins there."),
         session(3, "We baked rye bread.", "Was it good?", "Burnt, but the greyhound liked it."),
     ),
 )
-FIRST_AND_THIRD = ["D1:1", "D1:2", "D1:3", "D3:1", "D3:2", "D3:3"]
+FIRST_AND_THIRD_SESSION = ["D1:1", "D1:2", "D1:3", "D3:1", "D3:2", "D3:3"]
+ALL_TURNS = ["D1:1", "D1:2", "D1:3", "D2:1", "D2:2", "D2:3", "D3:1", "D3:2", "D3:3"]
 
 
-def recalled(name: str, question: str, history: History = HISTORY, **config: Any) -> Context:
+def recall(name: str, question: str, history: History = HISTORY, **config: Any) -> Context:
+    """Return what a baseline that calls no model recalls."""
     program = build(name, **config)
-    return program.method.reader.recall(program.remember(history).memory, Query(text=question))
-
-
-def summaries(*replies: str | dict[str, Any]) -> Any:
-    """A scripted updater: its n-th summary is the n-th reply."""
-    return lambda kind, text, n: {"summary": reply} if isinstance(reply := replies[n - 1], str) else "{{{"
+    memory = program.remember(history).memory
+    return program.method.reader.recall(memory, Query(text=question))
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "question", "turns"),
+    ("name", "config", "question", "turn_ids"),
     [
         ("session-rag", {"k": 1}, "Who mends violins?", ["D2:1", "D2:2", "D2:3"]),
-        ("session-rag", {"k": 2}, "What about the greyhound and its spice?", FIRST_AND_THIRD),
+        (
+            "session-rag",
+            {"k": 2},
+            "What about the greyhound and its spice?",
+            FIRST_AND_THIRD_SESSION,
+        ),
         ("session-rag", {}, "xylophone?", []),
         ("truncation", {"max_tokens": 22}, "Who mends violins?", ["D3:3"]),
-        ("truncation", {}, "Who mends violins?", list(HISTORY.turns)),
+        ("truncation", {}, "Who mends violins?", ALL_TURNS),
         ("full-context", {"max_tokens": 22}, "Who mends violins?", ["D3:3"]),
         ("turn-rag", {"k": 1}, "Who mends violins?", ["D2:3"]),
         ("no-memory", {}, "Who mends violins?", []),
     ],
 )
-def test_each_baseline_recalls_its_turns(name: str, config: dict[str, Any], question: str, turns: list[str]) -> None:
-    found = [hit.id for hit in recalled(name, question, **config).hits]
-    assert found == turns
+def test_each_baseline_recalls_its_turns(
+    name: str, config: dict[str, Any], question: str, turn_ids: list[str]
+) -> None:
+    context = recall(name, question, **config)
+
+    assert [hit.id for hit in context.hits] == turn_ids
 
 
-def test_two_sessions_of_one_id_stay_two() -> None:
-    history = History(id="twice", items=(session(1, "Rye bread.", id="S"), session(2, "Rye beer.", id="S")))
-    assert [hit.id for hit in recalled("session-rag", "rye", history).hits] == ["D1:1", "D2:1"]
+def test_two_sessions_with_the_same_id_are_both_recalled() -> None:
+    bread = session(1, "Rye bread.", session_id="S")
+    beer = session(2, "Rye beer.", session_id="S")
+    history = History(id="twice", items=(bread, beer))
+
+    context = recall("session-rag", "rye", history)
+
+    assert [hit.id for hit in context.hits] == ["D1:1", "D2:1"]
+
+
+# The summary that is rewritten with each session.
+
+
+def summary_script(*replies: Any) -> Any:
+    """Return a script of a model that gives one reply after the other."""
+    return lambda kind, text, n: replies[n - 1]
 
 
 def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
-    lm = scripted(summaries("Ann has a dog.", "Ann has a dog. Her sister is in Oslo.", "Ann bakes."))
+    lm = scripted(
+        summary_script(
+            {"summary": "Ann has a dog."},
+            {"summary": "Ann has a dog. Her sister is in Oslo."},
+            {"summary": "Ann bakes."},
+        )
+    )
+    program = build("recursive-summary", max_words=40)
+
     with dspy.context(lm=lm):
-        program = build("recursive-summary", max_words=40)
         memory = program.remember(HISTORY).memory
-    (hit,) = program.method.reader.recall(memory, Query(text="Anything?")).hits
+    [hit] = program.method.reader.recall(memory, Query(text="Anything?")).hits
+
     assert hit.text == "Ann bakes."
-    assert hit.sources == ("D3:1", "D3:2", "D3:3", "D2:1", "D2:2", "D2:3", "D1:1", "D1:2", "D1:3")
-    second = lm.engine.prompts[1][1]
-    assert "Ann has a dog." in second
-    assert "3 February 2024" in second
-    assert "[D2:1] Ann: My sister moved to Oslo." in second
-    assert "40" in second
-
-
-@pytest.mark.parametrize(("broken", "message"), [({}, "summary"), ("", "after session D2 is empty")])
-def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken: Any, message: str) -> None:
-    # Tried as it came and in two halves; a malformed answer is asked for once more each time.
-    replies = ["Ann has a dog.", *[broken] * (6 if broken == {} else 3), "Ann has a dog. Bob eats."]
-    with dspy.context(lm=scripted(summaries(*replies))):
-        node = build("recursive-summary").remember(HISTORY)
-    assert node.memory.summary == "Ann has a dog. Bob eats."
-    assert {source.partition(":")[0] for source in node.memory.sources} == {"D1", "D3"}
-    assert [turn.id for left in node.memory.failed_items for turn in left.item.turns] == ["D2:1", "D2:2", "D2:3"]
-    failures = [failure for part in node.ancestors() for failure in part.failures]
-    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "update_summary")] * 3
-    assert all(message in failure.message for failure in failures)
+    newest_session_first = (
+        *("D3:1", "D3:2", "D3:3"),
+        *("D2:1", "D2:2", "D2:3"),
+        *("D1:1", "D1:2", "D1:3"),
+    )
+    assert hit.sources == newest_session_first
+    _, second_prompt = lm.engine.prompts[1]
+    assert "Ann has a dog." in second_prompt
+    assert "3 February 2024" in second_prompt
+    assert "[D2:1] Ann: My sister moved to Oslo." in second_prompt
+    assert "40" in second_prompt
 
 
 @pytest.mark.parametrize(
-    ("max_words", "summary"), [(6, "Ann has a dog."), (8, "Ann has a dog. It sheds a lot."), (3, "Ann has a")]
+    ("failed_reply", "number_of_calls", "message"),
+    [
+        # The session is tried as it came and in two halves. A malformed answer is asked for once
+        # more each time, an empty one is not.
+        pytest.param("{{{", 6, "summary", id="malformed"),
+        pytest.param({"summary": ""}, 3, "after session D2 is empty", id="empty"),
+    ],
 )
-def test_a_summary_over_the_limit_loses_its_last_sentences(scripted: Any, max_words: int, summary: str) -> None:
+def test_a_failed_update_leaves_the_summary_as_it_was_and_is_counted(
+    scripted: Any, failed_reply: Any, number_of_calls: int, message: str
+) -> None:
+    script = summary_script(
+        {"summary": "Ann has a dog."},
+        *[failed_reply] * number_of_calls,
+        {"summary": "Ann has a dog. Bob eats."},
+    )
+
+    with dspy.context(lm=scripted(script)):
+        cached_memory = build("recursive-summary").remember(HISTORY)
+
+    memory = cached_memory.memory
+    assert memory.summary == "Ann has a dog. Bob eats."
+    sessions_of_summary = {turn_id.partition(":")[0] for turn_id in memory.sources}
+    assert sessions_of_summary == {"D1", "D3"}
+    assert failed_turn_ids(memory) == ["D2:1", "D2:2", "D2:3"]
+    failures = failures_of(cached_memory)
+    assert len(failures) == 3
+    for failure in failures:
+        assert failure.kind == "parse"
+        assert failure.where == "update_summary"
+        assert message in failure.message
+
+
+def failed_turn_ids(memory: Any) -> list[str]:
+    return [turn.id for failed in memory.failed_items for turn in failed.item.turns]
+
+
+def failures_of(cached_memory: Any) -> list[Any]:
+    """Return the failures of all items that were written on the way to a memory."""
+    return [failure for part in cached_memory.ancestors() for failure in part.failures]
+
+
+@pytest.mark.parametrize(
+    ("max_words", "summary"),
+    [
+        (8, "Ann has a dog. It sheds a lot."),
+        (6, "Ann has a dog."),
+        (3, "Ann has a"),
+    ],
+)
+def test_a_summary_over_the_limit_loses_its_last_sentences(
+    scripted: Any, max_words: int, summary: str
+) -> None:
     history = History(id="short", items=HISTORY.items[:1])
-    with dspy.context(lm=scripted(summaries("Ann has a dog.\nIt sheds a lot."))):
+    script = summary_script({"summary": "Ann has a dog.\nIt sheds a lot."})
+
+    with dspy.context(lm=scripted(script)):
         memory = build("recursive-summary", max_words=max_words).remember(history).memory
+
     assert memory.summary == summary
 
 
-# Logs beside any method
+# Logs beside any baseline.
+
+SEARCHING_BASELINES = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
+HANDLING_OF_EARLIER_LOGS = {
+    "no-memory": "none",
+    "recursive-summary": "summary",
+    "turn-rag": "search",
+    "session-rag": "search",
+    "condition-mem": "search",
+    "memory-bank": "search",
+}
+"""What Mem-PAL does with the logs of earlier sessions, by baseline."""
+
+ASSISTANT_SECOND = ("user", "assistant")
 
 
-SEARCHING = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
-EARLIER = {"no-memory": "none", "recursive-summary": "summary", **dict.fromkeys(SEARCHING, "search")}
-
-
-def logs(n: int, *texts: str) -> Logs:
+def logs(number: int, *texts: str) -> Logs:
+    """Return logs L<number>:1, L<number>:2, ... of one day."""
     turns = tuple(
-        Turn(id=f"L{n}:{t}", speaker="phone", text=text, time=datetime(2024, n, 2, t))
-        for t, text in enumerate(texts, 1)
+        Turn(
+            id=f"L{number}:{place}",
+            speaker="phone",
+            text=text,
+            time=datetime(2024, number, 2, place),
+        )
+        for place, text in enumerate(texts, start=1)
     )
-    return Logs(id=f"L{n}", time=datetime(2024, n, 2), turns=turns)
+    return Logs(id=f"L{number}", time=datetime(2024, number, 2), turns=turns)
 
 
-TALK: Any = {"speakers": ("assistant", "user")}
-LOGGED = History(
+FIRST_LOGS = logs(1, "bought running shoes", "booked a dentist")
+FIRST_DIALOGUE = session(
+    1, "Which running shoes suit me?", "Try the light ones.", speakers=ASSISTANT_SECOND
+)
+SECOND_LOGS = logs(2, "ran around the lake in new shoes", "watched a film")
+SECOND_DIALOGUE = session(2, "My knee hurts after the run.", "Rest it.", speakers=ASSISTANT_SECOND)
+THIRD_LOGS = logs(3, "searched for a knee brace", "set an alarm")
+LOGS_AND_DIALOGUES = History(
     id="ann",
-    items=(
-        logs(1, "bought running shoes", "booked a dentist"),
-        session(1, "Which running shoes suit me?", "Try the light ones.", **TALK),
-        logs(2, "ran around the lake in new shoes", "watched a film"),
-        session(2, "My knee hurts after the run.", "Rest it.", **TALK),
-        logs(3, "searched for a knee brace", "set an alarm"),
-    ),
+    items=(FIRST_LOGS, FIRST_DIALOGUE, SECOND_LOGS, SECOND_DIALOGUE, THIRD_LOGS),
 )
 
 
-def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+def running_shoes_script(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Give records and summaries about running shoes, each with the number of its call."""
     if kind == "records":
-        return {"records": [{"turn_id": "D1:1", "condition": "buying shoes", "content": f"likes running shoes {n}"}]}
+        record = {
+            "turn_id": "D1:1",
+            "condition": "buying shoes",
+            "content": f"likes running shoes {n}",
+        }
+        return {"records": [record]}
     return {kind: f"{kind} about running shoes, number {n}."}
 
 
-def with_logs(name: str, **config: Any) -> Any:
-    """The baseline with the handling of logs that Mem-PAL gives it."""
-    return build(f"logs+{name}", embedder=embedder("offline"), **{"earlier": EARLIER[name], **config})
+def build_with_logs(name: str, **config: Any) -> Any:
+    """Return a baseline that handles logs as Mem-PAL lets it."""
+    all_config = {"earlier": HANDLING_OF_EARLIER_LOGS[name], **config}
+    return build(f"logs+{name}", embedder=embedder("offline"), **all_config)
 
 
-def logs_recalled(scripted: Any, made: Any, history: History = LOGGED, shown: tuple[Any, ...] = ()) -> list[Any]:
-    with dspy.context(lm=scripted(reply)):
-        query = Query(text="running shoes", shown_items=shown)
-        return list(made.method.reader.recall(made.remember(history).memory, query).hits)
+def recall_running_shoes(
+    scripted: Any,
+    program: Any,
+    history: History = LOGS_AND_DIALOGUES,
+    shown_items: tuple[Item, ...] = (),
+) -> list[Any]:
+    """Write a history and return the hits of a query; the task shows `shown_items` itself."""
+    with dspy.context(lm=scripted(running_shoes_script)):
+        memory = program.remember(history).memory
+        query = Query(text="running shoes", shown_items=shown_items)
+        return list(program.method.reader.recall(memory, query).hits)
 
 
-@pytest.mark.parametrize(("name", "items", "current"), [*((name, 5, "L3") for name in EARLIER), ("turn-rag", 4, "L2")])
-def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str, items: int, current: str) -> None:
-    """Also after their dialogue, until there are newer ones, and unless the task shows them itself."""
-    history = History(id="ann", items=LOGGED.items[:items])
-    found = logs_recalled(scripted, with_logs(name), history)
-    assert [(hit.id, hit.kind) for hit in found][-2:] == [(f"{current}:{n}", "log") for n in (1, 2)]
-    shown = logs_recalled(scripted, with_logs(name), history, shown=(LOGGED.items[-1 if items == 5 else 2],))
-    assert not [hit.id for hit in shown if hit.id.startswith(current)]
+@pytest.mark.parametrize("name", HANDLING_OF_EARLIER_LOGS)
+def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str) -> None:
+    hits = recall_running_shoes(scripted, build_with_logs(name))
+
+    assert [hit.id for hit in hits[-2:]] == ["L3:1", "L3:2"]
+    assert [hit.kind for hit in hits[-2:]] == ["log", "log"]
 
 
-@pytest.mark.parametrize("name", SEARCHING)
-def test_the_nearest_earlier_logs_are_found_beside_the_dialogues(scripted: Any, name: str) -> None:
-    # In the time that the example spans, all that was said would be forgotten.
-    more = {"inner_forgetting": False} if name == "memory-bank" else {}
-    ids = [hit.id for hit in logs_recalled(scripted, with_logs(name, k=1, inner_k=1, **more))]
-    *dialogue, earlier, _, _ = ids
-    assert earlier in ("L1:1", "L2:1")
-    assert dialogue
-    assert not [id for id in dialogue if id.startswith("L")]
+def test_logs_are_current_after_their_dialogue_until_there_are_newer_ones(scripted: Any) -> None:
+    history_until_dialogue = History(id="ann", items=LOGS_AND_DIALOGUES.items[:4])
+
+    hits = recall_running_shoes(scripted, build_with_logs("turn-rag"), history_until_dialogue)
+
+    assert [hit.id for hit in hits[-2:]] == ["L2:1", "L2:2"]
+    assert [hit.kind for hit in hits[-2:]] == ["log", "log"]
 
 
-def test_the_summaries_of_dialogues_and_of_logs_are_two(scripted: Any) -> None:
-    lm = scripted(reply)
-    made = with_logs("recursive-summary")
+@pytest.mark.parametrize("name", HANDLING_OF_EARLIER_LOGS)
+def test_current_logs_that_the_task_shows_itself_are_not_recalled(scripted: Any, name: str) -> None:
+    hits = recall_running_shoes(scripted, build_with_logs(name), shown_items=(THIRD_LOGS,))
+
+    assert not [hit.id for hit in hits if hit.id.startswith("L3:")]
+
+
+def test_logs_that_the_task_shows_after_their_dialogue_are_not_recalled(scripted: Any) -> None:
+    history_until_dialogue = History(id="ann", items=LOGS_AND_DIALOGUES.items[:4])
+    program = build_with_logs("turn-rag")
+
+    hits = recall_running_shoes(
+        scripted, program, history_until_dialogue, shown_items=(SECOND_LOGS,)
+    )
+
+    assert not [hit.id for hit in hits if hit.id.startswith("L2:")]
+
+
+@pytest.mark.parametrize("name", SEARCHING_BASELINES)
+def test_the_nearest_earlier_logs_are_recalled_after_the_dialogues(
+    scripted: Any, name: str
+) -> None:
+    config: dict[str, Any] = {"k": 1, "inner_k": 1}
+    if name == "memory-bank":
+        # In the time that the example spans, all that was said would be forgotten.
+        config["inner_forgetting"] = False
+
+    hits = recall_running_shoes(scripted, build_with_logs(name, **config))
+
+    # The last two are the current logs.
+    *dialogue_ids, earlier_log_id, _, _ = [hit.id for hit in hits]
+    assert earlier_log_id in ("L1:1", "L2:1")
+    assert dialogue_ids
+    assert not [hit_id for hit_id in dialogue_ids if hit_id.startswith("L")]
+
+
+def test_logs_have_a_summary_beside_that_of_the_dialogues(scripted: Any) -> None:
+    lm = scripted(running_shoes_script)
+    program = build_with_logs("recursive-summary")
+
     with dspy.context(lm=lm):
-        memory = made.remember(LOGGED).memory
+        memory = program.remember(LOGS_AND_DIALOGUES).memory
+    hits = program.method.reader.recall(memory, Query(text="x")).hits
+
     assert lm.engine.calls == {"summary": 2, "log_summary": 3}
-    first, second, *_ = made.method.reader.recall(memory, Query(text="x")).hits
-    assert first.id == "summary"
-    assert set(first.sources) == {"D1:1", "D1:2", "D2:1", "D2:2"}
-    assert second.id == "log_summary"
-    assert set(second.sources) == {f"L{n}:{t}" for n in (1, 2, 3) for t in (1, 2)}
-    asked = [text for kind, text in lm.engine.prompts if kind == "log_summary"]
-    assert "log_summary about running shoes, number 1." in asked[1]
-    assert not any("[D" in text for text in asked)
+    summary_of_dialogues, summary_of_logs = hits[:2]
+    assert summary_of_dialogues.id == "summary"
+    assert set(summary_of_dialogues.sources) == {"D1:1", "D1:2", "D2:1", "D2:2"}
+    assert summary_of_logs.id == "log_summary"
+    assert set(summary_of_logs.sources) == {"L1:1", "L1:2", "L2:1", "L2:2", "L3:1", "L3:2"}
+
+    prompts = [text for kind, text in lm.engine.prompts if kind == "log_summary"]
+    assert "log_summary about running shoes, number 1." in prompts[1]
+    for prompt in prompts:
+        # No turn of a dialogue is shown.
+        assert "[D" not in prompt
 
 
-def test_an_empty_summary_of_logs_keeps_the_one_before_it_and_is_counted(scripted: Any) -> None:
+def test_an_empty_summary_of_logs_leaves_the_one_before_it_and_is_counted(scripted: Any) -> None:
     # The second logs are tried as they came and in two halves.
-    replies = ["Ann runs.", "", "", "", "Ann runs. Ann has a bad knee."]
+    script = summary_script(
+        {"log_summary": "Ann runs."},
+        {"log_summary": ""},
+        {"log_summary": ""},
+        {"log_summary": ""},
+        {"log_summary": "Ann runs. Ann has a bad knee."},
+    )
     program = build("logs+no-memory", earlier="summary")
-    with dspy.context(lm=scripted(lambda kind, text, n: {"log_summary": replies[n - 1]})):
-        node = program.remember(LOGGED)
 
-    assert node.memory.log_summary.summary == "Ann runs. Ann has a bad knee."
-    failed_turns = [turn.id for failed in node.memory.failed_items for turn in failed.item.turns]
-    assert failed_turns == ["L2:1", "L2:2"]
-    failures = [failure for part in node.ancestors() for failure in part.failures]
-    assert [failure.where for failure in failures] == ["update_logs"] * 3
-    assert [entry.id for entry in node.memory.current] == ["L3:1", "L3:2"]
+    with dspy.context(lm=scripted(script)):
+        cached_memory = program.remember(LOGS_AND_DIALOGUES)
 
+    memory = cached_memory.memory
+    assert memory.log_summary.summary == "Ann runs. Ann has a bad knee."
+    assert failed_turn_ids(memory) == ["L2:1", "L2:2"]
+    places_of_failures = [failure.where for failure in failures_of(cached_memory)]
+    assert places_of_failures == ["update_logs", "update_logs", "update_logs"]
+    assert [entry.id for entry in memory.current] == ["L3:1", "L3:2"]
+
+
+# MemoryBank.
 
 START = datetime(2024, 1, 1)
 
 
-def after(days: float) -> datetime:
+def days_after_start(days: float) -> datetime:
     return START + timedelta(days=days)
 
 
+@pytest.mark.parametrize("last_recall", [START, START.replace(tzinfo=UTC)], ids=["naive", "UTC"])
 @pytest.mark.parametrize(
     ("days", "strength", "retention"),
-    # R = exp(-t / (5 S)): 5 days at strength 1 are exp(-1), at strength 2 exp(-1/2); 10 days at strength 2 exp(-1).
-    [(0, 1, 1.0), (5, 1, 0.367879), (5, 2, 0.606531), (10, 2, 0.367879), (30, 1, 0.002479)],
+    [
+        # R = exp(-t / (5 S)) for t days at strength S.
+        pytest.param(0, 1, 1.0, id="exp(0)"),
+        pytest.param(5, 1, 0.367879, id="exp(-1)"),
+        pytest.param(5, 2, 0.606531, id="exp(-1/2)"),
+        pytest.param(10, 2, 0.367879, id="exp(-1) at strength 2"),
+        pytest.param(30, 1, 0.002479, id="exp(-6)"),
+    ],
 )
-def test_the_forgetting_curve_by_hand(days: int, strength: int, retention: float) -> None:
-    for last in (START, START.replace(tzinfo=UTC)):
-        assert Strength(strength, last).retention(after(days), 5.0) == pytest.approx(retention, abs=1e-6)
+def test_the_forgetting_curve_by_hand(
+    days: int, strength: int, retention: float, last_recall: datetime
+) -> None:
+    computed = Strength(strength, last_recall).retention(days_after_start(days), 5.0)
+
+    assert computed == pytest.approx(retention, abs=1e-6)
 
 
+FIRST_WORDS_ON_PEPPER = session(
+    1,
+    "My greyhound Pepper limps.",
+    "Let a vet look at the paw.",
+    time=days_after_start(0),
+    speakers=ASSISTANT_SECOND,
+)
+SECOND_WORDS_ON_PEPPER = session(
+    2,
+    "Pepper the greyhound limps again.",
+    "See the vet once more.",
+    time=days_after_start(2),
+    speakers=ASSISTANT_SECOND,
+)
+WORDS_ON_BREAD = session(
+    3,
+    "I bake rye bread.",
+    "Let it cool.",
+    time=days_after_start(4),
+    speakers=ASSISTANT_SECOND,
+)
 PEPPER = History(
     id="ann",
-    items=(
-        session(1, "My greyhound Pepper limps.", "Let a vet look at the paw.", time=after(0), **TALK),
-        session(2, "Pepper the greyhound limps again.", "See the vet once more.", time=after(2), **TALK),
-        session(3, "I bake rye bread.", "Let it cool.", time=after(4), **TALK),
-    ),
+    items=(FIRST_WORDS_ON_PEPPER, SECOND_WORDS_ON_PEPPER, WORDS_ON_BREAD),
 )
 
 
-def program(name: str = "memory-bank", **config: Any) -> Any:
-    return build(name, embedder=embedder("offline"), **config)
+class WrittenBank(NamedTuple):
+    """A MemoryBank that a scripted model has written."""
+
+    reader: Any
+    memory: Any
+    engine: Any
 
 
-def remembered(scripted: Any, history: History = PEPPER, **config: Any) -> tuple[Any, Any, Any]:
-    made, lm = program(**config), scripted(lambda kind, text, n: {kind: f"{kind} {n}"})
+def write_bank(scripted: Any, history: History = PEPPER, **config: Any) -> WrittenBank:
+    """Write a history; every text of the model is the name of its field and the call's number."""
+    program = build("memory-bank", embedder=embedder("offline"), **config)
+    lm = scripted(lambda kind, text, n: {kind: f"{kind} {n}"})
     with dspy.context(lm=lm):
-        return made.method, made.remember(history).memory, lm
+        memory = program.remember(history).memory
+    return WrittenBank(program.method.reader, memory, lm.engine)
 
 
-def test_turns_and_digests_are_pieces_and_two_accounts_are_written(scripted: Any) -> None:
-    method, memory, lm = remembered(scripted)
-    assert [p.id for p in memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
-    assert lm.engine.calls == {"event_digest": 3, "personality_note": 3, "overall_events": 1, "user_portrait": 1}
-    found = method.reader.recall(memory, Query(text="Pepper"))
-    assert found.notes == {"what happened": "overall_events 1", "the user": "user_portrait 1"}
-    merged = next(text for kind, text in lm.engine.prompts if kind == "overall_events")
-    assert "(1 January 2024, Monday) event_digest" in merged
+def test_memory_bank_stores_turns_and_digests_and_two_overall_accounts(scripted: Any) -> None:
+    bank = write_bank(scripted)
+
+    assert [piece.id for piece in bank.memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
+    assert bank.engine.calls == {
+        "event_digest": 3,
+        "personality_note": 3,
+        "overall_events": 1,
+        "user_portrait": 1,
+    }
+    context = bank.reader.recall(bank.memory, Query(text="Pepper"))
+    assert context.notes == {
+        "what happened": "overall_events 1",
+        "the user": "user_portrait 1",
+    }
+    [overall_prompt] = [text for kind, text in bank.engine.prompts if kind == "overall_events"]
+    assert "(1 January 2024, Monday) event_digest" in overall_prompt
 
 
-def test_dialogues_recall_what_their_user_speaks_of(scripted: Any) -> None:
-    _, memory, _ = remembered(scripted, History(id="ann", items=PEPPER.items[:2]), k=1, days=1000.0)
+def test_a_turn_that_the_user_speaks_of_again_is_strengthened(scripted: Any) -> None:
+    history = History(id="ann", items=(FIRST_WORDS_ON_PEPPER, SECOND_WORDS_ON_PEPPER))
+
+    memory = write_bank(scripted, history, k=1, days=1000.0).memory
+
     strengths = {piece.id: memory.strength(piece) for piece in memory.pieces}
-    assert strengths["D1:1"] == (2, after(2))
+    assert strengths["D1:1"] == (2, days_after_start(2))
     assert strengths["D1:2"] == (1, START)
 
 
 @pytest.mark.parametrize("assistant", ["assistant", "AI", "bot", "助手"])
 def test_turns_of_an_assistant_recall_nothing(scripted: Any, assistant: str) -> None:
-    # The first turn of a session is by the second speaker.
-    dialogues = (
-        session(1, "My greyhound Pepper limps.", time=after(0), speakers=(assistant, "user")),
-        session(2, "How is the greyhound Pepper?", time=after(2), speakers=("user", assistant)),
+    words_of_user = session(
+        1,
+        "My greyhound Pepper limps.",
+        time=days_after_start(0),
+        speakers=("user", assistant),
     )
+    words_of_assistant = session(
+        2,
+        "How is the greyhound Pepper?",
+        time=days_after_start(2),
+        speakers=(assistant, "user"),
+    )
+    history = History(id="ann", items=(words_of_user, words_of_assistant))
 
-    _, memory, _ = remembered(scripted, History(id="ann", items=dialogues), days=1000.0)
+    memory = write_bank(scripted, history, days=1000.0).memory
 
     turns = [piece for piece in memory.pieces if piece.kind == "turn"]
     assert [turn.speaker for turn in turns] == ["user", assistant]
@@ -266,32 +488,54 @@ def test_turns_of_an_assistant_recall_nothing(scripted: Any, assistant: str) -> 
 
 
 def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
-    method, memory, _ = remembered(scripted, k=20)
-    soon = method.reader.recall(memory, Query(text="greyhound", date=format_time(after(4))))
-    late = method.reader.recall(memory, Query(text="greyhound", date=format_time(after(400))))
-    assert len(soon.hits) > 0
-    assert late.hits == ()
-    assert late.counts["forgotten"] == len(memory.pieces)
-    assert late.notes == soon.notes
+    bank = write_bank(scripted, k=20)
+    soon = format_time(days_after_start(4))
+    late = format_time(days_after_start(400))
+
+    soon_context = bank.reader.recall(bank.memory, Query(text="greyhound", date=soon))
+    late_context = bank.reader.recall(bank.memory, Query(text="greyhound", date=late))
+
+    assert len(soon_context.hits) > 0
+    assert late_context.hits == ()
+    assert late_context.counts["forgotten"] == len(bank.memory.pieces)
+    # The overall accounts are not forgotten.
+    assert late_context.notes == soon_context.notes
 
 
-def records(kind: str, text: str, n: int) -> dict[str, Any]:
+# ConditionMem.
+
+
+def records_script(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Give the records of a session of `PEPPER`; two of the first name no turn or no content."""
     if "Pepper limps" in text:
-        rows = [{"turn_id": "[D1:1]", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]
-        return {"records": [*rows, {"turn_id": "D7:7", "content": "wants a vet"}, {"content": " "}]}
+        greyhound = {
+            "turn_id": "[D1:1]",
+            "condition": "a limping dog",
+            "content": "has a greyhound, Pepper",
+        }
+        unknown_turn = {"turn_id": "D7:7", "content": "wants a vet"}
+        return {"records": [greyhound, unknown_turn, {"content": " "}]}
     if "rye" in text:
         return {"records": [{"turn_id": "D3:1", "content": "bakes rye bread"}]}
-    return {"records": [{"turn_id": "D2:1", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]}
+    greyhound_again = {
+        "turn_id": "D2:1",
+        "condition": "a limping dog",
+        "content": "has a greyhound, Pepper",
+    }
+    return {"records": [greyhound_again]}
 
 
-def test_records_keep_their_condition_and_their_turns(scripted: Any) -> None:
-    made = program("condition-mem")
-    with dspy.context(lm=scripted(records)):
-        memory = made.remember(PEPPER).memory
-    assert [(entry.id, entry.text, entry.sources) for entry in memory.records] == [
+def test_records_of_condition_mem_have_their_condition_and_their_turns(scripted: Any) -> None:
+    program = build("condition-mem", embedder=embedder("offline"))
+
+    with dspy.context(lm=scripted(records_script)):
+        memory = program.remember(PEPPER).memory
+
+    # The record of the second session repeats the first.
+    assert [(record.id, record.text, record.sources) for record in memory.records] == [
         ("r1", "has a greyhound, Pepper (when: a limping dog)", ("D1:1",)),
         ("r2", "wants a vet", ("D1:1", "D1:2")),
         ("r3", "bakes rye bread", ("D3:1",)),
     ]
-    found = made.method.reader.recall(memory, Query(text="greyhound Pepper"))
-    assert found.hits[0].id == "r1"
+    context = program.method.reader.recall(memory, Query(text="greyhound Pepper"))
+    assert context.hits[0].id == "r1"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-
 from mempiler import EntryReader, Item, Memory, Method, Settings, Update, Writer
 from mempiler.errors import UserError
 from mempiler.memory.search.embedder import Embedder
@@ -82,6 +81,8 @@ class NumberBesideSettings(NotebookWriter):
 
 
 class NumberBesideUnknownType(NotebookWriter):
+    """The type of `other` cannot be looked up when the program runs."""
+
     def __init__(self, words: int, other: OnlyForTypeCheckers) -> None:
         super().__init__()
 
@@ -158,11 +159,11 @@ class ForgetsItsSettings(NotebookWriter):
         super().__init__()
 
 
-def test_writer_that_gives_its_settings_to_nobody_is_refused() -> None:
+def test_writer_that_does_not_keep_its_settings_is_refused() -> None:
     method = Method(ForgetsItsSettings(LengthSettings()), EntryReader())
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as error:
         method.check()
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "ForgetsItsSettings: takes settings but does not keep them; "
         "give them to super().__init__(settings)"
     )
@@ -173,5 +174,5 @@ class OptionalSettings(NotebookWriter):
         super().__init__(settings)
 
 
-def test_writer_whose_settings_are_optional_may_be_made_without() -> None:
+def test_writer_with_optional_settings_may_be_made_without_settings() -> None:
     Method(OptionalSettings(), EntryReader()).check()

@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-from itertools import takewhile
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 from mempiler.programs import method, reader, writer
 from mempiler.testing import check_method
 
-NO_HOOKS = {
+# Writers and readers have these without defining them.
+INHERITED = {
     "calls_model",
     "config",
     "nearest",
@@ -19,28 +19,35 @@ NO_HOOKS = {
     "preprocess",
     "shows_resolved_dates",
 }
-"""What writers and readers have without defining it."""
 
 
-def run_example(module: ModuleType, names: dict[str, Any]) -> None:
-    """Run the first indented block of a module's docstring; what it defines is added to `names`."""
-    lines = (module.__doc__ or "").splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("    "))
-    block = takewhile(lambda line: not line or line.startswith("    "), lines[start:])
-    exec(textwrap.dedent("\n".join(block)), names)
+def example_of(module: ModuleType) -> str:
+    """Return the code of the first indented block of a module's docstring."""
+    code: list[str] = []
+    for line in (module.__doc__ or "").splitlines():
+        if line.startswith("    ") or (code and not line):
+            code.append(line)
+        elif code:
+            break
+    return textwrap.dedent("\n".join(code))
 
 
 def test_examples_of_writer_reader_and_method_make_a_method_that_keeps_its_promises() -> None:
     names: dict[str, Any] = {"__name__": "example"}
+    # Later examples use what earlier ones define.
     for module in (writer, reader, method):
-        run_example(module, names)
-    check_method(names["SentenceNotes"](names["NoteSettings"](k=3)))
+        exec(example_of(module), names)
+
+    example_settings = names["NoteSettings"](k=3)
+    example_method = names["SentenceNotes"](example_settings)
+    check_method(example_method)
 
 
-@pytest.mark.parametrize(
-    ("contract", "module"), [(writer.Writer, writer), (reader.Reader, reader)]
-)
+@pytest.mark.parametrize(("contract", "module"), [(writer.Writer, writer), (reader.Reader, reader)])
 def test_every_hook_of_a_contract_is_in_its_table(contract: type, module: ModuleType) -> None:
-    hooks = {name for name in vars(contract) if not name.startswith("_")} - NO_HOOKS
-    documented = set(re.findall(r"^\| `(\w+)", module.__doc__ or "", re.MULTILINE))
-    assert hooks <= documented
+    public_names = {name for name in vars(contract) if not name.startswith("_")}
+    hooks = public_names - INHERITED
+    first_words_of_rows = re.findall(r"^\| `(\w+)", module.__doc__ or "", re.MULTILINE)
+
+    assert hooks
+    assert hooks <= set(first_words_of_rows)

@@ -1,4 +1,7 @@
-"""Anything that answers is scored: stores are written once per history, what fails is a failure of its questions."""
+"""Other people's systems are scored: stores, functions, modules and endpoints.
+
+A store is written once per history, and what fails in a system is a failure of its questions.
+"""
 
 import functools
 import re
@@ -16,20 +19,21 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.programs.external._answers import hits_of
-from mempiler.programs.external._endpoint import Endpoint
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.external.signatures import check_store
 from mempiler.programs.external.target import load_target
-from mempiler.runs.scoring import score_questions
 from mempiler.runs.results import Evaluation
+from mempiler.runs.scoring import score_questions
 
-from ..runs.evaluations import asked, locomo
+from ..runs.evaluations import asked as questions_about
+from ..runs.evaluations import locomo as locomo_of
+
+MakeHistory = Callable[..., History]
+"""The fixture `make_history`: `make_history(3)` has sessions D1 to D3 of six turns each."""
 
 
 class Lines:
     """A store of lines; `search` gives the newest."""
-
-    made = 0
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -40,97 +44,138 @@ class Lines:
     def search(self, query: str, k: int) -> Any:
         return self.lines[-k:][::-1]
 
+    # An empty store is false, and must be taken for a store all the same.
     def __len__(self) -> int:
         return len(self.lines)
 
 
-def run(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Any:
-    return evaluated(program, locomo(examples), examples, threads)
+def build_system(target: Any, task: str = "question-answering", **config: Any) -> Any:
+    """Return the program of a system that errors call "mine"."""
+    return build_external_program(target, "mine", task, config=config)
 
 
-def evaluated(program: Any, of: Benchmark, examples: Sequence[dspy.Example], threads: int) -> Evaluation:
+def score(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Evaluation:
+    return score_on(locomo_of(examples), program, examples, threads)
+
+
+def score_on(
+    chosen_benchmark: Benchmark, program: Any, examples: Sequence[dspy.Example], threads: int
+) -> Evaluation:
     meter = Meter()
     with dspy.context(lm=language_model(meter=meter)):
-        return score_questions(program, of, examples, meter, threads)
+        return score_questions(program, chosen_benchmark, examples, meter, threads)
 
 
-def test_a_store_is_written_once_for_each_history_however_many_ask(make_history):
-    adds: list[tuple[int, str]] = []
+# Stores.
 
-    class Counting(Lines):
+
+def test_a_store_is_written_once_for_each_history_however_many_ask(
+    make_history: MakeHistory,
+) -> None:
+    added_sessions: list[str] = []
+    stores: set[int] = set()
+
+    class Recording(Lines):
         def add(self, session: Any) -> None:
-            adds.append((id(self), session.id))
+            added_sessions.append(session.id)
+            stores.add(id(self))
             super().add(session)
 
-    histories = [make_history(3, id=name) for name in "ab"]
-    histories[1] = make_history(2, turns=4, id="b")
-    found = run(
-        build_external_program(Counting, "mine", "question-answering"), [q for h in histories for q in asked(h, 4)]
-    )
-    assert found.failures == 0
-    assert sorted(said for _, said in adds) == ["D1", "D1", "D2", "D2", "D3"]
-    assert len({store for store, _ in adds}) == 2
-    assert all(row.hits for row in found.rows)
+    three_sessions = make_history(3, id="a")
+    two_sessions = make_history(2, turns=4, id="b")
+    examples = [*questions_about(three_sessions, 4), *questions_about(two_sessions, 4)]
+
+    evaluation = score(build_system(Recording), examples)
+
+    assert evaluation.failures == 0
+    assert sorted(added_sessions) == ["D1", "D1", "D2", "D2", "D3"]
+    assert len(stores) == 2
+    assert evaluation.n == 8
+    assert all(row.hits for row in evaluation.rows)
 
 
-@pytest.mark.parametrize("thing", [Lines, Lines(), lambda folder: Lines()], ids=["class", "object", "factory"])
-def test_classes_objects_and_factories_are_stores(thing, make_history):
-    found = run(build_external_program(thing, "mine", "question-answering", config={"k": 2}), asked(make_history(2), 3))
-    assert found.failures == 0
-    assert [row.hits for row in found.rows] == [2, 2, 2]
-    assert found.histories == 1
+def make_lines(folder: Path) -> Lines:
+    return Lines()
 
 
-def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(make_history):
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(Lines, id="class"),
+        pytest.param(Lines(), id="object"),
+        pytest.param(make_lines, id="function that makes stores"),
+    ],
+)
+def test_classes_objects_and_functions_that_make_stores_are_stores(
+    target: Any, make_history: MakeHistory
+) -> None:
+    evaluation = score(build_system(target, k=2), questions_about(make_history(2), 3))
+
+    assert evaluation.failures == 0
+    assert [row.hits for row in evaluation.rows] == [2, 2, 2]
+    assert evaluation.histories == 1
+
+
+def store_that_refuses(*session_ids: str, error: Exception) -> type[Lines]:
+    """Return a class of stores that raise an error for some sessions."""
+
     class Picky(Lines):
         def add(self, session: Any) -> None:
-            if session.id == self.bad or self.bad == "all":
-                raise ValueError("no room\nat all")
+            if session.id in session_ids:
+                raise error
             super().add(session)
 
-        bad = "D2"
-
-    examples = asked(make_history(3), 3)
-    found = run(build_external_program(Picky, "mine", "question-answering"), examples)
-    assert found.failures == 0
-    assert found.write_failures == 1
-    assert "no room at all" in found.failed_writes[0].message
-    assert "1 writes failed" in str(found)
-    Picky.bad = "all"
-    found = run(build_external_program(Picky, "mine", "question-answering"), examples)
-    assert found.failures == 3
-    assert "mine: took none of 3 sessions" in found.rows[0].failure.message
+    return Picky
 
 
-def test_failed_writes_above_the_allowed_share_break_a_run(make_history):
-    class Full(Lines):
-        def add(self, session: Any) -> None:
-            if session.id == "D2":
-                raise OSError("disk full")
-            super().add(session)
+def test_a_session_that_a_store_refuses_is_a_failed_write(make_history: MakeHistory) -> None:
+    store = store_that_refuses("D2", error=ValueError("no room\nat all"))
 
-    examples = asked(make_history(4), 3)
-    program = build_external_program(Full, "mine", "question-answering")
-    found = run(program, examples)
-    assert found.failures == 0
-    assert found.failure_rate == 0.25
-    assert found.broken is True
-    assert re.match(r"1 of 4 writes failed, .* allows 10%; most often: .*disk full", found.breakage)
+    evaluation = score(build_system(store), questions_about(make_history(3), 3))
 
-    allowed = found.model_copy(update={"max_failure_rate": 0.25})
-    assert not allowed.broken
+    assert evaluation.failures == 0
+    assert evaluation.write_failures == 1
+    assert "no room at all" in evaluation.failed_writes[0].message
+    assert "1 writes failed" in str(evaluation)
 
 
-def test_calls_of_a_store_that_then_fails_are_counted(make_history):
-    class Asking(Lines):
+def test_the_questions_fail_if_a_store_refuses_all_sessions(make_history: MakeHistory) -> None:
+    store = store_that_refuses("D1", "D2", "D3", error=ValueError("no room"))
+
+    evaluation = score(build_system(store), questions_about(make_history(3), 3))
+
+    assert evaluation.failures == 3
+    failure = evaluation.rows[0].failure
+    assert failure is not None
+    assert "mine: took none of 3 sessions" in failure.message
+
+
+def test_failed_writes_above_the_allowed_share_break_a_run(make_history: MakeHistory) -> None:
+    store = store_that_refuses("D2", error=OSError("disk full"))
+
+    evaluation = score(build_system(store), questions_about(make_history(4), 3))
+
+    assert evaluation.failures == 0
+    assert evaluation.failure_rate == 0.25
+    assert evaluation.broken is True
+    reason = r"1 of 4 writes failed, .* allows 10%; most often: .*disk full"
+    assert re.match(reason, str(evaluation.breakage))
+
+    tolerant_evaluation = evaluation.model_copy(update={"max_failure_rate": 0.25})
+    assert not tolerant_evaluation.broken
+
+
+def test_calls_of_a_store_that_then_fails_are_counted(make_history: MakeHistory) -> None:
+    class AskingStore(Lines):
         def add(self, session: Any) -> None:
             dspy.Predict("text -> fact")(text=session.lines()[0])
             raise ValueError("no room")
 
-    program = build_external_program(Asking, "mine", "question-answering")
-    found = run(program, asked(make_history(3), 2))
-    assert found.failures == 2
-    assert found.construction.calls == found.calls["task"] == 3
+    evaluation = score(build_system(AskingStore), questions_about(make_history(3), 2))
+
+    assert evaluation.failures == 2
+    assert evaluation.construction.calls == 3
+    assert evaluation.calls["task"] == 3
 
 
 class NeedsAddress(Lines):
@@ -156,27 +201,32 @@ class AsksNothing:
         return ""
 
 
-def make_at(folder: Path, url: str) -> Any:
+def make_lines_at(folder: Path, url: str) -> Lines:
     return Lines()
 
 
 @pytest.mark.parametrize(
-    ("store", "line"),
+    ("store", "message"),
     [
         (NeedsAddress, "mine: cannot be made without url, key; .* set a default"),
-        (make_at, "mine: cannot be made without url; .* set a default"),
+        (make_lines_at, "mine: cannot be made without url; .* set a default"),
         (AddsNothing, r"mine: add\(self\) -> None cannot be called as add\(self, session\)"),
         (AddsNothing(), r"mine: add\(\) -> None cannot be called as add\(session\)"),
-        (SearchesWithoutK, r"mine: search\(self, query: str\) .* cannot be called as search\(self, query, k\)"),
+        (
+            SearchesWithoutK,
+            r"mine: search\(self, query: str\) .* cannot be called as search\(self, query, k\)",
+        ),
         (AsksNothing, r"mine: ask\(self\) .* cannot be called as ask\(self, question\)"),
     ],
 )
-def test_a_store_that_cannot_be_made_or_called_is_refused_before_it_is_asked(store: Any, line: str) -> None:
-    with pytest.raises(UserError, match=line):
-        build_external_program(store, "mine", "question-answering")
+def test_a_store_that_cannot_be_made_or_called_is_refused_before_it_is_asked(
+    store: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        build_system(store)
 
 
-class Wrapped:
+class WrappedStore:
     """A store whose methods are functions in wrappers."""
 
     def add(self, session: Any) -> None:
@@ -188,26 +238,26 @@ class Wrapped:
     search = functools.partialmethod(search_by, "newest")
 
 
-class Cached(Wrapped):
+class CachingStore(WrappedStore):
     @functools.lru_cache  # noqa: B019 (one object, for a test)
     def search(self, query: str, k: int) -> Any:
         return []
 
 
-class Dispatching(Wrapped):
+class DispatchingStore(WrappedStore):
     @functools.singledispatchmethod
     def search(self, query: str, k: int) -> Any:
         return []
 
 
-@pytest.mark.parametrize("store", [Wrapped, Cached, Dispatching])
-def test_methods_in_wrappers_of_functools_fit_in_a_class_as_in_an_object(store: Any) -> None:
-    check_store(store, "mine")
-    check_store(store(), "mine")
+@pytest.mark.parametrize("store_class", [WrappedStore, CachingStore, DispatchingStore])
+def test_methods_in_wrappers_of_functools_are_accepted(store_class: Any) -> None:
+    check_store(store_class, "mine")
+    check_store(store_class(), "mine")
 
 
-class Unusual:
-    """A store whose methods are no plain methods, and fit."""
+class UnusualStore:
+    """A store whose methods are no plain methods, but can be called as a store is called."""
 
     def __init__(self, *args: Any, folder: Path, url: str = "", **kwargs: Any) -> None:
         self.search = lambda query, k: []
@@ -220,146 +270,256 @@ class Unusual:
         return []
 
 
-@pytest.mark.parametrize("store", [Unusual, Unusual(folder=Path())])
-def test_stores_with_unusual_signatures_that_fit_are_taken(store: Any, make_history: Any) -> None:
-    found = run(build_external_program(store, "mine", "question-answering"), asked(make_history(1), 1))
-    assert found.failures == 0
-    assert found.write_failures == 0
+@pytest.mark.parametrize(
+    "target", [UnusualStore, UnusualStore(folder=Path())], ids=["class", "object"]
+)
+def test_a_store_with_unusual_signatures_that_fit_is_scored(
+    target: Any, make_history: MakeHistory
+) -> None:
+    evaluation = score(build_system(target), questions_about(make_history(1), 1))
+
+    assert evaluation.failures == 0
+    assert evaluation.write_failures == 0
 
 
-@pytest.mark.parametrize(("entry_id", "noticed"), [("note", True), ("D1:1", False), ("", False)])
-def test_entries_of_a_search_with_the_same_id_are_noticed_in_one_line(make_history, entry_id, noticed):
-    """Entries that have the id of a turn may be parts of it."""
-
+@pytest.mark.parametrize(
+    ("entry_id", "is_reported"),
+    [
+        pytest.param("note", True, id="id of its own"),
+        # Entries that have the id of a turn may be parts of it.
+        pytest.param("D1:1", False, id="id of a turn"),
+        pytest.param("", False, id="no id"),
+    ],
+)
+def test_entries_of_a_search_with_the_same_id_are_reported_in_one_line(
+    make_history: MakeHistory, entry_id: str, is_reported: bool
+) -> None:
     class SameIds(Lines):
         def search(self, query: str, k: int) -> Any:
             return [{"id": entry_id, "text": line} for line in self.lines[:2]]
 
-    found = run(build_external_program(SameIds, "mine", "question-answering"), asked(make_history(1), 2))
-    assert ("2 questions were answered from several entries with the same id, such as 'note'" in str(found)) is noticed
-    assert found.failures == 0
+    evaluation = score(build_system(SameIds), questions_about(make_history(1), 2))
 
-
-class Hostile(Lines):
-    """Does one of the things that nothing else may suffer from, in the history of four sessions."""
-
-    how, go = "", threading.Event()
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-
-    def add(self, session: Any) -> None:
-        super().add(session)
-        if session.id == "D4" and self.how == "hangs":
-            self.go.wait(30)
-
-    def search(self, query: str, k: int) -> Any:
-        wrong: dict[str, Any] = {"text": "a text", "object": [object()], "nothing": None}
-        if len(self.lines) == 24 and self.how in wrong:
-            return wrong[self.how]
-        if len(self.lines) == 24 and self.how == "raises":
-            raise RuntimeError("<script>alert(1)</script>")
-        return super().search(query, k)
+    report = "2 questions were answered from several entries with the same id, such as 'note'"
+    assert (report in str(evaluation)) is is_reported
+    assert evaluation.failures == 0
 
 
 @pytest.mark.parametrize(
-    ("how", "reason"),
+    ("search_result", "reason"),
     [
-        ("hangs", "mine: add: no answer within 1 s"),
-        ("raises", "<script>"),
-        ("text", "recalled str, expected a list"),
-        ("object", "recalled object without a text"),
-        ("nothing", "search returned None, expected a list"),
+        ("a text", "recalled str, expected a list"),
+        ([object()], "recalled object without a text"),
+        (None, "search returned None, expected a list"),
+        (RuntimeError("<script>alert(1)</script>"), "<script>"),
     ],
 )
-def test_a_hostile_store_harms_only_the_questions_of_its_history(how, reason, make_history, monkeypatch):
-    monkeypatch.setattr(Hostile, "how", how)
-    examples = [q for h in (make_history(4, id="bad"), make_history(2, id="good")) for q in asked(h, 3)]
-    found = run(build_external_program(Hostile, "mine", "question-answering", config={"timeout": 1.0}), examples)
-    Hostile.go.set()
-    assert [row.failure is None for row in found.rows] == [False] * 3 + [True] * 3
-    assert all(reason in row.failure.message for row in found.rows[:3])
+def test_a_search_that_fails_harms_only_the_questions_of_its_history(
+    search_result: Any, reason: str, make_history: MakeHistory
+) -> None:
+    long_history = make_history(4, id="bad")
+    short_history = make_history(2, id="good")
+    lines_of_long_history = 24
+
+    class BadSearch(Lines):
+        def search(self, query: str, k: int) -> Any:
+            if len(self.lines) != lines_of_long_history:
+                return super().search(query, k)
+            if isinstance(search_result, Exception):
+                raise search_result
+            return search_result
+
+    examples = [*questions_about(long_history, 3), *questions_about(short_history, 3)]
+    evaluation = score(build_system(BadSearch), examples)
+
+    check_that_the_first_three_failed(evaluation, reason)
+
+
+def test_a_store_that_hangs_harms_only_the_questions_of_its_history(
+    make_history: MakeHistory,
+) -> None:
+    release = threading.Event()
+
+    class Hanging(Lines):
+        def add(self, session: Any) -> None:
+            super().add(session)
+            # The other history has no fourth session.
+            if session.id == "D4":
+                release.wait(30)
+
+    examples = [
+        *questions_about(make_history(4, id="bad"), 3),
+        *questions_about(make_history(2, id="good"), 3),
+    ]
+    evaluation = score(build_system(Hanging, timeout=1.0), examples)
+    release.set()
+
+    check_that_the_first_three_failed(evaluation, "mine: add: no answer within 1 s")
+
+
+def check_that_the_first_three_failed(evaluation: Evaluation, reason: str) -> None:
+    """Check that three of six questions failed for a reason, and the others were answered."""
+    assert len(evaluation.rows) == 6
+    for row in evaluation.rows[:3]:
+        assert row.failure is not None
+        assert reason in row.failure.message
+    for row in evaluation.rows[3:]:
+        assert row.failure is None
+
+
+# Functions and modules.
 
 
 class Agent(dspy.Module):
+    """A module that answers from the first two lines of a history, and says so."""
+
     def __init__(self) -> None:
         super().__init__()
         self.say = dspy.ChainOfThought("passages: list[str], question -> answer")
 
     def forward(self, history: History, question: str) -> dspy.Prediction:
         lines = [line for item in history for line in item.lines()]
-        return dspy.Prediction(answer=self.say(passages=lines[:2], question=question).answer, recalled=lines[:2])
+        first_lines = lines[:2]
+        answer = self.say(passages=first_lines, question=question).answer
+        return dspy.Prediction(answer=answer, recalled=first_lines)
 
 
-def plain(history: History, question: str) -> str:
-    return "Bob"
-
-
-async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
-    return "Bob", [Entry(id="7", text="y", sources=("D1:1",))]
-
-
-@pytest.mark.parametrize(
-    ("thing", "recall"),
-    [
-        (plain, {}),
-        (lambda history, question: ("Bob", [{"id": "D1:1", "text": "x"}]), {"shown": 1.0}),
-        (coroutine, {"shown": 1.0}),
-        (Agent, {"shown": 1.0}),
-        (lambda history, question: {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}, {}),
-    ],
-    ids=["text", "pair", "coroutine", "class", "mapping"],
-)
-def test_callables_and_modules_are_scored(thing, recall, make_history):
-    found = run(build_external_program(thing, "mine", "question-answering"), asked(make_history(2), 3))
-    assert found.failures == 0
-    assert found.retrieval() == recall
-    assert all(row.answer for row in found.rows)
-
-
-class Silent(Agent):
-    """Shows its model the first lines, and does not say so."""
+class SilentAgent(Agent):
+    """An agent that does not say which lines its model was shown."""
 
     def forward(self, history: History, question: str) -> dspy.Prediction:
         return dspy.Prediction(answer=super().forward(history, question).answer)
 
 
+def answers_text(history: History, question: str) -> str:
+    return "Bob"
+
+
+def answers_pair(history: History, question: str) -> tuple[str, list[Any]]:
+    return "Bob", [{"id": "D1:1", "text": "x"}]
+
+
+async def answers_asynchronously(history: History, question: str) -> tuple[str, list[Any]]:
+    return "Bob", [Entry(id="7", text="y", sources=("D1:1",))]
+
+
+def answers_mapping(history: History, question: str) -> dict[str, Any]:
+    return {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}
+
+
 @pytest.mark.parametrize(
-    ("thing", "turn", "why"),
+    ("agent", "retrieval"),
     [
-        (Silent, "D1:1", "prompted"),
-        (Silent, "D2:3", "unknown"),
-        (lambda history, question: "wrong", "D1:1", "unknown"),
-        (lambda history, question: {"answer": "wrong", "recalled": ["in words of its own"]}, "D1:1", "unknown"),
-        (lambda history, question: ("wrong", []), "D1:1", "missed"),
-        (lambda history, question: ("wrong", [{"id": "D1:2", "text": "x"}]), "D1:1", "missed"),
-        (lambda history, question: ("wrong", [{"id": "D1:1", "text": "x"}]), "D1:1", "read"),
+        (answers_text, {}),
+        (answers_pair, {"shown": 1.0}),
+        (answers_asynchronously, {"shown": 1.0}),
+        (Agent, {"shown": 1.0}),
+        (answers_mapping, {}),
     ],
-    ids=["shown to its model", "not shown", "a text", "own words", "nothing recalled", "another turn", "recalled"],
 )
-def test_feedback_explains_a_wrong_answer_as_far_as_possible(thing, turn, why, make_history):
-    examples = asked(make_history(2), 1, answer="something else", evidence_ids=(turn,), evidence=(turn,))
-    (row,) = run(build_external_program(thing, "mine", "question-answering"), examples).rows
+def test_functions_and_modules_are_scored(
+    agent: Any, retrieval: dict[str, float], make_history: MakeHistory
+) -> None:
+    evaluation = score(build_system(agent), questions_about(make_history(2), 3))
+
+    assert evaluation.failures == 0
+    assert evaluation.retrieval() == retrieval
+    assert evaluation.n == 3
+    assert all(row.answer for row in evaluation.rows)
+
+
+def says_wrong(history: History, question: str) -> str:
+    return "wrong"
+
+
+def says_wrong_and_recalls(*recalled: Any) -> Callable[..., Any]:
+    """Return a function with a wrong answer that says it recalled these entries."""
+
+    def agent(history: History, question: str) -> dict[str, Any]:
+        return {"answer": "wrong", "recalled": list(recalled)}
+
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("agent", "evidence_id", "reason"),
+    [
+        pytest.param(SilentAgent, "D1:1", "prompted", id="shown to its model"),
+        pytest.param(SilentAgent, "D2:3", "unknown", id="not shown to its model"),
+        pytest.param(says_wrong, "D1:1", "unknown", id="says nothing"),
+        pytest.param(
+            says_wrong_and_recalls("in words of its own"), "D1:1", "unknown", id="own words"
+        ),
+        pytest.param(says_wrong_and_recalls(), "D1:1", "missed", id="recalled nothing"),
+        pytest.param(
+            says_wrong_and_recalls({"id": "D1:2", "text": "x"}),
+            "D1:1",
+            "missed",
+            id="recalled another turn",
+        ),
+        pytest.param(
+            says_wrong_and_recalls({"id": "D1:1", "text": "x"}),
+            "D1:1",
+            "read",
+            id="recalled the evidence",
+        ),
+    ],
+)
+def test_feedback_says_whether_the_evidence_of_a_wrong_answer_was_recalled(
+    agent: Any, evidence_id: str, reason: str, make_history: MakeHistory
+) -> None:
+    examples = questions_about(
+        make_history(2),
+        1,
+        answer="something else",
+        evidence_ids=(evidence_id,),
+        evidence=(evidence_id,),
+    )
+
+    [row] = score(build_system(agent), examples).rows
+
     assert row.failure is None
-    assert row.reason == why
+    assert row.reason == reason
 
 
-def test_a_module_gets_the_options_that_it_has_a_parameter_for(make_history):
-    heard: list[Any] = []
+def test_a_pair_without_recalled_entries_means_that_nothing_was_recalled(
+    make_history: MakeHistory,
+) -> None:
+    def agent(history: History, question: str) -> tuple[str, list[Any]]:
+        return "wrong", []
 
-    def chooser(history: History, question: str, options: list[str]) -> str:
-        heard.append((question, options))
+    [row] = score(build_system(agent), questions_about(make_history(2), 1)).rows
+
+    assert row.failure is None
+    assert row.reason == "missed"
+
+
+def test_a_function_with_a_parameter_for_options_gets_them(make_history: MakeHistory) -> None:
+    calls: list[tuple[str, list[str]]] = []
+
+    def choose(history: History, question: str, options: list[str]) -> str:
+        calls.append((question, options))
         return "(a)"
 
-    for thing in (chooser, lambda history, question: heard.append(question) or "(a)"):
-        program = build_external_program(thing, "mine", "multiple-choice")
-        program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
-    assert heard == [("Which?", ["(a) tea", "(b) ink"]), "Which?\n(a) tea\n(b) ink"]
+    program = build_system(choose, "multiple-choice")
+    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
+
+    assert calls == [("Which?", ["(a) tea", "(b) ink"])]
 
 
-class QueryAgent(Agent):
-    def forward(self, history: History, query: str) -> dspy.Prediction:
-        return super().forward(history, query)
+def test_a_function_without_a_parameter_for_options_gets_them_in_the_question(
+    make_history: MakeHistory,
+) -> None:
+    questions: list[str] = []
+
+    def choose(history: History, question: str) -> str:
+        questions.append(question)
+        return "(a)"
+
+    program = build_system(choose, "multiple-choice")
+    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
+
+    assert questions == ["Which?\n(a) tea\n(b) ink"]
 
 
 def says_query(history: History, query: str) -> str:
@@ -387,112 +547,62 @@ def says_date(options: History, query: str, *, date: str) -> str:
         (says_date, "Where? (asked on May 1) on May 1"),
     ],
 )
-def test_no_argument_of_a_function_is_passed_by_position_and_by_name(agent, answer, make_history):
-    program = build_external_program(agent, "mine", "question-answering")
+def test_no_argument_of_a_function_is_passed_by_position_and_by_name(
+    agent: Any, answer: str, make_history: MakeHistory
+) -> None:
+    program = build_system(agent)
+
     prediction = program(history=make_history(1), question="Where?", date="May 1")
+
     assert prediction.answer == answer
 
 
-def test_the_question_of_a_module_may_be_called_query(make_history):
-    program = build_external_program(QueryAgent, "mine", "question-answering")
-    assert run(program, asked(make_history(2), 3)).failures == 0
+def test_the_question_of_a_module_may_be_called_query(make_history: MakeHistory) -> None:
+    class QueryAgent(Agent):
+        def forward(self, history: History, query: str) -> dspy.Prediction:
+            return super().forward(history, query)
+
+    evaluation = score(build_system(QueryAgent), questions_about(make_history(2), 3))
+
+    assert evaluation.failures == 0
 
 
-def actions_of(items: Iterable[Item]) -> list[Action]:
-    return [action for item in items if isinstance(item, Behavior) for action in item.actions]
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (None, "answered NoneType, expected a text"),
+        (b"\xff", "answered bytes"),
+        (("Bob", 3), "recalled int"),
+        ("\ud800 Lisbon", "half of a surrogate pair"),
+    ],
+)
+def test_a_result_that_is_no_answer_is_a_failure(
+    returned: Any, reason: str, make_history: MakeHistory
+) -> None:
+    def agent(history: History, question: str) -> Any:
+        return returned
+
+    [row] = score(build_system(agent), questions_about(make_history(1), 1)).rows
+
+    assert row.failure is not None
+    assert reason in row.failure.message
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(threads):
-    """Questions of one user share a history; each is about a record that comes after all it may see."""
-    movielens = benchmark("movielens")
-    # The newest first: where histories were shared, the earlier questions would find what the later ones saw.
-    examples = movielens.split().test[::-1]
+def test_the_predictors_of_a_module_can_be_optimized() -> None:
+    path = "method.reader.answerer.say.predict"
+    program = build_system(Agent())
+    assert list(program.all_predictors()) == [path]
 
-    def cheat(history: History, question: str) -> str:
-        for action in actions_of(history):
-            if question.startswith(behavior.format_question(action, "")):
-                return action.action.removeprefix("rated ")
-        return "not found"
+    copied_program = program.deepcopy()
+    copied_program.all_predictors()[path].demos = [dspy.Example(question="?")]
 
-    found = evaluated(build_external_program(cheat, "cheat", movielens.task), movielens, examples, threads)
-    assert len(found.rows) == 60
-    assert found.failures == 0
-    assert {(row.answer, row.score) for row in found.rows} == {("not found", 0.0)}
+    assert program.all_predictors()[path].demos == []
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_an_agent_is_handed_the_records_before_the_asked_one_and_no_others(threads):
-    omnibehavior = benchmark("omnibehavior")
-    examples = omnibehavior.split().test[::-1]
-    allowed = {(user_of(each.history), each.question): [*each.history, *each.recent] for each in examples}
-    assert len(allowed) == len(examples)
-    later_records: list[str] = []
-
-    def agent(history: History, question: str) -> str:
-        ids = {action.id for action in actions_of(allowed[user_of(history), question.splitlines()[0]])}
-        later_records.extend(action.id for action in actions_of(history) if action.id not in ids)
-        assert len(actions_of(history)) == len(ids)
-        return "Yes"
-
-    found = evaluated(build_external_program(agent, "agent", omnibehavior.task), omnibehavior, examples, threads)
-    assert len(found.rows) == len(examples)
-    assert found.failures == 0
-    assert later_records == []
-
-
-def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted):
-    """A store cannot go back to what it held before a record, as the earlier question of a user would need."""
-    added: list[str] = []
-
-    class Counting(Lines):
-        def add(self, session: Any) -> None:
-            added.append(session.id)
-            super().add(session)
-
-    def record(n: int, title: str) -> Action:
-        return Action(id=f"a{n}", scene="video", situation=title, action="liked")
-
-    history = History(id="u", items=(Behavior.from_actions("b1", [record(n, f"clip {n}") for n in range(1, 9)]),))
-    since = [
-        Behavior.from_actions("b2", [record(9, "zebra crossing"), *(record(n, f"clip {n}") for n in range(10, 30))])
-    ]
-    program = build_external_program(Counting, "mine", "behavior-prediction")
-    program.task.suffix_tokens = 60
-    lm = scripted(lambda kind, text, n: {"answer": "Yes"})
-    with dspy.context(lm=lm):
-        program(history=history, recent=since, question="video; a zebra crossing. Like it?", options=["Yes", "No"])
-    assert added == ["b1"]
-    assert "zebra crossing => liked" in lm.engine.prompts[-1][1]
-
-
-def user_of(history: History) -> str:
-    return history.items[0].id.partition(":")[0]
-
-
-def test_a_result_that_is_no_answer_is_a_failure(make_history):
-    wrong = {
-        "answered NoneType, expected a text": None,
-        "answered bytes": b"\xff",
-        "recalled int": ("Bob", 3),
-        "half of a surrogate pair": "\ud800 Lisbon",
-    }
-    for reason, answer in wrong.items():
-        program = build_external_program(lambda history, question, answer=answer: answer, "mine", "question-answering")
-        found = run(program, asked(make_history(1), 1))
-        assert reason in found.rows[0].failure.message
-
-
-def test_predictors_of_a_module_are_the_program_s():
-    program = build_external_program(Agent(), "mine", "question-answering")
-    assert list(program.all_predictors()) == ["method.reader.answerer.say.predict"]
-    copy = program.deepcopy()
-    copy.all_predictors()["method.reader.answerer.say.predict"].demos = [dspy.Example(question="?")]
-    assert program.all_predictors()["method.reader.answerer.say.predict"].demos == []
-
-
-def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(make_history):
-    class Counting(dspy.Module):
+def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(
+    make_history: MakeHistory,
+) -> None:
+    class CountingAgent(dspy.Module):
         def __init__(self, k: int = 3) -> None:
             super().__init__()
             self.k = k
@@ -500,28 +610,41 @@ def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(make_histor
         def forward(self, history: History, question: str) -> str:
             return f"{self.k} of {len(history)}"
 
-    program = build_external_program(Counting, "mine", "question-answering", config={"k": 5})
+    program = build_system(CountingAgent, k=5)
+
     assert program(history=make_history(2), question="How many?").answer == "5 of 2"
 
 
+class UncopyableLines(Lines):
+    def __deepcopy__(self, memo: object) -> Any:
+        raise ZeroDivisionError
+
+
 @pytest.mark.parametrize(
-    ("thing", "config", "problem"),
+    ("target", "config", "message"),
     [
         (Lines, {"size": 3}, "'mine' has no setting 'size'; it has: timeout=600.0, k=10"),
         (Lines, {"k": 0}, "'mine': k = 0: .* greater than or equal to 1"),
-        (plain, {"k": 3}, "'mine' has no setting 'k'; it has: timeout"),
-        (plain, {"task.reasoning": True}, r"answers by itself: task\.reasoning does not reach it"),
-        (Endpoint, {}, "'mine': model = '': .*which of its models"),
+        (answers_text, {"k": 3}, "'mine' has no setting 'k'; it has: timeout"),
+        (
+            answers_text,
+            {"task.reasoning": True},
+            r"answers by itself: task\.reasoning does not reach it",
+        ),
+        (load_target("http://127.0.0.1:1/v1"), {}, "'mine': model = '': .*which of its models"),
         (object(), {}, "mine: has neither add and search nor"),
-        (type("Locked", (Lines,), {"__deepcopy__": lambda self, memo: 1 / 0})(), {}, "mine: cannot be copied"),
+        (UncopyableLines(), {}, "mine: cannot be copied"),
     ],
 )
-def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem):
-    with pytest.raises(UserError, match=problem):
-        build_external_program(thing, "mine", "question-answering", config=config)
+def test_settings_and_systems_that_do_not_fit_are_refused(
+    target: Any, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        build_system(target, **config)
 
 
-def test_a_name_stands_for_a_method_an_address_or_an_external_system():
+def test_a_name_stands_for_a_method_an_address_or_an_external_system() -> None:
+    # None means that the name stands for a method of this package.
     assert load_target("turn-rag") is None
     assert load_target("mempiler.programs.baselines.turn_rag:TurnRAG") is None
     assert load_target("http://127.0.0.1:1/v1") is not None
@@ -539,44 +662,164 @@ def test_a_name_stands_for_a_method_an_address_or_an_external_system():
         ({"content": "anything", "id": "D1:2", "score": "high"}, ("D1:2",), "entry"),
     ],
 )
-def test_recalled_texts_are_matched_to_turns(recalled: Any, sources: Any, kind: str, make_history: Callable[..., Any]):
-    (hit,) = hits_of([recalled], make_history(1, turns=3))
+def test_recalled_texts_are_matched_to_turns(
+    recalled: Any, sources: tuple[str, ...], kind: str, make_history: MakeHistory
+) -> None:
+    [hit] = hits_of([recalled], make_history(1, turns=3))
+
     assert hit.sources == sources
     assert hit.kind == kind
 
 
-def remembering() -> Callable[[dict[str, Any]], str]:
-    """A server's answers: it remembers what each user says, and answers with what they said last before."""
-    said: dict[str, list[str]] = {}
+# Records of behaviour, where each question is asked at another point of one history.
 
-    def answer(body: dict[str, Any]) -> str:
+
+def actions_of(items: Iterable[Item]) -> list[Action]:
+    return [action for item in items if isinstance(item, Behavior) for action in item.actions]
+
+
+def user_of(history: History) -> str:
+    return history.items[0].id.partition(":")[0]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
+    threads: int,
+) -> None:
+    """Questions of one user share a history; each is about a record after all it may see."""
+    movielens = benchmark("movielens")
+    # The newest first: if questions shared what was read for one of them, the earlier ones would
+    # find their records in what the later ones saw.
+    examples = movielens.split().test[::-1]
+
+    def cheat(history: History, question: str) -> str:
+        for action in actions_of(history):
+            if question.startswith(behavior.format_question(action, "")):
+                return action.action.removeprefix("rated ")
+        return "not found"
+
+    evaluation = score_on(movielens, build_system(cheat, movielens.task), examples, threads)
+
+    assert len(evaluation.rows) == 60
+    assert evaluation.failures == 0
+    for row in evaluation.rows:
+        assert row.answer == "not found"
+        assert row.score == 0.0
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_an_agent_gets_exactly_the_records_before_the_asked_one(threads: int) -> None:
+    omnibehavior = benchmark("omnibehavior")
+    examples = omnibehavior.split().test[::-1]
+    allowed_ids: dict[tuple[str, str], set[str]] = {}
+    for example in examples:
+        earlier_actions = actions_of([*example.history, *example.recent])
+        question_of_user = (user_of(example.history), example.question)
+        allowed_ids[question_of_user] = {action.id for action in earlier_actions}
+    assert len(allowed_ids) == len(examples)
+    wrong_histories: list[list[str]] = []
+
+    def agent(history: History, question: str) -> str:
+        first_line_of_question = question.splitlines()[0]
+        expected_ids = allowed_ids[user_of(history), first_line_of_question]
+        ids = [action.id for action in actions_of(history)]
+        if sorted(ids) != sorted(expected_ids):
+            wrong_histories.append(ids)
+        return "Yes"
+
+    program = build_system(agent, omnibehavior.task)
+    evaluation = score_on(omnibehavior, program, examples, threads)
+
+    assert len(evaluation.rows) == len(examples)
+    assert evaluation.failures == 0
+    assert wrong_histories == []
+
+
+def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted: Any) -> None:
+    """A store cannot go back to what it held before a record, as an earlier question needs it."""
+    added_items: list[str] = []
+
+    class Recording(Lines):
+        def add(self, session: Any) -> None:
+            added_items.append(session.id)
+            super().add(session)
+
+    def record(number: int, title: str) -> Action:
+        return Action(id=f"a{number}", scene="video", situation=title, action="liked")
+
+    first_clips = [record(number, f"clip {number}") for number in range(1, 9)]
+    zebra = record(9, "zebra crossing")
+    later_clips = [record(number, f"clip {number}") for number in range(10, 30)]
+    history = History(id="u", items=(Behavior.from_actions("b1", first_clips),))
+    recent = [Behavior.from_actions("b2", [zebra, *later_clips])]
+    program = build_system(Recording, "behavior-prediction")
+    # Of the recent records, only the newest and those that a search finds fit into the prompt.
+    program.task.suffix_tokens = 60
+    lm = scripted(lambda kind, text, n: {"answer": "Yes"})
+
+    with dspy.context(lm=lm):
+        program(
+            history=history,
+            recent=recent,
+            question="video; a zebra crossing. Like it?",
+            options=["Yes", "No"],
+        )
+
+    assert added_items == ["b1"]
+    _, last_prompt = lm.engine.prompts[-1]
+    assert "zebra crossing => liked" in last_prompt
+
+
+# Endpoints.
+
+
+class RememberingServer:
+    """The answers of an endpoint that remembers what each user says.
+
+    It answers a question that begins with "Who" with what the user said before it.
+    """
+
+    def __init__(self) -> None:
+        self.texts_by_user: dict[str, list[str]] = {}
+
+    def __call__(self, body: dict[str, Any]) -> str:
         text = body["messages"][-1]["content"]
-        before = said.setdefault(body["user"], [])
-        before.append(text)
-        return before[-2].split("Ann: ")[-1] if text.startswith("Who") else "OK"
+        texts = self.texts_by_user.setdefault(body["user"], [])
+        texts.append(text)
+        if text.startswith("Who"):
+            return texts[-2].split("Ann: ")[-1]
+        return "OK"
 
-    return answer
 
-
-def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_history):
-    server = stub(answer=remembering())
+def test_an_endpoint_gets_every_history_as_a_user_and_is_asked(
+    stub: Any, make_history: MakeHistory
+) -> None:
+    server = stub(answer=RememberingServer())
     program = build_external_program(
-        load_target(f"{server.url}"), server.url, "question-answering", config={"model": "any"}
+        load_target(server.url), server.url, "question-answering", config={"model": "any"}
     )
-    histories = [make_history(2, id="a"), make_history(3, id="b")]
-    found = run(program, [q for h in histories for q in asked(h, 2)], threads=1)
-    assert found.failures == 0
-    assert found.rows[0].answer == "I saw Quito with 6 friends"
-    assert found.construction.calls == 5
-    assert found.answering_usage.calls == 4
-    assert found.construction.input_tokens > 0
-    assert len({body["user"] for _, _, body in server.requests}) == 2
+    two_sessions = make_history(2, id="a")
+    three_sessions = make_history(3, id="b")
+    examples = [*questions_about(two_sessions, 2), *questions_about(three_sessions, 2)]
+
+    evaluation = score(program, examples, threads=1)
+
+    assert evaluation.failures == 0
+    assert evaluation.rows[0].answer == "I saw Quito with 6 friends"
+    assert evaluation.construction.calls == 5
+    assert evaluation.construction.input_tokens > 0
+    assert evaluation.answering_usage.calls == 4
+    users = {body["user"] for _, _, body in server.requests}
+    assert len(users) == 2
     assert all(body["metadata"]["session"] for _, _, body in server.requests)
     program.method.close()
 
 
-def test_an_endpoint_that_is_not_there_ends_the_run(make_history, monkeypatch):
+def test_an_endpoint_that_cannot_be_reached_ends_the_run(make_history: MakeHistory) -> None:
     url = "http://127.0.0.1:1/v1"
-    program = build_external_program(load_target(url), url, "question-answering", config={"model": "any"})
+    program = build_external_program(
+        load_target(url), url, "question-answering", config={"model": "any"}
+    )
+
     with pytest.raises(EndpointError, match="cannot be reached"):
-        run(program, asked(make_history(1), 3))
+        score(program, questions_about(make_history(1), 3))

@@ -11,26 +11,27 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dspy
 import mempiler
 import pytest
-from mempiler import History
+from mempiler import History, Session, Turn
 from mempiler.async_bridge import in_thread, run_bridged
 from mempiler.engines.lm import language_model
-from mempiler.programs.external import _calls, _stores
+from mempiler.programs.external._calls import MAX_FUNCTION_CALLS
+from mempiler.programs.external._stores import MAX_OPEN_STORES, MAX_STORES_IN_WRITING, Stores
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.recording import ExternalError
 
-from ..runs.evaluations import asked
+from ..runs.evaluations import asked as questions_about
+
+MakeHistory = Callable[..., History]
+"""The fixture `make_history`: `make_history(3)` has sessions D1 to D3 of six turns each."""
 
 SUPERVISOR = "external supervisor"
 """The name of the one thread that waits for the calls of all systems."""
-
-QUESTIONS = [128, pytest.param(512, marks=pytest.mark.slow)]
 
 
 class Lines:
@@ -39,6 +40,7 @@ class Lines:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
+    # Subclasses may make it a coroutine function.
     def add(self, session: Any) -> Any:
         self.lines += session.lines()
 
@@ -47,33 +49,77 @@ class Lines:
 
 
 class ThreadCounter:
-    """Remember the largest number of new threads that run systems and functions of users.
+    """Counts the threads that run systems and functions of users, and were started since.
 
-    The thread of a test before, which is still ending, is not new, and other threads do not count.
+    A thread of the test before, which is still ending, does not count.
     """
 
     def __init__(self) -> None:
-        self._before = set(threading.enumerate())
-        self.most = 0
+        self._earlier_threads = set(threading.enumerate())
+        self.largest_count = 0
 
     def new_threads(self) -> list[threading.Thread]:
         """Return the threads of users' code that were started since, without the supervisor."""
         threads: list[threading.Thread] = []
         for thread in threading.enumerate():
             is_of_users = thread.name.startswith("external ") and thread.name != SUPERVISOR
-            if is_of_users and thread not in self._before:
+            if is_of_users and thread not in self._earlier_threads:
                 threads.append(thread)
         return threads
 
     def count(self) -> None:
-        self.most = max(self.most, len(self.new_threads()))
+        self.largest_count = max(self.largest_count, len(self.new_threads()))
+
+
+class Gate:
+    """Holds up calls until it is opened, as plain functions and as coroutines."""
+
+    def __init__(self) -> None:
+        self.is_open = threading.Event()
+
+    def wait(self) -> None:
+        self.is_open.wait(30)
+
+    async def wait_in_loop(self) -> None:
+        while not self.is_open.is_set():
+            await asyncio.sleep(0.005)
 
 
 def external_program(target: Any, **config: Any) -> Any:
     return build_external_program(target, "mine", "question-answering", config=config)
 
 
-def until(condition: Callable[[], bool]) -> None:
+def different_histories(count: int) -> list[History]:
+    """Return histories of one turn each, of which every one needs a store of its own."""
+    histories: list[History] = []
+    for number in range(count):
+        turn = Turn(id="D1:1", speaker="Ann", text=f"I saw city {number}.")
+        histories.append(History(id=f"h{number}", items=(Session(id="D1", turns=(turn,)),)))
+    return histories
+
+
+def question_about_each(histories: list[History]) -> list[dspy.Example]:
+    return [example for history in histories for example in questions_about(history, 1)]
+
+
+def ask(program: Any, history: History) -> Any:
+    with dspy.context(lm=language_model()):
+        return program(history=history, question="Who?")
+
+
+def fill_all_open_stores(program: Any) -> None:
+    """Ask about as many other histories as stores may be open, so that all others are closed."""
+    for history in different_histories(MAX_OPEN_STORES):
+        ask(program, history)
+
+
+def evaluate_at_once(target: Any, examples: list[dspy.Example]) -> mempiler.Evaluation:
+    """Score a system under asyncio, with all questions at the same time."""
+    options: dict[str, Any] = {"metric": "f1", "lm": "offline", "progress": False}
+    return asyncio.run(mempiler.aevaluate(target, examples, threads=len(examples), **options))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds, ten seconds at most."""
     end = time.monotonic() + 10
     while not condition() and time.monotonic() < end:
@@ -81,16 +127,11 @@ def until(condition: Callable[[], bool]) -> None:
     assert condition()
 
 
-async def aevaluate(target: Any, examples: list[dspy.Example]) -> mempiler.Evaluation:
-    options: dict[str, Any] = {"metric": "f1", "lm": "offline", "progress": False}
-    return await mempiler.aevaluate(target, examples, threads=len(examples), **options)
-
-
 # How many threads there are.
 
 
 def searching_class(counter: ThreadCounter, is_async: bool) -> type[Lines]:
-    """Return a class of stores that takes a moment to write and to search a history."""
+    """Return a class of stores that take a moment to write and to search, and count threads."""
 
     class Plain(Lines):
         def add(self, session: Any) -> None:
@@ -117,43 +158,44 @@ def searching_class(counter: ThreadCounter, is_async: bool) -> type[Lines]:
     return Awaited if is_async else Plain
 
 
-@pytest.mark.parametrize("count", QUESTIONS)
+@pytest.mark.parametrize("count", [192, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_questions_about_as_many_histories_share_a_bounded_number_of_threads(
-    is_async: bool,
-    count: int,
-    make_history: Callable[..., History],
-    monkeypatch: pytest.MonkeyPatch,
+    is_async: bool, count: int
 ) -> None:
-    monkeypatch.setattr(_stores, "MAX_OPEN_STORES", 16)
-    monkeypatch.setattr(_stores, "MAX_STORES_IN_WRITING", 16)
     counter = ThreadCounter()
-    histories = [make_history(1, turns=2 + number, id=f"h{number}") for number in range(count)]
-    examples = [example for history in histories for example in asked(history, 1)]
-    evaluation = asyncio.run(aevaluate(searching_class(counter, is_async), examples))
+    examples = question_about_each(different_histories(count))
+
+    evaluation = evaluate_at_once(searching_class(counter, is_async), examples)
+
     assert evaluation.n == count
     assert evaluation.failures == 0
-    # Stores that are being written, that are open, and whose threads are just ending.
-    assert 0 < counter.most <= 16 + 16 + 32
+    # Threads of stores that were closed just now, and are about to end.
+    ending_threads = 32
+    most_threads = MAX_STORES_IN_WRITING + MAX_OPEN_STORES + ending_threads
+    assert most_threads < count
+    assert 0 < counter.largest_count <= most_threads
 
 
-@pytest.mark.parametrize("count", QUESTIONS)
+@pytest.mark.parametrize("count", [128, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_questions_about_one_history_wait_for_its_only_thread(
-    is_async: bool, count: int, make_history: Callable[..., History]
+    is_async: bool, count: int, make_history: MakeHistory
 ) -> None:
     counter = ThreadCounter()
-    examples = asked(make_history(1), count)
-    evaluation = asyncio.run(aevaluate(searching_class(counter, is_async), examples))
+    examples = questions_about(make_history(1), count)
+
+    evaluation = evaluate_at_once(searching_class(counter, is_async), examples)
+
     assert evaluation.n == count
     assert evaluation.failures == 0
-    assert counter.most == 1
+    assert counter.largest_count == 1
 
 
-@pytest.mark.parametrize("count", QUESTIONS)
+@pytest.mark.parametrize("count", [128, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_functions_answer_in_a_bounded_number_of_threads(
-    is_async: bool, count: int, make_history: Callable[..., History]
+    is_async: bool, count: int, make_history: MakeHistory
 ) -> None:
     counter = ThreadCounter()
 
@@ -167,29 +209,17 @@ def test_functions_answer_in_a_bounded_number_of_threads(
         counter.count()
         return "Bob"
 
-    evaluation = asyncio.run(
-        aevaluate(awaited if is_async else plain, asked(make_history(1), count))
-    )
+    function = awaited if is_async else plain
+    evaluation = evaluate_at_once(function, questions_about(make_history(1), count))
+
     assert evaluation.n == count
     assert evaluation.score == 1.0
-    assert 0 < counter.most <= _calls.MAX_FUNCTION_CALLS
+    assert 0 < counter.largest_count <= MAX_FUNCTION_CALLS
 
 
-class Gate:
-    """Hold up calls until it is opened, as plain functions and as coroutines."""
+def targets_that_wait(gate: Gate) -> dict[str, Any]:
+    """Return a system of each kind whose answers wait for a gate."""
 
-    def __init__(self) -> None:
-        self.is_open = threading.Event()
-
-    def wait(self) -> None:
-        self.is_open.wait(30)
-
-    async def await_open(self) -> None:
-        while not self.is_open.is_set():
-            await asyncio.sleep(0.005)
-
-
-def waiting_targets(gate: Gate) -> dict[str, Any]:
     class Plain(Lines):
         def search(self, query: str, k: int) -> Any:
             gate.wait()
@@ -197,7 +227,7 @@ def waiting_targets(gate: Gate) -> dict[str, Any]:
 
     class Awaited(Lines):
         async def search(self, query: str, k: int) -> Any:
-            await gate.await_open()
+            await gate.wait_in_loop()
             return super().search(query, k)
 
     def plain(history: History, question: str) -> str:
@@ -205,23 +235,30 @@ def waiting_targets(gate: Gate) -> dict[str, Any]:
         return "Bob"
 
     async def awaited(history: History, question: str) -> str:
-        await gate.await_open()
+        await gate.wait_in_loop()
         return "Bob"
 
-    return {"class": Plain, "async class": Awaited, "function": plain, "async function": awaited}
+    return {
+        "class": Plain,
+        "async class": Awaited,
+        "function": plain,
+        "async function": awaited,
+    }
 
 
 @pytest.mark.parametrize("name", ["class", "async class", "function", "async function"])
 def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
-    name: str, make_history: Callable[..., History]
+    name: str, make_history: MakeHistory
 ) -> None:
     gate = Gate()
-    program = external_program(waiting_targets(gate)[name])
+    program = external_program(targets_that_wait(gate)[name])
     history = make_history(1)
 
     async def ask_all() -> list[Any]:
-        questions = [program.acall(history=history, question=f"Who, {n}?") for n in range(100)]
-        answers = asyncio.ensure_future(asyncio.gather(*questions))
+        calls = [
+            program.acall(history=history, question=f"Who, {number}?") for number in range(100)
+        ]
+        answers = asyncio.ensure_future(asyncio.gather(*calls))
         await asyncio.sleep(0.2)
         # If the questions held the threads, this call would not get one.
         assert await asyncio.wait_for(in_thread(lambda: "free"), 10) == "free"
@@ -234,66 +271,83 @@ def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
     program.method.close()
 
 
-def test_no_more_stores_are_written_at_a_time_than_the_limit(
-    make_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_stores, "MAX_STORES_IN_WRITING", 3)
-    writing: set[int] = set()
-    counts: list[int] = []
+def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
+    stores_in_writing: set[int] = set()
+    numbers_in_writing: list[int] = []
+    limit_was_reached = threading.Event()
 
     class Counting(Lines):
         async def add(self, session: Any) -> None:
-            writing.add(id(self))
-            await asyncio.sleep(0.01)
-            counts.append(len(writing))
-            writing.discard(id(self))
+            stores_in_writing.add(id(self))
+            if len(stores_in_writing) >= MAX_STORES_IN_WRITING:
+                limit_was_reached.set()
+            while not limit_was_reached.is_set():
+                await asyncio.sleep(0.005)
+            # If there were no limit, a further store would begin meanwhile.
+            await asyncio.sleep(0.05)
+            numbers_in_writing.append(len(stores_in_writing))
+            stores_in_writing.discard(id(self))
 
-    histories = [make_history(1, turns=2 + number, id=f"h{number}") for number in range(12)]
-    examples = [example for history in histories for example in asked(history, 1)]
-    evaluation = asyncio.run(aevaluate(Counting, examples))
-    assert evaluation.n == 12
+    count = MAX_STORES_IN_WRITING + 16
+    evaluation = evaluate_at_once(Counting, question_about_each(different_histories(count)))
+
+    assert evaluation.n == count
     assert evaluation.failures == 0
-    assert max(counts) == 3
+    assert max(numbers_in_writing) == MAX_STORES_IN_WRITING
 
 
 def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_other(
-    make_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+    make_history: MakeHistory,
 ) -> None:
-    monkeypatch.setattr(_stores, "MAX_STORES_IN_WRITING", 1)
     gate = Gate()
+    stores_in_writing: list[int] = []
 
     class Waiting(Lines):
         async def add(self, session: Any) -> None:
-            await gate.await_open()
+            stores_in_writing.append(id(self))
+            await gate.wait_in_loop()
             super().add(session)
 
     program = external_program(Waiting)
 
-    async def cancel_the_second() -> Any:
-        first, second, third = (
-            asyncio.create_task(program.acall(history=make_history(sessions), question="Who?"))
-            for sessions in (1, 2, 3)
-        )
+    def start_question(history: History) -> asyncio.Task[Any]:
+        return asyncio.create_task(program.acall(history=history, question="Who?"))
+
+    async def cancel_a_waiting_question() -> Any:
+        # As many stores as may be written at a time wait for the gate.
+        writing = [
+            start_question(history) for history in different_histories(MAX_STORES_IN_WRITING)
+        ]
+        async with asyncio.timeout(30):
+            while len(stores_in_writing) < MAX_STORES_IN_WRITING:
+                await asyncio.sleep(0.005)
+
+        # Two more stores have to wait.
+        cancelled = start_question(make_history(2))
+        waiting = start_question(make_history(3))
         await asyncio.sleep(0.1)
-        second.cancel()
+        assert len(stores_in_writing) == MAX_STORES_IN_WRITING
+        cancelled.cancel()
         with suppress(asyncio.CancelledError):
-            await second
+            await cancelled
+
         gate.is_open.set()
-        await first
-        return await asyncio.wait_for(third, 20)
+        await asyncio.gather(*writing)
+        return await asyncio.wait_for(waiting, 20)
 
     with dspy.context(lm=language_model()):
-        assert asyncio.run(cancel_the_second()).context.hits
+        prediction = asyncio.run(cancel_a_waiting_question())
+    assert prediction.context.hits
     program.method.close()
 
 
-def test_everything_of_a_store_runs_in_one_loop_and_thread(
-    make_history: Callable[..., History],
-) -> None:
-    places: set[tuple[int, int]] = set()
+def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHistory) -> None:
+    loops: set[int] = set()
+    threads: set[int] = set()
 
     def note_place() -> None:
-        places.add((id(asyncio.get_running_loop()), threading.get_ident()))
+        loops.add(id(asyncio.get_running_loop()))
+        threads.add(threading.get_ident())
 
     class Noting(Lines):
         def __init__(self) -> None:
@@ -317,21 +371,25 @@ def test_everything_of_a_store_runs_in_one_loop_and_thread(
         program(history=make_history(2), question="Who?")
         asyncio.run(program.acall(history=make_history(2), question="Where?"))
     program.method.close()
-    assert len(places) == 1
+
+    assert len(loops) == 1
+    assert len(threads) == 1
 
 
-def test_coroutine_calls_of_one_store_never_overlap(make_history: Callable[..., History]) -> None:
-    running: list[int] = []
+def test_coroutine_calls_of_one_store_never_overlap(make_history: MakeHistory) -> None:
+    running: list[str] = []
 
     class Checking(Lines):
         async def search(self, query: str, k: int) -> Any:
-            running.append(1)
+            running.append(query)
             await asyncio.sleep(0.001)
-            assert len(running) == 1
+            # If this fails, so does the question.
+            assert running == [query]
             running.pop()
             return super().search(query, k)
 
-    evaluation = asyncio.run(aevaluate(Checking, asked(make_history(1), 20)))
+    evaluation = evaluate_at_once(Checking, questions_about(make_history(1), 20))
+
     assert evaluation.n == 20
     assert evaluation.failures == 0
 
@@ -339,55 +397,62 @@ def test_coroutine_calls_of_one_store_never_overlap(make_history: Callable[..., 
 # What hangs.
 
 
-def test_functions_that_hang_do_not_use_up_the_threads(
-    make_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_calls, "MAX_FUNCTION_CALLS", 1)
-    release = threading.Event()
+def test_functions_that_hang_do_not_use_up_the_threads(make_history: MakeHistory) -> None:
+    gate = Gate()
 
-    def hanging(history: History, question: str) -> str:
+    def hang(history: History, question: str) -> str:
         if question == "Hang?":
-            release.wait(30)
+            gate.wait()
         return "Bob"
 
-    program = external_program(hanging, timeout=0.2)
-    with pytest.raises(ExternalError, match=r"mine: answer: no answer within 0\.2 s"):
-        program(history=make_history(1), question="Hang?")
-    assert program(history=make_history(1), question="Who?").answer == "Bob"
-    release.set()
+    program = external_program(hang, timeout=0.5)
+    history = make_history(1)
+
+    async def hang_in_all_threads() -> list[Any]:
+        calls = [
+            program.acall(history=history, question="Hang?") for _ in range(MAX_FUNCTION_CALLS)
+        ]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    errors = asyncio.run(hang_in_all_threads())
+    assert len(errors) == MAX_FUNCTION_CALLS
+    for error in errors:
+        assert isinstance(error, ExternalError)
+        assert "mine: answer: no answer within 0.5 s" in str(error)
+
+    assert program(history=history, question="Who?").answer == "Bob"
+    gate.is_open.set()
 
 
-def test_the_time_limit_holds_though_the_caller_was_cancelled(
-    make_history: Callable[..., History],
-) -> None:
-    begun = threading.Event()
+def test_the_time_limit_holds_though_the_caller_was_cancelled(make_history: MakeHistory) -> None:
+    has_begun = threading.Event()
     release = threading.Event()
 
     class Hanging(Lines):
         def search(self, query: str, k: int) -> Any:
-            begun.set()
+            has_begun.set()
             release.wait(30)
             return super().search(query, k)
 
     program = external_program(Hanging, timeout=0.3)
     history = make_history(1)
 
-    async def cancel() -> None:
+    async def cancel_question() -> None:
         task = asyncio.create_task(program.acall(history=history, question="Who?"))
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(has_begun.wait, 10)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
     with dspy.context(lm=language_model()):
-        asyncio.run(cancel())
+        asyncio.run(cancel_question())
         with pytest.raises(ExternalError, match=r"mine: search: no answer within 0\.3 s"):
             program(history=history, question="Where?")
     release.set()
 
 
 def test_a_system_that_hangs_is_killed_and_every_later_call_fails_at_once(
-    make_history: Callable[..., History],
+    make_history: MakeHistory,
 ) -> None:
     calls: list[str] = []
     release = threading.Event()
@@ -408,74 +473,81 @@ def test_a_system_that_hangs_is_killed_and_every_later_call_fails_at_once(
         for question in ("Who?", "Where?"):
             with pytest.raises(ExternalError, match=r"mine: search: no answer within 0\.2 s"):
                 program(history=history, question=question)
+    # The second question was not searched for.
     assert calls == ["search", "kill"]
 
 
 # How stores end.
 
 
-class Closing(Lines):
-    """A store that takes its time to close, and says when it has."""
+class ClosingStore(Lines):
+    """A store that takes its time to close, and counts how many of its class are closed."""
 
-    closed = 0
+    number_closed = 0
     delay = 0.0
 
     def close(self) -> None:
         time.sleep(self.delay)
-        type(self).closed += 1
+        type(self).number_closed += 1
 
 
-@pytest.fixture
-def closing(monkeypatch: pytest.MonkeyPatch) -> type[Closing]:
-    return type("Closing", (Closing,), {"closed": 0})
+def closing_store(delay_s: float = 0.0) -> type[ClosingStore]:
+    """Return a new class of stores, of which none is closed yet."""
 
+    class NewClosingStore(ClosingStore):
+        number_closed = 0
+        delay = delay_s
 
-def ask(program: Any, history: History) -> Any:
-    with dspy.context(lm=language_model()):
-        return program(history=history, question="Who?")
+    return NewClosingStore
 
 
 def test_closing_a_method_waits_for_its_systems_and_ends_their_threads(
-    closing: type[Closing], make_history: Callable[..., History]
+    make_history: MakeHistory,
 ) -> None:
-    closing.delay = 0.1
+    store_class = closing_store(delay_s=0.1)
     counter = ThreadCounter()
-    program = external_program(closing)
-    for sessions in (1, 2, 3):
-        ask(program, make_history(sessions))
+    program = external_program(store_class)
+    for number_of_sessions in (1, 2, 3):
+        ask(program, make_history(number_of_sessions))
+
     program.method.close()
-    assert closing.closed == 3
-    until(lambda: not counter.new_threads())
+
+    assert store_class.number_closed == 3
+    wait_until(lambda: not counter.new_threads())
 
 
-def test_closing_a_method_under_asyncio_waits_for_its_systems(
-    closing: type[Closing], make_history: Callable[..., History]
+def test_an_evaluation_under_asyncio_ends_when_its_systems_are_closed(
+    make_history: MakeHistory,
 ) -> None:
-    closing.delay = 0.1
-    examples = asked(make_history(1), 2)
-    asyncio.run(aevaluate(closing, examples))
-    assert closing.closed == 1
+    store_class = closing_store(delay_s=0.1)
+
+    evaluate_at_once(store_class, questions_about(make_history(1), 2))
+
+    assert store_class.number_closed == 1
 
 
-def test_a_closed_store_that_is_needed_again_is_written_anew(
-    closing: type[Closing], make_history: Callable[..., History]
-) -> None:
-    program = external_program(closing)
-    first = ask(program, make_history(2))
+def test_a_closed_store_that_is_needed_again_is_written_anew(make_history: MakeHistory) -> None:
+    store_class = closing_store()
+    program = external_program(store_class)
+
+    first_answer = ask(program, make_history(2))
     program.method.close()
-    second = ask(program, make_history(2))
-    assert [hit.text for hit in second.context.hits] == [hit.text for hit in first.context.hits]
+    second_answer = ask(program, make_history(2))
+
+    first_texts = [hit.text for hit in first_answer.context.hits]
+    assert first_texts
+    assert [hit.text for hit in second_answer.context.hits] == first_texts
     program.method.close()
-    assert closing.closed == 2
+    assert store_class.number_closed == 2
 
 
 def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
-    make_history: Callable[..., History],
+    make_history: MakeHistory,
 ) -> None:
     gate = Gate()
     events: list[str] = []
 
-    class Slow(Lines):
+    class SlowToMake(Lines):
         def __init__(self) -> None:
             events.append("begun")
             gate.wait()
@@ -484,8 +556,8 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
         def close(self) -> None:
             events.append("closed")
 
-    async def cancel() -> None:
-        program = external_program(Slow)
+    async def cancel_question() -> None:
+        program = external_program(SlowToMake)
         task = asyncio.create_task(program.acall(history=make_history(1), question="Who?"))
         async with asyncio.timeout(10):
             while not events:
@@ -494,100 +566,111 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
         with suppress(asyncio.CancelledError):
             await task
 
-    asyncio.run(cancel())
+    asyncio.run(cancel_question())
     gate.is_open.set()
     gc.collect()
-    until(lambda: events == ["begun", "closed"])
+    wait_until(lambda: events == ["begun", "closed"])
 
 
-def test_stores_end_with_their_program(
-    closing: type[Closing], make_history: Callable[..., History]
-) -> None:
-    program = external_program(closing)
+def test_stores_end_with_their_program(make_history: MakeHistory) -> None:
+    store_class = closing_store()
+    program = external_program(store_class)
     ask(program, make_history(1))
+
     del program
     gc.collect()
-    until(lambda: closing.closed == 1)
+
+    wait_until(lambda: store_class.number_closed == 1)
 
 
-def test_a_question_does_not_wait_until_the_store_before_it_is_closed(
-    make_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+def test_a_question_does_not_wait_until_an_earlier_store_is_closed(
+    make_history: MakeHistory,
 ) -> None:
-    monkeypatch.setattr(_stores, "MAX_OPEN_STORES", 1)
-    release = threading.Event()
-    closed: list[bool] = []
+    gate = Gate()
+    events: list[str] = []
 
-    class Slow(Lines):
+    class SlowToClose(Lines):
         def close(self) -> None:
-            closed.append(release.wait(30))
+            events.append("closing")
+            gate.wait()
+            events.append("closed")
 
-    program = external_program(Slow)
+    program = external_program(SlowToClose)
     ask(program, make_history(1))
-    ask(program, make_history(2))
-    assert closed == []
-    release.set()
-    until(lambda: closed == [True])
+    # The last of these questions has the first store closed.
+    fill_all_open_stores(program)
+
+    assert "closed" not in events
+    wait_until(lambda: events == ["closing"])
+    gate.is_open.set()
+    wait_until(lambda: events == ["closing", "closed"])
     program.method.close()
 
 
 def test_a_store_is_written_anew_only_after_the_one_in_its_folder_is_closed(
-    make_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+    make_history: MakeHistory,
 ) -> None:
-    monkeypatch.setattr(_stores, "MAX_OPEN_STORES", 1)
-    folders: list[tuple[str, Path]] = []
+    folders: list[Path] = []
+    events_by_folder: dict[Path, list[str]] = {}
 
-    def make(folder: Path) -> Any:
-        folders.append(("made", folder))
-        store: Any = Lines()
-        store.close = partial(end, folder)
-        return store
+    class StoreInFolder(Lines):
+        def __init__(self, folder: Path) -> None:
+            super().__init__()
+            folders.append(folder)
+            self.events = events_by_folder.setdefault(folder, [])
+            self.events.append("made")
 
-    def end(folder: Path) -> None:
-        time.sleep(0.1)
-        folders.append(("closed", folder))
+        def close(self) -> None:
+            time.sleep(0.1)
+            self.events.append("closed")
 
-    program = external_program(make)
-    for sessions in (1, 2, 1):
-        ask(program, make_history(sessions))
+    program = external_program(StoreInFolder)
+    history = make_history(1)
+    ask(program, history)
+    fill_all_open_stores(program)
+    ask(program, history)
     program.method.close()
-    one = [event for event, folder in folders if folder == folders[0][1]]
-    assert one == ["made", "closed", "made", "closed"]
+
+    assert events_by_folder[folders[0]] == ["made", "closed", "made", "closed"]
 
 
 def test_a_store_that_a_question_asks_is_not_written_a_second_time(
-    make_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+    make_history: MakeHistory,
 ) -> None:
-    monkeypatch.setattr(_stores, "MAX_OPEN_STORES", 1)
     gate = Gate()
     folders: list[Path] = []
     searches: list[str] = []
 
-    def make(folder: Path) -> Any:
-        folders.append(folder)
-        return SlowSearch()
+    class SlowToSearch(Lines):
+        def __init__(self, folder: Path) -> None:
+            super().__init__()
+            folders.append(folder)
 
-    class SlowSearch(Lines):
         def search(self, query: str, k: int) -> Any:
             searches.append(query)
             if len(searches) == 1:
                 gate.wait()
             return super().search(query, k)
 
-    program = external_program(make)
-    asking = threading.Thread(target=ask, args=(program, make_history(1)))
-    asking.start()
-    until(lambda: len(searches) == 1)
+    program = external_program(SlowToSearch)
+    history = make_history(1)
+    first_question = threading.Thread(target=ask, args=(program, history))
+    first_question.start()
+    wait_until(lambda: len(searches) == 1)
 
-    # The store of another history takes the place of the one that is still asked.
-    ask(program, make_history(2))
-    again = threading.Thread(target=ask, args=(program, make_history(1)))
-    again.start()
+    # Stores of other histories take the place of the one that is still asked.
+    fill_all_open_stores(program)
+    second_question = threading.Thread(target=ask, args=(program, history))
+    second_question.start()
     time.sleep(0.2)
     gate.is_open.set()
-    asking.join(10)
-    again.join(10)
+    first_question.join(10)
+    second_question.join(10)
     program.method.close()
-    assert len(folders) == len(set(folders)) == 2
+
+    assert len(searches) == 2 + MAX_OPEN_STORES
+    assert len(folders) == 1 + MAX_OPEN_STORES
+    assert len(set(folders)) == len(folders)
 
 
 SCRIPT = """
@@ -618,14 +701,16 @@ SCRIPT = """
 def test_stores_are_closed_at_the_end_of_the_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    ended = subprocess.run(
+
+    process = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, timeout=120, check=True
     )
-    assert ended.stdout.splitlines() == ["end of the script", "closed"]
+
+    assert process.stdout.splitlines() == ["end of the script", "closed"]
 
 
 class SlowLines(Lines):
-    """A store that takes time for each session."""
+    """A store that takes time for each session, and answers how many lines it has."""
 
     async def add(self, session: Any) -> None:
         await asyncio.sleep(0.02)
@@ -636,20 +721,20 @@ class SlowLines(Lines):
 
 
 def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_alone(
-    make_history: Callable[..., History],
+    make_history: MakeHistory,
 ) -> None:
     history = make_history(6)
-    stores = _stores.Stores(SlowLines, "slow", None, 60.0)
+    stores = Stores(SlowLines, "slow", None, 60.0)
 
-    def ask() -> str:
+    def ask_how_many() -> str:
         return stores.call(history, "ask", "How many?")
 
-    async def main() -> list[str]:
-        first = asyncio.create_task(run_bridged(ask))
+    async def ask_three_times() -> list[str]:
+        awaited_question = asyncio.create_task(run_bridged(ask_how_many))
+        # Its store is being written now.
         await asyncio.sleep(0.03)
-        second = ask()
-        return [await first, second, await run_bridged(ask)]
+        blocking_answer = ask_how_many()
+        return [await awaited_question, blocking_answer, await run_bridged(ask_how_many)]
 
-    answers = asyncio.run(main())
-    lines = [line for session in history for line in session.lines()]
-    assert answers == [str(len(lines))] * 3
+    # Six sessions of six turns.
+    assert asyncio.run(ask_three_times()) == ["36", "36", "36"]

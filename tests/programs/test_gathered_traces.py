@@ -1,37 +1,49 @@
-"""Calls that run at the same time leave the trace that they leave one after another."""
+"""Calls that run at the same time leave the same trace as calls one after another."""
 
 import time
 from functools import partial
+from typing import Any
 
 import dspy
 from mempiler.programs.threads import gather
 
 
-def leave_step(number: int) -> int:
-    """Add a step to the trace; the first calls end last."""
+def add_step(number: int) -> int:
+    """Add call 0, 1 or 2 to the trace; the first calls end last."""
     time.sleep(0.05 * (3 - number))
-    assert dspy.settings.trace is not None
-    dspy.settings.trace.append(number)
+    trace: list[Any] | None = dspy.settings.trace
+    assert trace is not None
+    trace.append(f"step of call {number}")
     return number
 
 
-def traced(steps: int, max_trace_size: int) -> list[int]:
-    """The trace of so many calls at the same time, after a step of their caller."""
-    trace = [-1]
+def trace_of_three_calls(max_trace_size: int) -> list[str]:
+    """Return the trace of three gathered calls, after a step of their caller."""
+    trace = ["step of the caller"]
     with dspy.context(trace=trace, max_trace_size=max_trace_size):
-        assert gather([partial(leave_step, number) for number in range(steps)]) == [*range(steps)]
+        results = gather([partial(add_step, number) for number in range(3)])
+    assert results == [0, 1, 2]
     return trace
 
 
 def test_steps_of_gathered_calls_are_in_the_trace_of_their_caller_in_call_order() -> None:
-    assert traced(3, max_trace_size=10) == [-1, 0, 1, 2]
+    assert trace_of_three_calls(max_trace_size=10) == [
+        "step of the caller",
+        "step of call 0",
+        "step of call 1",
+        "step of call 2",
+    ]
 
 
 def test_a_trace_has_no_more_steps_than_dspy_allows() -> None:
-    assert traced(3, max_trace_size=3) == [-1, 0, 1]
+    assert trace_of_three_calls(max_trace_size=3) == [
+        "step of the caller",
+        "step of call 0",
+        "step of call 1",
+    ]
 
 
-def test_without_a_trace_nothing_is_left() -> None:
+def test_gathered_calls_make_no_trace_if_their_caller_has_none() -> None:
     with dspy.context(trace=None):
         assert gather([partial(int, "1"), partial(int, "2")]) == [1, 2]
         assert dspy.settings.trace is None

@@ -1,118 +1,234 @@
 """What H2Memory recalls from its four parts, and what each ablation changes and leaves alone."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import dspy
 import pytest
-from mempiler import Query, build
+from mempiler import Context, History, Hit, Query, build
 from mempiler.engines.embedders import embedder
+from mempiler.programs.h2memory.memory import HeterogeneousMemory
 from mempiler.runs.evidence import evidence_hits
 
-from .conftest import pal, pal_script, section
+from .conftest import Script, pal, pal_script, section
 
-KINDS = ("situations", "backgrounds", "topics", "principles")
 QUERY = "How does one sleep soundly in month 2?"
+FACTS_ABOUT_SOLUTIONS = ["Proposed", "Preference", "Principle", "plan", "gentle"]
+"""Words that stand in topics and principles only where solutions and preferences are shown."""
 
 
-def made(**settings):
-    return build("h2memory", embedder=embedder(), **settings)
+class Recalled(NamedTuple):
+    """The result of a query, with the memory that it was asked of."""
+
+    memory: HeterogeneousMemory
+    context: Context
+    engine: Any
+
+    def hits(self, kind: str) -> list[Hit]:
+        return [hit for hit in self.context.hits if hit.kind == kind]
 
 
 @pytest.fixture
-def recalled(scripted):
-    """Memory, context and engine of a query about six months whose sixth has logs alone."""
+def recall(scripted: Callable[..., Any]) -> Callable[..., Recalled]:
+    """Return a function that writes six months, the last without its dialogue, and asks a query."""
 
-    def recall(query=QUERY, script=None, history=None, **settings):
-        asked = query if isinstance(query, Query) else Query(text=query)
-        lm, program = scripted(script or pal_script()), made(**settings)
+    def recall_from_six_months(
+        query: Query | None = None, script: Script | None = None, **settings: Any
+    ) -> Recalled:
+        history: History = pal(6, last=False)
+        program = build("h2memory", embedder=embedder(), **settings)
+        lm = scripted(script or pal_script())
         with dspy.context(lm=lm):
-            memory = program.remember(pal(6, last=False) if history is None else history).memory
-            return memory, program.method.reader.recall(memory, asked), lm.engine
+            memory = program.remember(history).memory
+            context = program.method.reader.recall(memory, query or Query(text=QUERY))
+        return Recalled(memory, context, lm.engine)
 
-    return recall
-
-
-def part(context, letter):
-    return [hit for hit in context.hits if hit.id[0] == letter and hit.id[1:].isdigit()]
+    return recall_from_six_months
 
 
-def test_each_part_is_recalled_in_its_order(recalled):
-    memory, context, _ = recalled(clusters=2)
-    assert {kind: context.counts[kind] for kind in KINDS} == {
-        "situations": 3,
-        "backgrounds": 1,
-        "topics": 3,
-        "principles": 2,
-    }
-    assert [hit.id[0] for hit in context.hits] == [*"sss", "w", *"ttt", "p", "p"]
-    topics = [topic for hit in part(context, "t") for topic in memory.topics if topic.id == hit.id]
-    assert [hit.id for hit in part(context, "p")] == [principle.id for principle in memory.principles_above(topics)]
-    assert {source[:3] for hit in part(context, "s") for source in hit.sources} == {"L6:"}
-    assert [hit.text for hit in context.hits if hit.id == "work"] == ["work: known 2+4+6"]
-    assert all("sleeping" in hit.text for hit in part(context, "t"))
-    principle = part(context, "p")[0]
-    assert principle.score == part(context, "t")[0].score
-    assert principle.sources == memory.source_turns(memory.principles[int(principle.id[1:]) - 1].members) != ()
-    work = next(hit for hit in context.hits if hit.id == "work")
-    assert {source[:3] for source in work.sources} == {"L2:", "L4:", "L6:"}
+def batches_of(hit: Hit) -> set[str]:
+    """Return the ids of the logs that a hit rests on: "L6" for the turn L6:2."""
+    return {turn_id.partition(":")[0] for turn_id in hit.sources}
+
+
+def test_the_parts_are_recalled_in_their_order_and_counted(recall: Any) -> None:
+    recalled = recall(clusters=2)
+
+    context = recalled.context
+    assert [hit.kind for hit in context.hits] == [
+        *["situation"] * 3,
+        "background",
+        *["topic"] * 3,
+        *["principle"] * 2,
+    ]
+    assert context.counts["situations"] == 3
+    assert context.counts["backgrounds"] == 1
+    assert context.counts["topics"] == 3
+    assert context.counts["principles"] == 2
     assert context.counts["tokens"] == round(len(context.text()) / 4)
     assert context.counts["calls"] == 0
 
 
-@pytest.mark.parametrize(("about", "whole"), [("needs", False), ("solutions", True), (None, True)])
-def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, whole):
-    _, context, _ = recalled(Query(text=QUERY, about=about), clusters=2)
-    shown = "\n".join(hit.text for hit in [*part(context, "t"), *part(context, "p")])
-    assert "Need: sleeping" in shown
-    assert "Type of need: type(" in shown
-    assert [word in shown for word in ("Proposed", "Preference", "Principle", "plan", "gentle")] == [whole] * 5
+def test_situations_of_the_current_session_and_their_background_are_recalled(recall: Any) -> None:
+    recalled = recall(clusters=2)
+
+    for situation in recalled.hits("situation"):
+        assert batches_of(situation) == {"L6"}
+    [background] = recalled.hits("background")
+    assert background.id == "work"
+    assert background.text == "work: known 2+4+6"
+    assert batches_of(background) == {"L2", "L4", "L6"}
 
 
-@pytest.mark.parametrize(("modality", "calls"), [("dialogue", 1), ("question", 0)])
-def test_a_dialogue_is_summed_up_before_the_search(recalled, modality, calls):
-    script = pal_script(current_need={"current_need": "cooking vegetables"})
-    asked = Query(text="sleeping soundly", dialogue="user: hi\nassistant: yes?", modality=modality)
-    _, context, engine = recalled(asked, script)
-    assert context.counts["calls"] == engine.calls["current_need"] == calls
-    assert ("cooking" in part(context, "t")[0].text) == bool(calls)
-    if calls:
-        shown = section(engine.prompts[-1][1], "dialogue_so_far")
-        assert shown == "user: hi\nassistant: yes?\nuser: sleeping soundly"
+def test_the_nearest_topics_and_their_principles_are_recalled(recall: Any) -> None:
+    recalled = recall(clusters=2)
+    memory = recalled.memory
+
+    topic_hits = recalled.hits("topic")
+    assert all("sleeping" in hit.text for hit in topic_hits)
+
+    topics_by_id = {topic.id: topic for topic in memory.topics}
+    recalled_topics = [topics_by_id[hit.id] for hit in topic_hits]
+    principles = memory.principles_above(recalled_topics)
+    principle_hits = recalled.hits("principle")
+    assert [hit.id for hit in principle_hits] == [principle.id for principle in principles]
+
+    # A principle has the score of the best of its topics, and rests on the turns of all of them.
+    first_hit = principle_hits[0]
+    assert first_hit.score == topic_hits[0].score
+    assert first_hit.sources
+    assert first_hit.sources == memory.source_turns(principles[0].members)
 
 
-NO_LOGS = {"use_situations": False, "use_background": False}
+@pytest.mark.parametrize(
+    ("about", "shows_solutions"),
+    [
+        ("needs", False),
+        ("solutions", True),
+        (None, True),
+    ],
+)
+def test_a_task_about_needs_sees_no_solution_and_no_preference(
+    recall: Any, about: Any, shows_solutions: bool
+) -> None:
+    recalled = recall(Query(text=QUERY, about=about), clusters=2)
+
+    shown_hits = [*recalled.hits("topic"), *recalled.hits("principle")]
+    shown_text = "\n".join(hit.text for hit in shown_hits)
+    assert "Need: sleeping" in shown_text
+    assert "Type of need: type(" in shown_text
+    for word in FACTS_ABOUT_SOLUTIONS:
+        assert (word in shown_text) is shows_solutions, word
+
+
+def query_in_dialogue(modality: Any) -> Query:
+    """Return a query about sleeping that ends a dialogue."""
+    dialogue = "user: hi\nassistant: yes?"
+    return Query(text="sleeping soundly", dialogue=dialogue, modality=modality)
+
+
+# The model sums up the dialogue about sleeping as a need for cooking.
+COOKING = {"current_need": "cooking vegetables"}
+
+
+def test_a_dialogue_is_summed_up_and_the_summary_is_searched_for(recall: Any) -> None:
+    recalled = recall(query_in_dialogue("dialogue"), pal_script(current_need=COOKING))
+
+    assert recalled.engine.calls["current_need"] == 1
+    assert recalled.context.counts["calls"] == 1
+    assert "cooking" in recalled.hits("topic")[0].text
+    _, last_prompt = recalled.engine.prompts[-1]
+    shown_dialogue = section(last_prompt, "dialogue_so_far")
+    assert shown_dialogue == "user: hi\nassistant: yes?\nuser: sleeping soundly"
+
+
+def test_a_question_is_searched_for_as_it_is(recall: Any) -> None:
+    recalled = recall(query_in_dialogue("question"), pal_script(current_need=COOKING))
+
+    assert recalled.engine.calls["current_need"] == 0
+    assert recalled.context.counts["calls"] == 0
+    assert "cooking" not in recalled.hits("topic")[0].text
+
+
+class Shown(NamedTuple):
+    """How much of each part of the memory a variant shows."""
+
+    situations: int
+    backgrounds: int
+    topics: int
+    has_principles: bool
+
+
+WITHOUT_LOGS = {"use_situations": False, "use_background": False}
 
 
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [
-        ({"use_situations": False}, (0, 1, 3, True)),
-        ({"use_background": False}, (3, 0, 3, True)),
-        ({"use_topics": False}, (3, 1, 0, True)),
-        ({"use_principles": False}, (3, 1, 3, False)),
-        (NO_LOGS, (0, 0, 3, True)),
-        ({**NO_LOGS, "use_topics": False, "clustered": False}, (0, 0, 0, True)),
-        ({**NO_LOGS, "use_principles": False}, (0, 0, 3, False)),
+        pytest.param({"use_situations": False}, Shown(0, 1, 3, True), id="without M_G"),
+        pytest.param({"use_background": False}, Shown(3, 0, 3, True), id="without M_B"),
+        pytest.param({"use_topics": False}, Shown(3, 1, 0, True), id="without M_T"),
+        pytest.param({"use_principles": False}, Shown(3, 1, 3, False), id="without M_P"),
+        pytest.param(WITHOUT_LOGS, Shown(0, 0, 3, True), id="M_T and M_P"),
+        pytest.param(
+            {**WITHOUT_LOGS, "use_topics": False, "clustered": False},
+            Shown(0, 0, 0, True),
+            id="M_P alone",
+        ),
+        pytest.param(
+            {**WITHOUT_LOGS, "use_principles": False}, Shown(0, 0, 3, False), id="M_T alone"
+        ),
     ],
-    ids=["w/o M_G", "w/o M_B", "w/o M_T", "w/o M_P", "M_T + M_P", "M_P", "M_T"],
 )
-def test_a_variant_shows_the_other_parts_and_no_more(recalled, settings, shown):
-    _, context, _ = recalled(clusters=2, **settings)
-    situations, background, topics, has_principles = shown
-    counts = [context.counts[kind] for kind in KINDS]
-    assert counts[:3] == [situations, background, topics]
-    assert (counts[3] > 0) is has_principles
+def test_a_variant_shows_the_other_parts_and_no_more(
+    recall: Any, settings: dict[str, Any], shown: Shown
+) -> None:
+    counts = recall(clusters=2, **settings).context.counts
+
+    assert counts["situations"] == shown.situations
+    assert counts["backgrounds"] == shown.backgrounds
+    assert counts["topics"] == shown.topics
+    assert (counts["principles"] > 0) is shown.has_principles
 
 
-def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted):
-    program = made(clusters=2)
+@pytest.fixture
+def four_months(scripted: Callable[..., Any]) -> HeterogeneousMemory:
+    """The memory of four months of logs and dialogues, with two backgrounds and two principles."""
     with dspy.context(lm=scripted(pal_script())):
-        memory = program.remember(pal(4)).memory
-    reader = program.method.reader
-    every = reader.search(memory, ["sleeping soundly", "situation of L1:3 known type"], k=50, min_score=-1.0)
-    assert {hit.id[0] for hit in every[1]} == set("sthwp")
-    assert len(every[0]) == len(memory.situations) + len(memory.topics) + 2 + 2
-    assert every[0][0].text == next(t for t in memory.topics if t.id == every[0][0].id).text()
-    evidence = evidence_hits(reader, memory, "sleeping type situation known", 50)
-    assert evidence
-    assert {hit.kind for hit in evidence} <= {"situation", "topic"}
-    blind = made(clusters=2, use_situations=False, use_background=False).method.reader
-    assert {hit.id[0] for hit in blind.search(memory, ["situation known type sleeping"], 50, -1.0)[0]} == set("tp")
+        return build("h2memory", embedder=embedder(), clusters=2).remember(pal(4)).memory
+
+
+def reader_with(**settings: Any) -> Any:
+    return build("h2memory", embedder=embedder(), clusters=2, **settings).method.reader
+
+
+def test_search_finds_all_parts_with_their_whole_text(four_months: HeterogeneousMemory) -> None:
+    queries = ["sleeping soundly", "situation of L1:3 known type"]
+
+    sleep_hits, other_hits = reader_with().search(four_months, queries, k=50, min_score=-1.0)
+
+    kinds = {hit.kind for hit in other_hits}
+    assert kinds == {"situation", "topic", "background", "principle"}
+    assert {hit.id for hit in other_hits if hit.kind == "background"} == {"health", "work"}
+    number_of_parts = len(four_months.situations) + len(four_months.topics) + 2 + 2
+    assert len(sleep_hits) == number_of_parts
+    topics_by_id = {topic.id: topic for topic in four_months.topics}
+    best_hit = sleep_hits[0]
+    assert best_hit.text == topics_by_id[best_hit.id].text()
+
+
+def test_only_situations_and_topics_are_evidence(four_months: HeterogeneousMemory) -> None:
+    hits = evidence_hits(reader_with(), four_months, "sleeping type situation known", 50)
+
+    assert hits
+    assert {hit.kind for hit in hits} <= {"situation", "topic"}
+
+
+def test_search_finds_no_parts_that_are_switched_off(four_months: HeterogeneousMemory) -> None:
+    reader = reader_with(**WITHOUT_LOGS)
+
+    [hits] = reader.search(four_months, ["situation known type sleeping"], 50, -1.0)
+
+    assert {hit.kind for hit in hits} == {"topic", "principle"}

@@ -1,4 +1,10 @@
-"""What H2Memory remembers of items that it could not read at first, when they are tried again."""
+"""What H2Memory remembers of items that could not be read at first, when they are tried again.
+
+Items are written in order: logs L1, dialogue D1, logs L2, dialogue D2. Whenever they are tried, the
+topics of a dialogue should have the logs right before it.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +27,7 @@ SLEEPS_BADLY = {
 
 
 class Person:
-    """A user whose items are written one by one, by a model with answers that cannot be read.
+    """A user whose items are written one by one, by a model whose answers cannot all be read.
 
     Args:
         scripted: The fixture that makes a scripted model.
@@ -32,22 +38,27 @@ class Person:
         self.writer = build("h2memory", embedder=embedder(), **settings).method.writer
         self.memory: HeterogeneousMemory = self.writer.Memory()
         self.unreadable: set[str] = set()
-        """Ids of turns: no answer can be read of which the prompt shows one of them."""
+        """Ids of turns: an answer to a prompt that shows one of them cannot be read."""
         script = pal_script(
-            found_situation=self._reply("found_situation", "linked_logs"),
-            outlines=self._reply("outlines", "conversation"),
+            found_situation=self._find_situation,
+            outlines=self._outline,
             updating_aspects=SLEEPS_BADLY,
         )
         self.lm = scripted(script)
 
-    def _reply(self, kind: str, field: str) -> Callable[[str, int], Any]:
-        def reply(text: str, n: int) -> Any:
-            shown = section(text, field)
-            if any(f"[{turn_id}]" in shown for turn_id in self.unreadable):
-                return UNREADABLE
-            return PAL[kind](text)
+    def _find_situation(self, prompt: str, n: int) -> Any:
+        if self._shows_unreadable(prompt, "linked_logs"):
+            return UNREADABLE
+        return PAL["found_situation"](prompt)
 
-        return reply
+    def _outline(self, prompt: str, n: int) -> Any:
+        if self._shows_unreadable(prompt, "conversation"):
+            return UNREADABLE
+        return PAL["outlines"](prompt)
+
+    def _shows_unreadable(self, prompt: str, field: str) -> bool:
+        shown = section(prompt, field)
+        return any(f"[{turn_id}]" in shown for turn_id in self.unreadable)
 
     def write(self, *items: Item) -> None:
         for item in items:
@@ -66,12 +77,13 @@ class Person:
         return [topic for topic in self.memory.topics if topic.dialogue == dialogue]
 
     def logs_of(self, dialogue: str) -> set[tuple[str, ...]]:
-        """The batches of logs that the topics of a dialogue have as their own."""
+        """Return which logs the topics of a dialogue have; {("L1",)} if all have L1 alone."""
         return {topic.own for topic in self.topics_of(dialogue)}
 
 
 @pytest.fixture
 def person(scripted: Callable[..., Any]) -> Iterator[Person]:
+    """A user of whom nothing is written yet."""
     person = Person(scripted, use_principles=False)
     with dspy.context(lm=person.lm):
         yield person
@@ -82,26 +94,30 @@ def turn_ids(item: Item) -> set[str]:
 
 
 def is_refined(topic: Topic) -> bool:
-    """Whether the need was refined: the script adds what is known in angle brackets."""
+    """Return whether the need was refined: the script adds what is known in angle brackets."""
     return topic.need.startswith(topic.stated + " <")
 
 
 def current_batches(memory: HeterogeneousMemory) -> set[str]:
+    """Return the ids of the logs that belong to the current session."""
     return {situation.batch for situation in memory.current_situations}
 
 
-def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(lived) -> None:
-    def outlines(text: str, n: int) -> Any:
+def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
+    write_with_h2memory: Callable[..., Any],
+) -> None:
+    def outlines(prompt: str, n: int) -> Any:
         # The whole of D1 cannot be read, each of its halves can.
-        conversation = section(text, "conversation")
+        conversation = section(prompt, "conversation")
         if "[D1:1]" in conversation and "[D1:4]" in conversation:
             return UNREADABLE
-        return PAL["outlines"](text)
+        return PAL["outlines"](prompt)
 
-    memory = lived({"outlines": outlines}, sessions=2).memory
+    memory = write_with_h2memory({"outlines": outlines}, sessions=2).memory
 
     topics = [topic for topic in memory.topics if topic.dialogue == "D1"]
-    assert len(topics) == 4  # two of each half
+    # Two of each half.
+    assert len(topics) == 4
     assert {topic.own for topic in topics} == {("L1",)}
     assert all(is_refined(topic) for topic in topics)
     assert "situation of L1:1" in topics[0].need
@@ -161,9 +177,10 @@ def test_logs_that_are_retried_in_time_are_named_once(person: Person) -> None:
 
     assert person.memory.batches == ("L1",)
     assert person.logs_of("D1") == {("L1",)}
-    assert {turn for situation in person.memory.situations for turn in situation.sources} == (
-        turn_ids(logs)
-    )
+    remembered_ids: set[str] = set()
+    for situation in person.memory.situations:
+        remembered_ids.update(situation.sources)
+    assert remembered_ids == turn_ids(logs)
 
 
 def test_old_logs_that_are_retried_begin_no_session(person: Person) -> None:
@@ -226,39 +243,44 @@ def test_a_need_is_refined_with_logs_that_could_only_be_read_after_its_dialogue(
         assert "situation of L1:" in topic.need
 
 
-def test_without_failures_no_logs_are_noted(person: Person) -> None:
+def test_no_logs_are_stored_for_failed_dialogues_if_none_failed(person: Person) -> None:
     person.write(*pal(2).items)
     person.finalize()
 
     assert person.memory.logs_of_failed == {}
 
 
-def test_a_memory_with_a_failed_dialogue_is_read_from_its_json(person: Person) -> None:
+def test_the_logs_of_a_failed_dialogue_are_in_the_json_of_a_memory(person: Person) -> None:
     logs, dialogue = pal(1).items
     person.unreadable = turn_ids(dialogue)
     person.write(logs, dialogue)
 
-    text = person.memory.model_dump_json()
-    person.memory = HeterogeneousMemory.model_validate_json(text)
+    memory_json = person.memory.model_dump_json()
+    person.memory = HeterogeneousMemory.model_validate_json(memory_json)
     person.retry()
 
     assert person.logs_of("D1") == {("L1",)}
 
 
-def test_a_retried_history_has_the_sessions_of_one_that_never_failed(scripted) -> None:
+def write_and_retry(scripted: Callable[..., Any], unreadable: set[str]) -> HeterogeneousMemory:
+    """Write three months in which turns cannot be read at first, and retry what failed."""
     history: History = pal(3)
-    memories: list[HeterogeneousMemory] = []
-    for unreadable in (set[str](), {"D1:1", "D1:4", "D2:2", "D2:3"}):
-        person = Person(scripted, use_principles=False)
-        with dspy.context(lm=person.lm):
-            person.unreadable = unreadable
-            person.write(*history.items)
-            person.retry()
-            person.finalize()
-        memories.append(person.memory)
+    person = Person(scripted, use_principles=False)
+    person.unreadable = unreadable
+    with dspy.context(lm=person.lm):
+        person.write(*history.items)
+        person.retry()
+        person.finalize()
+    return person.memory
 
-    undisturbed, retried = memories
+
+def test_a_retried_history_has_the_sessions_of_one_that_never_failed(
+    scripted: Callable[..., Any],
+) -> None:
+    undisturbed = write_and_retry(scripted, unreadable=set())
+    retried = write_and_retry(scripted, unreadable={"D1:1", "D1:4", "D2:2", "D2:3"})
+
     assert retried.batches == undisturbed.batches
     assert retried.answered == undisturbed.answered
-    own_by_dialogue = {topic.dialogue: topic.own for topic in retried.topics}
-    assert own_by_dialogue == {topic.dialogue: topic.own for topic in undisturbed.topics}
+    logs_by_dialogue = {topic.dialogue: topic.own for topic in retried.topics}
+    assert logs_by_dialogue == {topic.dialogue: topic.own for topic in undisturbed.topics}

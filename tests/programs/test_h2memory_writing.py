@@ -1,6 +1,14 @@
-"""How H2Memory writes: links, situations, backgrounds, topics, needs and principles; what runs at the same time."""
+"""How H2Memory writes: links, situations, backgrounds, topics, needs and principles.
+
+The scripted model `pal_script` finds two topics in each dialogue, one on sleep and one on food.
+Logs of odd months are about health, those of even months about work and family.
+"""
+
+from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import dspy
 import mempiler.signatures.h2memory as prompts
@@ -9,118 +17,221 @@ import pytest
 from mempiler import Behavior, History, Logs, Profile, Session, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.programs.h2memory.extraction import connected_subgraphs, turns_of_topics, valid_links
-from mempiler.programs.h2memory.memory import Link
+from mempiler.programs.h2memory.memory import HeterogeneousMemory, Link
 from mempiler.programs.h2memory.principles import Centre, cluster_rows, nearest_centres
 from mempiler.programs.writing import finalize_memory, write_items
 from mempiler.signatures.h2memory import LogLinks
 
-from .conftest import pal, pal_script
+from .conftest import Written, pal, pal_script
+
+Write = Callable[..., Written]
+"""The fixture `write_with_h2memory`: called with replaced answers, a history and settings."""
+
+MALFORMED = "nonsense"
 
 
-def test_linked_logs_are_one_situation_and_the_others_one_each(lived):
-    found = lived(sessions=2)
-    memory = found.memory
-    assert [(s.id, s.batch, s.sources) for s in memory.situations[:4]] == [
+# Situations and backgrounds.
+
+
+def test_linked_logs_are_one_situation_and_the_others_one_each(write_with_h2memory: Write) -> None:
+    result = write_with_h2memory(sessions=2)
+
+    situations = result.memory.situations[:4]
+    assert [(situation.id, situation.batch, situation.sources) for situation in situations] == [
         ("s1", "L1", ("L1:1", "L1:2")),
         ("s2", "L1", ("L1:3",)),
         ("s3", "L1", ("L1:4",)),
         ("s4", "L2", ("L2:1", "L2:2")),
     ]
-    assert [s.aspects for s in memory.situations[2:4]] == [("health",), ("work", "family")]
-    assert memory.situations[0].links[0].model_dump() == {"later": "L1:2", "kind": "caused_by", "earlier": "L1:1"}
-    assert found.calls["links"] == 2
-    (shown,) = [text for text in found.texts("found_situation") if "L1:2" in text]
-    assert "thing-1-2 <caused_by L1:1>" in shown
+    assert situations[2].aspects == ("health",)
+    assert situations[3].aspects == ("work", "family")
+    assert situations[0].links[0].model_dump() == {
+        "later": "L1:2",
+        "kind": "caused_by",
+        "earlier": "L1:1",
+    }
 
 
-def test_backgrounds_are_updated_session_by_session(lived):
-    found = lived(sessions=4)
-    assert {aspect: one.text for aspect, one in found.memory.background.items()} == {
+def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
+    write_with_h2memory: Write,
+) -> None:
+    result = write_with_h2memory(sessions=2)
+
+    assert result.calls["links"] == 2
+    [prompt] = [text for text in result.texts("found_situation") if "L1:2" in text]
+    assert "thing-1-2 <caused_by L1:1>" in prompt
+
+
+def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
+    return {aspect: background.text for aspect, background in memory.background.items()}
+
+
+def test_backgrounds_are_updated_session_by_session(write_with_h2memory: Write) -> None:
+    result = write_with_h2memory(sessions=4)
+
+    assert background_texts(result.memory) == {
         "work": "known 2+4",
         "health": "known 1+3",
     }
-    before = found.shown("updating_aspects", "background_before")
-    assert before[:3] == [
+    backgrounds_before = result.shown("updating_aspects", "background_before")
+    assert backgrounds_before[:3] == [
         "work:\nhealth:\nfamily:\nleisure:",
         "work:\nhealth: known 1\nfamily:\nleisure:",
         "work: known 2\nhealth: known 1\nfamily:\nleisure:",
     ]
-    spans = found.shown("updating_aspects", "span_before")
-    assert spans == ["unknown", *(f"2024-01-03 to 2024-0{month}-03" for month in (1, 2, 3))]
-    assert found.shown("updating_aspects", "span_since")[1] == "2024-02-03 to 2024-02-03"
-    assert found.memory.background["health"].situations == ("s1", "s2", "s3", "s7", "s8", "s9")
+    health = result.memory.background["health"]
+    assert health.situations == ("s1", "s2", "s3", "s7", "s8", "s9")
+
+
+def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
+    result = write_with_h2memory(sessions=4)
+
+    assert result.shown("updating_aspects", "span_before") == [
+        "unknown",
+        "2024-01-03 to 2024-01-03",
+        "2024-01-03 to 2024-02-03",
+        "2024-01-03 to 2024-03-03",
+    ]
+    assert result.shown("updating_aspects", "span_since")[1] == "2024-02-03 to 2024-02-03"
 
 
 @pytest.mark.parametrize(
-    ("said", "background"),
+    ("reply", "background"),
     [
-        ({"updating_aspects": [], "updating_content": []}, {}),
-        ({"updating_aspects": ["work", "family"], "updating_content": [{"aspect": "WORK", "summary": "w"}]}, "w"),
-        ({"updating_aspects": [], "updating_content": [{"aspect": "work", "summary": " w "}]}, "w"),
-        ({"updating_aspects": ["work"], "updating_content": [{"aspect": "money", "summary": "x"}]}, {}),
-        ("nonsense", {}),
+        pytest.param({"updating_aspects": [], "updating_content": []}, {}, id="nothing"),
+        pytest.param(
+            {
+                "updating_aspects": ["work", "family"],
+                "updating_content": [{"aspect": "WORK", "summary": "w"}],
+            },
+            {"work": "w"},
+            id="one aspect without a sentence",
+        ),
+        pytest.param(
+            {
+                "updating_aspects": [],
+                "updating_content": [{"aspect": "work", "summary": " w "}],
+            },
+            {"work": "w"},
+            id="a sentence alone",
+        ),
+        pytest.param(
+            {
+                "updating_aspects": ["work"],
+                "updating_content": [{"aspect": "money", "summary": "x"}],
+            },
+            {},
+            id="unknown aspect",
+        ),
+        pytest.param(MALFORMED, {}, id="malformed"),
     ],
-    ids=["nothing", "one without a sentence", "a sentence alone", "unknown aspect", "malformed"],
 )
-def test_an_update_changes_the_aspects_it_has_sentences_for(lived, said, background):
-    memory = lived({"updating_aspects": said}, sessions=1).memory
-    found = {aspect: one.text for aspect, one in memory.background.items()}
-    assert found == ({"work": background} if background else {})
+def test_an_update_changes_the_aspects_it_has_sentences_for(
+    write_with_h2memory: Write, reply: Any, background: dict[str, str]
+) -> None:
+    memory = write_with_h2memory({"updating_aspects": reply}, sessions=1).memory
+
+    assert background_texts(memory) == background
 
 
-def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(lived):
-    memory = lived(sessions=4).memory
-    needs = {topic.id: (topic.stated, topic.need) for topic in memory.topics}
-    assert needs["t1"] == (
-        "sleeping soundly in month 1",
-        "sleeping soundly in month 1 <health: known 1 / situation of L1:1 L1:2 situation of L1:4 situation of L1:3>",
+# Needs.
+
+
+def test_a_need_is_refined_with_the_situations_and_the_background_of_its_aspects(
+    write_with_h2memory: Write,
+) -> None:
+    memory = write_with_h2memory(sessions=4).memory
+
+    first_topic = memory.topics[0]
+    assert first_topic.id == "t1"
+    assert first_topic.stated == "sleeping soundly in month 1"
+    assert first_topic.need == (
+        "sleeping soundly in month 1 "
+        "<health: known 1 / situation of L1:1 L1:2 situation of L1:4 situation of L1:3>"
     )
-    # Session 3 is about health: what was learnt of work in session 2 does not bear on it, and 5 is not there yet.
-    assert needs["t6"][1].startswith("cooking vegetables in month 3 <health: known 1+3 / situation of L3")
-    assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
-def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(lived):
-    history = pal(2)
-    first, dialogue, second, other = history.items
-    memory = lived(history=History(id="x", items=(first, second, dialogue, other))).memory
-    assert [topic.own for topic in memory.topics] == [("L1", "L2")] * 2 + [()] * 2
-    assert [situation.batch for situation in memory.current_situations] == ["L1"] * 3 + ["L2"] * 3
-    assert memory.topics[2].need == memory.topics[2].stated
+def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(
+    write_with_h2memory: Write,
+) -> None:
+    memory = write_with_h2memory(sessions=4).memory
+
+    needs = {topic.id: topic.need for topic in memory.topics}
+    # Session 3 is about health: work, of which session 2 told, does not bear on it, and what
+    # session 5 will tell is not known yet.
+    food_of_third_session = "cooking vegetables in month 3 <health: known 1+3 / situation of L3"
+    assert needs["t6"].startswith(food_of_third_session)
+    assert "L2:" in needs["t3"]
+    assert "L3:" in needs["t5"]
+    assert "L4:" in needs["t7"]
 
 
-def test_profiles_and_empty_items_are_not_written_and_behavior_is_read_as_logs(lived):
+def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_none(
+    write_with_h2memory: Write,
+) -> None:
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    items = (first_logs, second_logs, first_dialogue, second_dialogue)
+
+    memory = write_with_h2memory(history=History(id="x", items=items)).memory
+
+    first, second, third, fourth = memory.topics
+    assert first.own == ("L1", "L2")
+    assert second.own == ("L1", "L2")
+    assert third.own == ()
+    assert fourth.own == ()
+    assert third.need == third.stated
+    current_batches = [situation.batch for situation in memory.current_situations]
+    assert current_batches == ["L1", "L1", "L1", "L2", "L2", "L2"]
+
+
+def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) -> None:
     logs, dialogue = pal(1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
+    empty_logs = Logs(id="e1")
+    blank_dialogue = Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),))
+
+    plain = write_with_h2memory(history=History(id="x", items=(logs, dialogue)))
+    all_items = (profile, logs, dialogue, empty_logs, blank_dialogue)
+    with_other_items = write_with_h2memory(history=History(id="y", items=all_items))
+
+    assert "nurse" not in str(with_other_items.prompts)
+    assert with_other_items.memory.situations == plain.memory.situations
+    assert with_other_items.memory.topics == plain.memory.topics
+
+
+def test_behavior_is_read_as_logs(write_with_h2memory: Write) -> None:
+    logs, dialogue = pal(1).items
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
-    empty = (Logs(id="e1"), Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),)))
-    plain = lived(history=History(id="x", items=(logs, dialogue))).memory
-    found = lived(history=History(id="y", items=(profile, logs, dialogue, *empty)))
-    assert "nurse" not in str(found.prompts)
-    assert found.memory.situations == plain.situations
-    assert found.memory.topics == plain.topics
-    read = lived(history=History(id="z", items=(behavior, dialogue))).memory
-    assert [one.text for one in read.situations] == [one.text for one in plain.situations]
+
+    from_logs = write_with_h2memory(history=History(id="x", items=(logs, dialogue))).memory
+    from_behavior = write_with_h2memory(history=History(id="z", items=(behavior, dialogue))).memory
+
+    texts = [situation.text for situation in from_logs.situations]
+    assert texts
+    assert [situation.text for situation in from_behavior.situations] == texts
 
 
-def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written):
-    together = threading.Barrier(3)
+def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written: Any) -> None:
+    three_calls = threading.Barrier(3)
 
-    def reply(kind, text, n):
-        # The first update has nothing to wait for; then one update goes with two needs. The last two needs wait alone.
-        if (kind == "updating_aspects" and n > 1) or (kind == "detailed_need" and n <= 4):
-            together.wait(timeout=20)
+    def reply(kind: str, text: str, n: int) -> Any:
+        # The first update has nothing to wait for. Then each update is made together with the two
+        # needs of the dialogue before it. The last two needs are refined alone.
+        is_later_update = kind == "updating_aspects" and n > 1
+        is_earlier_need = kind == "detailed_need" and n <= 4
+        if is_later_update or is_earlier_need:
+            three_calls.wait(timeout=20)
         return pal_script()(kind, text, n)
 
     memory = written(build("h2memory", embedder=embedder()), pal(3), reply).memory
+
+    assert len(memory.topics) == 6
     assert all("<" in topic.need for topic in memory.topics)
 
 
-IDS = [f"l{n}" for n in range(1, 31)]
+# Links between logs.
 
-
-def claimed(log: str, caused_by: tuple[str, ...] = (), follows: tuple[str, ...] = ()) -> LogLinks:
-    return LogLinks(log_id=log, caused_by=list(caused_by), follows=list(follows))
+LOG_IDS = [f"l{number}" for number in range(1, 31)]
 
 
 def link(later: str, kind: str, earlier: str) -> Link:
@@ -128,111 +239,206 @@ def link(later: str, kind: str, earlier: str) -> Link:
 
 
 @pytest.mark.parametrize(
-    ("claims", "links"),
+    ("claim", "links"),
     [
-        ([claimed("l21", ("l20",), ("l11",))], [("l21", "follows", "l11"), ("l21", "caused_by", "l20")]),
-        ([claimed("l21", ("l20",), ("l20",))], [("l21", "caused_by", "l20")]),
-        ([claimed("l21", ("l22",))], []),
-        ([claimed("l21", ("l10",))], []),
-        ([claimed("l20", ("l19",))], []),
-        ([claimed("x9", ("l19", "l18"))], []),
+        pytest.param(
+            LogLinks(log_id="l21", caused_by=["l20"], follows=["l11"]),
+            [link("l21", "follows", "l11"), link("l21", "caused_by", "l20")],
+            id="both kinds",
+        ),
+        pytest.param(
+            LogLinks(log_id="l21", caused_by=["l20"], follows=["l20"]),
+            [link("l21", "caused_by", "l20")],
+            id="caused_by wins",
+        ),
+        pytest.param(LogLinks(log_id="l21", caused_by=["l22"]), [], id="to a later log"),
+        pytest.param(LogLinks(log_id="l21", caused_by=["l10"]), [], id="to a log not shown"),
+        pytest.param(LogLinks(log_id="l20", caused_by=["l19"]), [], id="of a log not asked about"),
+        pytest.param(LogLinks(log_id="x9", caused_by=["l19", "l18"]), [], id="of an unknown log"),
     ],
-    ids=["both kinds", "caused_by first", "later", "not shown", "not asked about", "unknown"],
 )
-def test_links_that_cannot_be_are_left_out(claims: list[LogLinks], links: list[tuple]) -> None:
-    assert valid_links(IDS[10:30], 10, claims) == [link(*row) for row in links]
+def test_links_that_cannot_be_are_left_out(claim: LogLinks, links: list[Link]) -> None:
+    # l11 to l30 are shown, and the model is asked about the last ten of them.
+    shown_ids = LOG_IDS[10:30]
+
+    assert valid_links(shown_ids, 10, [claim]) == links
 
 
-def test_two_logs_are_in_one_group_where_a_way_of_links_joins_them() -> None:
-    links = [link(later, "follows", earlier) for later, earlier in (("l3", "l1"), ("l5", "l2"), ("l4", "l3"))]
-    logs = [Turn(id=id, speaker="log") for id in IDS[:6]]
-    subgraphs = connected_subgraphs(logs, links)
-    assert [[log.id for log in subgraph.logs] for subgraph in subgraphs] == [["l1", "l3", "l4"], ["l2", "l5"], ["l6"]]
-    assert [[(link.later, link.earlier) for link in subgraph.links] for subgraph in subgraphs] == [
-        [("l3", "l1"), ("l4", "l3")],
-        [("l5", "l2")],
+def test_two_logs_are_in_one_group_if_links_lead_from_one_to_the_other() -> None:
+    logs = [Turn(id=log_id, speaker="log") for log_id in LOG_IDS[:6]]
+    l1_to_l3 = link("l3", "follows", "l1")
+    l2_to_l5 = link("l5", "follows", "l2")
+    l3_to_l4 = link("l4", "follows", "l3")
+
+    subgraphs = connected_subgraphs(logs, [l1_to_l3, l2_to_l5, l3_to_l4])
+
+    assert [[log.id for log in subgraph.logs] for subgraph in subgraphs] == [
+        ["l1", "l3", "l4"],
+        ["l2", "l5"],
+        ["l6"],
+    ]
+    assert [list(subgraph.links) for subgraph in subgraphs] == [
+        [l1_to_l3, l3_to_l4],
+        [l2_to_l5],
         [],
     ]
 
 
-@pytest.mark.parametrize(
-    ("form", "field", "said", "read"),
-    [
-        (prompts.DrawnSituation, "aspects", ["Work", " LEISURE "], ["work", "leisure"]),
-        (prompts.DrawnSituation, "aspects", "family, work", ["work", "family"]),
-        (prompts.DrawnSituation, "aspects", ["健康", "money", "工作", "work"], ["work", "health"]),
-        (prompts.DrawnSituation, "aspects", None, []),
-        (prompts.DraftOutline, "turn_span", "D1:1 - D1:4", ["D1:1", "D1:4"]),
-        (prompts.DraftOutline, "turn_span", {"start": "D1:1", "end": 4}, ["D1:1", "4"]),
-        (prompts.DraftOutline, "turn_span", None, []),
-        (prompts.ProposedSolution, "feedback_type", "positive", "pos"),
-        (prompts.ProposedSolution, "feedback_type", " Neg", "neg"),
-        (prompts.ProposedSolution, "feedback_type", None, "others"),
-    ],
-)
-def test_replies_are_read_in_any_form_that_the_prompts_allow(form, field, said, read) -> None:
-    others = {"situation": "x", "requirement": "x", "solution": "x"}
-    given = {name: value for name, value in others.items() if name in form.model_fields}
-    assert getattr(form.model_validate({**given, field: said}), field) == read
+# Replies of the model.
 
 
 @pytest.mark.parametrize(
-    ("starts", "found"),
+    ("aspects", "expected"),
     [
-        ((1, 5), [(1, 4), (5, 8)]),
-        ((2, 5), [(1, 4), (5, 8)]),
-        ((None, 4, None), [(1, 3), (4, 8), (4, 8)]),
-        ((5, 1), [(1, 8), (1, 8)]),
-        ((8, 8, 8), [(1, 7), (8, 8), (8, 8)]),
-        ((), []),
+        (["Work", " LEISURE "], ["work", "leisure"]),
+        ("family, work", ["work", "family"]),
+        (["健康", "money", "工作", "work"], ["work", "health"]),
+        (None, []),
     ],
-    ids=["good", "begins late", "not named", "wrong order", "all last", "no topic"],
 )
-def test_topics_tile_the_dialogue_by_where_they_begin(starts: tuple, found: list) -> None:
-    turns = IDS[:8]
-    named = [["x", "l8", f"l{start}"] if start else [] for start in starts]
-    assert turns_of_topics(named, turns) == [tuple(turns[first - 1 : last]) for first, last in found]
+def test_aspects_are_read_in_any_form_that_the_prompts_allow(
+    aspects: Any, expected: list[str]
+) -> None:
+    situation = prompts.DrawnSituation.model_validate({"situation": "x", "aspects": aspects})
 
-
-TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
+    assert situation.aspects == expected
 
 
 @pytest.mark.parametrize(
-    ("rows", "count", "groups"),
+    ("turn_span", "expected"),
     [
-        ([], 8, []),
-        ([[0, 0], [5, 5], [9, 0]], 8, [[0], [1], [2]]),
-        ([[0, 0], [5, 5], [0, 0], [5, 5]], 8, [[0, 2], [1, 3]]),
-        ([[1, 1]] * 4, 3, [[0, 1, 2, 3]]),
-        (TWO_HEAPS, 2, [[0, 2, 4], [1, 3]]),
+        ("D1:1 - D1:4", ["D1:1", "D1:4"]),
+        ({"start": "D1:1", "end": 4}, ["D1:1", "4"]),
+        (None, []),
     ],
 )
-def test_there_are_no_more_clusters_than_different_needs(rows: list, count: int, groups: list) -> None:
-    assert cluster_rows(np.array(rows, dtype=np.float32), count, seed=0) == groups
+def test_turn_spans_are_read_in_any_form_that_the_prompts_allow(
+    turn_span: Any, expected: list[str]
+) -> None:
+    outline = prompts.DraftOutline.model_validate({"requirement": "x", "turn_span": turn_span})
+
+    assert outline.turn_span == expected
+
+
+@pytest.mark.parametrize(
+    ("feedback_type", "expected"),
+    [
+        ("positive", "pos"),
+        (" Neg", "neg"),
+        (None, "others"),
+    ],
+)
+def test_feedback_is_read_in_any_form_that_the_prompts_allow(
+    feedback_type: Any, expected: str
+) -> None:
+    solution = prompts.ProposedSolution.model_validate(
+        {"solution": "x", "feedback_type": feedback_type}
+    )
+
+    assert solution.feedback_type == expected
+
+
+@pytest.mark.parametrize(
+    ("starts", "spans"),
+    [
+        pytest.param([1, 5], [(1, 4), (5, 8)], id="as asked for"),
+        pytest.param([2, 5], [(1, 4), (5, 8)], id="the first begins late"),
+        pytest.param([None, 4, None], [(1, 3), (4, 8), (4, 8)], id="not named"),
+        pytest.param([5, 1], [(1, 8), (1, 8)], id="wrong order"),
+        pytest.param([8, 8, 8], [(1, 7), (8, 8), (8, 8)], id="all begin with the last turn"),
+        pytest.param([], [], id="no topic"),
+    ],
+)
+def test_topics_cover_the_dialogue_by_where_they_begin(
+    starts: list[int | None], spans: list[tuple[int, int]]
+) -> None:
+    turn_ids = LOG_IDS[:8]
+    named_turns: list[list[str]] = []
+    for start in starts:
+        # Unknown turns, and the order of turns, do not matter.
+        named_turns.append([] if start is None else ["x", "l8", f"l{start}"])
+
+    assert turns_of_topics(named_turns, turn_ids) == [
+        tuple(turn_ids[first - 1 : last]) for first, last in spans
+    ]
+
+
+# Clusters of needs, and the principles that are made of them.
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "clusters"),
+    [
+        pytest.param([], 8, [], id="no rows"),
+        pytest.param([[0, 0], [5, 5], [9, 0]], 8, [[0], [1], [2]], id="few rows"),
+        pytest.param(
+            [[0, 0], [5, 5], [0, 0], [5, 5]], 8, [[0, 2], [1, 3]], id="two different rows"
+        ),
+        pytest.param([[1, 1], [1, 1], [1, 1], [1, 1]], 3, [[0, 1, 2, 3]], id="all alike"),
+        pytest.param(
+            [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]], 2, [[0, 2, 4], [1, 3]], id="two heaps"
+        ),
+    ],
+)
+def test_there_are_no_more_clusters_than_different_rows(
+    rows: list[list[int]], count: int, clusters: list[list[int]]
+) -> None:
+    vectors = np.array(rows, dtype=np.float32)
+
+    assert cluster_rows(vectors, count, seed=0) == clusters
 
 
 def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_members() -> None:
-    # By hand: (0,4) joins (0,1) of two: (2*(0,1) + (0,4)) / 3 = (0,2). (4,5) is then 5 from (0,2) and 5.66 from (8,9).
-    # It moves it to (3*(0,2) + (4,5)) / 4 = (1, 2.75). (8,7) joins (8,9) of one: (8,8). (5,5) is 4.24 from that one and
-    # 4.59 from (1,2.75); had the first centre not moved, (4,5) had been 5.66 from both.
-    centres = [Centre(np.array([0.0, 1.0]), 2), Centre(np.array([8.0, 9.0]), 1)]
-    assert nearest_centres(np.array([[0, 4], [4, 5], [8, 7], [5, 5]]), centres) == [0, 0, 1, 1]
-    assert [centre.mean.tolist() for centre in centres] == [[0.0, 1.0], [8.0, 9.0]]
-    centres = [Centre(np.array([0.0]), 1), Centre(np.array([9.0]), 1)]
+    # By hand: (0,4) joins the first centre: (2*(0,1) + (0,4)) / 3 = (0,2).
+    # (4,5) is then 5 from (0,2) and 5.66 from (8,9). It joins the first as well, which moves to
+    # (3*(0,2) + (4,5)) / 4 = (1,2.75). Had the first centre not moved, (4,5) would be 5.66 from
+    # both.
+    # (8,7) joins the second: ((8,9) + (8,7)) / 2 = (8,8).
+    # (5,5) is 4.24 from (8,8) and 4.59 from (1,2.75).
+    centres = [
+        Centre(mean=np.array([0.0, 1.0]), size=2),
+        Centre(mean=np.array([8.0, 9.0]), size=1),
+    ]
+    later_needs = np.array([[0, 4], [4, 5], [8, 7], [5, 5]])
+
+    assert nearest_centres(later_needs, centres) == [0, 0, 1, 1]
+
+    # The centres that were passed in are as before.
+    assert centres[0].mean.tolist() == [0.0, 1.0]
+    assert centres[1].mean.tolist() == [8.0, 9.0]
+
+
+def test_a_centre_moves_before_the_next_need_joins() -> None:
+    centres = [
+        Centre(mean=np.array([0.0]), size=1),
+        Centre(mean=np.array([9.0]), size=1),
+    ]
+
+    # After 4 has joined, the first centre is at 2, which is 3 from 5; the second is 4 from 5.
+    # Had the first centre not moved, it would be 5 from 5.
     assert nearest_centres(np.array([[4], [5]]), centres) == [0, 0]
 
 
+WITHOUT_LOGS = {"use_situations": False, "use_background": False}
+
+
 @pytest.fixture
-def settled(lived):
-    """Writes the dialogues of a history: `settled(6, clusters=2)`, `settled(1, {"general_need": "no"})`."""
+def write_dialogues(write_with_h2memory: Write) -> Write:
+    """Return a function that writes the dialogues of months without their logs.
 
-    def settle(sessions, change=None, **settings):
-        return lived(change, sessions=sessions, use_situations=False, use_background=False, **settings)
+    `write_dialogues(6, clusters=2)`, `write_dialogues(1, {"general_need": "no"})`: the second
+    argument replaces answers of the script.
+    """
 
-    return settle
+    def write(
+        sessions: int, replacements: dict[str, Any] | None = None, **settings: Any
+    ) -> Written:
+        return write_with_h2memory(replacements, sessions=sessions, **WITHOUT_LOGS, **settings)
+
+    return write
 
 
-def asked(calls):
+def calls_about_principles(calls: dict[str, int]) -> dict[str, int]:
     kinds = ("general_need", "general_preference", "type_verdict", "principle_verdict")
     return {kind: calls[kind] for kind in kinds if calls[kind]}
 
@@ -240,82 +446,143 @@ def asked(calls):
 @pytest.mark.parametrize(
     ("sessions", "settings", "sizes"),
     [
-        (3, {}, [1, 1, 1, 1, 1, 1]),
-        (3, {"clusters": 2}, [3, 3]),
-        (6, {"clusters": 2, "online_month": False}, [6, 6]),
-        (6, {"clusters": 1}, [12]),
-        (3, {"clusters": 2, "clustered": False}, [1, 1, 1, 1, 1, 1]),
+        pytest.param(3, {}, [1, 1, 1, 1, 1, 1], id="few topics"),
+        pytest.param(3, {"clusters": 2}, [3, 3], id="sleep and food"),
+        pytest.param(6, {"clusters": 2, "online_month": False}, [6, 6], id="all at once"),
+        pytest.param(6, {"clusters": 1}, [12], id="one cluster"),
+        pytest.param(
+            3, {"clusters": 2, "clustered": False}, [1, 1, 1, 1, 1, 1], id="one for each topic"
+        ),
     ],
-    ids=["few topics", "sleep and food", "all at once", "one cluster", "one per topic"],
 )
-def test_needs_are_clustered(settled, sessions, settings, sizes):
-    memory = settled(sessions, **settings).memory
-    assert [len(one.members) for one in memory.principles] == sizes
-    assert sorted(id for one in memory.principles for id in one.members) == sorted(t.id for t in memory.topics)
-    assert [one.id for one in memory.principles] == [f"p{n}" for n in range(1, len(sizes) + 1)]
-    kinds = [{memory.topics[int(id[1:]) - 1].need.split()[0] for id in one.members} for one in memory.principles]
-    assert all(len(kind) == 1 for kind in kinds) == (settings.get("clusters") != 1)
+def test_needs_are_clustered(
+    write_dialogues: Write, sessions: int, settings: dict[str, Any], sizes: list[int]
+) -> None:
+    memory = write_dialogues(sessions, **settings).memory
+
+    principles = memory.principles
+    assert [principle.id for principle in principles] == [
+        f"p{number}" for number in range(1, len(sizes) + 1)
+    ]
+    assert [len(principle.members) for principle in principles] == sizes
+    clustered_ids = [topic_id for principle in principles for topic_id in principle.members]
+    assert sorted(clustered_ids) == sorted(topic.id for topic in memory.topics)
+
+    # All needs of a cluster are "sleeping ..." or all are "cooking ...".
+    needs = {topic.id: topic.need for topic in memory.topics}
+    has_mixed_cluster = False
+    for principle in principles:
+        first_words = {needs[topic_id].split()[0] for topic_id in principle.members}
+        if len(first_words) > 1:
+            has_mixed_cluster = True
+    needs_must_be_mixed = settings.get("clusters") == 1
+    assert has_mixed_cluster is needs_must_be_mixed
 
 
-def test_the_last_month_joins_where_there_is_enough_before(settled):
-    found = settled(4, clusters=2)
-    memory = found.memory
-    assert asked(found.calls) == {"general_need": 2, "general_preference": 2, "type_verdict": 2, "principle_verdict": 2}
-    first = memory.principles[0]
-    assert memory.clustered == 6
-    assert first.members == ("t1", "t3", "t5", "t7")
-    assert first.need_type == "type(3)"
-    assert first.preference.endswith("sleeping soundly 3) & gentle sleeping soundly 4")
+def test_topics_of_the_last_month_join_principles_of_the_months_before(
+    write_dialogues: Write,
+) -> None:
+    result = write_dialogues(4, clusters=2)
+
+    assert calls_about_principles(result.calls) == {
+        "general_need": 2,
+        "general_preference": 2,
+        "type_verdict": 2,
+        "principle_verdict": 2,
+    }
+    assert result.memory.clustered == 6
+    first_principle = result.memory.principles[0]
+    assert first_principle.members == ("t1", "t3", "t5", "t7")
+    # The type was made of three needs. The script changes preferences, but no types.
+    assert first_principle.need_type == "type(3)"
+    new_preference = "sleeping soundly 3) & gentle sleeping soundly 4"
+    assert first_principle.preference.endswith(new_preference)
 
 
 @pytest.mark.parametrize(
-    ("verdict", "found"),
+    ("type_reply", "principle_reply", "expected"),
     [
-        ({"adjust": "No", "revised": "new"}, "old"),
-        ({"adjust": "YES", "revised": "new"}, "new"),
-        ({"adjust": True, "revised": " "}, "old"),
-        ("nonsense", "old"),
+        pytest.param(
+            {"type_verdict": {"adjust": "No", "revised": "new"}},
+            {"principle_verdict": {"adjust": "No", "revised": "new"}},
+            "old",
+            id="no",
+        ),
+        pytest.param(
+            {"type_verdict": {"adjust": "YES", "revised": "new"}},
+            {"principle_verdict": {"adjust": "YES", "revised": "new"}},
+            "new",
+            id="yes",
+        ),
+        pytest.param(
+            {"type_verdict": {"adjust": True, "revised": " "}},
+            {"principle_verdict": {"adjust": True, "revised": " "}},
+            "old",
+            id="yes without a text",
+        ),
+        pytest.param(MALFORMED, MALFORMED, "old", id="malformed"),
     ],
-    ids=["no", "yes", "yes without a text", "malformed"],
 )
-def test_types_and_principles_change_only_where_a_verdict_says_so(settled, verdict, found):
-    said = verdict if isinstance(verdict, str) else None
-    script = {
+def test_types_and_principles_change_only_where_a_verdict_says_so(
+    write_dialogues: Write, type_reply: Any, principle_reply: Any, expected: str
+) -> None:
+    replacements = {
         "general_need": {"general_need": "old"},
         "general_preference": {"general_preference": "old"},
-        "type_verdict": said or {"type_verdict": verdict},
-        "principle_verdict": said or {"principle_verdict": verdict},
+        "type_verdict": type_reply,
+        "principle_verdict": principle_reply,
     }
-    memory = settled(3, script, clusters=2).memory
-    assert {(one.need_type, one.preference) for one in memory.principles} == {(found, found)}
+
+    memory = write_dialogues(3, replacements, clusters=2).memory
+
+    assert memory.principles
+    for principle in memory.principles:
+        assert principle.need_type == expected
+        assert principle.preference == expected
 
 
-def test_without_a_preference_there_is_no_principle_to_make(settled):
-    def outlines(text, n):
-        return {"outlines": [{"requirement": "sleeping", "preference": None if "D1:" in text else "gentle"}]}
-
-    found = settled(1, {"outlines": outlines})
-    assert asked(found.calls) == {"general_need": 1}
-    assert found.memory.principles[0].text() == "Type of need: type(1)"
-    later = settled(2, {"outlines": outlines}, clusters=1)
-    assert asked(later.calls) == {"general_need": 1, "type_verdict": 1, "general_preference": 1}
-    assert later.memory.principles[0].preference == "principle(gentle)"
+def outlines_without_first_preference(text: str, n: int) -> dict[str, Any]:
+    """Find one need in each dialogue, with a preference in all but the first dialogue."""
+    preference = None if "D1:" in text else "gentle"
+    return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
 
 
-def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted):
-    no_logs = {"use_situations": False, "use_background": False}
-    lm, method = scripted(pal_script()), build("h2memory", embedder=embedder(), clusters=2, **no_logs).method
-    history, memory, course = pal(3, logs=0), method.writer.Memory(), []
+def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialogues: Write) -> None:
+    result = write_dialogues(1, {"outlines": outlines_without_first_preference})
+
+    assert calls_about_principles(result.calls) == {"general_need": 1}
+    assert result.memory.principles[0].text() == "Type of need: type(1)"
+
+
+def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialogues: Write) -> None:
+    result = write_dialogues(2, {"outlines": outlines_without_first_preference}, clusters=1)
+
+    assert calls_about_principles(result.calls) == {
+        "general_need": 1,
+        "type_verdict": 1,
+        "general_preference": 1,
+    }
+    assert result.memory.principles[0].preference == "principle(gentle)"
+
+
+def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any) -> None:
+    writer = build("h2memory", embedder=embedder(), clusters=2, **WITHOUT_LOGS).method.writer
+    dialogues = [item for item in pal(3, logs=0) if isinstance(item, Session)]
+    lm = scripted(pal_script())
+    memory = writer.Memory()
+    cluster_sizes: list[list[int]] = []
+
     with dspy.context(lm=lm):
-        for item in (item for item in history if isinstance(item, Session)):
-            memory = finalize_memory(method.writer, write_items(method.writer, memory, [item]))
-            course.append(memory)
-            assert finalize_memory(method.writer, memory) == memory
-    assert asked(lm.engine.calls) == {
+        for dialogue in dialogues:
+            memory = finalize_memory(writer, write_items(writer, memory, [dialogue]))
+            cluster_sizes.append([len(principle.members) for principle in memory.principles])
+            # Finalizing a second time changes nothing.
+            assert finalize_memory(writer, memory) == memory
+
+    assert cluster_sizes == [[1, 1], [2, 2], [3, 3]]
+    assert calls_about_principles(lm.engine.calls) == {
         "general_need": 2,
         "general_preference": 2,
         "type_verdict": 4,
         "principle_verdict": 4,
     }
-    assert [len(one.members) for one in memory.principles] == [3, 3]
-    assert [[len(one.members) for one in part.principles] for part in course] == [[1, 1], [2, 2], [3, 3]]

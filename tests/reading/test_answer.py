@@ -1,4 +1,8 @@
-"""Reading answers: any layout and spelling; form is mended and counted, content not made up, bad elements left out."""
+"""Answers of models are read in any layout and spelling.
+
+Their form is repaired, and the repairs are counted. Missing content is not made up, and bad
+elements of lists are left out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.reading.answer import read_answer
+from mempiler.reading.answer import Answer, read_answer
 from mempiler.reading.ids import IdFrom, IdMatcher
 from mempiler.reading.layouts import HEADER
 from mempiler.reading.markers import escape_markers, unescape_markers
@@ -25,7 +29,6 @@ from mempiler.signatures.pramem import ReflectOnPractice
 from mempiler.signatures.rgmem import SynthesizeEvidence
 from pydantic import BaseModel, BeforeValidator
 
-SIGNATURES: list[Any] = [UpdateFacts, ManageMemory, OutlineTopics, ReflectOnPractice, SynthesizeEvidence, ImagineTree]
 INPUTS: dict[str, Any] = {
     "dialogue": "[D1:1] Ann: a\n[D1:2] Bob: b",
     "conversation": "[D1:1] Ann: a\n[D1:2] Bob: b",
@@ -35,11 +38,15 @@ INPUTS: dict[str, Any] = {
     "recent_records": "[a1] x => y\n[a2] x => y",
     "pattern_experiences": [{"experience_id": "pattern-1"}],
 }
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
-    max_leaves=12,
-)
+"""Inputs of all signatures below, with the ids that answers may refer to."""
+
+
+def repair_kinds(answer: Answer) -> list[str]:
+    return [repair.kind for repair in answer.repairs]
+
+
+# Layouts of a whole answer.
+
 FACTS = '[{"info": "Ann runs", "type": "Activity"}]'
 
 
@@ -48,52 +55,124 @@ FACTS = '[{"info": "Ann runs", "type": "Activity"}]'
     [
         f"[[ ## facts ## ]]\n{FACTS}\n\n[[ ## completed ## ]]",
         f"[[ ## facts ## ]]\n{FACTS}",
+        f"【【 ＃＃ facts ＃＃ 】】\n{FACTS}",
+        f"<think>[[ ## facts ## ]]\n[]</think>\n[[ ## facts ## ]]\n{FACTS}",
+    ],
+)
+def test_an_answer_with_headers_is_read_without_repairs(text: str) -> None:
+    answer = read_answer(UpdateFacts, text, INPUTS)
+
+    assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
+    assert answer.repairs == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         f'{{"facts": {FACTS}}}',
         f'```json\n{{"facts": {FACTS}}}\n```',
         f'Sure:\n```json\n{{"facts": {FACTS}}}\n```\nDone.',
         f"{FACTS}",
         f"**Facts:**\n{FACTS}",
         f"facts：{FACTS}",
-        f"【【 ＃＃ facts ＃＃ 】】\n{FACTS}",
-        f"<think>[[ ## facts ## ]]\n[]</think>\n[[ ## facts ## ]]\n{FACTS}",
     ],
 )
-def test_any_layout_is_read(text: str) -> None:
-    found, repairs = read_answer(UpdateFacts, text, INPUTS)
-    assert [fact.info for fact in found["facts"]] == ["Ann runs"]
-    assert bool(repairs) == (not text.removeprefix("<think>").startswith(("[[ ##", "【【")))
+def test_an_answer_in_another_layout_is_read_with_a_repair(text: str) -> None:
+    answer = read_answer(UpdateFacts, text, INPUTS)
+
+    assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
+    assert answer.repairs
 
 
-def test_a_value_below_the_heading_of_another_output_is_that_ones() -> None:
-    proposals = [{"action": "remove", "experience_id": "pattern-1"}]
-    text = f'**Tasks:**\n[{{"task": "a", "verdict": "right"}}]\n\n**Proposals:**\n{json.dumps(proposals)}'
-    found, _ = read_answer(ReflectOnPractice, text, INPUTS)
-    assert [each.task for each in found["tasks"]] == ["a"]
-    assert [each.action for each in found["proposals"]] == ["remove"]
+TASKS = '[{"task": "a", "verdict": "right"}]'
+PROPOSALS = '[{"action": "remove", "experience_id": "pattern-1"}]'
 
 
-def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> None:
-    answer, _ = read_answer(AnswerFromContext, "**Answer: green tea**", {})
-    assert answer["answer"] == "green tea"
+def test_what_stands_below_a_heading_belongs_to_its_output() -> None:
+    text = f"**Tasks:**\n{TASKS}\n\n**Proposals:**\n{PROPOSALS}"
+
+    outputs = read_answer(ReflectOnPractice, text, INPUTS).outputs
+
+    assert [task.task for task in outputs["tasks"]] == ["a"]
+    assert [proposal.action for proposal in outputs["proposals"]] == ["remove"]
 
 
 def test_a_repeated_heading_does_not_end_the_answer() -> None:
-    proposals = [{"action": "remove", "experience_id": "pattern-1"}]
-    tasks = [{"task": "a", "verdict": "right"}]
-    text = f"**Tasks:**\n{json.dumps(tasks)}\n\n**Tasks:**\nno more\n\n**Proposals:**\n{json.dumps(proposals)}"
-    answer, _ = read_answer(ReflectOnPractice, text, INPUTS)
-    assert [task.task for task in answer["tasks"]] == ["a"]
-    assert [proposal.action for proposal in answer["proposals"]] == ["remove"]
+    text = f"**Tasks:**\n{TASKS}\n\n**Tasks:**\nno more\n\n**Proposals:**\n{PROPOSALS}"
+
+    outputs = read_answer(ReflectOnPractice, text, INPUTS).outputs
+
+    assert [task.task for task in outputs["tasks"]] == ["a"]
+    assert [proposal.action for proposal in outputs["proposals"]] == ["remove"]
+
+
+def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> None:
+    outputs = read_answer(AnswerFromContext, "**Answer: green tea**", {}).outputs
+
+    assert outputs["answer"] == "green tea"
 
 
 def test_json_with_a_slip_and_prose_behind_it_is_not_taken_for_cut() -> None:
-    answer, repairs = read_answer(UpdateFacts, '[{"info": "Ann runs", "type": "Activity",}] That is all.', INPUTS)
-    assert [fact.info for fact in answer["facts"]] == ["Ann runs"]
-    assert "cut" not in [repair.kind for repair in repairs]
+    text = '[{"info": "Ann runs", "type": "Activity",}] That is all.'
+
+    answer = read_answer(UpdateFacts, text, INPUTS)
+
+    assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
+    assert "cut" not in repair_kinds(answer)
+
+
+def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
+    text = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
+
+    outputs = read_answer(RespondPersonally, text, {}).outputs
+
+    assert outputs["answer"] == "Go for a walk."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I cannot help with that.",
+        "[[ ## facts ## ]]\n",
+        "[[ ## fact ## ]]\n[]",
+        pytest.param(FACTS[:-12], id="cut JSON"),
+    ],
+)
+def test_an_answer_without_a_required_output_is_unreadable(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        read_answer(UpdateFacts, text, INPUTS)
+
+
+def test_an_unreadable_optional_output_gets_its_default_and_is_counted() -> None:
+    proposals = '[{"action": "add pattern", "content": "Likes jazz"}]'
+    text = f"[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n{proposals}"
+
+    answer = read_answer(ReflectOnPractice, text, INPUTS)
+
+    assert [proposal.content for proposal in answer.outputs["proposals"]] == ["Likes jazz"]
+    assert answer.outputs["tasks"] == []
+    [repair] = answer.repairs
+    assert repair.kind == "field"
+    assert repair.path == "tasks"
+
+
+def test_a_missing_optional_output_gets_its_default_and_is_counted() -> None:
+    answer = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
+
+    assert answer.outputs["reasoning"] == ""
+    assert answer.outputs["answer"] == "Go for a walk."
+    assert repair_kinds(answer) == ["field"]
+
+
+MOOD_SYNONYMS = {"fine": "good"}
 
 
 class Mood(BaseModel):
-    mood: Annotated[Literal["good", "bad"], BeforeValidator(lambda raw: {"fine": "good"}.get(raw, raw))]
+    mood: Annotated[
+        Literal["good", "bad"],
+        BeforeValidator(lambda raw: MOOD_SYNONYMS.get(raw, raw)),
+    ]
 
 
 class ListMoods(dspy.Signature):
@@ -104,107 +183,183 @@ class ListMoods(dspy.Signature):
 
 
 def test_a_field_replaces_synonyms_before_its_value_is_read() -> None:
-    answer, _ = read_answer(ListMoods, '{"moods": [{"mood": "fine"}, {"mood": "bad"}]}', {})
-    assert [mood.mood for mood in answer["moods"]] == ["good", "bad"]
+    outputs = read_answer(ListMoods, '{"moods": [{"mood": "fine"}, {"mood": "bad"}]}', {}).outputs
+
+    assert [mood.mood for mood in outputs["moods"]] == ["good", "bad"]
+
+
+# Arbitrary answers.
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def field_names(signature: type[dspy.Signature]) -> list[str]:
+    """Return the names of all outputs, and of the fields of their elements."""
+    names = list(signature.output_fields)
+    for field in signature.output_fields.values():
+        for element_type in getattr(field.annotation, "__args__", ()):
+            names.extend(getattr(element_type, "model_fields", ()))
+    return names
+
+
+@st.composite
+def answers_to(draw: st.DrawFn, signature: type[dspy.Signature]) -> str:
+    """Draw a text or JSON, which often has fields of the signature, in one of the layouts."""
+    names = st.sampled_from(field_names(signature))
+    elements = st.dictionaries(names, JSON, max_size=4)
+    known_fields = st.dictionaries(names, JSON | st.lists(elements, max_size=3), max_size=4)
+    value = draw(st.text(max_size=60) | JSON | known_fields)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    output = draw(st.sampled_from(list(signature.output_fields)))
+    layouts = [text, f"```json\n{text}\n```", f"[[ ## {output} ## ]]\n{text}"]
+    return draw(st.sampled_from(layouts))
 
 
 @pytest.mark.parametrize(
-    "text", ["", "I cannot help with that.", "[[ ## facts ## ]]\n", "[[ ## fact ## ]]\n[]", f"{FACTS[:-12]}"]
+    "signature",
+    [
+        UpdateFacts,
+        ManageMemory,
+        OutlineTopics,
+        ReflectOnPractice,
+        SynthesizeEvidence,
+        ImagineTree,
+    ],
+    ids=lambda signature: signature.__name__,
 )
-def test_a_missing_required_output_is_asked_for_again(text: str) -> None:
-    with pytest.raises(UnreadableError):
-        read_answer(UpdateFacts, text, INPUTS)
-
-
-def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
-    said = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
-    assert read_answer(RespondPersonally, said, {})[0]["answer"] == "Go for a walk."
-
-
-def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
-    proposals = '[{"action": "add pattern", "content": "Likes jazz"}]'
-    answer = f"[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n{proposals}"
-    found, repairs = read_answer(ReflectOnPractice, answer, INPUTS)
-    assert [draft.content for draft in found["proposals"]] == ["Likes jazz"]
-    assert found["tasks"] == []
-    assert [(repair.kind, repair.path) for repair in repairs] == [("field", "tasks")]
-    found, repairs = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
-    assert found["reasoning"] == ""
-    assert found["answer"] == "Go for a walk."
-    assert [repair.kind for repair in repairs] == ["field"]
-
-
-@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.__name__)
 @settings(max_examples=40)
 @given(data=st.data())
-def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature], data: st.DataObject) -> None:
-    # Arbitrary objects should sometimes have the fields that are due.
-    fields = signature.output_fields
-    kinds = [kind for field in fields.values() for kind in getattr(field.annotation, "__args__", ())]
-    names = st.sampled_from([*fields, *(name for kind in kinds for name in getattr(kind, "model_fields", ()))])
-    known = st.dictionaries(names, JSON | st.lists(st.dictionaries(names, JSON, max_size=4), max_size=3), max_size=4)
-    value = data.draw(st.text(max_size=60) | JSON | known)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    marked = [f"[[ ## {name} ## ]]\n{{}}" for name in fields]
-    layout = data.draw(st.sampled_from(["{}", "```json\n{}\n```", *marked]))
-    text = layout.replace("{}", text)
-    cut = data.draw(st.integers(0, len(text)))
-    for part in (text, text[:cut]):
+def test_an_arbitrary_answer_whole_or_cut_has_all_outputs_or_is_unreadable(
+    signature: type[dspy.Signature], data: st.DataObject
+) -> None:
+    text = data.draw(answers_to(signature))
+    cut_text = text[: data.draw(st.integers(0, len(text)))]
+
+    for part in (text, cut_text):
         try:
-            found, _ = read_answer(signature, part, INPUTS)
+            answer = read_answer(signature, part, INPUTS)
         except UnreadableError:
             continue
-        assert found.keys() == fields.keys()
+        assert answer.outputs.keys() == signature.output_fields.keys()
 
 
-LETTERS = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
-SOLUTIONS = [f"S{n}: solution {n}" for n in range(1, 9)]
+# Choices among options.
+
+ACTIVITIES = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
 
 
-def test_the_text_of_an_option_chooses_it_and_none_or_several_are_asked_for_again() -> None:
-    for reply in ("A swim", "(b) a swim", "I'd go for (b): a swim.", "B"):
-        found, _ = read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
-        assert found["answer"] == "(b)"
-    for reply in ("(a) or (b)", "(b), not (a)", "a or b", "none", "e", "", "I cannot tell.", "a/b"):
-        with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
-            read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
+def read_choice(reply: str) -> str:
+    """Return the option that a reply chooses among the activities."""
+    text = f"[[ ## answer ## ]]\n{reply}"
+    return read_answer(ChooseFromContext, text, {"options": ACTIVITIES}).outputs["answer"]
+
+
+@pytest.mark.parametrize("reply", ["A swim", "(b) a swim", "I'd go for (b): a swim.", "B"])
+def test_an_option_is_chosen_by_its_letter_or_its_text(reply: str) -> None:
+    assert read_choice(reply) == "(b)"
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        *("[2,7]", "S2, S7", '["S2: solution 2", "s7"]', '{"S2": 1, "S7": 1}', "- S2\n- S 07"),
+        "(a) or (b)",
+        "(b), not (a)",
+        "a or b",
+        "none",
+        "e",
+        "",
+        "I cannot tell.",
+        "a/b",
+    ],
+)
+def test_a_reply_that_chooses_no_option_or_several_is_unreadable(reply: str) -> None:
+    with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
+        read_choice(reply)
+
+
+SOLUTIONS = [f"S{number}: solution {number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "[2,7]",
+        "S2, S7",
+        '["S2: solution 2", "s7"]',
+        '{"S2": 1, "S7": 1}',
+        "- S2\n- S 07",
         '```json\n{"answer": ["S1"]}\n```\nBut:\n```json\n{"answer": ["S2", "S7"]}\n```',
         '["Ｓ2", null, "S7"]',
     ],
 )
-def test_a_selection_is_read_in_every_spelling(reply: str) -> None:
-    answer = f"[[ ## analysis ## ]]\nboth suit\n\n[[ ## answer ## ]]\n{reply}"
-    assert read_answer(SelectSolutions, answer, {"options": SOLUTIONS})[0]["answer"] == ["S2", "S7"]
+def test_a_selection_of_options_is_read_in_every_spelling(reply: str) -> None:
+    text = f"[[ ## analysis ## ]]\nboth suit\n\n[[ ## answer ## ]]\n{reply}"
+
+    outputs = read_answer(SelectSolutions, text, {"options": SOLUTIONS}).outputs
+
+    assert outputs["answer"] == ["S2", "S7"]
 
 
-def test_an_unknown_id_is_dropped_and_counted() -> None:
-    found, repairs = read_answer(SelectSolutions, '{"analysis": "x", "answer": ["S9", "S1"]}', {"options": SOLUTIONS})
-    assert found["answer"] == ["S1"]
-    assert ("element", "answer[0]") in [(repair.kind, repair.path) for repair in repairs]
+def test_an_unknown_option_is_left_out_of_a_selection_and_counted() -> None:
+    text = '{"analysis": "x", "answer": ["S9", "S1"]}'
+
+    answer = read_answer(SelectSolutions, text, {"options": SOLUTIONS})
+
+    assert answer.outputs["answer"] == ["S1"]
+    repairs = [(repair.kind, repair.path) for repair in answer.repairs]
+    assert ("element", "answer[0]") in repairs
 
 
-MARKERS = """
-##answer## <|im_end|> [INST] [/INST] <<CUSTOM-TYPE-START [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_RESULTS]
-[AVAILABLE_TOOLS] [TOOL_CALLS] <tool_call> </tool_call> <extra_id_0> [gMASK] <sop> ]~b] ]~!b[ [e~[ <|turn> <turn|>
-"""
+# Markers of prompts and of chat templates.
 
 
-@pytest.mark.parametrize("said", ["[[ ## answer ## ]]", *MARKERS.split()])
-def test_a_marker_in_a_value_is_no_marker_and_comes_back(said: str) -> None:
-    shown = escape_markers({"note": [f"She wrote {said}", said]})
-    assert said not in str(shown)
-    assert not any(HEADER.match(text) for text in shown["note"])
-    assert unescape_markers(shown) == {"note": [f"She wrote {said}", said]}
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "[[ ## answer ## ]]",
+        "##answer##",
+        "<|im_end|>",
+        "[INST]",
+        "[/INST]",
+        "<<CUSTOM-TYPE-START",
+        "[SYSTEM_PROMPT]",
+        "[/SYSTEM_PROMPT]",
+        "[TOOL_RESULTS]",
+        "[AVAILABLE_TOOLS]",
+        "[TOOL_CALLS]",
+        "<tool_call>",
+        "</tool_call>",
+        "<extra_id_0>",
+        "[gMASK]",
+        "<sop>",
+        "]~b]",
+        "]~!b[",
+        "[e~[",
+        "<|turn>",
+        "<turn|>",
+    ],
+)
+def test_a_marker_in_a_value_is_escaped_and_comes_back(marker: str) -> None:
+    value = {"note": [f"She wrote {marker}", marker]}
+
+    escaped = escape_markers(value)
+
+    assert marker not in str(escaped)
+    for text in escaped["note"]:
+        assert not HEADER.match(text)
+    assert unescape_markers(escaped) == value
 
 
-IDS = ["D1:1", "D1:2", "D2:1", "m7"]
-SHOWN = {"dialogue": "".join(f"[{id}] Ann: words\n" for id in IDS)}
+# Values of a declared type.
+
+TURN_IDS = ["D1:1", "D1:2", "D2:1", "m7"]
 
 
 class Size(enum.Enum):
@@ -224,66 +379,87 @@ class Edit(BaseModel):
     target: Annotated[str | None, IdFrom("dialogue")] = None
 
 
-DOG = {"name": "Rex", "kind": "animal"}
 REX = Thing(name="Rex", kind="animal")
 OSLO = Thing(name="Oslo", kind="place")
+RAW_REX = {"name": "Rex", "kind": "animal"}
+REX_JSON = '{"name": "Rex", "kind": "animal"}'
+OSLO_JSON = '{"name": "Oslo", "kind": "place"}'
 
 
-def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
-    reader = ValueReader(SHOWN)
-    value = reader.read(raw, annotation, "x")
+def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
+    """Return a value of a type, and the kinds of the repairs, given a dialogue of four turns."""
+    dialogue = "".join(f"[{turn_id}] Ann: words\n" for turn_id in TURN_IDS)
+    reader = ValueReader({"dialogue": dialogue})
+    value = reader.read(raw, value_type, "x")
     return value, [repair.kind for repair in reader.repairs.entries]
 
 
 @pytest.mark.parametrize(
-    ("raw", "annotation", "value", "kinds"),
+    ("raw", "value_type", "expected", "expected_repairs"),
     [
-        ([DOG], list[Thing], [REX], []),
-        ('[{"name": "Rex", "kind": "animal"}]', list[Thing], [REX], []),
-        (DOG, list[Thing], [REX], ["shape"]),
-        ({"items": [DOG]}, list[Thing], [REX], ["shape"]),
-        ({"Rex": {"name": "Rex", "kind": "animal"}}, list[Thing], [Thing(id="Rex", name="Rex", kind="animal")], None),
-        ('{"name": "Rex", "kind": "animal"}\n{"name": "Oslo", "kind": "place"}', list[Thing], [REX, OSLO], None),
-        ("[{'name': 'Rex', 'kind': 'animal'},]", list[Thing], [REX], None),
-        ("[{“name”: “Rex”, “kind”: “animal”}]", list[Thing], [REX], None),
-        ('[{"name": "Rex", "kind": "animal"}', list[Thing], [REX], ["layout", "cut"]),
-        ('Found:\n[{"name": "Rex", "kind": "animal"}]\nThat is all.', list[Thing], [REX], None),
-        (
-            '```\n[{"name": "Oslo", "kind": "place"}]\n```\nNo:\n```\n[{"name": "Rex", "kind": "animal"}]\n```',
-            list[Thing],
-            [REX],
-            None,
-        ),
-        ([DOG, None], list[Thing], [REX], ["element"]),
-        ([DOG, "and so on"], list[Thing], [REX], ["element"]),
-        ([DOG, {**DOG, "kind": "mineral"}], list[Thing], [REX], ["element"]),
-        ([{**DOG, "kind": "ANIMALS."}], list[Thing], [REX], ["spelling"]),
-        ([{**DOG, "count": None}], list[Thing], [REX], ["null"]),
+        # Read as it is.
+        ([RAW_REX], list[Thing], [REX], []),
+        (f"[{REX_JSON}]", list[Thing], [REX], []),
+        ([], list[Thing], [], []),
         ({"target": None}, Edit, Edit(), []),
-        ([{**DOG, "count": "many"}], list[Thing], [REX], ["field"]),
-        ([{**DOG, "name": 7}], list[Thing], [Thing(name="7", kind="animal")], ["cast"]),
-        ([{**DOG, "count": "3"}], list[Thing], [Thing(name="Rex", kind="animal", count=3)], []),
+        ([{**RAW_REX, "count": "3"}], list[Thing], [REX.model_copy(update={"count": 3})], []),
+        ("none", int | None, None, []),
+        # Another shape.
+        (RAW_REX, list[Thing], [REX], ["shape"]),
+        ({"items": [RAW_REX]}, list[Thing], [REX], ["shape"]),
+        # The end is missing.
+        (f"[{REX_JSON}", list[Thing], [REX], ["layout", "cut"]),
+        # Elements that cannot be read.
+        ([RAW_REX, None], list[Thing], [REX], ["element"]),
+        ([RAW_REX, "and so on"], list[Thing], [REX], ["element"]),
+        ([RAW_REX, {**RAW_REX, "kind": "mineral"}], list[Thing], [REX], ["element"]),
+        # Fields that cannot be read as they are.
+        ([{**RAW_REX, "kind": "ANIMALS."}], list[Thing], [REX], ["spelling"]),
+        ([{**RAW_REX, "count": None}], list[Thing], [REX], ["null"]),
+        ([{**RAW_REX, "count": "many"}], list[Thing], [REX], ["field"]),
+        ([{**RAW_REX, "name": 7}], list[Thing], [REX.model_copy(update={"name": "7"})], ["cast"]),
+        # Single values.
         ("yes", bool, True, ["cast"]),
         ("No.", bool, False, ["cast"]),
+        ("80%", int, 80, ["cast"]),
         ("LARGE", Size, Size.LARGE, ["spelling"]),
         ("No: the dates differ.", Literal["yes", "no"], "no", ["spelling"]),
-        ("none", int | None, None, []),
-        ("80%", int, 80, ["cast"]),
-        ([], list[Thing], [], []),
     ],
 )
-def test_form_is_mended_and_counted(raw: Any, annotation: Any, value: Any, kinds: list[str] | None) -> None:
-    found, mended = read(raw, annotation)
-    assert found == value
-    if kinds is not None:
-        assert mended == kinds
-    else:
-        # How broken JSON is mended is the business of json-repair; that it was is counted.
-        assert mended
+def test_the_form_of_a_value_is_repaired_and_the_repairs_are_counted(
+    raw: Any, value_type: Any, expected: Any, expected_repairs: list[str]
+) -> None:
+    value, repairs = read_value(raw, value_type)
+
+    assert value == expected
+    assert repairs == expected_repairs
 
 
 @pytest.mark.parametrize(
-    ("raw", "annotation"),
+    ("raw", "things"),
+    [
+        pytest.param(
+            {"Rex": RAW_REX}, [REX.model_copy(update={"id": "Rex"})], id="an object by its id"
+        ),
+        pytest.param(f"{REX_JSON}\n{OSLO_JSON}", [REX, OSLO], id="one object a line"),
+        pytest.param("[{'name': 'Rex', 'kind': 'animal'},]", [REX], id="Python"),
+        pytest.param("[{“name”: “Rex”, “kind”: “animal”}]", [REX], id="curly quotes"),
+        pytest.param(f"Found:\n[{REX_JSON}]\nThat is all.", [REX], id="prose around"),
+        pytest.param(
+            f"```\n[{OSLO_JSON}]\n```\nNo:\n```\n[{REX_JSON}]\n```", [REX], id="a second attempt"
+        ),
+    ],
+)
+def test_broken_json_is_repaired_and_counted(raw: Any, things: list[Thing]) -> None:
+    value, repairs = read_value(raw, list[Thing])
+
+    assert value == things
+    # Which kinds of repairs there are depends on the library json-repair.
+    assert repairs
+
+
+@pytest.mark.parametrize(
+    ("raw", "value_type"),
     [
         (None, list[Thing]),
         ("", list[Thing]),
@@ -291,7 +467,7 @@ def test_form_is_mended_and_counted(raw: Any, annotation: Any, value: Any, kinds
         ([{"name": "Rex"}], list[Thing]),
         ([{"kind": "animal"}], list[Thing]),
         ("I cannot help with that.", list[Thing]),
-        ('[{"name": "Rex", "kind": "animal"}, {"name": "Os', list[Thing]),
+        (f'[{REX_JSON}, {{"name": "Os', list[Thing]),
         ('["a walk", "a sw', list[str]),
         ("maybe", bool),
         ("3.5", int),
@@ -303,13 +479,13 @@ def test_form_is_mended_and_counted(raw: Any, annotation: Any, value: Any, kinds
         ({"a": 1, "b": 2}, str),
     ],
 )
-def test_missing_values_are_not_made_up(raw: Any, annotation: Any) -> None:
+def test_missing_values_are_not_made_up(raw: Any, value_type: Any) -> None:
     with pytest.raises(UnreadableError):
-        read(raw, annotation)
+        read_value(raw, value_type)
 
 
 @pytest.mark.parametrize(
-    ("said", "id"),
+    ("raw", "matched_id"),
     [
         ("D1:2", "D1:2"),
         ('"D1:2".', "D1:2"),
@@ -324,23 +500,49 @@ def test_missing_values_are_not_made_up(raw: Any, annotation: Any) -> None:
         ("", None),
     ],
 )
-def test_an_id_is_matched_where_exactly_one_can_be_meant(said: Any, id: str | None) -> None:
-    assert IdMatcher(IDS).match(said) == id
+def test_an_id_is_matched_if_exactly_one_can_be_meant(raw: Any, matched_id: str | None) -> None:
+    assert IdMatcher(TURN_IDS).match(raw) == matched_id
 
 
 def test_texts_of_repaired_json_are_ordinary_texts() -> None:
     # The parser meters the text that it repairs, and parts of a metered text are metered too.
-    texts, _ = read('["ab", "cd",,]', list[str])
-    assert [type(text) for text in texts] == [str, str]
+    texts, _ = read_value('["ab", "cd",,]', list[str])
+
+    assert texts == ["ab", "cd"]
+    for text in texts:
+        assert type(text) is str
 
 
-def test_unknown_ids_are_dropped_from_lists_and_counted() -> None:
-    ids = list[Annotated[str, IdFrom("dialogue")]]
-    assert read(["D1:1", "D9:9"], ids) == (["D1:1"], ["unknown id"])
-    assert read("[D1:1], [D2:1]", ids)[0] == ["D1:1", "D2:1"]
-    assert read(["NEW_1"], list[Annotated[str, IdFrom("dialogue", allow_new=True)]]) == (["NEW_1"], [])
+def test_an_unknown_id_is_left_out_of_a_list_and_counted() -> None:
+    known_ids = list[Annotated[str, IdFrom("dialogue")]]
+
+    value, repairs = read_value(["D1:1", "D9:9"], known_ids)
+
+    assert value == ["D1:1"]
+    assert repairs == ["unknown id"]
 
 
-def test_a_value_of_several_types_is_read_as_the_first_that_fits() -> None:
-    assert read("many", int | str) == ("many", [])
-    assert read(3, int | str) == (3, [])
+def test_ids_in_brackets_are_read_as_a_list() -> None:
+    known_ids = list[Annotated[str, IdFrom("dialogue")]]
+
+    value, _ = read_value("[D1:1], [D2:1]", known_ids)
+
+    assert value == ["D1:1", "D2:1"]
+
+
+def test_an_unknown_id_is_read_where_new_ids_are_allowed() -> None:
+    known_or_new_ids = list[Annotated[str, IdFrom("dialogue", allow_new=True)]]
+
+    value, repairs = read_value(["NEW_1"], known_or_new_ids)
+
+    assert value == ["NEW_1"]
+    assert repairs == []
+
+
+@pytest.mark.parametrize("raw", ["many", 3])
+def test_a_value_of_several_types_is_read_as_the_first_that_fits(raw: Any) -> None:
+    value, repairs = read_value(raw, int | str)
+
+    assert value == raw
+    assert type(value) is type(raw)
+    assert repairs == []

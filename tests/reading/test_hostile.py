@@ -1,13 +1,14 @@
-"""Answers made to hang or crash a reader, whole or while they are written: read, or refused, in time by length."""
+"""Answers made to hang or crash a reader are read or refused in time, also while they arrive."""
 
-import contextlib
+from __future__ import annotations
+
 import json
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import dspy
 import pytest
@@ -23,23 +24,10 @@ from mempiler.signatures.answering import ChooseFromContext, RespondPersonally
 from mempiler.signatures.pgr import UpdateFacts
 from pydantic import BaseModel
 
-N = 40_000
-MARKER = "[[ ## facts ## ]]\n"
-HOSTILE = {
-    "blanks": " " * N,
-    "an open fence and blanks": "```" + " " * N,
-    "a fence with an endless name": "```" + "a" * N,
-    "brackets": "[" * N,
-    "open thoughts": "<think>" * (N // 7),
-    "a field of brackets": MARKER + "[" * N,
-    "a field of objects": MARKER + '{"a":' * (N // 5),
-    "a field of quotes": MARKER + '["' + '"' * N,
-    "a field of commas": MARKER + "," * N,
-    "letters": "a " * (N // 2),
-    "boxes": "\\boxed{" * (N // 7),
-    "headings": "facts: \n" * (N // 8),
-    "signs": MARKER + "#" + "~" * N,
-}
+LENGTH = 40_000
+"""Length of hostile texts, in characters."""
+
+TURNS_OF_DIALOGUE = 48
 
 
 class Fact(BaseModel):
@@ -48,137 +36,258 @@ class Fact(BaseModel):
     weight: float = 0.0
 
 
-Ids = Annotated[list[str], IdFrom("dialogue")]
-QUOTES = '["' + ',"a:"' * 3_200 + '"]'
-BRACES = "['" + '{"])' * 1_500 + '"}'
-COSTLY: dict[str, tuple[Any, str, Layout]] = {
-    **{f"{name} of facts": (UpdateFacts, text, "json") for name, text in HOSTILE.items()},
-    **{f"{name} of an answer": (ChooseFromContext, text, "json") for name, text in HOSTILE.items()},
-    "repair of quotes": (list[Fact], QUOTES, "headers"),
-    "repair of braces": (list[Fact], BRACES, "headers"),
-    "a long literal": (list[Fact], "[" + "'a'," * 1_000_000 + "]", "headers"),
-    "a long list": (list[Fact], "[" + "1," * 1_000_000 + "1]", "headers"),
-    "many ids": (Ids, json.dumps([f"X{n}" for n in range(21_000)]), "headers"),
-    "blanks behind a number": (int, json.dumps("1" + "\n" * 40_000 + "x"), "headers"),
-    "blanks in an answer": (ChooseFromContext, json.dumps({"answer": "answer" + "\n" * 40_000 + "!"}), "json"),
-    "a box of blanks": (ChooseFromContext, json.dumps({"answer": "\\boxed" + "\n" * 400 + "{"}), "json"),
+TurnIds = Annotated[list[str], IdFrom("dialogue")]
+
+
+class ReadOutput(NamedTuple):
+    """The first output of an answer, and its repairs by kind."""
+
+    value: Any
+    repairs: Counter[str]
+
+
+def read_first_output(
+    signature: type[dspy.Signature], text: str, layout: Layout = "headers"
+) -> ReadOutput:
+    """Read an answer about a dialogue of 48 turns, with two options."""
+    dialogue = "\n".join(f"[D1:{number}] Ann: x" for number in range(TURNS_OF_DIALOGUE))
+    inputs = {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}
+    answer = read_answer(signature, text, inputs, layout=layout)
+    first_output = next(iter(signature.output_fields))
+    repairs = Counter(repair.kind for repair in answer.repairs)
+    return ReadOutput(answer.outputs[first_output], repairs)
+
+
+def read_value(value_type: Any, text: str) -> ReadOutput:
+    """Read a text as the output `value`, which has this type."""
+    fields = {"dialogue": (str, dspy.InputField()), "value": (value_type, dspy.OutputField())}
+    signature: Any = dspy.Signature(fields, "Say it.")
+    return read_first_output(signature, f"[[ ## value ## ]]\n{text}")
+
+
+def check_read_or_refused_in_time(signature: type[dspy.Signature], text: str) -> None:
+    start = time.process_time()
+    with suppress(UnreadableError):
+        read_first_output(signature, text, layout="json")
+    # It took from 4 seconds to minutes before there were bounds, and no other thread runs then.
+    assert time.process_time() - start < 2
+
+
+# Whole answers that are expensive to parse.
+
+
+def hostile_texts(output: str) -> dict[str, str]:
+    """Return hostile answers to a signature with this output, by what they consist of."""
+    header = f"[[ ## {output} ## ]]\n"
+    return {
+        "blanks": " " * LENGTH,
+        "an open fence and blanks": "```" + " " * LENGTH,
+        "a fence with an endless name": "```" + "a" * LENGTH,
+        "brackets": "[" * LENGTH,
+        "open thoughts": "<think>" * (LENGTH // 7),
+        "a field of brackets": header + "[" * LENGTH,
+        "a field of objects": header + '{"a":' * (LENGTH // 5),
+        "a field of quotes": header + '["' + '"' * LENGTH,
+        "a field of commas": header + "," * LENGTH,
+        "letters": "a " * (LENGTH // 2),
+        "boxes": "\\boxed{" * (LENGTH // 7),
+        "headings": f"{output}: \n" * (LENGTH // 8),
+        "signs": header + "#" + "~" * LENGTH,
+    }
+
+
+HOSTILE_FACTS = hostile_texts("facts")
+HOSTILE_ANSWERS = hostile_texts("answer") | {
+    "blanks in an answer": json.dumps({"answer": "answer" + "\n" * 40_000 + "!"}),
+    "a box of blanks": json.dumps({"answer": "\\boxed" + "\n" * 400 + "{"}),
 }
 
 
-def read(kind: Any, text: str, layout: Layout = "headers") -> tuple[Any, Counter[str]]:
-    """The first output of an answer to a signature, or to one with an output of a type; and its mends by kind."""
-    if not (isinstance(kind, type) and issubclass(kind, dspy.Signature)):
-        kind = dspy.Signature({"dialogue": (str, dspy.InputField()), "facts": (kind, dspy.OutputField())}, "x")
-    dialogue = "\n".join(f"[D1:{n}] Ann: x" for n in range(48))
-    said = text if layout == "json" else MARKER + text
-    found, mends = read_answer(kind, said, {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}, layout=layout)
-    return next(iter(found.values())), Counter(mend.kind for mend in mends)
+@pytest.mark.parametrize("name", HOSTILE_FACTS)
+def test_hostile_lists_of_facts_are_read_or_refused_in_time(name: str) -> None:
+    check_read_or_refused_in_time(UpdateFacts, HOSTILE_FACTS[name])
 
 
-@pytest.mark.parametrize("name", COSTLY)
-def test_texts_that_are_expensive_to_parse_are_given_up_in_time(name: str) -> None:
-    kind, text, layout = COSTLY[name]
-    started = time.process_time()
-    with contextlib.suppress(UnreadableError):
-        read(kind, text.replace("facts", "answer") if kind is ChooseFromContext else text, layout)
-    # 4 seconds to minutes before there were bounds, in which no other thread runs.
-    assert time.process_time() - started < 2
+@pytest.mark.parametrize("name", HOSTILE_ANSWERS)
+def test_hostile_choices_of_an_option_are_read_or_refused_in_time(name: str) -> None:
+    check_read_or_refused_in_time(ChooseFromContext, HOSTILE_ANSWERS[name])
 
 
-def test_elements_beyond_the_bounds_are_counted_and_the_rest_is_read() -> None:
-    found, mends = read(Ids, json.dumps([f"D1:{n % 48}" for n in range(20_500)]))
-    assert len(found) + mends["element"] == 20_500
-    assert mends["element"] > 0
-    broken, sound = QUOTES[:5_000] + '"]', '{"text": "a"}'
-    found, mends = read(list[Fact], json.dumps([broken] * 20 + [sound] * 5))
-    assert found[-5:] == [Fact(text="a")] * 5
-    assert len(found) + mends["element"] == 25
+# Values that are expensive to parse.
 
-
-HEX, DIGITS = "0x" + "f" * 5_000, "9" * 5_000
+# Broken JSON that takes long to repair.
+QUOTES = '["' + ',"a:"' * 3_200 + '"]'
+BRACES = "['" + '{"])' * 1_500 + '"}'
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("value_type", "text"),
     [
-        (list[Fact], f"[{{'text': {HEX}}}]"),
-        (list[Fact], f"[{{'text': 'a', 'weight': 0x{'f' * 2_000}}}]"),
-        (list[Fact], "[{'text': 'a', 'weight': 1e999}]"),
-        (Ids, f'[{HEX}, "D1:{DIGITS}"]'),
-        (list[Literal["a", "b"]], f"[{HEX}]"),
-        (dict[str, str], f"{{'a': {HEX}}}"),
-        (int, "{(1, 2): 3}"),
-        (int, DIGITS),
-        (float, DIGITS[:4_000]),
-        (float, "NaN"),
-        (list[Fact], '{"```json[```json[ }'),
-        (list[Fact], '[{"text": ' + "[" * 600 + "]" * 600 + "}]"),
+        pytest.param(list[Fact], QUOTES, id="repair of quotes"),
+        pytest.param(list[Fact], BRACES, id="repair of braces"),
+        pytest.param(list[Fact], "[" + "'a'," * 1_000_000 + "]", id="a long Python list"),
+        pytest.param(list[Fact], "[" + "1," * 1_000_000 + "1]", id="a long JSON list"),
+        pytest.param(
+            TurnIds, json.dumps([f"X{number}" for number in range(21_000)]), id="many ids"
+        ),
+        pytest.param(int, json.dumps("1" + "\n" * 40_000 + "x"), id="blanks behind a number"),
     ],
 )
-def test_values_that_python_cannot_read_are_unreadable_or_counted(kind: Any, text: str) -> None:
-    with contextlib.suppress(UnreadableError):
-        found, mends = read(kind, text)
-        assert mends.total()
-        json.dumps(found, default=BaseModel.model_dump, allow_nan=False)
+def test_hostile_values_are_read_or_refused_in_time(value_type: Any, text: str) -> None:
+    start = time.process_time()
+    with suppress(UnreadableError):
+        read_value(value_type, text)
+    assert time.process_time() - start < 2
 
 
-LAYOUTS: tuple[Layout, ...] = ("headers", "json")
-PARTS = (
-    "[[ ## answer ## ]]\n", "[[ ## reasoning ## ]]\n", "[[ ## completed ## ]]", "## answer ##", "**## answer ##",
-    "## x", "<answer>", "</answer>", "<br>", "</", "&amp;", "#~# answer ##", "#~", "<~", "[", "]", "]]", "#", "##",
-    "＃＃", "**", "*",
-    '{"reasoning": "', '{"answer": "', '", "answer": "', '"}', '"', "\\n", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\",
-    '{"a": {', '"answer": 5', "```json\n", "```", "<think>", "</think>", "<thinking>", "Answer: ", "tea", "I moved.",
-    " ", "\n", "\n\n", "  \n", " " * 41, "\n" * 41, " " * 39, "\t", "é", "😀", "x" * 120,
-)  # fmt: skip
-"""What texts are made of that readers find difficult."""
-WRITTEN = {
-    "headers": "[[ ## reasoning ## ]]\n{reasoning}\n\n[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
-    "json": '{{"reasoning": {reasoning}, "answer": {answer}}}',
-}
-"""An answer as it is asked for."""
+def test_elements_beyond_the_bound_of_an_answer_are_counted() -> None:
+    turn_ids = [f"D1:{number % TURNS_OF_DIALOGUE}" for number in range(20_500)]
 
-texts = st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=14).map("".join)
-cuts = st.lists(st.integers(0, 400), max_size=12)
+    output = read_value(TurnIds, json.dumps(turn_ids))
+
+    assert output.repairs["element"] > 0
+    assert len(output.value) + output.repairs["element"] == 20_500
 
 
-def grown(text: str, at: Sequence[int], layout: Layout) -> list[str]:
-    """What is given at each piece of a text that is cut at some places."""
-    growing, places = PartialAnswer("answer", layout), sorted({0, *(min(n, len(text)) for n in at), len(text)})
-    return [growing.add_piece(text[start:end]) for start, end in pairwise(places)]
+def test_elements_behind_some_that_are_too_expensive_are_read() -> None:
+    expensive_text = QUOTES[:5_000] + '"]'
+    fact_text = '{"text": "a"}'
+
+    output = read_value(list[Fact], json.dumps([expensive_text] * 20 + [fact_text] * 5))
+
+    assert output.value[-5:] == [Fact(text="a")] * 5
+    assert len(output.value) + output.repairs["element"] == 25
 
 
-def written(layout: Layout, reasoning: str, answer: str) -> str:
-    """An answer in a layout."""
-    shown = [escape_markers(each) for each in (reasoning, answer)]
+# Python refuses to convert integers with more than 4,300 digits.
+LARGE_HEX = "0x" + "f" * 5_000
+LARGE_NUMBER = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("value_type", "text"),
+    [
+        pytest.param(list[Fact], f"[{{'text': {LARGE_HEX}}}]", id="large text"),
+        pytest.param(
+            list[Fact], f"[{{'text': 'a', 'weight': 0x{'f' * 2_000}}}]", id="too large for a float"
+        ),
+        pytest.param(list[Fact], "[{'text': 'a', 'weight': 1e999}]", id="infinity"),
+        pytest.param(TurnIds, f'[{LARGE_HEX}, "D1:{LARGE_NUMBER}"]', id="large ids"),
+        pytest.param(list[Literal["a", "b"]], f"[{LARGE_HEX}]", id="large choice"),
+        pytest.param(dict[str, str], f"{{'a': {LARGE_HEX}}}", id="large value of a mapping"),
+        pytest.param(int, "{(1, 2): 3}", id="tuple as a key"),
+        pytest.param(int, LARGE_NUMBER, id="large integer"),
+        pytest.param(float, LARGE_NUMBER[:4_000], id="large float"),
+        pytest.param(float, "NaN", id="no number"),
+        pytest.param(list[Fact], '{"```json[```json[ }', id="fences"),
+        pytest.param(list[Fact], '[{"text": ' + "[" * 600 + "]" * 600 + "}]", id="deep list"),
+    ],
+)
+def test_a_value_that_python_cannot_read_is_unreadable_or_a_counted_repair(
+    value_type: Any, text: str
+) -> None:
+    try:
+        output = read_value(value_type, text)
+    except UnreadableError:
+        return
+
+    assert output.repairs.total()
+    # What was read can be stored as JSON.
+    json.dumps(output.value, default=BaseModel.model_dump, allow_nan=False)
+
+
+# Answers that are read while they arrive in pieces.
+
+LAYOUTS: list[Layout] = ["headers", "json"]
+
+DIFFICULT_PARTS = [
+    # Headers and other markers, whole and in parts.
+    *("[[ ## answer ## ]]\n", "[[ ## reasoning ## ]]\n", "[[ ## completed ## ]]"),
+    *("## answer ##", "**## answer ##", "## x"),
+    *("<answer>", "</answer>", "<br>", "</", "&amp;", "#~# answer ##", "#~", "<~"),
+    *("[", "]", "]]", "#", "##", "＃＃", "**", "*"),
+    # JSON and its escapes.
+    *('{"reasoning": "', '{"answer": "', '", "answer": "', '"}', '"'),
+    *("\\n", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\"),
+    *('{"a": {', '"answer": 5', "```json\n", "```"),
+    # Thoughts and words.
+    *("<think>", "</think>", "<thinking>", "Answer: ", "tea", "I moved."),
+    # Blanks, of which more than 40 are shortened.
+    *(" ", "\n", "\n\n", "  \n", " " * 41, "\n" * 41, " " * 39, "\t"),
+    *("é", "😀", "x" * 120),
+]
+difficult_texts = st.lists(st.sampled_from(DIFFICULT_PARTS) | st.text(max_size=3), max_size=14).map(
+    "".join
+)
+places_of_cuts = st.lists(st.integers(0, 400), max_size=12)
+
+
+def add_pieces(text: str, cuts: Sequence[int], layout: Layout) -> list[str]:
+    """Cut a text at some places, and return what a partial answer gives for each piece."""
+    places = {0, len(text)}
+    for cut in cuts:
+        places.add(min(cut, len(text)))
+    partial = PartialAnswer("answer", layout)
+    return [partial.add_piece(text[start:end]) for start, end in pairwise(sorted(places))]
+
+
+def completion(layout: Layout, reasoning: str, answer: str) -> str:
+    """Return a completion of a model that keeps to the layout."""
+    reasoning = escape_markers(reasoning)
+    answer = escape_markers(answer)
     if layout == "json":
-        shown = list(map(json.dumps, shown))
-    return WRITTEN[layout].format(reasoning=shown[0], answer=shown[1])
+        return f'{{"reasoning": {json.dumps(reasoning)}, "answer": {json.dumps(answer)}}}'
+    return (
+        f"[[ ## reasoning ## ]]\n{reasoning}\n\n"
+        f"[[ ## answer ## ]]\n{answer}\n\n"
+        "[[ ## completed ## ]]"
+    )
+
+
+def check_that_pieces_begin_the_answer(text: str, cuts: list[int], layout: Layout) -> None:
+    """Check that what is given piece by piece is the beginning of the answer that is read."""
+    given_text = "".join(add_pieces(text, cuts, layout))
+    with suppress(UnreadableError):
+        outputs = read_answer(RespondPersonally, text, layout=layout).outputs
+        assert outputs["answer"].startswith(given_text)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@given(reasoning=st.none() | texts, answer=texts, at=cuts)
-@example(reasoning=None, answer="[[ ## answer ## ]]\ntea\n\n[[ ## completed ## ]]", at=list(range(60)))
-def test_any_text_and_an_answer_in_its_layout_give_the_beginning_of_what_is_read(layout, reasoning, answer, at) -> None:
-    text = answer if reasoning is None else written(layout, reasoning, answer)
-    given = "".join(grown(text, at, layout))
-    with suppress(UnreadableError):
-        assert read_answer(RespondPersonally, text, layout=layout)[0]["answer"].startswith(given)
+@given(text=difficult_texts, cuts=places_of_cuts)
+@example(text="[[ ## answer ## ]]\ntea\n\n[[ ## completed ## ]]", cuts=list(range(60)))
+def test_pieces_of_any_text_begin_the_answer_that_is_read(
+    layout: Layout, text: str, cuts: list[int]
+) -> None:
+    check_that_pieces_begin_the_answer(text, cuts, layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(reasoning=difficult_texts, answer=difficult_texts, cuts=places_of_cuts)
+def test_pieces_of_an_answer_in_its_layout_begin_the_answer_that_is_read(
+    layout: Layout, reasoning: str, answer: str, cuts: list[int]
+) -> None:
+    text = completion(layout, reasoning, answer)
+
+    check_that_pieces_begin_the_answer(text, cuts, layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(
-    reasoning=st.text("ab é\n.", max_size=40), answer=st.text('abc é😀\n.,-"\\/', max_size=40).map(str.strip), at=cuts
+    reasoning=st.text("ab é\n.", max_size=40),
+    answer=st.text('abc é😀\n.,-"\\/', max_size=40).map(str.strip),
+    cuts=places_of_cuts,
 )
-def test_answer_in_plain_words_is_given_whole(layout: Layout, reasoning: str, answer: str, at: list[int]) -> None:
-    text = written(layout, reasoning, answer)
-    read = read_answer(RespondPersonally, text, layout=layout)[0]["answer"]
-    given = "".join(grown(text, at, layout))
-    assert given == read
+def test_an_answer_in_plain_words_is_given_whole(
+    layout: Layout, reasoning: str, answer: str, cuts: list[int]
+) -> None:
+    text = completion(layout, reasoning, answer)
+
+    outputs = read_answer(RespondPersonally, text, layout=layout).outputs
+    assert "".join(add_pieces(text, cuts, layout)) == outputs["answer"]
 
 
 @pytest.mark.parametrize(
-    ("layout", "text", "given"),
+    ("layout", "text", "given_text"),
     [
         ("headers", "[[ ## answer ## ]]\ntea\n\n[[ ## comp", "tea"),
         ("headers", "[[ ## answer ## ]]\n# Tea\n## an", "# Tea"),
@@ -196,22 +305,31 @@ def test_answer_in_plain_words_is_given_whole(layout: Layout, reasoning: str, an
         ("json", "[[ ## answer ## ]]\ntea", "tea"),
     ],
 )
-def test_text_that_may_still_change_is_held_back(layout: Layout, text: str, given: str) -> None:
-    assert "".join(grown(text, [], layout)) == given
-    assert "".join(grown(text, list(range(len(text))), layout)) == given
+def test_text_that_may_still_change_is_held_back(
+    layout: Layout, text: str, given_text: str
+) -> None:
+    in_one_piece = add_pieces(text, [], layout)
+    in_single_characters = add_pieces(text, range(len(text)), layout)
+
+    assert "".join(in_one_piece) == given_text
+    assert "".join(in_single_characters) == given_text
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", hostile_texts("answer"))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_hostile_answers_are_followed_in_time(layout: Layout, name: str) -> None:
-    text = HOSTILE[name].replace("facts", "answer")
-    started = time.process_time()
-    grown(text, range(0, len(text), 16), layout)
-    assert time.process_time() - started < 3
+    text = hostile_texts("answer")[name]
+
+    start = time.process_time()
+    add_pieces(text, range(0, len(text), 16), layout)
+
+    assert time.process_time() - start < 3
 
 
-def test_nothing_is_read_after_a_stop() -> None:
+def test_nothing_is_given_after_a_stop() -> None:
     partial = PartialAnswer("answer")
     assert partial.add_piece("[[ ## answer ## ]]\ntea") == "tea"
+
     partial.stop()
+
     assert partial.add_piece("[[ ## answer ## ]]\ntea and coffee") == ""

@@ -1,5 +1,7 @@
 """A memory system that a test scripts, run by the real worker in this interpreter."""
 
+from __future__ import annotations
+
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -12,9 +14,10 @@ from mempiler.records import Session, Turn
 from mempiler.systems.process import System
 
 Start = Callable[..., System]
+"""The fixture `start`: `start("def add(self, session): ...")` starts a system with this method."""
 
 ITEM = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon."),))
-PLAIN = """
+PLAIN_SYSTEM = """
 import contextlib, json, os, pathlib, signal, subprocess, sys, time, urllib.request
 
 print("greetings")
@@ -46,30 +49,34 @@ class Plain:
     def close(self):
         (self.folder / "texts.json").write_text(json.dumps(self.texts))
 """
-"""A class that keeps texts and lists them."""
+"""A class that keeps texts and lists them, and a function that asks the run's models."""
 
 
-def script(place: Path, methods: str = "") -> Path:
-    """Writes the file of a system that has these methods in the place of the plain ones."""
-    place.mkdir()
+def write_system(folder: Path, methods: str = "") -> Path:
+    """Write the file of a system in a new folder, and return it.
+
+    The methods take the place of those of the plain system.
+    """
+    folder.mkdir()
     body = textwrap.indent(textwrap.dedent(methods).strip() or "pass", "    ")
-    (place / "scripted.py").write_text(
-        f"{PLAIN}\n\nclass System(Plain):\n{body}\n", encoding="utf-8"
-    )
-    return place / "scripted.py"
+    file = folder / "scripted.py"
+    file.write_text(f"{PLAIN_SYSTEM}\n\nclass System(Plain):\n{body}\n", encoding="utf-8")
+    return file
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a system with a test's methods; everything that was started is closed at the end."""
-    with ExitStack() as open_ones:
-        number = iter(range(100))
+    """Return a function that starts a system with these methods; it is closed after the test."""
+    file_folders: list[Path] = []
+    with ExitStack() as open_systems:
 
-        def make(methods: str = "") -> System:
-            file = script(tmp_path / f"system-{next(number)}", methods)
-            made = System(
-                "scripted", Path(sys.executable), file, {}, file.parent / "folder", embedder()
+        def start_system(methods: str = "") -> System:
+            file_folder = tmp_path / f"system-{len(file_folders)}"
+            file_folders.append(file_folder)
+            file = write_system(file_folder, methods)
+            system = System(
+                "scripted", Path(sys.executable), file, {}, file_folder / "folder", embedder()
             )
-            return open_ones.enter_context(closing(made))
+            return open_systems.enter_context(closing(system))
 
-        yield make
+        yield start_system

@@ -1,12 +1,18 @@
-"""Workers of other people's systems: well-behaved, hostile, asking a model; their environments."""
+"""Workers of other people's memory systems: well-behaved ones, hostile ones, and their models.
+
+Also the environments that the systems are installed in.
+"""
+
+from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +30,57 @@ from mempiler.errors import BudgetError, EndpointError, UserError
 from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
-from mempiler.systems import catalog, environment
-from mempiler.systems.catalog import SYSTEMS, factory
+from mempiler.systems import environment
+from mempiler.systems.catalog import SYSTEMS, ShippedSystem, factory
 from mempiler.systems.environment import STAMP, Environment
 from mempiler.systems.process import LOG, System, SystemFailedError
 from mempiler.systems.proxy import Proxy
 
 from ..conftest import within
 from ..run_inputs import run_inputs
-from .conftest import ITEM, Start, script
+from .conftest import ITEM, Start, write_system
 
-NOISY = """
+# One system.
+
+
+def test_a_system_finds_an_added_session(start: Start) -> None:
+    system = start()
+
+    system.add(ITEM)
+
+    assert system.search("Where does Ann live?", k=5) == [
+        {"text": "I moved to Lisbon.", "ids": ["D1:1"]}
+    ]
+
+
+PRINTING = """
     def add(self, session):
-        print('{}'); os.system('echo noise'); print('more', file=sys.stderr)
+        print('{}')
+        os.system('echo noise')
+        print('more', file=sys.stderr)
         super().add(session)
 """
 
 
-def test_an_added_session_is_found_and_prints_of_the_system_go_to_its_log(start, capfd) -> None:
-    system = start(NOISY)
+def test_what_a_system_prints_goes_to_its_log_alone(
+    start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    system = start(PRINTING)
     system.add(ITEM)
-    assert system.search("Where does Ann live?", k=5) == [
-        {"text": "I moved to Lisbon.", "ids": ["D1:1"]}
-    ]
+    # A printed "{}" is not taken for an answer of the worker.
+    assert len(system.search("Where does Ann live?", k=5)) == 1
     system.close()
-    assert capfd.readouterr() == ("", "")
+
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == ""
     log = (system.folder / LOG).read_text()
-    assert all(word in log for word in ("greetings", "garbage", "{}", "noise", "more"))
+    for printed in ("greetings", "garbage", "{}", "noise", "more"):
+        assert printed in log
 
 
 @pytest.mark.parametrize(
-    ("does", "reason"),
+    ("statement", "reason"),
     [
         ("raise ValueError('no room')", r"ValueError: no room \(\w+\.py:\d+\)$"),
         ("return object()", "TypeError: object is no entry, and not JSON serializable"),
@@ -62,20 +88,26 @@ def test_an_added_session_is_found_and_prints_of_the_system_go_to_its_log(start,
         ("bytearray(9 << 30)", "MemoryError"),
     ],
 )
-def test_an_error_is_of_one_call(start: Start, does: str, reason: str) -> None:
-    system = start(f"def add(self, session): {does}")
+def test_an_error_of_a_system_fails_one_call_alone(
+    start: Start, statement: str, reason: str
+) -> None:
+    system = start(f"def add(self, session): {statement}")
+
     with pytest.raises(SystemFailedError, match=f"^scripted: add: {reason}"):
         system.add(ITEM)
+
     assert system.search("x", k=1) == []
 
 
 def test_a_method_that_the_system_lacks_is_named(start: Start) -> None:
     system = start()
+
     with pytest.raises(SystemFailedError, match=r"^scripted: ask: AttributeError: 'System' object"):
         system.ask("Where does Ann live?")
 
 
-GARBAGE = """
+# It writes to the sockets of the worker, and answers nothing.
+WRITING_GARBAGE = """
     def add(self, session):
         for number in range(3, 999):
             with contextlib.suppress(OSError):
@@ -87,193 +119,324 @@ GARBAGE = """
 @pytest.mark.parametrize(
     ("methods", "reason"),
     [
-        ("def add(self, session): os._exit(3)", "ended by itself, status 3; last said: .*garbage"),
-        ("def add(self, session): os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
-        (GARBAGE, "gave no answer that can be read"),
+        pytest.param(
+            "def add(self, session): os._exit(3)",
+            "ended by itself, status 3; last said: .*garbage",
+            id="exit",
+        ),
+        pytest.param(
+            "def add(self, session): os.kill(os.getpid(), signal.SIGKILL)",
+            "ended by SIGKILL",
+            id="kill",
+        ),
+        pytest.param(WRITING_GARBAGE, "gave no answer that can be read", id="garbage"),
     ],
 )
-def test_a_crash_is_one_error_and_so_is_every_call_after_it(
+def test_a_crash_fails_the_call_and_every_call_after_it_with_one_reason(
     start: Start, methods: str, reason: str
 ) -> None:
     system = start(methods)
+
     with pytest.raises(SystemFailedError, match=f"^scripted: .*{reason}"):
         system.add(ITEM)
     with pytest.raises(SystemFailedError, match=reason):
         system.search("x", k=1)
 
 
+# It starts a process, says the numbers of both, and hangs.
 SPAWNING = """
     def add(self, session):
         child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
-        (self.folder / 'child').write_text(str(child.pid))
+        numbers = self.folder / 'numbers.json'
+        numbers.with_suffix('.new').write_text(json.dumps([os.getpid(), child.pid]))
+        numbers.with_suffix('.new').rename(numbers)
         time.sleep(600)
 """
+
+
+def process_numbers(system_folder: Path, seconds: float) -> list[int]:
+    """Wait for the numbers of the worker and of its child that a `SPAWNING` system writes."""
+    file = system_folder / "store" / "numbers.json"
+    assert within(seconds, file.exists)
+    return json.loads(file.read_text())
+
+
+def is_running(process_number: int) -> bool:
+    try:
+        os.kill(process_number, 0)
+    except ProcessLookupError:
+        return False
+    # A process that has ended, and that nobody waited for, still has its number.
+    status = Path(f"/proc/{process_number}/stat").read_text()
+    state = status.rpartition(")")[2].split()[0]
+    return state != "Z"
 
 
 def test_a_system_that_hangs_can_be_ended_from_another_thread_with_its_child_processes(
     start: Start,
 ) -> None:
     system = start(SPAWNING)
-    child = system.folder / "store" / "child"
 
-    def end() -> None:
-        assert within(20, lambda: child.exists() and child.read_text() != "")
+    def kill_when_it_hangs() -> None:
+        process_numbers(system.folder, seconds=20)
         system.kill()
 
-    ending = threading.Thread(target=end)
-    ending.start()
+    killing = threading.Thread(target=kill_when_it_hangs)
+    killing.start()
     with pytest.raises(SystemFailedError, match="ended"):
         system.add(ITEM)
-    ending.join()
-    assert within(20, lambda: not _runs(int(child.read_text())))
+    killing.join()
+
+    worker, child = process_numbers(system.folder, seconds=0)
+    assert not is_running(worker)
+    assert within(20, lambda: not is_running(child))
 
 
-def test_a_system_that_hangs_ends_when_its_parent_is_gone(start: Start) -> None:
-    """As when the process that started it was killed, and could end nothing."""
-    system = start(SPAWNING)
-    child = system.folder / "store" / "child"
-    system._worker.send_bytes(b'{"call": "add", "session": {"turns": []}}')
-    assert within(20, lambda: child.exists() and child.read_text() != "")
-    system._worker.close()
-    assert system._process is not None
-    assert system._process.wait(20) != 0
-    assert within(20, lambda: not _runs(int(child.read_text())))
+# A program that asks a system which hangs; called with the file of the system and a folder.
+ASK_A_SYSTEM = """
+import sys
+from pathlib import Path
+
+from mempiler.engines.embedders import embedder
+from mempiler.records import Session, Turn
+from mempiler.systems.process import System
+
+file, folder = Path(sys.argv[1]), Path(sys.argv[2])
+system = System("scripted", Path(sys.executable), file, {}, folder, embedder())
+system.add(Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved."),)))
+"""
+
+
+def test_a_system_that_hangs_ends_when_the_process_that_started_it_was_killed(
+    tmp_path: Path,
+) -> None:
+    file = write_system(tmp_path / "system", SPAWNING)
+    system_folder = tmp_path / "folder"
+    command = [sys.executable, "-c", ASK_A_SYSTEM, str(file), str(system_folder)]
+    program = subprocess.Popen(command)
+    worker, child = process_numbers(system_folder, seconds=60)
+
+    program.kill()
+    program.wait()
+
+    assert within(20, lambda: not is_running(worker))
+    assert within(20, lambda: not is_running(child))
 
 
 def test_a_system_gets_no_key_of_the_user(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-mine-too")
     system = start("def search(self, query, k): return [json.dumps(dict(os.environ))]")
-    (told,) = system.search("x", k=1)
-    assert "sk-mine" not in told
-    assert str(system.folder / "home") in told
+
+    [environment_of_system] = system.search("x", k=1)
+
+    assert "sk-mine" not in environment_of_system
+    assert str(system.folder / "home") in environment_of_system
 
 
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    # One that has ended and that nobody waited for still has its number.
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+# Evaluations of a system.
 
 
-def scored(place: Path, patch: pytest.MonkeyPatch, add: str = "", **more: Any) -> Evaluation:
-    """What a system scores on the sample, whose `add` does this."""
-    file = script(place / "theirs", add and f"def add(self, session): {add}")
-    patch.setattr(
-        catalog, "factory", lambda name: partial(System, name, Path(sys.executable), file, {})
-    )
-    return run_evaluate(
-        "system:scripted", run_inputs("locomo", test=6, threads=1, **more), split="test"
-    )
+@dataclass(frozen=True)
+class ScriptedSystem(ShippedSystem):
+    """A system of a test, in the place of one that this package ships."""
+
+    file_of_system: Path
+    pins: Path
+
+    @property
+    def file(self) -> Path:
+        return self.file_of_system
+
+    @property
+    def environment(self) -> Environment:
+        return Environment(self.name, self.pins)
+
+    def install(self) -> None:
+        """Make an environment whose interpreter is this one, instead of fetching packages."""
+        python = self.environment.path / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        python.chmod(0o755)
+        (self.environment.path / STAMP).touch()
 
 
-def test_a_system_is_scored_with_its_recall(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = scored(tmp_path, monkeypatch)
-    assert found.program == "system:scripted"
-    assert not found.failures
-    assert all(row.hits > 0 for row in found.rows)
+Evaluate = Callable[..., Evaluation]
+
+
+@pytest.fixture
+def evaluate_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
+    """Return a function that scores a system with these methods on six questions of the sample."""
+    number_of_systems = 0
+
+    def evaluate(methods: str = "", **options: Any) -> Evaluation:
+        nonlocal number_of_systems
+        number_of_systems += 1
+        folder = tmp_path / f"installed-{number_of_systems}"
+        file = write_system(folder, methods)
+        pins = folder / "pins.txt"
+        pins.touch()
+        system = ScriptedSystem("scripted", "a system of the tests", file, pins)
+        monkeypatch.setenv("MEMPILER_SYSTEMS", str(folder / "systems"))
+        monkeypatch.setitem(SYSTEMS, "scripted", system)
+        system.install()
+
+        inputs = run_inputs("locomo", test=6, threads=1, **options)
+        return run_evaluate("system:scripted", inputs, split="test")
+
+    return evaluate
+
+
+def test_a_system_is_scored_with_its_recall(evaluate_system: Evaluate) -> None:
+    evaluation = evaluate_system()
+
+    assert evaluation.program == "system:scripted"
+    assert len(evaluation.rows) == 6
+    assert not evaluation.failures
+    assert all(row.hits > 0 for row in evaluation.rows)
 
 
 @pytest.mark.parametrize(
-    ("hostile", "config", "reason"),
+    ("statement", "config", "reason"),
     [
         ("raise ImportError('no such thing')", {}, "ImportError: no such thing (scripted.py:"),
         ("os._exit(9)", {}, 'status 9; last said: {"result": "garbage"}'),
         ("time.sleep(600)", {"timeout": 2.0}, "no answer within 2 s"),
     ],
 )
-def test_a_hostile_one_is_failed_rows_with_a_reason(
-    tmp_path, monkeypatch, hostile, config, reason
+def test_all_questions_of_a_hostile_system_fail_with_a_reason(
+    evaluate_system: Evaluate, statement: str, config: dict[str, Any], reason: str
 ) -> None:
-    found = scored(tmp_path, monkeypatch, hostile, set=config)
-    assert all(row.failure is not None and reason in row.failure.message for row in found.rows)
-    assert found.score == 0
+    evaluation = evaluate_system(f"def add(self, session): {statement}", set=config)
+
+    assert len(evaluation.rows) == 6
+    for row in evaluation.rows:
+        assert row.failure is not None
+        assert reason in row.failure.message
+    assert evaluation.score == 0
 
 
-ASKING = (
-    "super().add(session); "
-    "self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))]); self.close()"
-)
-ASKED = "{'messages': [{'role': 'user', 'content': session['turns'][0]['text']}]}"
+# It asks the model about every session, and stores the answer at once.
+ASKING_AND_STORING = """
+    def add(self, session):
+        super().add(session)
+        message = {'role': 'user', 'content': session['turns'][0]['text']}
+        answer = ask('/chat/completions', messages=[message])
+        self.texts.append(['x', json.dumps(answer)])
+        self.close()
+"""
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_again(
-    tmp_path, monkeypatch
+def test_a_resumed_run_writes_anew_what_was_half_written_and_asks_no_model_again(
+    evaluate_system: Evaluate,
 ) -> None:
-    """What the broken run stored is no part of what the resumed one finds."""
+    """What the stopped run stored is no part of what the resumed one finds."""
+    undisturbed = evaluate_system(ASKING_AND_STORING)
+    stopped = evaluate_system(ASKING_AND_STORING, max_calls=2)
+    assert stopped.stopped
 
-    def run(name: str, **more: Any) -> Evaluation:
-        (tmp_path / name).mkdir()
-        return scored(tmp_path / name, monkeypatch, ASKING.replace("{}", ASKED), **more)
+    run_folder = RunFolder.open(str(stopped.run_id)).path
+    resumed = evaluate_system(ASKING_AND_STORING, resume=str(run_folder))
 
-    whole, broken = run("whole"), run("broken", max_calls=2)
-    assert broken.stopped
-    resumed = run("resumed", resume=str(RunFolder.open(str(broken.run_id)).path))
-    assert [(row.answer, row.hits) for row in resumed.rows] == [
-        (row.answer, row.hits) for row in whole.rows
-    ]
-    assert broken.calls["task"] + resumed.calls["task"] == whole.calls["task"]
+    answers = [(row.answer, row.hits) for row in undisturbed.rows]
+    assert [(row.answer, row.hits) for row in resumed.rows] == answers
+    calls_of_both_runs = stopped.calls["task"] + resumed.calls["task"]
+    assert calls_of_both_runs == undisturbed.calls["task"]
 
+
+# Models that a system asks.
 
 CHAT = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
-CHATTING = (
-    "def add(self, session): self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))])"
-).replace("{}", json.dumps(CHAT))
+ASKING = f"""
+    def add(self, session):
+        answer = ask('/chat/completions', **{json.dumps(CHAT)})
+        self.texts.append(['x', json.dumps(answer)])
+"""
 
 
-def test_calls_are_those_of_the_run(start: Start) -> None:
+def answers_of_model(system: System) -> list[dict[str, Any]]:
+    """Return what an `ASKING` system got for its requests."""
+    return [json.loads(entry["text"]) for entry in system.search("x", k=9)]
+
+
+def test_calls_of_a_system_are_calls_of_the_run(start: Start) -> None:
     meter = Meter()
-    system = start(CHATTING)
-    with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as work:
+    system = start(ASKING)
+
+    with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as measured:
         system.add(ITEM)
-    used = meter.read()
-    assert used.calls["task"] == 1
-    assert work.usage.calls == 1
-    assert used.input_tokens == work.usage.input_tokens > 0
-    answer = json.loads(system.search("x", k=1)[0]["text"])
+
+    total = meter.read()
+    assert total.calls["task"] == 1
+    assert measured.usage.calls == 1
+    assert total.input_tokens > 0
+    assert measured.usage.input_tokens == total.input_tokens
+    [answer] = answers_of_model(system)
     assert "Lisbon" in answer["choices"][0]["message"]["content"]
-    assert answer["usage"]["prompt_tokens"] == used.input_tokens
+    assert answer["usage"]["prompt_tokens"] == total.input_tokens
 
 
-def test_a_budget_ends_the_run_and_not_the_system(start: Start) -> None:
-    system = start(CHATTING)
-    with dspy.context(lm=language_model("offline", guard=BudgetGuard(Limits(max_calls=1)))):
+def test_a_spent_budget_ends_the_run_and_not_the_system(start: Start) -> None:
+    system = start(ASKING)
+    guard = BudgetGuard(Limits(max_calls=1))
+
+    with dspy.context(lm=language_model("offline", guard=guard)):
         system.add(ITEM)
         with pytest.raises(BudgetError, match="max-calls 1"):
             system.add(ITEM)
-    assert json.loads(system.search("x", k=9)[1]["text"])["status"] == 400
+
+    _, second_answer = answers_of_model(system)
+    assert second_answer["status"] == 400
 
 
-def test_a_system_without_a_model_hears_so(start: Start) -> None:
-    system = start(CHATTING)
+def test_a_system_that_asks_without_a_model_is_told_that_there_is_none(start: Start) -> None:
+    system = start(ASKING)
+
     system.add(ITEM)
+
     assert "no language model was given" in system.search("x", k=1)[0]["text"]
 
 
 @contextmanager
 def serving(lm: Any) -> Iterator[Proxy]:
-    """A proxy of a model."""
+    """Serve a model, and the offline embedder, as an endpoint for systems."""
     with dspy.context(lm=lm), closing(Proxy(embedder())) as proxy:
         proxy.serve_here()
         yield proxy
 
 
-def test_a_client_of_openai_gets_what_it_asks_for() -> None:
-    with (
-        serving(language_model("offline")) as proxy,
-        openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client,
-    ):
-        texts = ["Ann moved", "", "Bob likes jazz"]
-        rows = [each.embedding for each in client.embeddings.create(model="any", input=texts).data]
-        whole = client.chat.completions.create(model="any", temperature=0.1, max_tokens=9, **CHAT)  # type: ignore
-    np.testing.assert_allclose(rows, embedder().embed(texts), atol=1e-6)
-    assert "Lisbon" in str(whole.choices[0].message.content)
-    assert whole.choices[0].finish_reason == "stop"
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """An endpoint with the offline model."""
+    with serving(language_model("offline")) as offline_proxy:
+        yield offline_proxy
+
+
+@pytest.fixture
+def openai_client(proxy: Proxy) -> Iterator[openai.OpenAI]:
+    """A client of OpenAI's library, for the endpoint."""
+    with openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client:
+        yield client
+
+
+def test_a_client_of_openai_gets_embeddings(openai_client: openai.OpenAI) -> None:
+    texts = ["Ann moved", "", "Bob likes jazz"]
+
+    response = openai_client.embeddings.create(model="any", input=texts)
+
+    vectors = [row.embedding for row in response.data]
+    np.testing.assert_allclose(vectors, embedder().embed(texts), atol=1e-6)
+
+
+def test_a_client_of_openai_gets_a_chat_completion(openai_client: openai.OpenAI) -> None:
+    settings: dict[str, Any] = {"temperature": 0.1, "max_tokens": 9}
+
+    response = openai_client.chat.completions.create(model="any", **settings, **CHAT)
+
+    [choice] = response.choices
+    assert "Lisbon" in str(choice.message.content)
+    assert choice.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("content", ["", None])
@@ -282,114 +445,166 @@ def test_an_answer_that_was_cut_before_its_first_word_has_the_finish_reason_leng
 ) -> None:
     server = stub(answer=lambda body: {"finish_reason": "length", "content": content})
     lm = language_model(server.model, api_base=server.url)
-    with serving(lm) as proxy:
-        [choice] = proxy.answer("chat/completions", CHAT)["choices"]
+
+    with serving(lm) as cut_proxy:
+        [choice] = cut_proxy.answer("chat/completions", CHAT)["choices"]
+
     assert choice["message"]["content"] == ""
     assert choice["finish_reason"] == "length"
 
 
-REFUSED: list[tuple[str, Any, str | None, int, str]] = [
-    (
-        "/embeddings",
-        {"input": ["x"]},
-        "another",
-        400,
-        "the API key is not the one of this endpoint",
-    ),
-    ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
-    ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
-    ("/chat/completions", {**CHAT, "stream": True}, None, 400, "stream"),
-    ("/chat/completions", ["x"], None, 422, "valid dictionary"),
-    ("/audio", {}, None, 400, "there is no audio"),
-]
+@pytest.mark.parametrize(
+    ("path", "body", "status_code", "reason"),
+    [
+        ("/embeddings", {"input": [[1, 2]]}, 400, "a text or a list of texts"),
+        ("/embeddings", {"input": "x", "dimensions": 7}, 400, "384 numbers, not 7"),
+        ("/chat/completions", {**CHAT, "stream": True}, 400, "stream"),
+        ("/chat/completions", ["x"], 422, "valid dictionary"),
+        ("/audio", {}, 400, "there is no audio"),
+    ],
+)
+def test_requests_that_the_endpoint_cannot_answer_are_refused(
+    proxy: Proxy, path: str, body: Any, status_code: int, reason: str
+) -> None:
+    headers = {"Authorization": f"Bearer {proxy.key}"}
+
+    response = httpx.post(proxy.url + path, json=body, headers=headers)
+
+    assert response.status_code == status_code
+    assert reason in response.text
 
 
-def test_other_requests_are_refused() -> None:
-    with serving(language_model("offline")) as proxy:
-        for path, body, key, status, reason in REFUSED:
-            headers = {"Authorization": f"Bearer {key or proxy.key}"}
-            found = httpx.post(proxy.url + path, json=body, headers=headers)
-            assert found.status_code == status, path
-            assert reason in found.text, path
+def test_requests_with_another_key_are_refused(proxy: Proxy) -> None:
+    headers = {"Authorization": "Bearer another"}
 
+    response = httpx.post(f"{proxy.url}/embeddings", json={"input": ["x"]}, headers=headers)
+
+    assert response.status_code == 400
+    assert "the API key is not the one of this endpoint" in response.text
+
+
+# Environments.
+
+
+@pytest.fixture
+def systems_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that environments are installed in."""
+    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "systems"))
+    return tmp_path / "systems"
+
+
+@pytest.mark.slow
+def test_a_half_installed_environment_is_made_anew_and_a_complete_one_is_not(
+    systems_folder: Path, tmp_path: Path
+) -> None:
+    pins = tmp_path / "none.txt"
+    pins.write_text("")
+    no_packages = Environment("none", pins)
+    leftover = no_packages.path / "half"
+    leftover.parent.mkdir(parents=True)
+    leftover.touch()
+
+    no_packages.install()
+    assert no_packages.is_installed
+    assert no_packages.python().exists()
+    assert not leftover.exists()
+
+    time_of_stamp = (no_packages.path / STAMP).stat().st_mtime_ns
+    no_packages.install()
+    assert (no_packages.path / STAMP).stat().st_mtime_ns == time_of_stamp
+
+
+def test_other_pins_have_an_environment_of_their_own(systems_folder: Path, tmp_path: Path) -> None:
+    no_pins = tmp_path / "none.txt"
+    no_pins.write_text("")
+    other_pins = tmp_path / "other.txt"
+    other_pins.write_text("six==1.17.0\n")
+
+    assert Environment("none", other_pins).path != Environment("none", no_pins).path
+
+
+@pytest.mark.slow
+def test_an_environment_with_a_package_that_cannot_be_fetched_is_not_installed(
+    systems_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    pins = tmp_path / "missing.txt"
+    pins.write_text("no-such-package==1\n")
+
+    with pytest.raises(EndpointError, match=r"missing cannot be installed: .*no-such-package==1"):
+        Environment("missing", pins).install()
+
+    assert not Environment("missing", pins).is_installed
+
+
+@pytest.fixture
+def unwritable_systems_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place for environments that cannot be made, since it is below a file."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "file" / "below"))
+
+
+@pytest.mark.usefixtures("unwritable_systems_folder")
+def test_the_error_for_a_missing_system_has_the_command_that_installs_it() -> None:
+    with pytest.raises(UserError, match="mem0 is not installed; run: mempiler fetch system:mem0"):
+        factory("mem0")
+
+
+@pytest.mark.usefixtures("unwritable_systems_folder")
+def test_the_error_for_a_folder_that_cannot_be_written_says_how_to_choose_another() -> None:
+    with pytest.raises(UserError, match=r"cannot be written: .*set MEMPILER_SYSTEMS"):
+        SYSTEMS["mem0"].environment.install()
+
+
+# The catalog.
 
 ROOT = Path(environment.__file__).parent
 PAGE = (ROOT.parent / "docs" / "systems.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """An environment of no packages, whose first installation was broken off."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MEMPILER_SYSTEMS", str(tmp_path_factory.mktemp("systems")))
-        pins = tmp_path_factory.mktemp("pins") / "none.txt"
-        pins.write_text("")
-        found = Environment("none", pins)
-        found.path.mkdir(parents=True)
-        (found.path / "half").touch()
-        found.install()
-        yield found
+def test_the_list_has_every_system_with_the_command_that_installs_it(cli: Any) -> None:
+    _, out, _ = cli("list", "systems", "--json")
+
+    listed = json.loads(out)["systems"]
+    assert list(listed) == list(SYSTEMS)
+    for name, description in listed.items():
+        assert f"run: mempiler fetch system:{name}" in description
 
 
-@pytest.mark.slow
-def test_a_half_installed_environment_is_made_anew_and_a_whole_one_is_not(
-    made: Environment, tmp_path: Path
-) -> None:
-    assert made.is_installed
-    assert made.python().exists()
-    assert not (made.path / "half").exists()
-    before = (made.path / STAMP).stat().st_mtime_ns
-    made.install()
-    assert (made.path / STAMP).stat().st_mtime_ns == before
-    other = tmp_path / "other.txt"
-    other.write_text("six==1.17.0\n")
-    assert Environment("none", other).path != made.path
-
-
-@pytest.mark.slow
-def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(
-    made, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
-    pins = tmp_path / "missing.txt"
-    pins.write_text("no-such-package==1\n")
-    with pytest.raises(EndpointError, match=r"missing cannot be installed: .*no-such-package==1"):
-        Environment("missing", pins).install()
-    assert not Environment("missing", pins).is_installed
-
-
-def test_errors_name_the_folder_that_cannot_be_written_and_the_command_that_installs(
-    tmp_path, monkeypatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "file" / "below"))
-    with pytest.raises(UserError, match="mem0 is not installed; run: mempiler fetch system:mem0"):
-        factory("mem0")
-    with pytest.raises(UserError, match=r"cannot be written: .*set MEMPILER_SYSTEMS"):
-        SYSTEMS["mem0"].environment.install()
-
-
-def test_list_has_every_system(cli: Any) -> None:
-    found = json.loads(cli("list", "systems", "--json")[1])["systems"]
-    assert list(found) == list(SYSTEMS)
-    assert all(f"run: mempiler fetch system:{name}" in told for name, told in found.items())
-
-
-def test_every_system_has_its_file_its_pins_and_its_row_of_the_page() -> None:
-    names = {name.replace("-", "_") for name in SYSTEMS}
+def test_there_is_a_file_for_every_system_and_none_besides() -> None:
     files = {path.stem for path in (ROOT / "inside").glob("*.py")}
-    assert files == names | {"__init__", "user_system", "worker", "sentence_transformers"}
-    pins = {
-        path.stem: path.read_text(encoding="utf-8").splitlines()
-        for path in (ROOT / "pins").glob("*")
-    }
-    assert pins.keys() == SYSTEMS.keys()
-    assert all("==" in line for lines in pins.values() for line in lines)
+    files_of_systems = {name.replace("-", "_") for name in SYSTEMS}
+    shared_files = {"__init__", "user_system", "worker", "sentence_transformers"}
 
-    for name, system in SYSTEMS.items():
-        (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `system:{name}` |")]
-        what, packages = row.split(" | ")[1:3]
-        assert what == system.what
-        pinned = {line.partition("==")[0].replace("_", "-").lower() for line in pins[name]}
-        assert {package.partition("[")[0].lower() for package in packages.split(", ")} <= pinned
+    assert files == files_of_systems | shared_files
+
+
+def pins_of(name: str) -> list[str]:
+    pins_file = ROOT / "pins" / f"{name}.txt"
+    return pins_file.read_text(encoding="utf-8").splitlines()
+
+
+def test_there_are_pins_for_every_system_and_none_besides() -> None:
+    pin_files = {path.stem for path in (ROOT / "pins").glob("*")}
+
+    assert pin_files == set(SYSTEMS)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_package_of_a_system_is_pinned(name: str) -> None:
+    assert pins_of(name)
+    for line in pins_of(name):
+        assert "==" in line
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_page_describes_every_system_and_names_packages_that_are_pinned(name: str) -> None:
+    [row] = [line for line in PAGE.splitlines() if line.startswith(f"| `system:{name}` |")]
+    _, description, packages, *_ = row.split(" | ")
+
+    assert description == SYSTEMS[name].what
+    # "graphiti-core[kuzu]" in the page is "graphiti-core" in the pins.
+    named_packages = {package.partition("[")[0].lower() for package in packages.split(", ")}
+    pinned_packages = {line.partition("==")[0].replace("_", "-").lower() for line in pins_of(name)}
+    assert named_packages <= pinned_packages
