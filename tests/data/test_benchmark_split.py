@@ -24,13 +24,26 @@ from mempiler.signatures.judges import (
 
 from .forms import FORMS, write
 
-TEN = ["conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48", "conv-49", "conv-50"]
+TEN = [
+    "conv-26",
+    "conv-30",
+    "conv-41",
+    "conv-42",
+    "conv-43",
+    "conv-44",
+    "conv-47",
+    "conv-48",
+    "conv-49",
+    "conv-50",
+]
 
 
 def questions(folder: Path, conversations: int, each: int = 9) -> Benchmark:
     (row,) = FORMS["jsonl"]["own.jsonl"]
     pairs = [(user, n) for user in range(conversations) for n in range(each)]
-    rows = [{**row, "user": f"u{user}", "question": f"{n}?", "id": f"u{user}:{n}"} for user, n in pairs]
+    rows = [
+        {**row, "user": f"u{user}", "question": f"{n}?", "id": f"u{user}:{n}"} for user, n in pairs
+    ]
     return benchmark("jsonl", write(folder, {"questions.jsonl": rows}))
 
 
@@ -39,7 +52,9 @@ def locomo(folder: Path, conversations: list[str], **options: Any) -> Benchmark:
     file = []
     for id in conversations:
         categories = (1, 4) if id == "conv-30" else (1, 3, 4)
-        qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": n} for n in categories]
+        qa = [
+            {"question": f"{n}?", "answer": "a", "evidence": [], "category": n} for n in categories
+        ]
         file.append({**talk, "sample_id": id, "qa": qa})
     return benchmark("locomo", write(folder, {"locomo.json": file}), **options)
 
@@ -66,7 +81,9 @@ def groups(part: tuple[Any, ...]) -> set[str]:
         (14, [72, 27, 27]),  # 14 // 4 = 3 for dev and test each, 8 for train
     ],
 )
-def test_sizes_by_number_of_conversations(tmp_path: Path, conversations: int, sizes: list[int]) -> None:
+def test_sizes_by_number_of_conversations(
+    tmp_path: Path, conversations: int, sizes: list[int]
+) -> None:
     assert [len(part) for part in parts(questions(tmp_path, conversations).split())] == sizes
 
 
@@ -105,7 +122,10 @@ def test_questions_outside_the_score_do_not_help_to_a_verdict(tmp_path: Path) ->
     Test holds three with 24, because what it holds must not depend on the metric.
     """
     (talk,) = FORMS["locomo"]["locomo.json"]
-    qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": 4 if n < 4 else 5} for n in range(8)]
+    qa = [
+        {"question": f"{n}?", "answer": "a", "evidence": [], "category": 4 if n < 4 else 5}
+        for n in range(8)
+    ]
     file = [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(14)]
     found = benchmark("locomo", write(tmp_path, {"locomo.json": file}))
     assert [len(part) for part in parts(found.split())] == [48, 40, 24]
@@ -127,8 +147,13 @@ def test_a_size_of_dev_is_taken_from_train_and_never_from_test(tmp_path: Path) -
 def test_test_holds_the_same_conversations_whatever_categories_are_asked_of(tmp_path: Path) -> None:
     """Of ten conversations of seven questions three are test; with two questions of each it would be more."""
     (talk,) = FORMS["locomo"]["locomo.json"]
-    qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": 1 if n < 2 else 4} for n in range(7)]
-    path = write(tmp_path, {"locomo.json": [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(10)]})
+    qa = [
+        {"question": f"{n}?", "answer": "a", "evidence": [], "category": 1 if n < 2 else 4}
+        for n in range(7)
+    ]
+    path = write(
+        tmp_path, {"locomo.json": [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(10)]}
+    )
     whole = benchmark("locomo", path).split()
     some = benchmark("locomo", path, categories="1").split()
     assert len(whole.test) == 21
@@ -149,7 +174,9 @@ def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(tmp_path: Pat
 
 @given(st.sampled_from([1, 2, 3, 8, 10]), st.integers(0, 3), st.integers(0, 40), st.integers(1, 8))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: int, train: int, test: int) -> None:
+def test_a_split_keeps_its_promises(
+    tmp_path: Path, conversations: int, seed: int, train: int, test: int
+) -> None:
     """Parts share nothing, the seed decides, and the size of one part does not change another."""
     found = questions(tmp_path, conversations)
     split, whole = found.split(train, None, test, seed=seed), found.split(seed=seed)
@@ -166,17 +193,23 @@ def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: in
         assert whole.digest != found.split(seed=seed + 1).digest
 
 
-def test_questions_are_interleaved_and_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
+def test_questions_are_interleaved_and_an_empty_part_is_refused_unless_nothing_is_asked_of_it(
+    tmp_path: Path,
+) -> None:
     assert len({example.history.id for example in questions(tmp_path, 12).split().train[:6]}) == 6
     found = questions(tmp_path, 1, each=2)
-    with pytest.raises(DataError, match=r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"):
+    with pytest.raises(
+        DataError, match=r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"
+    ):
         found.split()
     assert len(found.split(dev=0, test=0).train) == 2
     with pytest.raises(DataError, match="dev=-1"):
         found.split(dev=-1)
 
 
-def test_the_fields_own_split_holds_for_some_categories_and_for_no_other_conversations(tmp_path: Path) -> None:
+def test_the_fields_own_split_holds_for_some_categories_and_for_no_other_conversations(
+    tmp_path: Path,
+) -> None:
     split = locomo(tmp_path, TEN, categories="3").split()
     assert groups(split.dev) == {"conv-44"}
     assert "conv-30" not in groups(split.test)
@@ -197,7 +230,16 @@ def test_a_custom_benchmark_is_named_by_module_and_class(tmp_path: Path) -> None
     assert loaded.scorer.title == "exact match"
 
 
-SAMPLES = ("locomo", "longmemeval", "msc", "implexconv", "memoryquest", "movielens", "omnibehavior", "palbench.select")
+SAMPLES = (
+    "locomo",
+    "longmemeval",
+    "msc",
+    "implexconv",
+    "memoryquest",
+    "movielens",
+    "omnibehavior",
+    "palbench.select",
+)
 
 
 @pytest.mark.parametrize("name", [*SAMPLES, "membench", "personamem", "personamem-v2"])
@@ -206,14 +248,18 @@ def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str
     assert loaded.source.sample
     assert len(loaded.examples) >= 24
     assert len({loaded.group(example) for example in loaded.examples}) >= 6
-    assert all(set(example.evidence_ids) <= set(example.history.turns) for example in loaded.examples)
+    assert all(
+        set(example.evidence_ids) <= set(example.history.turns) for example in loaded.examples
+    )
     absent = set(loaded.categories) - {example.category for example in loaded.examples}
     assert absent == ({"acknowledge_latest_user_preferences"} if name == "personamem" else set())
     report = check(name, loaded.source.path)
     assert report.ok is True
     assert report.kinds == ({"left out": 2} if name == "personamem-v2" else {})
     split = loaded.split()
-    parts = [{loaded.group(example) for example in part} for part in (split.train, split.dev, split.test)]
+    parts = [
+        {loaded.group(example) for example in part} for part in (split.train, split.dev, split.test)
+    ]
     assert all(parts)
     assert not parts[0] & (parts[1] | parts[2])
 
@@ -231,7 +277,9 @@ JUDGED: list[tuple[str, str | None, str | None]] = [
 
 
 @pytest.mark.parametrize(("name", "metric", "hash"), JUDGED)
-def test_a_metric_that_needs_a_judge_has_the_hash_of_its_prompt_and_refuses_to_score_without(name, metric, hash) -> None:
+def test_a_metric_that_needs_a_judge_has_the_hash_of_its_prompt_and_refuses_to_score_without(
+    name, metric, hash
+) -> None:
     found = benchmark(name, **({"metric": metric} if metric else {}))
     assert found.scorer.judge_hash == hash
     if hash:

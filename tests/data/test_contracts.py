@@ -16,8 +16,20 @@ TRIVIA = [
         "user": "ann",
         "chat": [[{"role": "user", "name": "Ann", "content": "We moved to Porto."}]],
         "questions": [
-            {"id": "q1", "category": "homes", "question": "Where?", "city": "Porto", "evidence": []},
-            {"id": "q2", "category": "homes", "question": "Since when?", "city": "", "evidence": []},
+            {
+                "id": "q1",
+                "category": "homes",
+                "question": "Where?",
+                "city": "Porto",
+                "evidence": [],
+            },
+            {
+                "id": "q2",
+                "category": "homes",
+                "question": "Since when?",
+                "city": "",
+                "evidence": [],
+            },
         ],
     }
 ]
@@ -52,7 +64,9 @@ def test_the_example_of_a_judged_scorer_asks_its_judge() -> None:
 
     judged: Any = names["JudgedRight"]().with_judges(lambda judge_class: verdict)
 
-    assert judged.score(example, dspy.Prediction(answer="In Porto.")) == scorer.Score(1.0, "same town")
+    assert judged.score(example, dspy.Prediction(answer="In Porto.")) == scorer.Score(
+        1.0, "same town"
+    )
 
 
 def test_the_example_of_a_judge_asks_its_model(scripted: Any) -> None:
@@ -111,4 +125,7 @@ def test_the_example_of_an_interaction_needs_its_user() -> None:
         unbound.converse(assistant, example)
     bound = unbound.with_simulated_user(None, None, rival)
 
-    assert bound.converse(assistant, example).toDict() == {"answer": "Hello to you", "rival": "Who are you?"}
+    assert bound.converse(assistant, example).toDict() == {
+        "answer": "Hello to you",
+        "rival": "Who are you?",
+    }

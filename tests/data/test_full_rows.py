@@ -21,7 +21,9 @@ WRITES = os.environ.get("MEMPILER_ROWS") == "write"
 FILES = {
     **FORMS,
     "omnibehavior, prepared": PREPARED,
-    **{f"palbench.{part}": FORMS["palbench.restate"] for part in ("generate", "select", "dialogue")},
+    **{
+        f"palbench.{part}": FORMS["palbench.restate"] for part in ("generate", "select", "dialogue")
+    },
 }
 
 
@@ -43,5 +45,7 @@ def test_full_rows_are_read_as_was_reviewed(tmp_path: Path, name: str) -> None:
     rows = [json.loads(line) for line in PATH.read_text(encoding="utf-8").splitlines()]
     if WRITES:
         rows = [*(row for row in rows if row["of"] != name), *found]
-        PATH.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        PATH.write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+        )
     assert found == [row for row in rows if row["of"] == name]

@@ -29,11 +29,19 @@ def unmark(row: Any) -> None:
     [
         (unanswerable, ()),
         (unmark, ("D2:1", "D3:1", "D3:2")),  # all turns of the evidence sessions
-        (put("haystack_dates", 0, value="?"), ("D1:1", "D3:1")),  # an undated session stays behind its neighbour
-        (put("haystack_dates", 1, value="2023/03/04 22:00"), ("D1:1", "D3:1")),  # a weekday may be missing
+        (
+            put("haystack_dates", 0, value="?"),
+            ("D1:1", "D3:1"),
+        ),  # an undated session stays behind its neighbour
+        (
+            put("haystack_dates", 1, value="2023/03/04 22:00"),
+            ("D1:1", "D3:1"),
+        ),  # a weekday may be missing
     ],
 )
-def test_the_evidence_of_a_question(tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]) -> None:
+def test_the_evidence_of_a_question(
+    tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]
+) -> None:
     (example,) = load(tmp_path, "longmemeval", change).examples
     assert example.evidence_ids == evidence_ids
     assert example.evidence == evidence_ids
@@ -41,7 +49,13 @@ def test_the_evidence_of_a_question(tmp_path: Path, change: Change, evidence_ids
 
 
 def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
-    kinds = ["multi-session", "temporal-reasoning", "multi-session", "temporal-reasoning", "knowledge-update"]
+    kinds = [
+        "multi-session",
+        "temporal-reasoning",
+        "multi-session",
+        "temporal-reasoning",
+        "knowledge-update",
+    ]
     rows = [{**ROW, "question_id": f"q{n}", "question_type": kind} for n, kind in enumerate(kinds)]
     path = write(tmp_path, {"s.json": [*rows, "broken"]})
     chosen = LongMemEval.load(path, categories="temporal-reasoning, multi-session", limit=1)
@@ -51,7 +65,9 @@ def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
 
 
 def test_the_judge_of_each_type_asks_the_prompt_that_its_hash_is_made_of() -> None:
-    assert {name: judge_class.signature for name, judge_class in JUDGES_BY_TYPE.items()} == dict(JUDGES)
+    assert {name: judge_class.signature for name, judge_class in JUDGES_BY_TYPE.items()} == dict(
+        JUDGES
+    )
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
@@ -70,10 +86,14 @@ def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
         ("", 0.0, 0.0),
     ],
 )
-def test_token_f1_asks_nobody_and_declining_is_right_where_there_is_no_answer(tmp_path, answer, known, unknown) -> None:
+def test_token_f1_asks_nobody_and_declining_is_right_where_there_is_no_answer(
+    tmp_path, answer, known, unknown
+) -> None:
     for change, value in ((lambda row: None, known), (unanswerable, unknown)):
         loaded = load(tmp_path, "longmemeval", change, metric="f1")
-        assert loaded.score(loaded.examples[0], dspy.Prediction(answer=answer)).value == pytest.approx(value)
+        assert loaded.score(
+            loaded.examples[0], dspy.Prediction(answer=answer)
+        ).value == pytest.approx(value)
 
 
 def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> None:
@@ -85,7 +105,9 @@ def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> N
     # D1, D3, D2: 1/log2(2) + 1/log2(3), over 2.
     assert found["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
     # Facts that rest on the same turns: as sessions D2 and D3, the best order; as turns they would fill more places.
-    found = loaded.scorer.retrieval_metrics(loaded.examples[0], [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)])
+    found = loaded.scorer.retrieval_metrics(
+        loaded.examples[0], [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)]
+    )
     assert found["ndcg@5"] == 1.0
     assert found["recall_all@5"] == 1.0
     loaded = load(tmp_path, "longmemeval", unanswerable)

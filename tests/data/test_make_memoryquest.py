@@ -41,7 +41,11 @@ def draft(n=0, near=0.1, **changes):
         {"text": f"Bought lantern{n}{word} for grandmother", "date": f"2024-0{month}-10"}
         for month, word in enumerate(("red", "green", "blue"), start=2)
     ]
-    query = {"query": f"Plan party number{n} near={near}", "date": "2024-06-01", "reasoning": "because"}
+    query = {
+        "query": f"Plan party number{n} near={near}",
+        "date": "2024-06-01",
+        "reasoning": "because",
+    }
     return {**query, "references": references, **changes}
 
 
@@ -69,7 +73,11 @@ def good(kind, text, n):
         start = len(re.findall(r"number\d+", str(field(text, "earlier_queries"))))
         return {"queries": [draft(start), draft(start + 1)]}
     if kind == "events":
-        return {"events": [one | {"summary": f"{one['summary']}: {field(text, 'query')}"} for one in events()]}
+        return {
+            "events": [
+                one | {"summary": f"{one['summary']}: {field(text, 'query')}"} for one in events()
+            ]
+        }
     return {"turns": turns(field(text, "facts"))}
 
 
@@ -92,7 +100,9 @@ def made(tmp_path, scripted, profiles):
     def run(reply, out="quest", attempts=3, threads=2):
         lm, runner = scripted(reply), Runner(attempts, threads)
         with dspy.context(lm=lm):
-            files = make_memoryquest(read_profiles(profiles)[:1], tmp_path / out, runner, Near(), lambda line: None)
+            files = make_memoryquest(
+                read_profiles(profiles)[:1], tmp_path / out, runner, Near(), lambda line: None
+            )
         return [json.loads(path.read_text()) for path in files], runner.report, lm.engine.calls
 
     return run
@@ -126,12 +136,16 @@ def test_the_benchmark_reads_a_user_file_of_the_form_that_is_promised(made, tmp_
     [user], report, calls = made(good)
     assert user["user_id"] == "user2"
     assert report.rejections == []
-    assert [session["session_id"] for session in user["sessions"]] == [f"s{n}" for n in range(1, 31)]
+    assert [session["session_id"] for session in user["sessions"]] == [
+        f"s{n}" for n in range(1, 31)
+    ]
     dates = [session["date"] for session in user["sessions"]]
     assert dates == sorted(dates)
     assert calls == {"queries": 3, "events": 6, "turns": 30}
     loaded = MemoryQuest.load(tmp_path / "quest")
-    assert [example.question for example in loaded.examples] == [query["query"] for query in user["queries"]]
+    assert [example.question for example in loaded.examples] == [
+        query["query"] for query in user["queries"]
+    ]
     assert len(loaded.examples) == 6
     assert all(example.evidence_ids for example in loaded.examples)
 
@@ -148,10 +162,16 @@ def test_requests_over_the_threshold_go_and_the_lowest_fifteen_come_first(made):
     assert len(kept) == 15
     assert kept == sorted(kept)
     gone = Counter(one.problems[0] for one in report.rejections if one.step == "gate")
-    assert gone == {"mean cosine 0.310 is over 0.3": 1, "mean cosine 0.900 is over 0.3": 3, "15 others are lower": 5}
+    assert gone == {
+        "mean cosine 0.310 is over 0.3": 1,
+        "mean cosine 0.900 is over 0.3": 3,
+        "15 others are lower": 5,
+    }
 
 
-def test_a_request_without_all_its_chats_is_left_out_whole_and_a_user_without_requests_gets_no_file(made):
+def test_a_request_without_all_its_chats_is_left_out_whole_and_a_user_without_requests_gets_no_file(
+    made,
+):
     def reply(kind, text, n):
         if kind == "turns" and "lantern0blue" in text:
             return {"turns": turns("nothing of that kind")}
@@ -166,7 +186,10 @@ def test_a_request_without_all_its_chats_is_left_out_whole_and_a_user_without_re
     assert "lantern0" not in json.dumps(user)
     files, report, _ = made(lambda kind, text, n: {"queries": []}, "none")
     assert files == []
-    assert [one.step for one in report.rejections if one.outcome == "given up"] == ["queries", "user"]
+    assert [one.step for one in report.rejections if one.outcome == "given up"] == [
+        "queries",
+        "user",
+    ]
 
 
 STEPS = {"queries": "queries", "events": "timeline", "turns": "dialogue"}
@@ -214,9 +237,13 @@ def test_the_model_is_asked_again_with_the_rule_that_it_broke(made):
         found = [one.problems for one in report.rejections if one.step == step]
         wanted = [problem for _, problem in rules if problem]
         assert len(found) == len(wanted), found
-        assert all(any(part in text for text in told) for part, told in zip(wanted, found, strict=True)), found
+        assert all(
+            any(part in text for text in told) for part, told in zip(wanted, found, strict=True)
+        ), found
     assert report.count("queries", "left out") == 1
-    assert any("- reference r1 is told in 0 events; tell it in exactly one" in told for told in seen)
+    assert any(
+        "- reference r1 is told in 0 events; tell it in exactly one" in told for told in seen
+    )
 
 
 def test_a_request_that_the_endpoint_refuses_is_reported_and_asked_about_again(made):
@@ -253,7 +280,12 @@ def test_a_spent_budget_keeps_what_was_answered(profiles, scripted, tmp_path, ma
 
     def made(**limits):
         guard, runner = BudgetGuard(Limits(**limits)), Runner(threads=2)
-        lm = scripted(lambda *call: asked.append(call) or reply(*call), guard=guard, answers=store.answers, cache=True)
+        lm = scripted(
+            lambda *call: asked.append(call) or reply(*call),
+            guard=guard,
+            answers=store.answers,
+            cache=True,
+        )
         with dspy.context(lm=lm):
             return make(profiles, tmp_path / "out", runner), runner.report
 
@@ -291,8 +323,15 @@ def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
         assert all(len(ask.history) == sessions for ask in asked)
 
 
-def test_a_kind_tells_what_was_done_last_and_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
-    assert {example.category for example in env.examples} == {"state", "change", "restate", "retract"}
+def test_a_kind_tells_what_was_done_last_and_evidence_ends_with_the_turn_that_decides(
+    env: MemoryEnv,
+) -> None:
+    assert {example.category for example in env.examples} == {
+        "state",
+        "change",
+        "restate",
+        "retract",
+    }
     for example in env.examples:
         turns = [example.history.turns[id][0] for id in example.evidence]
         assert all(turn.speaker in example.question for turn in turns)
@@ -320,7 +359,9 @@ OTHER = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome")
         (None, "Ada pet none", "NONE", None),
     ],
 )
-def test_good_teacher_does_what_the_fact_calls_for(known: str | None, fact: str, op: str, target: str | None) -> None:
+def test_good_teacher_does_what_the_fact_calls_for(
+    known: str | None, fact: str, op: str, target: str | None
+) -> None:
     entry = [StoredMemory(memory_id="m1", speaker="", content=known)] if known else []
     said = FACT.model_copy(update={"fact": fact})
     [operation] = teach_operations([OTHER, *entry], [said], random.Random(0))
@@ -329,7 +370,10 @@ def test_good_teacher_does_what_the_fact_calls_for(known: str | None, fact: str,
 
 
 def test_poor_teacher_errs_as_often_as_asked() -> None:
-    entry, rng = StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"), random.Random(1)
+    entry, rng = (
+        StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),
+        random.Random(1),
+    )
     ops = [teach_operations([entry, OTHER], [FACT], rng, {"change": 0.5})[0].op for _ in range(400)]
     assert set(ops) == {"UPDATE", "INSERT"}
     assert ops.count("INSERT") / 400 == pytest.approx(0.5, abs=0.06)
@@ -339,7 +383,10 @@ def test_teacher_hears_every_fact_and_no_chatter() -> None:
     for number in range(20):
         talk = Conversation.make(3, number, 8)
         dialogue = "\n".join(turn.line() for item in talk.history.items for turn in item.turns)
-        heard = [(fact.turn_id, fact.fact.split()[-1]) for fact in teach_facts(dialogue, random.Random(0))]
+        heard = [
+            (fact.turn_id, fact.fact.split()[-1])
+            for fact in teach_facts(dialogue, random.Random(0))
+        ]
         assert heard == [(event.turn_id, event.value or NOTHING) for event in talk.events]
 
 
@@ -351,7 +398,9 @@ def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
     method, memory, found = MemoryR2(MemoryR2Settings(**SETTINGS)), FactMemory(), []
     for event in env.talks[user].events:
         about = f"{event.speaker} {event.key}"
-        fact = Fact(speaker=event.speaker, turn_id=event.turn_id, fact=f"{about} {event.value or 'none'}")
+        fact = Fact(
+            speaker=event.speaker, turn_id=event.turn_id, fact=f"{about} {event.value or 'none'}"
+        )
         [related] = method.writer.relate(memory, [fact])
         old = next((entry.id for entry in memory.facts if entry.content.startswith(about)), None)
         if old:
@@ -361,7 +410,9 @@ def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
     return memory, found
 
 
-def test_a_perfect_writer_meets_the_entry_to_change_and_its_memory_answers_every_question(env: MemoryEnv) -> None:
+def test_a_perfect_writer_meets_the_entry_to_change_and_its_memory_answers_every_question(
+    env: MemoryEnv,
+) -> None:
     program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
     for talk in list(env.talks.values())[:6]:
         memory, related = written(env, talk.history.id)

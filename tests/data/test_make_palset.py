@@ -47,7 +47,10 @@ def test_texts_in_another_language_are_refused(made_palset):
     _, report, calls = made_palset(reply, language="zh", attempts=2)
     assert calls["people"] == 2
     assert report.accepted == {}
-    assert "people[1].occupation is not in Chinese: The user occupation 0" in report.rejections[0].problems[0]
+    assert (
+        "people[1].occupation is not in Chinese: The user occupation 0"
+        in report.rejections[0].problems[0]
+    )
 
 
 def test_side_files_have_the_released_form(made_palset):
@@ -57,7 +60,10 @@ def test_side_files_have_the_released_form(made_palset):
     ]  # fmt: skip
     assert files["background_en.json"]["0000"]["personality"]["Openness"] == "low"
     assert list(files["preference_en.json"]["0000"]) == ["work", "health", "family", "leisure"]
-    assert files["preference_en.json"]["0000"]["work"]["work-1"]["requirement"] == "work advice 0 at 30"
+    assert (
+        files["preference_en.json"]["0000"]["work"]["work-1"]["requirement"]
+        == "work advice 0 at 30"
+    )
     dialogues = [one for part in files["input_en.json"]["0000"].values() for one in part]
     days = [one["dialogue_timestamp"][:10] for one in dialogues]
     assert set(files["situation_en.json"]["0000"]) > set(days)
@@ -72,9 +78,12 @@ def test_no_prompt_holds_what_its_step_must_not_know(made_palset):
     seen = defaultdict(list)
     made_palset(lambda kind, text, n: seen[kind].append(text) or good(kind, text, n), months=4)
     assert seen["candidates"]
-    assert not any("Ann" in text or "Likes" in text or "profile" in text for text in seen["candidates"])
+    assert not any(
+        "Ann" in text or "Likes" in text or "profile" in text for text in seen["candidates"]
+    )
     query, history = (
-        [text for text in seen["turns"] if words in text] for words in ("knows background", "knows neither")
+        [text for text in seen["turns"] if words in text]
+        for words in ("knows background", "knows neither")
     )
     assert len(history) + len(query) == len(seen["turns"])
     assert query
@@ -82,7 +91,9 @@ def test_no_prompt_holds_what_its_step_must_not_know(made_palset):
     assert any('"feedback": "neg"' in text for text in history)
 
 
-def test_no_attempt_repeats_a_question_and_an_answer_that_cannot_be_read_is_a_complaint(made_palset):
+def test_no_attempt_repeats_a_question_and_an_answer_that_cannot_be_read_is_a_complaint(
+    made_palset,
+):
     """So that no cache can answer it."""
     seen = []
 
@@ -102,7 +113,9 @@ def test_no_attempt_repeats_a_question_and_an_answer_that_cannot_be_read_is_a_co
 
 
 @pytest.mark.parametrize("lost", ["preferences", "situations", "turns"])
-def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(made_palset, lost):
+def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(
+    made_palset, lost
+):
     def reply(kind, text, n):
         gone = kind == lost and "Ann 0" in text and ("knows background" in text or kind != "turns")
         return {kind: []} if gone else good(kind, text, n)
@@ -122,12 +135,16 @@ def test_a_situation_that_is_given_up_has_no_dialogue_and_its_logs_go_to_the_nex
     for lost, step in LOST.items():
 
         def reply(kind, text, n, lost=lost):
-            gone = kind == lost and "part 0 of 2024-11" in (field(text, "situation") if lost == "experience" else text)
+            gone = kind == lost and "part 0 of 2024-11" in (
+                field(text, "situation") if lost == "experience" else text
+            )
             return {kind: "" if kind == "experience" else []} if gone else good(kind, text, n)
 
         files, report, _ = made_palset(reply, threads=1, out=lost)
         after = files["input_en.json"]["0000"]["history"]
-        assert [one["dialogue_timestamp"] for one in after] == [one["dialogue_timestamp"] for one in before[1:]]
+        assert [one["dialogue_timestamp"] for one in after] == [
+            one["dialogue_timestamp"] for one in before[1:]
+        ]
         kept = [] if lost in ("logs", "experience") else before[0]["logs"]
         assert after[0]["logs"] == kept + before[1]["logs"]
         assert report.count(step, "given up") == 1
@@ -173,20 +190,31 @@ def faulty(kind, text, mend=True):
     if kind == "mended" and "[[ ## entries ## ]]" in text:
         numbers = [int(line.split(" | ")[0]) for line in field(text, "entries")]
         said = "The user bought a lamp." if mend else f"{LOG} The thing 5 too."
-        return {kind: [{"number": n, "type": "Transaction_record", "content": said} for n in numbers]}
+        return {
+            kind: [{"number": n, "type": "Transaction_record", "content": said} for n in numbers]
+        }
     if kind == "mended":
         told = [line.split(" | ")[:2] for line in field(text, "faulty")]
-        said = {1: "What now?" if mend else "I speak of T1_Q", 2: "Yes." if mend else "I speak of T1_N1"}
+        said = {
+            1: "What now?" if mend else "I speak of T1_Q",
+            2: "Yes." if mend else "I speak of T1_N1",
+        }
         places = [(int(turn.split()[1]), role) for turn, role in told]
-        return {kind: [{"turn": turn, "role": role, "content": said[turn]} for turn, role in places]}
+        return {
+            kind: [{"turn": turn, "role": role, "content": said[turn]} for turn, role in places]
+        }
     return None
 
 
 def test_faults_are_mended_and_what_was_mended_is_looked_at_again(made_palset):
-    files, report, calls = made_palset(lambda kind, text, n: faulty(kind, text) or good(kind, text, n), reviews=1)
+    files, report, calls = made_palset(
+        lambda kind, text, n: faulty(kind, text) or good(kind, text, n), reviews=1
+    )
     assert report.rejections == []
     entries = files["log_en.json"]["0000"]["2024-11-07"]
-    assert [n for n, one in enumerate(entries, 1) if one["content"] == "The user bought a lamp."] == [5, 6]
+    assert [
+        n for n, one in enumerate(entries, 1) if one["content"] == "The user bought a lamp."
+    ] == [5, 6]
     assert {entries[4]["type"], entries[5]["type"]} == {"transaction record"}
     assert entries[4]["timestamp"].endswith(":28")
     first = files["input_en.json"]["0000"]["history"][0]["dialogue"]
@@ -204,7 +232,9 @@ def test_faults_that_stay_are_left_out_of_logs_and_reported_of_dialogues(made_pa
     assert len(files["log_en.json"]["0000"]["2024-11-07"]) == 18
     outcomes = Counter((one.step, one.outcome) for one in report.rejections)
     assert outcomes["log review", "left out"] == 1
-    assert outcomes["dialogue review", "kept"] == len(files["requirement_framework_en.json"]["0000"])
+    assert outcomes["dialogue review", "kept"] == len(
+        files["requirement_framework_en.json"]["0000"]
+    )
     told = next(one.problems for one in report.rejections if one.step == "dialogue review")
     assert told == ("turn 1, user: hates that", "turn 2, user: asks for something else")
 
@@ -234,10 +264,14 @@ def agreed(part: str, said: list[list[dict[str, Any]]]) -> None:
     prompts.agree(found, part)
 
 
-def test_memoryquest_is_asked_for_as_was_reviewed(scripted: Any, profiles: Path, tmp_path: Path) -> None:
+def test_memoryquest_is_asked_for_as_was_reviewed(
+    scripted: Any, profiles: Path, tmp_path: Path
+) -> None:
     with prompts.heard(scripted(quest.good)) as found:
         runner = Runner(threads=1)
-        make_memoryquest(read_profiles(profiles)[:1], tmp_path / "quest", runner, quest.Near(), lambda line: None)
+        make_memoryquest(
+            read_profiles(profiles)[:1], tmp_path / "quest", runner, quest.Near(), lambda line: None
+        )
     agreed("synthesis_memoryquest", found.prompts)
 
 

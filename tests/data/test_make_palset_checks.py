@@ -41,22 +41,34 @@ RULES = {
         (lambda answer: answer["preferences"].reverse(), "requirement ids are ['work-4'"),
         (put("preferences", 0, "requirement", value="Rest "), "word for word"),
         (put("preferences", 0, "pos", value="One. Two."), "work-1 pos has 2 sentences"),
-        (lambda answer: answer["preferences"][0].update(neg=answer["preferences"][0]["pos"]), "are the same"),
+        (
+            lambda answer: answer["preferences"][0].update(neg=answer["preferences"][0]["pos"]),
+            "are the same",
+        ),
     ],
     "situations": [
         (put("situations", 0), "3 situations; plan 4 to 6"),
         (put("situations", 0, "start", value="2024-11-30"), "begins on 2024-11-30, not in 2024-12"),
-        (put("situations", 1, "start", value="2024-12-07"), "begins on 2024-12-07; it has to follow"),
+        (
+            put("situations", 1, "start", value="2024-12-07"),
+            "begins on 2024-12-07; it has to follow",
+        ),
         (put("situations", 3, "end", value="2024-12-26"), "the last situation ends on 2024-12-26"),
         (put("situations", 1, "end", value="Dec 14"), "'Dec 14' have to be days"),
         (put("situations", 0, "requirement_ids", value=["work-9"]), "no requirement type work-9"),
-        (put("situations", 0, "requirement_ids", value=["work-1", "work-1"]), "a requirement id is there twice"),
+        (
+            put("situations", 0, "requirement_ids", value=["work-1", "work-1"]),
+            "a requirement id is there twice",
+        ),
         (put("situations", 0, "requirement_ids", value=[]), "0 requirement ids"),
     ],
     "experience": [(put("experience", value="x" * 99), "only 99 characters")],
     "topics": [
         (put("topics", 0, "requirement_type", value="order"), "requirement types are ['order'"),
-        (put("topics", 0, "user_query", value=SENTENCE * 4), "user_query has 4 sentences; write 1 to 2"),
+        (
+            put("topics", 0, "user_query", value=SENTENCE * 4),
+            "user_query has 4 sentences; write 1 to 2",
+        ),
         (put("topics", 0, "implicit_needs", 0), "1 implicit needs; give 2"),
         (put("topics", 0, "implicit_needs", 0, "evidences", value=[]), "1 to 5 pieces of evidence"),
         (put("topics", 0, "implicit_needs", 0, "need", value=" "), "need is empty"),
@@ -64,36 +76,79 @@ RULES = {
     "candidates": [
         (put("candidates", 0, "topic", value="topic-9"), "topics are ['topic-9'"),
         (put("candidates", 0, "solutions", 7), "7 solutions; give 8"),
-        (put("candidates", 0, "solutions", 7, value="Solution 0 of topic-1 "), "two solutions are the same"),
-        (put("candidates", 0, "solutions", 7, value="At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot."), None),
+        (
+            put("candidates", 0, "solutions", 7, value="Solution 0 of topic-1 "),
+            "two solutions are the same",
+        ),
+        (
+            put(
+                "candidates",
+                0,
+                "solutions",
+                7,
+                value="At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot.",
+            ),
+            None,
+        ),
     ],
     "analysis": [
         (put("liked", 0), "1 liked solutions; give 2"),
         (put("liked", 0, "solution", value="do 9"), "'do 9' is none of the candidates"),
-        (lambda answer: answer["disliked"][0].update(answer["liked"][0]), "a solution is chosen twice"),
+        (
+            lambda answer: answer["disliked"][0].update(answer["liked"][0]),
+            "a solution is chosen twice",
+        ),
         (put("liked", 0, "feedback_reason", value=""), "feedback_reason is empty"),
     ],
     "logs": [
         (lambda answer: answer["logs"].__delitem__(slice(14, 20)), "14 entries; write 20 or more"),
         (put("logs", 3, "content", value="..."), "entry 4: the content is empty"),
-        (put("logs", 3, "content", value="Searched for rest."), "entry 4: the content has to begin with 'The user'"),
-        (lambda answer: answer["logs"][3].update(MESSAGE), "entry 4: a message sending has to give the message"),
-        (lambda answer: answer["logs"][3].update(PLAN, content="The user planned tea"), "has to give when"),
-        (lambda answer: answer["logs"][3].update(timestamp=answer["logs"][2]["timestamp"]), "is not later than"),
+        (
+            put("logs", 3, "content", value="Searched for rest."),
+            "entry 4: the content has to begin with 'The user'",
+        ),
+        (
+            lambda answer: answer["logs"][3].update(MESSAGE),
+            "entry 4: a message sending has to give the message",
+        ),
+        (
+            lambda answer: answer["logs"][3].update(PLAN, content="The user planned tea"),
+            "has to give when",
+        ),
+        (
+            lambda answer: answer["logs"][3].update(timestamp=answer["logs"][2]["timestamp"]),
+            "is not later than",
+        ),
         (put("logs", 19, "timestamp", value="2024-12-31 23:01"), "is not within"),
         (put("logs", 3, "timestamp", value="2024-12-01 8:3"), "is no time"),
-        (lambda answer: answer["logs"][3].update(MESSAGE, content="The user told Bo: 'Coming.'"), None),
-        (lambda answer: answer["logs"][3].update(PLAN, content="The user planned tea, 09:00-10:00"), None),
+        (
+            lambda answer: answer["logs"][3].update(MESSAGE, content="The user told Bo: 'Coming.'"),
+            None,
+        ),
+        (
+            lambda answer: answer["logs"][3].update(
+                PLAN, content="The user planned tea, 09:00-10:00"
+            ),
+            None,
+        ),
     ],
     "turns": [
         (lambda answer: answer["turns"].pop(), "turns; the plan has"),
         (put("turns", 0, "user", "content", value=" "), "turn 1, user: no words"),
-        (put("turns", 0, "user", "action", value="solution feedback"), "turn 1, user: action is solution feedback"),
-        (put("turns", 1, "assistant", "reference", value="T9_S1"), "turn 2, assistant: reference is 'T9_S1'"),
+        (
+            put("turns", 0, "user", "action", value="solution feedback"),
+            "turn 1, user: action is solution feedback",
+        ),
+        (
+            put("turns", 1, "assistant", "reference", value="T9_S1"),
+            "turn 2, assistant: reference is 'T9_S1'",
+        ),
         (put("turns", 0, "user", "action", value="Topic Inquiry"), None),
     ],
     "faults": [(put("faults", value=[{"number": 99, "reason": "x"}]), "there is no record 99")],
-    "contradictions": [(put("contradictions", value=[{"record": "X3", "reason": "x"}]), "there is no record 'X3'")],
+    "contradictions": [
+        (put("contradictions", value=[{"record": "X3", "reason": "x"}]), "there is no record 'X3'")
+    ],
 }
 """By output of a step: what breaks a rule of it and how that is told, alone; None where nothing is wrong."""
 
@@ -102,7 +157,11 @@ def test_the_model_is_asked_again_with_the_rule_that_it_broke(made_palset):
     waiting, told = {kind: list(rules) for kind, rules in RULES.items()}, []
 
     def reply(kind, text, n):
-        told.extend((kind, line[2:]) for line in str(field(text, "complaints")).splitlines() if "attempt" not in line)
+        told.extend(
+            (kind, line[2:])
+            for line in str(field(text, "complaints")).splitlines()
+            if "attempt" not in line
+        )
         answer = good(kind, text, n)
         if waiting.get(kind):
             waiting[kind].pop(0)[0](answer)
@@ -110,7 +169,10 @@ def test_the_model_is_asked_again_with_the_rule_that_it_broke(made_palset):
 
     _, report, _ = made_palset(reply, users=2, months=1, attempts=12, threads=1, reviews=1)
     assert not any(waiting.values())
-    assert {one.outcome for one in report.rejections if one.step != "user"} <= {"retried", "given up"}
+    assert {one.outcome for one in report.rejections if one.step != "user"} <= {
+        "retried",
+        "given up",
+    }
     for kind, rules in RULES.items():
         wanted = [problem for _, problem in rules if problem]
         found = [problem for step, problem in told if step == kind]
@@ -132,10 +194,14 @@ def test_the_model_is_asked_again_with_the_rule_that_it_broke(made_palset):
 def test_a_text_is_in_the_language_that_has_more_of_it(text, in_chinese, in_english):
     for language, fits in (("zh", in_chinese), ("en", in_english)):
         found = foreign({"people": [{"hobbies": text}]}, language)
-        assert [one.partition(" is not")[0] for one in found] == ([] if fits else ["people[1].hobbies"])
+        assert [one.partition(" is not")[0] for one in found] == (
+            [] if fits else ["people[1].hobbies"]
+        )
 
 
-@pytest.mark.parametrize("text", ["." * 40_000 + "x", ". " * 20_000, "." + " " * 40_000 + "x", "a" * 40_000])
+@pytest.mark.parametrize(
+    "text", ["." * 40_000 + "x", ". " * 20_000, "." + " " * 40_000 + "x", "a" * 40_000]
+)
 def test_counting_sentences_takes_no_longer_than_the_text(text):
     started = time.process_time()
     length_problems("the text", text, 1, 1)
@@ -150,7 +216,9 @@ def test_the_calendar_ends_before_january_2025():
 
 
 def test_a_user_without_a_month_is_refused_and_not_drawn():
-    with pytest.raises(UserError, match="months = 0: every user has one month or more; None draws 7 to 12"):
+    with pytest.raises(
+        UserError, match="months = 0: every user has one month or more; None draws 7 to 12"
+    ):
         months_of("0000", 0, 0)
 
 
@@ -173,16 +241,31 @@ def test_six_of_ten_situations_get_a_dialogue_and_every_one_after_three_without(
 
 
 NEED = {"need": "more rest", "evidences": ["slept badly"]}
-TOPIC = {"requirement_type": "rest", "user_query": "How?", "implicit_needs": [NEED, NEED], "requirement": "All."}
-LIKED, DISLIKED = ([DraftChoice(solution=f"do {n}", feedback_reason="So.") for n in two] for two in ((0, 1), (6, 7)))
+TOPIC = {
+    "requirement_type": "rest",
+    "user_query": "How?",
+    "implicit_needs": [NEED, NEED],
+    "requirement": "All.",
+}
+LIKED, DISLIKED = (
+    [DraftChoice(solution=f"do {n}", feedback_reason="So.") for n in two]
+    for two in ((0, 1), (6, 7))
+)
 FRAME = Topic(DraftTopic(**TOPIC), [f"do {n}" for n in range(8)], "a", LIKED, DISLIKED)
 
 
-@given(seed=st.integers(0, 2000), part=st.sampled_from(["history", "query"]), count=st.integers(1, 3))
+@given(
+    seed=st.integers(0, 2000), part=st.sampled_from(["history", "query"]), count=st.integers(1, 3)
+)
 def test_every_plan_follows_the_transitions_and_refers_to_its_framework(seed, part, count):
     planned = draw_script([FRAME] * count, part, str(seed))
     framework = json.loads(planned.framework)
-    labels = {label for topic in framework.values() for side in ("requirements", "solutions") for label in topic[side]}
+    labels = {
+        label
+        for topic in framework.values()
+        for side in ("requirements", "solutions")
+        for label in topic[side]
+    }
     assert list(framework) == [f"T{n}" for n in range(1, count + 1)]
     assert {utterance.reference for turn in planned.plan for utterance in turn} == labels
     told = [one for topic in framework.values() for one in topic["solutions"].values()]
@@ -202,6 +285,12 @@ def test_plans_are_drawn_with_the_released_chances():
         topics = [json.loads(each.framework)["T1"] for each in plans]
         counts = Counter(len(each["solutions"]) for each in topics)
         assert [counts[n] / 1000 for n in (1, 2, 3)] == pytest.approx(wanted, abs=0.05)
-        assert sum(len(each["requirements"]) == 2 for each in topics) / 1000 == pytest.approx(0.5, abs=0.05)
-        talks = sum(turn.user.action == "solution discussion" for each in plans for turn in each.plan)
-        assert talks / sum(len(each["solutions"]) for each in topics) == pytest.approx(0.5, abs=0.05)
+        assert sum(len(each["requirements"]) == 2 for each in topics) / 1000 == pytest.approx(
+            0.5, abs=0.05
+        )
+        talks = sum(
+            turn.user.action == "solution discussion" for each in plans for turn in each.plan
+        )
+        assert talks / sum(len(each["solutions"]) for each in topics) == pytest.approx(
+            0.5, abs=0.05
+        )

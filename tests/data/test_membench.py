@@ -30,15 +30,30 @@ def asked(messages, targets):
         ("noisy", {"events": [asked(HEARD, [1])]}, "third:noisy:events:1", ["D2:1"]),
         ("highlevel", {"food": [asked([HEARD], [[1, 0]])]}, "third:highlevel:food:1", ["D2:1"]),
         ("joined", {"simple": {"roles": [asked(LOADED, [1])]}}, "third:simple:roles:1", ["D2:1"]),
-        ("joined", {"noisy": {"book": [asked(PAIRS, [1])]}}, "first:noisy:book:1", ["D2:1", "D2:2"]),
-        ("all_sampled20", {"Emotion": [asked([PAIRS[:1], PAIRS[1:]], [[1, 1]])]}, "first:Emotion:1", ["D2:1", "D2:2"]),
+        (
+            "joined",
+            {"noisy": {"book": [asked(PAIRS, [1])]}},
+            "first:noisy:book:1",
+            ["D2:1", "D2:2"],
+        ),
+        (
+            "all_sampled20",
+            {"Emotion": [asked([PAIRS[:1], PAIRS[1:]], [[1, 1]])]},
+            "first:Emotion:1",
+            ["D2:1", "D2:2"],
+        ),
     ],
 )
-def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(tmp_path, name, content, id, evidence):
+def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(
+    tmp_path, name, content, id, evidence
+):
     (example,) = benchmark("membench", write(tmp_path, {f"{name}.json": content})).examples
     assert example.id == id
     assert list(example.evidence) == evidence
-    assert lines(example)[-len(evidence)] == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
+    assert (
+        lines(example)[-len(evidence)]
+        == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +71,9 @@ def test_the_file_decides_whether_steps_count_in_their_session(tmp_path, second,
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-bank"])
-def test_the_time_of_a_question_is_in_the_prompt_and_in_what_the_memory_is_searched_with(scripted, method):
+def test_the_time_of_a_question_is_in_the_prompt_and_in_what_the_memory_is_searched_with(
+    scripted, method
+):
     loaded = benchmark("membench")
     example = next(each for each in loaded.examples if each.date)
     asked = f"{example.question} (asked on {example.date})"
@@ -69,7 +86,12 @@ def test_the_time_of_a_question_is_in_the_prompt_and_in_what_the_memory_is_searc
 
 @pytest.mark.parametrize(
     ("options", "count"),
-    [({"agent": "third"}, 12), ({"level": "high"}, 4), ({"types": "simple, noisy"}, 6), ({"scenarios": "food"}, 2)],
+    [
+        ({"agent": "third"}, 12),
+        ({"level": "high"}, 4),
+        ({"types": "simple, noisy"}, 6),
+        ({"scenarios": "food"}, 2),
+    ],
 )
 def test_options_keep_a_part_of_the_sample(options, count):
     assert len(benchmark("membench", **options).examples) == count
@@ -80,12 +102,18 @@ def test_options_keep_a_part_of_the_sample(options, count):
 def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path):
     with pytest.raises(UserError, match="'first:simple:roles:1' is in another file too"):
         benchmark(
-            "membench", write(tmp_path, {f"{who}Agent/simple.json": {"roles": [FORM]} for who in "AB"}).parents[1]
+            "membench",
+            write(tmp_path, {f"{who}Agent/simple.json": {"roles": [FORM]} for who in "AB"}).parents[
+                1
+            ],
         )
 
 
 def test_findings_stand_in_the_order_of_the_file(tmp_path):
-    content = {"simple": {"roles": [asked(HEARD, [7])]}, "noisy": {"roles": [{}, asked(HEARD, [1])]}}
+    content = {
+        "simple": {"roles": [asked(HEARD, [7])]},
+        "noisy": {"roles": [{}, asked(HEARD, [1])]},
+    }
     report = check("membench", write(tmp_path, {"joined.json": content}))
     places = [finding.where.partition(", field")[0] for finding in report.findings]
     assert list(dict.fromkeys(places)) == [

@@ -63,7 +63,12 @@ def test_every_form_of_a_score_is_read(result: Any, value: float, feedback: str 
     "result",
     [
         *(None, "0.5", 1.5, -0.1, float("nan"), (0.5, 3), (0.5, "a", "b"), [0.5, "a"], np.zeros(3)),
-        *(dspy.Prediction(answer="Lisbon"), dspy.Prediction(score="good"), {"feedback": "none"}, {"score": 2}),
+        *(
+            dspy.Prediction(answer="Lisbon"),
+            dspy.Prediction(score="good"),
+            {"feedback": "none"},
+            {"score": 2},
+        ),
     ],
     ids=repr,
 )
@@ -83,7 +88,9 @@ def gepa_metric(gold: Any, pred: Any, trace: Any, pred_name: Any, pred_trace: An
     return dspy.Prediction(score=0.5, feedback=f"{trace} {pred_name} {pred_trace}")
 
 
-def gepa_metric_with_other_names(example: Any, output: Any, whole: Any, name: Any, part: Any) -> Any:
+def gepa_metric_with_other_names(
+    example: Any, output: Any, whole: Any, name: Any, part: Any
+) -> Any:
     return gepa_metric(example, output, whole, name, part)
 
 
@@ -134,14 +141,20 @@ def test_a_function_is_given_what_it_takes(function: Any, in_a_step: str, plainl
 
 
 def test_feedback_is_that_of_one_predictor_where_the_function_asks_for_its_name() -> None:
-    judged = [FunctionScorer(each).score_step(EXAMPLE, PREDICTION, STEP) for each in (gepa_metric, dspy_metric)]
+    judged = [
+        FunctionScorer(each).score_step(EXAMPLE, PREDICTION, STEP)
+        for each in (gepa_metric, dspy_metric)
+    ]
     assert [score.judged_predictor for score in judged] == ["task.answer", None]
 
 
 def test_a_function_is_called_by_its_module_and_name() -> None:
     assert FunctionScorer(dspy_metric).title == f"{__name__}:dspy_metric"
     assert FunctionScorer(CallableMetric()).title == f"{__name__}:CallableMetric"
-    assert FunctionScorer(functools.partial(with_a_setting, least=0.1)).title == f"{__name__}:with_a_setting"
+    assert (
+        FunctionScorer(functools.partial(with_a_setting, least=0.1)).title
+        == f"{__name__}:with_a_setting"
+    )
     assert FunctionScorer(dspy_metric).score(EXAMPLE, PREDICTION).parts == {"dspy_metric": 0.5}
 
 
@@ -162,6 +175,8 @@ async def awaited(gold: Any, pred: Any) -> float:
         (3, "is 3, not a function"),
     ],
 )
-def test_a_function_that_could_only_fail_later_is_refused_at_once(function: Any, problem: str) -> None:
+def test_a_function_that_could_only_fail_later_is_refused_at_once(
+    function: Any, problem: str
+) -> None:
     with pytest.raises(UserError, match=problem):
         FunctionScorer(function)

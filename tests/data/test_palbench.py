@@ -54,12 +54,23 @@ def test_no_answer_sees_its_own_dialogue_and_later_ones_see_it(tmp_path: Path, p
     before = [word.format(n) for n in (0, 1) for word in words]
     assert texts(first) == [*before, "log 2a", "log 2b"]
     assert second.prefixes[: len(first)] == first.prefixes
-    assert texts(second)[len(texts(first)) :] == ["help 2?", "why 2?", "yes 2", "so 2", "log 3a", "log 3b"]
+    assert texts(second)[len(texts(first)) :] == [
+        "help 2?",
+        "why 2?",
+        "yes 2",
+        "so 2",
+        "log 3a",
+        "log 3b",
+    ]
 
 
-def test_logs_precede_the_dialogue_of_their_session_and_none_after_it_is_in_a_history(tmp_path: Path) -> None:
+def test_logs_precede_the_dialogue_of_their_session_and_none_after_it_is_in_a_history(
+    tmp_path: Path,
+) -> None:
     def later(users: Any) -> None:
-        users["u1"]["query"][0]["logs"].append({"timestamp": "2024-03-20 20:01", "content": "later"})
+        users["u1"]["query"][0]["logs"].append(
+            {"timestamp": "2024-03-20 20:01", "content": "later"}
+        )
 
     history = load(tmp_path, "palbench.restate", later).examples[-1].history
     assert [type(item) for item in history] == [Logs, Session, Logs, Session, Logs, Session, Logs]
@@ -75,12 +86,18 @@ def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) ->
     assert [item.id for item in shown["recent"]] == ["L3"]
 
 
-@pytest.mark.parametrize(("language", "files"), [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])])
-def test_a_folder_holds_both_languages(tmp_path: Path, language: str | None, files: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("language", "files"), [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])]
+)
+def test_a_folder_holds_both_languages(
+    tmp_path: Path, language: str | None, files: list[str]
+) -> None:
     chinese = copy.deepcopy(RECORD)
     for sample in chinese["u1"]["query"]:
         sample["topics"]["topic-1"]["requirement"] = "需要休息"
-    write(tmp_path, {"synthesis/data/input.json": chinese, "synthesis/data_en/input_en.json": RECORD})
+    write(
+        tmp_path, {"synthesis/data/input.json": chinese, "synthesis/data_en/input_en.json": RECORD}
+    )
     found = benchmark("palbench.restate", tmp_path, language=language).examples
     assert sorted({example.category for example in found}, reverse=True) == files
     assert len({example.id for example in found}) == len(found)
@@ -95,12 +112,22 @@ def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
 
 
 def test_the_papers_column_is_a_mean_over_all_topics_failed_ones_included() -> None:
-    parts = [{"s_score": 1.0, "valid": 1.0}, {"s_score": -0.5, "valid": 1.0}, {"s_score": 0.0, "valid": 0.0}, {}]
+    parts = [
+        {"s_score": 1.0, "valid": 1.0},
+        {"s_score": -0.5, "valid": 1.0},
+        {"s_score": 0.0, "valid": 0.0},
+        {},
+    ]
     rows: Any = [SimpleNamespace(parts=each, failure=None if each else "any") for each in parts]
-    assert benchmark("palbench.select").scorer.aggregate(rows) == {"S-score": 12.5, "invalid selections": 1}
+    assert benchmark("palbench.select").scorer.aggregate(rows) == {
+        "S-score": 12.5,
+        "invalid selections": 1,
+    }
 
 
-def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(scripted: Any) -> None:
+def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(
+    scripted: Any,
+) -> None:
     lm = scripted(lambda kind, text, n: {"score": {"points": 7.5 if n == 1 else 1}})
     topic, judge = benchmark("palbench.restate").examples[0].asked.topic, NeedsJudge(lm, adapter())
     assert judge(topic, "a need")[0] == 1.0
@@ -118,7 +145,10 @@ def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end
         replies = Counter(reply for _, reply in turns)
         assert replies["requirement prediction"] == 2
         assert replies["solution proposal"] == 2
-        assert [asked for asked, _ in turns[:3]] == ["topic inquiry", *["requirement confirmation"] * 2]
+        assert [asked for asked, _ in turns[:3]] == [
+            "topic inquiry",
+            *["requirement confirmation"] * 2,
+        ]
         assert turns[-1] == ("solution feedback", "feedback response")
     assert drawn_plan("topic 1") == drawn_plan("topic 1")
     assert any(drawn_plan(f"topic {n}") != drawn_plan(f"topic {n}", seed=1) for n in range(20))
@@ -140,7 +170,9 @@ RELEASED_ACTIONS = [
 
 
 @pytest.mark.parametrize("beside_the_data", [True, False])
-def test_dialogues_follow_the_released_plans_of_their_topics(tmp_path: Path, beside_the_data: bool) -> None:
+def test_dialogues_follow_the_released_plans_of_their_topics(
+    tmp_path: Path, beside_the_data: bool
+) -> None:
     data = tmp_path / "data"
     with sample_folder() as samples:
         shutil.copytree(samples / "palset", data)
@@ -180,14 +212,18 @@ def test_dialogues_follow_the_released_plans_of_their_topics(tmp_path: Path, bes
         ),
     ],
 )
-def test_plans_of_another_form_are_refused_in_one_line(tmp_path: Path, plans: Any, message: str) -> None:
+def test_plans_of_another_form_are_refused_in_one_line(
+    tmp_path: Path, plans: Any, message: str
+) -> None:
     file = tmp_path / PLANS_FILE
     file.write_text(json.dumps(plans))
     with pytest.raises(DataError, match=message):
         read_plans(file)
 
 
-def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_once_solutions_are_discussed(scripted):
+def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_once_solutions_are_discussed(
+    scripted,
+):
     heard: list[dict[str, Any]] = []
 
     def reply(**query: Any) -> dspy.Prediction:
@@ -209,23 +245,35 @@ def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_o
 
 
 @pytest.mark.parametrize(
-    ("kind", "measure"), [(NeedUnderstandingJudge, "NEEDS"), (PreferenceUnderstandingJudge, "PREFERENCES")]
+    ("kind", "measure"),
+    [(NeedUnderstandingJudge, "NEEDS"), (PreferenceUnderstandingJudge, "PREFERENCES")],
 )
-def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_without_a_call(kind, measure, scripted):
-    scores = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": 8, "assistant_2": 3}}
+def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_without_a_call(
+    kind, measure, scripted
+):
+    scores = {
+        "analysis_1": "a",
+        "analysis_2": "b",
+        "comparison": "c",
+        "scores": {"assistant_1": 8, "assistant_2": 3},
+    }
     lm = scripted(lambda *call: scores, cache=True)
     judge = kind(lm, adapter())
     assert compare(judge, PERSONA, "mine", "theirs").own == 5.5
     assert compare(judge, PERSONA, "same", "same").outcome == "tie"
     prompts = [text for _, text in lm.engine.prompts]
     assert len(prompts) == 6
-    assert all((measure in text) and ("NEEDS" in text) + ("PREFERENCES" in text) == 1 for text in prompts)
+    assert all(
+        (measure in text) and ("NEEDS" in text) + ("PREFERENCES" in text) == 1 for text in prompts
+    )
 
 
 def _set_up(rival: Any = None, **options: Any) -> Any:
     found = benchmark("palbench.dialogue", **options)
     lm = language_model(meter=Meter())
-    return found.with_simulated_user(lm, adapter(), rival).with_judges(lambda kind: kind(lm, adapter())), lm
+    return found.with_simulated_user(lm, adapter(), rival).with_judges(
+        lambda kind: kind(lm, adapter())
+    ), lm
 
 
 @pytest.mark.parametrize("logs", [False, True])
@@ -233,7 +281,9 @@ def test_the_rival_sees_current_logs_on_demand(logs: bool) -> None:
     seen: dict[str, set[int]] = {"own": set(), "rival": set()}
 
     def assistant(name: str) -> Any:
-        return lambda **query: seen[name].add(len(query.get("recent", ()))) or dspy.Prediction(answer="well")
+        return lambda **query: (
+            seen[name].add(len(query.get("recent", ()))) or dspy.Prediction(answer="well")
+        )
 
     found, _ = _set_up(assistant("rival"), against_logs=logs)
     found.answer(assistant("own"), found.examples[0])

@@ -35,14 +35,19 @@ def test_longer_histories_share_the_sessions_of_shorter_ones(tmp_path):
 def test_only_the_contexts_that_are_needed_are_parsed(tmp_path):
     """A broken line of another context, and all that follows the last one needed, is never looked at."""
     contexts = ['{"other": [{"role"', CONTEXT, "not even JSON"]
-    assert benchmark("personamem", write(tmp_path, {**FORM, "shared_contexts_32k.jsonl": contexts})).examples
+    assert benchmark(
+        "personamem", write(tmp_path, {**FORM, "shared_contexts_32k.jsonl": contexts})
+    ).examples
 
 
 @pytest.mark.parametrize(
     ("context", "message"),
     [
         ('{"c1": [{"role"', "shared_contexts_32k.jsonl, line 1, column"),
-        ({"c1": "text"}, "shared_contexts_32k.jsonl, line 1, field 'messages': is 'text', expected a valid list"),
+        (
+            {"c1": "text"},
+            "shared_contexts_32k.jsonl, line 1, field 'messages': is 'text', expected a valid list",
+        ),
         ({"c1": []}, "holds no message with text before the question"),
     ],
 )
@@ -66,7 +71,10 @@ def test_the_length_chooses_the_file_of_a_folder(tmp_path):
     for length in ("32k", "128k"):
         write(tmp_path, {name.replace("32k", length): value for name, value in FORM.items()})
     assert PersonaMem.load(tmp_path, length="128k").source.name == "questions_128k.csv"
-    assert PersonaMem.load(tmp_path / "questions_32k.csv", length="128k").source.name == "questions_128k.csv"
+    assert (
+        PersonaMem.load(tmp_path / "questions_32k.csv", length="128k").source.name
+        == "questions_128k.csv"
+    )
     assert check("personamem", tmp_path, length="128k").ok
     with pytest.raises(UnknownNameError, match="option of locomo"):
         check("locomo", tmp_path, length="128k")
@@ -79,9 +87,14 @@ def test_the_length_chooses_the_file_of_a_folder(tmp_path):
 
 
 def test_a_skill_without_a_question_is_listed_with_none(scripted):
-    found, lm = PersonaMem.load(categories="suggest_new_ideas"), scripted(lambda *call: {"answer": "(a)"})
+    found, lm = (
+        PersonaMem.load(categories="suggest_new_ideas"),
+        scripted(lambda *call: {"answer": "(a)"}),
+    )
     with dspy.context(lm=lm):
-        by = score_questions(build("no-memory", task=found.task), found, found.examples[:1], lm.meter).by_category()
+        by = score_questions(
+            build("no-memory", task=found.task), found, found.examples[:1], lm.meter
+        ).by_category()
     latest = by["acknowledge_latest_user_preferences"]
     assert latest["n"] == 0
     assert latest["score"] is None
@@ -90,7 +103,9 @@ def test_a_skill_without_a_question_is_listed_with_none(scripted):
     assert by["suggest_new_ideas"]["n"] == 1
 
 
-@pytest.mark.parametrize(("answer", "value"), [("(b)", 1.0), ("(a)", 0.0), ("", 0.0), ("I do not know", 0.0)])
+@pytest.mark.parametrize(
+    ("answer", "value"), [("(b)", 1.0), ("(a)", 0.0), ("", 0.0), ("I do not know", 0.0)]
+)
 def test_a_score_says_which_option_is_right(tmp_path, answer, value):
     found = load(tmp_path, "personamem")
     score = found.score(found.examples[0], dspy.Prediction(answer=answer))
@@ -129,7 +144,8 @@ def test_cells_may_be_a_python_dict_json_or_text_and_skipped_rows_are_reported(t
 
 
 @pytest.mark.parametrize(
-    ("talk", "kind"), [(b"{", "unreadable history"), ({"chat_history": 3}, "wrong value"), ([], "empty history")]
+    ("talk", "kind"),
+    [(b"{", "unreadable history"), ({"chat_history": 3}, "wrong value"), ([], "empty history")],
 )
 def test_a_history_that_cannot_be_read_is_a_finding(tmp_path, talk, kind):
     report = check("personamem-v2", write(tmp_path, {**SECOND, TALK: talk}))
@@ -166,15 +182,21 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path):
         ("recall_strict", "not", 0.0, {"recall_strict": 0.0, "recall_explicit": 0.0}),
     ],
 )
-def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, metric, level, recall, parts):
+def test_the_judge_sees_the_retrieved_context_and_the_preference(
+    tmp_path, metric, level, recall, parts
+):
     judge = fixed_levels(level)
     found = load(tmp_path, "personamem-v2", metric=metric).with_judges(lambda kind: judge)
     (example,) = found.examples
-    context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
+    context = Context(
+        hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"}
+    )
     score = found.score(example, dspy.Prediction(answer="In a hotel.", context=context))
     assert score.value == recall
     assert score.parts == parts
-    assert judge.asked == [(example.question, ["Prefers tents"], "[D1:2] user: I sleep best in a tent.")]
+    assert judge.asked == [
+        (example.question, ["Prefers tents"], "[D1:2] user: I sleep best in a tent.")
+    ]
     assert "Prefers tents (the judge: why not)" in score.feedback
 
 
@@ -188,7 +210,9 @@ def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_pa
     assert first.task == "multiple-choice"
     assert not first.scorer.required_judges
     assert first.scorer.title == "accuracy"
-    assert [example.options for example in first.examples] == [example.options for example in second.examples]
+    assert [example.options for example in first.examples] == [
+        example.options for example in second.examples
+    ]
     example = first.examples[0]
     assert set(example.inputs().keys()) == {"history", "question", "options", "evidence_ids"}
     replies = [*json.loads(ASKED["incorrect_answers"]), ASKED["correct_answer"]]

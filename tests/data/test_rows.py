@@ -18,16 +18,30 @@ from mempiler.data.rows import Row
 from mempiler.errors import DataError
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
-@given(entries=st.lists(VALUES, max_size=5), piece=st.integers(1, 40), indent=st.sampled_from([None, 2]))
-def test_any_list_in_any_pieces_is_what_it_is_whole(tmp_path_factory, entries, piece, indent) -> None:
+@given(
+    entries=st.lists(VALUES, max_size=5),
+    piece=st.integers(1, 40),
+    indent=st.sampled_from([None, 2]),
+)
+def test_any_list_in_any_pieces_is_what_it_is_whole(
+    tmp_path_factory, entries, piece, indent
+) -> None:
     path = tmp_path_factory.mktemp("list") / "list.json"
-    path.write_text(json.dumps(entries, indent=indent, ensure_ascii=piece % 2 == 0) + "\n", encoding="utf-8-sig")
+    path.write_text(
+        json.dumps(entries, indent=indent, ensure_ascii=piece % 2 == 0) + "\n", encoding="utf-8-sig"
+    )
     assert list(stream_list(path, piece)) == entries
 
 
@@ -45,7 +59,9 @@ def test_any_list_in_any_pieces_is_what_it_is_whole(tmp_path_factory, entries, p
         (b'[{"a": 1}, {"b": NaN}]', 1, "entry 2: NaN is no JSON number"),
     ],
 )
-def test_a_file_that_stops_being_a_list_is_refused_after_the_entries_before(tmp_path, content, entries, message) -> None:
+def test_a_file_that_stops_being_a_list_is_refused_after_the_entries_before(
+    tmp_path, content, entries, message
+) -> None:
     (tmp_path / "list.json").write_bytes(content)
     read: list[Any] = []
     with pytest.raises(DataError, match=re.escape(message)):
@@ -54,9 +70,12 @@ def test_a_file_that_stops_being_a_list_is_refused_after_the_entries_before(tmp_
 
 
 @pytest.mark.parametrize(
-    ("second", "fault"), [(f'"{"b" * 200}"', "Unterminated string"), (f'{{"b": 1,}}, "{"b" * 200}"', "property name")]
+    ("second", "fault"),
+    [(f'"{"b" * 200}"', "Unterminated string"), (f'{{"b": 1,}}, "{"b" * 200}"', "property name")],
 )
-def test_an_entry_is_read_up_to_the_longest_one_that_is_allowed(tmp_path, second: str, fault: str) -> None:
+def test_an_entry_is_read_up_to_the_longest_one_that_is_allowed(
+    tmp_path, second: str, fault: str
+) -> None:
     path = tmp_path / "list.json"
     path.write_text(f'["{"a" * 96}", {second}]')
     entries: list[Any] = []

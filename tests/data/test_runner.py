@@ -1,15 +1,17 @@
-"""The steps of a data set: a user who interrupts them pays for the calls in flight alone."""
+"""The runner of synthesis steps: an interrupt stops it after the calls that are in flight."""
 
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import dspy
 import pytest
 from mempiler.data.synthesis.runner import CheckResult, Runner, Step
 
 
-class Write(dspy.Signature):
+class WriteText(dspy.Signature):
     """Write a text."""
 
     topic: str = dspy.InputField()
@@ -17,36 +19,39 @@ class Write(dspy.Signature):
 
 
 @pytest.fixture
-def heeded_interrupts():
-    """Let an interrupt raise KeyboardInterrupt, also where a shell started the tests without it.
+def python_interrupt_handler() -> Iterator[None]:
+    """Let an interrupt raise KeyboardInterrupt, even where it is ignored.
 
-    A shell has its background jobs ignore interrupts, and Python leaves it at that.
+    A shell starts its background jobs with interrupts ignored, and Python leaves it at that.
     """
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    earlier_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, earlier_handler)
 
 
-@pytest.mark.usefixtures("heeded_interrupts")
-def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted):
-    interrupt = threading.Event()
+@pytest.mark.usefixtures("python_interrupt_handler")
+def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted: Any) -> None:
+    is_interrupted = threading.Event()
     main_thread = threading.get_ident()
 
-    def reply(kind, text, number):
-        if not interrupt.is_set():
-            interrupt.set()
+    def interrupt_and_answer(kind: str, prompt: str, number: int) -> dict[str, str]:
+        if not is_interrupted.is_set():
+            is_interrupted.set()
             signal.pthread_kill(main_thread, signal.SIGINT)
         time.sleep(0.3)
-        return {"text": "refused"}
+        return {"text": "a text that is refused"}
 
-    lm, runner = scripted(reply), Runner(attempts=6, threads=2)
+    def refuse(answer: dspy.Prediction) -> CheckResult[str]:
+        return CheckResult(None, ["bad"])
 
-    def job(topic):
-        return runner.ask(
-            Step("write", Write), topic, {"topic": topic}, lambda answer: CheckResult(None, ["bad"])
-        )
+    lm = scripted(interrupt_and_answer)
+    runner = Runner(attempts=6, threads=2)
+
+    def job(topic: str) -> Any:
+        return runner.ask(Step("write", WriteText), topic, {"topic": topic}, refuse)
 
     with dspy.context(lm=lm), pytest.raises(KeyboardInterrupt):
         runner.map(job, ["a", "b", "c"])
+
     assert sum(lm.engine.calls.values()) <= 2
     assert runner.report.accepted == {}

@@ -42,7 +42,9 @@ def test_the_id_zero_is_not_given_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    "empty", [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT], ids=lambda cell: type(cell).__name__
+    "empty",
+    [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT],
+    ids=lambda cell: type(cell).__name__,
 )
 def test_an_empty_cell_of_a_data_frame_is_a_missing_field(empty: object) -> None:
     [read] = Benchmark.from_examples(
