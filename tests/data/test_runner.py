@@ -1,14 +1,26 @@
-"""The runner of synthesis steps: an interrupt stops it after the calls that are in flight."""
+"""The runner of synthesis steps: what an interrupt and a spent budget leave behind."""
 
+import json
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
+from mempiler.data.synthesis.memoryquest.make import make_memoryquest
+from mempiler.data.synthesis.memoryquest.profiles import read_profiles
+from mempiler.data.synthesis.palset.make import make_palset
+from mempiler.data.synthesis.palset.setting import Setting
 from mempiler.data.synthesis.runner import CheckResult, Runner, Step
+from mempiler.engines.limits import BudgetGuard, Limits
+from mempiler.errors import BudgetError
+from mempiler.runs.run_store import RunStore
+
+from . import scripted_memoryquest, scripted_palset
+from .scripted_memoryquest import RequestEmbedder
 
 
 class WriteText(dspy.Signature):
@@ -55,3 +67,50 @@ def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted: Any) -
 
     assert sum(lm.engine.calls.values()) <= 2
     assert runner.report.accepted == {}
+
+
+def make_quest(profiles: Path, folder: Path, runner: Runner) -> list[Path]:
+    """Write a MemoryQuest of one user."""
+    first_profile = read_profiles(profiles)[:1]
+    return make_memoryquest(first_profile, folder, runner, RequestEmbedder())
+
+
+def make_pal(profiles: Path, folder: Path, runner: Runner) -> list[Path]:
+    """Write a PAL-Set of one user and two months; it needs no profiles."""
+    setting = Setting("en", months=2, seed=0, runner=runner, reviews=0)
+    return make_palset(1, folder, setting, on_progress=lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("make", "flawless_model"),
+    [
+        pytest.param(make_quest, scripted_memoryquest.flawless_model, id="memoryquest"),
+        pytest.param(make_pal, scripted_palset.flawless_model, id="palset"),
+    ],
+)
+def test_a_spent_budget_keeps_what_was_answered(
+    profiles: Path, scripted: Any, tmp_path: Path, make: Any, flawless_model: Any
+) -> None:
+    store = RunStore(tmp_path / "answers.sqlite")
+    prompts: list[str] = []
+
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        prompts.append(prompt)
+        return flawless_model(kind, prompt, number)
+
+    def make_within(limits: Limits, runner: Runner) -> list[Path]:
+        lm = scripted(reply, guard=BudgetGuard(limits), answers=store.answers, cache=True)
+        with dspy.context(lm=lm):
+            return make(profiles, tmp_path / "out", runner)
+
+    with pytest.raises(BudgetError):
+        make_within(Limits(max_calls=12), Runner(threads=2))
+    assert len(prompts) == 12
+
+    # The second run has no limit. It asks only what was not answered yet.
+    second_runner = Runner(threads=2)
+    paths = make_within(Limits(), second_runner)
+
+    assert json.loads(paths[0].read_text())
+    assert len(prompts) > 12
+    assert len(prompts) == sum(second_runner.report.accepted.values())
