@@ -16,13 +16,11 @@ from mempiler.data.synthesis.memoryquest.make import make_memoryquest
 from mempiler.data.synthesis.memoryquest.profiles import read_profiles
 from mempiler.data.synthesis.runner import Runner, Step
 from mempiler.programs.adapter import adapter
-
 from tests.conftest import suite
 
 from ..programs import test_prompts as prompts
 from . import scripted_memoryquest
 from .scripted_palset import flawless_model, prompt_field
-
 
 LANGUAGES_AND_FILES = [("en", "input_en.json"), ("zh", "input.json")]
 
