@@ -16,6 +16,7 @@ from mempiler.data.synthesis.memoryquest.make import make_memoryquest
 from mempiler.data.synthesis.memoryquest.profiles import read_profiles
 from mempiler.data.synthesis.runner import Runner, Step
 from mempiler.programs.adapter import adapter
+
 from tests.conftest import suite
 
 from ..programs import test_prompts as prompts

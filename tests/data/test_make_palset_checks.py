@@ -433,7 +433,7 @@ def test_plans_are_drawn_with_the_released_chances(
 
     shares = [solution_counts[n] / 1000 for n in (1, 2, 3)]
     assert shares == pytest.approx(chances_of_solutions, abs=0.05)
-    # Two requirements are guessed as often as another number.
+    # The requirements are the query of the topic, and one or two needs with equal chances.
     assert requirement_counts[2] / 1000 == pytest.approx(0.5, abs=0.05)
     # Every second solution is discussed before the user says what it is worth.
     solutions = sum(n * count for n, count in solution_counts.items())
