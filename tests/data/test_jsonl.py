@@ -1,4 +1,4 @@
-"""Your own questions in JSON lines: the fields of a line, your own metric, wrong forms of a file."""
+"""Your own questions in JSON lines: fields of a line, metrics of your own, files of wrong forms."""
 
 import json
 import re
