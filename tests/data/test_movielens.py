@@ -205,7 +205,7 @@ def test_a_broken_file_of_ratings_is_named(folder: Path, text: str, problem: str
 def test_a_check_reports_an_odd_rating(folder: Path, line: str, kind: str, is_ok: bool) -> None:
     append_ratings(folder, [line])
 
-    report = check("movielens", folder)
+    report = check("movielens", folder, min_ratings=4, questions=3)
 
     assert report.kinds[kind] == 1
     assert report.ok is is_ok
