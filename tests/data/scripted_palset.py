@@ -71,7 +71,7 @@ def answer_in_english(kind: str, prompt: str) -> dict[str, Any]:
         return choose_solutions(prompt)
     if kind in WRITERS:
         return {kind: WRITERS[kind](prompt)}
-    # Reviews (`faults`, `contradictions`) find nothing, so nothing has to be mended.
+    # Reviews (`faults`, `contradictions`) find nothing, so nothing has to be corrected.
     return {kind: []}
 
 

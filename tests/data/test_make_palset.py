@@ -280,16 +280,16 @@ def test_the_number_of_threads_changes_nothing(made_palset: Any) -> None:
     assert with_five.files == with_two.files
 
 
-MENDED_LOG = "The user bought a lamp."
+CORRECTED_LOG = "The user bought a lamp."
 
 
-def reviewing_model(mends: bool) -> Callable[[str, str, int], Any]:
+def reviewing_model(corrects_faults: bool) -> Callable[[str, str, int], Any]:
     """Return a model that finds two faults in the logs and two in the dialogue of the first week.
 
     The faults are in the log entries 5 and 6, and in what the user says in the turns 1 and 2.
 
     Args:
-        mends: Whether the model mends the faults. Otherwise its mended texts hold them again.
+        corrects_faults: Whether the model corrects the faults. Otherwise its new texts hold them again.
     """
 
     def reply(kind: str, prompt: str, number: int) -> Any:
@@ -298,9 +298,9 @@ def reviewing_model(mends: bool) -> Callable[[str, str, int], Any]:
         if kind == "contradictions":
             return {"contradictions": find_contradictions(prompt)}
         if kind == "mended" and "[[ ## entries ## ]]" in prompt:
-            return {"mended": mend_logs(prompt, mends)}
+            return {"mended": correct_logs(prompt, corrects_faults)}
         if kind == "mended":
-            return {"mended": mend_dialogue(prompt, mends)}
+            return {"mended": correct_dialogue(prompt, corrects_faults)}
         return flawless_model(kind, prompt, number)
 
     return reply
@@ -325,10 +325,10 @@ def find_contradictions(prompt: str) -> list[dict[str, Any]]:
     return []
 
 
-def mend_logs(prompt: str, mends: bool) -> list[dict[str, Any]]:
+def correct_logs(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
     """Write the faulty log entries anew. The prompt lists them as `number | ...`."""
-    content = MENDED_LOG
-    if not mends:
+    content = CORRECTED_LOG
+    if not corrects_faults:
         content = "The user searched for thing 4 of 11-01 and viewed it. The thing 5 too."
 
     entries: list[dict[str, Any]] = []
@@ -338,10 +338,10 @@ def mend_logs(prompt: str, mends: bool) -> list[dict[str, Any]]:
     return entries
 
 
-def mend_dialogue(prompt: str, mends: bool) -> list[dict[str, Any]]:
+def correct_dialogue(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
     """Write the faulty utterances anew. The prompt lists them as `turn number | role | ...`."""
     contents = {1: "What now?", 2: "Yes."}
-    if not mends:
+    if not corrects_faults:
         contents = {1: "I speak of T1_Q", 2: "I speak of T1_N1"}
 
     utterances: list[dict[str, Any]] = []
@@ -352,22 +352,22 @@ def mend_dialogue(prompt: str, mends: bool) -> list[dict[str, Any]]:
     return utterances
 
 
-def test_faulty_logs_are_mended(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(mends=True), reviews=1)
+def test_faulty_logs_are_corrected(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
 
     assert palset.report.rejections == []
     entries = palset.files["log_en.json"]["0000"]["2024-11-07"]
-    mended_numbers = [
-        number for number, entry in enumerate(entries, 1) if entry["content"] == MENDED_LOG
+    corrected_numbers = [
+        number for number, entry in enumerate(entries, 1) if entry["content"] == CORRECTED_LOG
     ]
-    assert mended_numbers == [5, 6]
+    assert corrected_numbers == [5, 6]
     assert entries[4]["type"] == "transaction record"
     assert entries[5]["type"] == "transaction record"
     assert entries[4]["timestamp"].endswith(":28")
 
 
-def test_faulty_dialogues_are_mended(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(mends=True), reviews=1)
+def test_faulty_dialogues_are_corrected(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
 
     assert palset.report.rejections == []
     turns = palset.files["input_en.json"]["0000"]["history"][0]["dialogue"]
@@ -375,25 +375,25 @@ def test_faulty_dialogues_are_mended(made_palset: Any) -> None:
     assert turns["turn_2"]["user"] == {"action": "requirement confirmation", "content": "Yes."}
 
 
-def test_what_was_mended_is_reviewed_again(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(mends=True), reviews=1)
+def test_what_was_corrected_is_reviewed_again(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
 
     user = palset.files["input_en.json"]["0000"]
     dialogues = len(user["history"]) + len(user["query"])
-    # The logs of one of eight situations are mended, and every dialogue.
+    # The logs of one of eight situations are corrected, and every dialogue.
     assert palset.calls["mended"] == 1 + dialogues
     assert palset.calls["faults"] == (8 + 1) + 2 * dialogues
 
 
 def test_logs_whose_faults_stay_are_left_out(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(mends=False), reviews=1)
+    palset = made_palset(reviewing_model(corrects_faults=False), reviews=1)
 
     assert len(palset.files["log_en.json"]["0000"]["2024-11-07"]) == 20 - 2
     assert palset.report.count("log review", "left out") == 1
 
 
 def test_dialogues_whose_faults_stay_are_kept_and_reported(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(mends=False), reviews=1)
+    palset = made_palset(reviewing_model(corrects_faults=False), reviews=1)
 
     dialogues = len(palset.files["requirement_framework_en.json"]["0000"])
     assert palset.report.count("dialogue review", "kept") == dialogues
@@ -469,6 +469,6 @@ def test_the_prompts_of_a_palset_are_the_reviewed_ones(made_palset: Any) -> None
     recorder = prompts.Heard()
 
     with dspy.context(callbacks=[recorder], adapter=adapter()):
-        made_palset(reviewing_model(mends=True), reviews=1, threads=1)
+        made_palset(reviewing_model(corrects_faults=True), reviews=1, threads=1)
 
     assert_prompts_are_the_reviewed_ones("synthesis_palset", recorder.prompts)

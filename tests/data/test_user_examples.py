@@ -131,10 +131,10 @@ def test_an_id_that_is_made_up_is_none_that_another_example_has() -> None:
 def test_the_questions_of_a_benchmark_keep_their_evidence_as_examples() -> None:
     locomo = mempiler.benchmark("locomo")
 
-    own = Benchmark.from_examples(locomo.examples)
+    benchmark = Benchmark.from_examples(locomo.examples)
 
-    own_evidence = [example.evidence_ids for example in own.examples]
-    assert own_evidence == [example.evidence_ids for example in locomo.examples]
+    evidence = [example.evidence_ids for example in benchmark.examples]
+    assert evidence == [example.evidence_ids for example in locomo.examples]
 
 
 TESTSET = [make_example(9)]
