@@ -289,7 +289,8 @@ def reviewing_model(corrects_faults: bool) -> Callable[[str, str, int], Any]:
     The faults are in the log entries 5 and 6, and in what the user says in the turns 1 and 2.
 
     Args:
-        corrects_faults: Whether the model corrects the faults. Otherwise its new texts hold them again.
+        corrects_faults: Whether the model's new texts are right. Otherwise they hold the faults
+            again.
     """
 
     def reply(kind: str, prompt: str, number: int) -> Any:
