@@ -22,21 +22,55 @@ from mempiler.runs.rows import Row
 
 def row(id: str = "q0", score: float = 1.0, **changed: Any) -> Row:
     """A scored question; one of category 5 is outside the headline score."""
-    values: dict[str, Any] = {"group": "g", "category": "4", "in_headline": changed.get("category") != "5"}
-    values |= {"question": f"What of {id}?", "gold": "gold", "answer": "answer", "parts": {"f1": score}}
-    return Row(**{"id": id, "score": score, "recall": {}, "sources": (), "seconds": 0.1, **values, **changed})
+    values: dict[str, Any] = {
+        "group": "g",
+        "category": "4",
+        "in_headline": changed.get("category") != "5",
+    }
+    values |= {
+        "question": f"What of {id}?",
+        "gold": "gold",
+        "answer": "answer",
+        "parts": {"f1": score},
+    }
+    return Row(
+        **{
+            "id": id,
+            "score": score,
+            "recall": {},
+            "sources": (),
+            "seconds": 0.1,
+            **values,
+            **changed,
+        }
+    )
 
 
 def evaluation(rows: Iterable[Row], **changed: Any) -> Evaluation:
     """The evaluation of these questions."""
     asked = tuple(rows)
-    values: dict[str, Any] = {"program": "turn-rag", "benchmark": "locomo", "lm": "openai/x", "embedder": None}
-    values |= {"calls": {"task": len(asked), "prompt": 0, "judge": 0, "cached": 0}, "write_failures": 0}
-    values |= {"comparable": True, "tokens": {"input": 1200, "output": 34}, "cost": 0.5, "seconds": 1.0}
+    values: dict[str, Any] = {
+        "program": "turn-rag",
+        "benchmark": "locomo",
+        "lm": "openai/x",
+        "embedder": None,
+    }
+    values |= {
+        "calls": {"task": len(asked), "prompt": 0, "judge": 0, "cached": 0},
+        "write_failures": 0,
+    }
+    values |= {
+        "comparable": True,
+        "tokens": {"input": 1200, "output": 34},
+        "cost": 0.5,
+        "seconds": 1.0,
+    }
     return Evaluation(rows=asked, **{**values, **changed})
 
 
-def asked(history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fields: Any) -> list[dspy.Example]:
+def asked(
+    history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fields: Any
+) -> list[dspy.Example]:
     """So many questions about a history, as LoCoMo has them; fields may name the number of a question."""
     plain = {
         "answer": "Bob",
@@ -49,7 +83,10 @@ def asked(history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fiel
         dspy.Example(
             id=f"{history.id}:{plain['category']}:{n}",
             history=history,
-            **{name: value.format(n=n) if isinstance(value, str) else value for name, value in plain.items()},
+            **{
+                name: value.format(n=n) if isinstance(value, str) else value
+                for name, value in plain.items()
+            },
         ).with_inputs("history", "question", "evidence_ids")
         for n in range(count)
     ]
@@ -66,7 +103,9 @@ def own_questions(folder: Path) -> str:
         {
             "user": f"user{u}",
             "id": f"{u}-{q}",
-            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(8)],
+            "messages": [
+                {"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(8)
+            ],
             "question": f"What is fact {u}{q}?",
             "answer": f"marker {u}{q}",
             "evidence": [f"D1:{q + 1}"],
@@ -97,7 +136,6 @@ def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
 def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     """Lets the catalog have an optimizer `broken`, which is run like this."""
 
-
     class Broken(Optimizer):
         name = "broken"
         changes_in_program = "nothing"
@@ -126,10 +164,21 @@ def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
     """Lets every model of a run ask this engine."""
 
     def model(
-        name: str, config: Any = None, *, meter: Any = None, role: Any, guard: Any = None, answers: Any = None, **_: Any
+        name: str,
+        config: Any = None,
+        *,
+        meter: Any = None,
+        role: Any,
+        guard: Any = None,
+        answers: Any = None,
+        **_: Any,
     ) -> MeteredLM:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
-        return MeteredLM("scripted/test", Metering(meter or Meter(), role, guard or BudgetGuard(), answers), **settings)
+        return MeteredLM(
+            "scripted/test",
+            Metering(meter or Meter(), role, guard or BudgetGuard(), answers),
+            **settings,
+        )
 
     for room in ("role_models", "run_models"):
         monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

@@ -81,9 +81,13 @@ def result() -> mempiler.CompileResult:
     )
 
 
-def test_a_result_holds_scores_before_and_after_on_the_test_examples(result: mempiler.CompileResult) -> None:
+def test_a_result_holds_scores_before_and_after_on_the_test_examples(
+    result: mempiler.CompileResult,
+) -> None:
     assert result.before.n == result.after.n == 20
-    assert {row.question for row in result.after.rows} == {example.question for example in make_examples(20, first=40)}
+    assert {row.question for row in result.after.rows} == {
+        example.question for example in make_examples(20, first=40)
+    }
     assert result.difference.n == 20
     assert result.verdict in ("better", "worse", "not told apart", "too few to tell")
 
@@ -115,7 +119,9 @@ def test_the_users_own_object_stays_as_it_was() -> None:
     assert type(agent.say.predict) is dspy.Predict
 
 
-def test_a_compiled_program_is_saved_and_loaded(result: mempiler.CompileResult, tmp_path: Path) -> None:
+def test_a_compiled_program_is_saved_and_loaded(
+    result: mempiler.CompileResult, tmp_path: Path
+) -> None:
     result.save(tmp_path / "program")
     loaded = mempiler.load(tmp_path / "program", allow_code=True)
     evaluation = mempiler.evaluate(
@@ -124,7 +130,9 @@ def test_a_compiled_program_is_saved_and_loaded(result: mempiler.CompileResult, 
     assert [row.answer for row in evaluation.rows] == [row.answer for row in result.after.rows]
 
 
-def test_the_compiled_module_is_saved_and_loaded_by_dspy_alone(result: mempiler.CompileResult, tmp_path: Path) -> None:
+def test_the_compiled_module_is_saved_and_loaded_by_dspy_alone(
+    result: mempiler.CompileResult, tmp_path: Path
+) -> None:
     result.program.module.save(tmp_path / "agent.json")
     plain = Agent()
     plain.load(tmp_path / "agent.json")
@@ -142,15 +150,21 @@ def test_a_program_that_is_called_logs_no_warning(caplog: pytest.LogCaptureFixtu
 
 def test_two_evaluations_are_compared_question_by_question(result: mempiler.CompileResult) -> None:
     examples = make_examples(20, first=40)
-    start = mempiler.evaluate(Agent(), examples, metric=names_the_city, lm="offline", progress=False)
-    end = mempiler.evaluate(result.program, examples, metric=names_the_city, lm="offline", progress=False)
+    start = mempiler.evaluate(
+        Agent(), examples, metric=names_the_city, lm="offline", progress=False
+    )
+    end = mempiler.evaluate(
+        result.program, examples, metric=names_the_city, lm="offline", progress=False
+    )
     comparison = mempiler.compare(start, end)
     assert comparison.difference == result.difference
     assert list(comparison.to_pandas().columns) == ["id", "category", "question", "gold", "A", "B"]
     assert f"{comparison.difference.mean:+.3f}" in str(comparison)
 
 
-def test_results_are_shown_as_text_html_json_and_data_frames(result: mempiler.CompileResult) -> None:
+def test_results_are_shown_as_text_html_json_and_data_frames(
+    result: mempiler.CompileResult,
+) -> None:
     assert f"{result.difference.mean:+.3f}" in str(result)
     assert "<table>" in result._repr_html_()
     assert json.loads(json.dumps(result.to_dict()))["before"]["score"] == result.before.score
@@ -177,8 +191,14 @@ def test_progress_is_written_only_where_it_is_wanted(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        ([dspy.Example(query="Where?", gold="Lisbon")], "lacks history, question, answer; found: query, gold"),
-        ([dspy.Example(history=[], question="Where?", answer="Lisbon")], "its history holds no turns"),
+        (
+            [dspy.Example(query="Where?", gold="Lisbon")],
+            "lacks history, question, answer; found: query, gold",
+        ),
+        (
+            [dspy.Example(history=[], question="Where?", answer="Lisbon")],
+            "its history holds no turns",
+        ),
         ([dspy.Example(history=[{"content": "Hi"}], question="Where?", answer="x")], "has no role"),
         ([{"history": 3}], "lacks question, answer"),
         (["Where?"], "expected a dspy.Example, got str"),
@@ -186,7 +206,9 @@ def test_progress_is_written_only_where_it_is_wanted(capsys: pytest.CaptureFixtu
         ([example.copy(id="same") for example in make_examples(2)], "'same' is used twice"),
     ],
 )
-def test_examples_that_do_not_fit_are_refused_in_one_line(examples: list[Any], message: str) -> None:
+def test_examples_that_do_not_fit_are_refused_in_one_line(
+    examples: list[Any], message: str
+) -> None:
     with pytest.raises(DataError) as refused:
         mempiler.evaluate(Agent(), examples, lm="offline", progress=False)
     assert message in str(refused.value)
@@ -199,12 +221,32 @@ def test_examples_that_do_not_fit_are_refused_in_one_line(examples: list[Any], m
         ({}, UserError, "nothing to ask"),
         ({"testset": make_examples(1), "benchmark": "locomo"}, UserError, "not both"),
         ({"testset": make_examples(1), "thread": 1}, UnknownNameError, "did you mean 'threads'"),
-        ({"testset": make_examples(1), "optimizer": 1}, UnknownNameError, "choose one of: adapter, "),
-        ({"testset": make_examples(1), "limits": 3}, UserError, "limits = 3: give mempiler.Limits(...)"),
-        ({"testset": make_examples(1), "test": 0}, UserError, "test = 0: no question would be asked"),
-        ({"testset": make_examples(3), "split": "dev", "dev": 0}, UserError, "dev = 0: no question would be asked"),
+        (
+            {"testset": make_examples(1), "optimizer": 1},
+            UnknownNameError,
+            "choose one of: adapter, ",
+        ),
+        (
+            {"testset": make_examples(1), "limits": 3},
+            UserError,
+            "limits = 3: give mempiler.Limits(...)",
+        ),
+        (
+            {"testset": make_examples(1), "test": 0},
+            UserError,
+            "test = 0: no question would be asked",
+        ),
+        (
+            {"testset": make_examples(3), "split": "dev", "dev": 0},
+            UserError,
+            "dev = 0: no question would be asked",
+        ),
         ({"testset": make_examples(1), "metric": "f2"}, UnknownNameError, "f2"),
-        ({"testset": make_examples(1), "lm": 3}, UserError, "expected the name of a model or a dspy.LM, got int"),
+        (
+            {"testset": make_examples(1), "lm": 3},
+            UserError,
+            "expected the name of a model or a dspy.LM, got int",
+        ),
         (
             {"testset": make_examples(1), "limits": mempiler.Limits(max_calls=3), "max_calls": 3},
             UserError,
@@ -223,7 +265,12 @@ def test_arguments_that_do_not_fit_are_refused_in_one_line(
 
 def test_a_list_of_examples_is_split_into_three_parts() -> None:
     compiled = mempiler.compile(
-        Agent(), trainset=make_examples(60), optimizer="bootstrap", lm="offline", force=True, progress=False
+        Agent(),
+        trainset=make_examples(60),
+        optimizer="bootstrap",
+        lm="offline",
+        force=True,
+        progress=False,
     )
     assert compiled.before.n > 0
     (predictor,) = [predictor for _, predictor in compiled.program.module.named_predictors()]
@@ -364,7 +411,9 @@ def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:
     stopper = NoImprovementStopper(5)
     optimizer = mempiler.optimizers.Gepa(extra={"stop_callbacks": [stopper], "reflection_lm": lm})
     recorded = make_compilation(optimizer).recorded_settings()
-    assert recorded["stop_callbacks"] == ["NoImprovementStopper(max_iterations_without_improvement=5)"]
+    assert recorded["stop_callbacks"] == [
+        "NoImprovementStopper(max_iterations_without_improvement=5)"
+    ]
     assert recorded["reflection_lm"] == "LM"
 
     both = CompositeStopper(stopper, ScoreThresholdStopper(0.9))
@@ -390,11 +439,18 @@ def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:
 def test_limits_stop_a_run_that_can_be_resumed() -> None:
     examples = make_examples(6)
     stopped = mempiler.evaluate(
-        Agent(), examples, lm="offline", limits=mempiler.Limits(max_calls=2), threads=1, progress=False
+        Agent(),
+        examples,
+        lm="offline",
+        limits=mempiler.Limits(max_calls=2),
+        threads=1,
+        progress=False,
     )
     assert stopped.stopped is not None
     assert len(stopped.rows) == 2
-    whole = mempiler.evaluate(Agent(), examples, lm="offline", resume=stopped.run_id, threads=1, progress=False)
+    whole = mempiler.evaluate(
+        Agent(), examples, lm="offline", resume=stopped.run_id, threads=1, progress=False
+    )
     assert len(whole.rows) == 6
     assert whole.calls["task"] == 4
 
@@ -414,12 +470,18 @@ def test_a_benchmark_gives_its_parts_and_its_metric() -> None:
 @pytest.mark.parametrize(
     "optimizer",
     [
-        mempiler.optimizers.Gepa(max_metric_calls=24, extra={"stop_callbacks": [NoImprovementStopper(5)]}),
-        mempiler.optimizers.Mipro(num_candidates=2, num_trials=2, max_bootstrapped_demos=1, max_labeled_demos=0),
+        mempiler.optimizers.Gepa(
+            max_metric_calls=24, extra={"stop_callbacks": [NoImprovementStopper(5)]}
+        ),
+        mempiler.optimizers.Mipro(
+            num_candidates=2, num_trials=2, max_bootstrapped_demos=1, max_labeled_demos=0
+        ),
     ],
     ids=["gepa", "mipro"],
 )
-def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(optimizer: Any, stub: Any) -> None:
+def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(
+    optimizer: Any, stub: Any
+) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key")
     compiled = mempiler.compile(
@@ -436,7 +498,11 @@ def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(op
     )
     assert compiled.before.n == 6
     assert compiled.before.lm == server.model
-    assert compiled.usage["calls"]["task"] + compiled.usage["calls"]["prompt"] == server.answered <= 400
+    assert (
+        compiled.usage["calls"]["task"] + compiled.usage["calls"]["prompt"]
+        == server.answered
+        <= 400
+    )
     assert "a-key" not in json.dumps(compiled.to_dict())
     for path in compiled.run.rglob("*"):
         if path.is_file():
@@ -444,13 +510,17 @@ def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(op
 
 
 def test_a_module_is_planned_without_a_call() -> None:
-    plan = mempiler.plan(Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False)
+    plan = mempiler.plan(
+        Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False
+    )
     assert plan.calls.low > 0
     assert plan.split is not None
 
 
 def test_an_unknown_option_of_a_compile_is_answered_with_an_argument_of_its_own() -> None:
-    with pytest.raises(UnknownNameError, match="unknown option 'optimiser'; did you mean 'optimizer'"):
+    with pytest.raises(
+        UnknownNameError, match="unknown option 'optimiser'; did you mean 'optimizer'"
+    ):
         mempiler.compile(Agent(), trainset=make_examples(3), **{"optimiser": "gepa"})
 
 
@@ -502,7 +572,9 @@ def test_a_search_that_calls_exit_fails_its_questions(monkeypatch: pytest.Monkey
 
     reader = type(mempiler.build("turn-rag").method.reader)
     monkeypatch.setattr(reader, "search", leave)
-    evaluation = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm="offline", progress=False)
+    evaluation = mempiler.evaluate(
+        "turn-rag", benchmark="locomo", test=2, lm="offline", progress=False
+    )
     assert evaluation.failures == 2
 
 

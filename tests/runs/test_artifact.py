@@ -55,24 +55,38 @@ def tune(program: Any, history: History) -> None:
         trace = list(dspy.settings.trace)
     for predictor in program.all_predictors().values():
         own = [(inputs, outputs) for p, inputs, outputs in trace if p is predictor]
-        predictor.demos = [dspy.Example(augmented=True, **inputs, **outputs) for inputs, outputs in own]
-        predictor.demos.append(dspy.Example(history=history, question="What did Zoe paint?", answer="a marker"))
+        predictor.demos = [
+            dspy.Example(augmented=True, **inputs, **outputs) for inputs, outputs in own
+        ]
+        predictor.demos.append(
+            dspy.Example(history=history, question="What did Zoe paint?", answer="a marker")
+        )
         name = list(signature_of(predictor).output_fields)[-1]
-        predictor.signature = signature_of(predictor).with_updated_fields(name, prefix="Out:", desc="other words")
+        predictor.signature = signature_of(predictor).with_updated_fields(
+            name, prefix="Out:", desc="other words"
+        )
         predictor.signature = predictor.signature.with_instructions("Do it well.")
 
 
 def rendered(program: Any, style: str) -> dict[str, Any]:
-    found = {name: (signature_of(each), each.demos) for name, each in program.all_predictors().items()}
+    found = {
+        name: (signature_of(each), each.demos) for name, each in program.all_predictors().items()
+    }
     return {
-        name: adapter(style).format(s, demos, dict.fromkeys(s.input_fields, "?")) for name, (s, demos) in found.items()
+        name: adapter(style).format(s, demos, dict.fromkeys(s.input_fields, "?"))
+        for name, (s, demos) in found.items()
     }
 
 
 @pytest.mark.parametrize("style", ["chat", "json"])
 @pytest.mark.parametrize("name", ["turn-rag", "memory-r2"])
-def test_a_round_trip_gives_the_same_prompts(tmp_path, scripted, fact_replies, make_history, name, style):
-    program, undated = program_of(name), Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),))
+def test_a_round_trip_gives_the_same_prompts(
+    tmp_path, scripted, fact_replies, make_history, name, style
+):
+    program, undated = (
+        program_of(name),
+        Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),)),
+    )
     with dspy.context(lm=scripted(fact_replies)):
         tune(program, History(id="both", items=(*make_history(2).items, undated)))
     save(program, tmp_path / "program")
@@ -91,7 +105,11 @@ def test_the_manifest_says_what_was_saved(saved):
     assert manifest.method == "turn-rag"
     assert manifest.task == "question-answering"
     assert manifest.config["k"] == 10
-    assert [field[0] for field in manifest.signatures["task.answer"]] == ["context", "question", "answer"]
+    assert [field[0] for field in manifest.signatures["task.answer"]] == [
+        "context",
+        "question",
+        "answer",
+    ]
     assert manifest.packages["dspy"] == dspy.__version__
     assert sorted(path.name for path in saved.iterdir()) == ["manifest.json", "state.json"]
 
@@ -114,7 +132,9 @@ def rehashed(state: str) -> Any:
     def write(folder: Path) -> None:
         (folder / "state.json").write_text(state)
         manifest = read_manifest(folder).model_copy(update={"state_sha256": sha256_of(state)})
-        edit_manifest(state_sha256=manifest.state_sha256, manifest_sha256=digest_of(manifest))(folder)
+        edit_manifest(state_sha256=manifest.state_sha256, manifest_sha256=digest_of(manifest))(
+            folder
+        )
 
     return write
 
@@ -150,7 +170,10 @@ NO_FILE = "is a link to a file outside the folder, or no ordinary file; put the 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (instead("state.json", lambda path: path.symlink_to(path.parent.parent / path.name)), ("state.json", NO_FILE)),
+        (
+            instead("state.json", lambda path: path.symlink_to(path.parent.parent / path.name)),
+            ("state.json", NO_FILE),
+        ),
         (instead("state.json", large), ("state.json", "has 134,217,728 bytes")),
         (put("state.json", b"{}"), ("state.json", "altered after it was saved")),
         (edit_manifest(config={"k": 3}), ("manifest.json", "altered after it was saved")),
@@ -159,11 +182,17 @@ NO_FILE = "is a link to a file outside the folder, or no ordinary file; put the 
         (edit_manifest(schema_version=3), ("manifest.json", "schema version 3 is unknown")),
         (rehashed("[" * 100_000), ("state.json", "nested more than 100 levels deep")),
         (rehashed("[]"), ("state.json", "not the state of a saved program")),
-        (rehashed('{"task.answer": {"instructions": 7}}'), ("state.json", "instructions: Input should be")),
+        (
+            rehashed('{"task.answer": {"instructions": 7}}'),
+            ("state.json", "instructions: Input should be"),
+        ),
         (put("manifest.json", b'{"method": '), ("manifest.json", "not valid JSON at line")),
         (lambda folder: (folder / "state.json").unlink(), ("state.json", "cannot be read")),
         (put("state.json", b"\xff\xfe\xfa"), ("state.json", "cannot be read")),
-        (lambda folder: (folder / "manifest.json").unlink(), ("no saved program here", "manifest.json is missing")),
+        (
+            lambda folder: (folder / "manifest.json").unlink(),
+            ("no saved program here", "manifest.json is missing"),
+        ),
     ],
 )
 def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
@@ -175,9 +204,15 @@ def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag", "logs+turn-rag", "pgr"])
 @pytest.mark.parametrize(
     ("k", "range"),
-    [(-1, "greater than or equal to 1"), (0, "greater than or equal to 1"), (10**9, "less than or equal to 1000")],
+    [
+        (-1, "greater than or equal to 1"),
+        (0, "greater than or equal to 1"),
+        (10**9, "less than or equal to 1000"),
+    ],
 )
-def test_a_number_of_entries_out_of_its_range_is_refused_in_a_folder_as_elsewhere(tmp_path, method, k, range):
+def test_a_number_of_entries_out_of_its_range_is_refused_in_a_folder_as_elsewhere(
+    tmp_path, method, k, range
+):
     program = build(method)
     save(program, tmp_path / "program")
     resigned(config={**program.config, "k": k})(tmp_path / "program")
@@ -224,12 +259,16 @@ class TwoSteps(QuestionAnswering):
     ("saved_as", "loaded_as", "where"),
     [(TwoSteps, QuestionAnswering, "code"), (QuestionAnswering, TwoSteps, "saved program")],
 )
-def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_as, loaded_as, where):
+def test_a_predictor_too_few_or_too_many_is_named(
+    tmp_path, monkeypatch, saved_as, loaded_as, where
+):
     monkeypatch.setitem(tasks.TASKS, "question-answering", saved_as)
     save(program_of("turn-rag"), tmp_path / "program")
     monkeypatch.setitem(tasks.TASKS, "question-answering", loaded_as)
     message = refusal(load, tmp_path / "program")
-    assert all(word in message for word in ("task.check", f"not in the {where}", "compile again")), message
+    assert all(
+        word in message for word in ("task.check", f"not in the {where}", "compile again")
+    ), message
 
 
 def test_a_link_within_the_folder_is_followed(saved):
@@ -240,13 +279,17 @@ def test_a_link_within_the_folder_is_followed(saved):
     assert load(saved).name == "turn-rag"
 
 
-@pytest.mark.parametrize("names", [["notes.txt"], ["manifest.json"], ["manifest.json", "state.json", "notes.txt"]])
+@pytest.mark.parametrize(
+    "names", [["notes.txt"], ["manifest.json"], ["manifest.json", "state.json", "notes.txt"]]
+)
 def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path, names):
     for name in names:
         (tmp_path / name).write_text("mine")
     with pytest.raises(UserError, match="is no saved program; choose another"):
         save(program_of("turn-rag"), tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "mine")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        names, "mine"
+    )
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -297,10 +340,18 @@ class Hub:
         self.repos: dict[str, dict[str, dict[str, bytes]]] = {}
         self.asked: list[str] = []
         self.error: Exception | None = None
-        calls = {"create_repo": self._create, "upload_folder": self._upload, "model_info": self._info}
-        places = [(HfApi, *each) for each in calls.items()] + [(huggingface_hub, "hf_hub_download", self._download)]
+        calls = {
+            "create_repo": self._create,
+            "upload_folder": self._upload,
+            "model_info": self._info,
+        }
+        places = [(HfApi, *each) for each in calls.items()] + [
+            (huggingface_hub, "hf_hub_download", self._download)
+        ]
         for place, name, call in places:
-            monkeypatch.setattr(place, name, create_autospec(getattr(place, name), side_effect=self._asked(call)))
+            monkeypatch.setattr(
+                place, name, create_autospec(getattr(place, name), side_effect=self._asked(call))
+            )
 
     def commit(self, repo: str, files: dict[str, bytes]) -> str:
         """Adds a commit; returns its name."""
@@ -310,7 +361,9 @@ class Hub:
 
     def _asked(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def heard(*given: Any, **named: Any) -> Any:
-            self.asked.append(named.get("filename") or (given[1] if call == self._download else call.__name__))
+            self.asked.append(
+                named.get("filename") or (given[1] if call == self._download else call.__name__)
+            )
             if self.error is not None:
                 raise self.error
             return call(*given, **named)
@@ -321,8 +374,19 @@ class Hub:
         assert exist_ok
         self.repos.setdefault(repo_id, {})
 
-    def _upload(self, api: Any, repo_id: str, folder_path: Path, allow_patterns: list[str], commit_message: str) -> Any:
-        sent = {path.name: path.read_bytes() for path in folder_path.iterdir() if path.name in allow_patterns}
+    def _upload(
+        self,
+        api: Any,
+        repo_id: str,
+        folder_path: Path,
+        allow_patterns: list[str],
+        commit_message: str,
+    ) -> Any:
+        sent = {
+            path.name: path.read_bytes()
+            for path in folder_path.iterdir()
+            if path.name in allow_patterns
+        }
         return SimpleNamespace(oid=self.commit(repo_id, sent))
 
     def _info(self, api: Any, repo_id: str, revision: str | None) -> Any:
@@ -332,7 +396,9 @@ class Hub:
             raise refused(404, errors.RevisionNotFoundError)
         return SimpleNamespace(sha=list(self.repos[repo_id])[-1])
 
-    def _download(self, repo_id: str, filename: str, revision: str, local_dir: Path, force_download: bool) -> None:
+    def _download(
+        self, repo_id: str, filename: str, revision: str, local_dir: Path, force_download: bool
+    ) -> None:
         if filename not in self.repos[repo_id][revision]:
             raise errors.EntryNotFoundError(filename)
         local_dir.mkdir(parents=True, exist_ok=True)
@@ -347,7 +413,9 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
     return Hub(monkeypatch)
 
 
-def test_a_published_program_is_loaded_and_asked_by_its_name(hub: Hub, saved: Path, cli: Any) -> None:
+def test_a_published_program_is_loaded_and_asked_by_its_name(
+    hub: Hub, saved: Path, cli: Any
+) -> None:
     address = json.loads(cli("publish", saved, ADDRESS, "--json")[1])["address"]
     ((commit, files),) = hub.repos["ada/memory"].items()
     assert address == f"{ADDRESS}@{commit}"
@@ -360,7 +428,9 @@ def test_a_published_program_is_loaded_and_asked_by_its_name(hub: Hub, saved: Pa
     found = cli("ask", address, "Where did Ada move?", "--history", chat, "--json")
     assert "Lisbon" in json.loads(found[1])["answer"]
     assert len(hub.asked) == asked  # a commit does not change: it is here
-    assert "nothing: there is no such folder" in cli("publish", saved.parent / "nothing", ADDRESS)[2]
+    assert (
+        "nothing: there is no such folder" in cli("publish", saved.parent / "nothing", ADDRESS)[2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -371,7 +441,9 @@ def test_a_published_program_is_loaded_and_asked_by_its_name(hub: Hub, saved: Pa
         (lambda files: files.update({MANIFEST: b"{"}), "manifest.json"),
     ],
 )
-def test_a_fetched_program_is_checked_like_any_folder(hub: Hub, saved: Path, change: Any, says: str) -> None:
+def test_a_fetched_program_is_checked_like_any_folder(
+    hub: Hub, saved: Path, change: Any, says: str
+) -> None:
     files = {path.name: path.read_bytes() for path in saved.iterdir()}
     change(files)
     hub.commit("eve/memory", {**files, "evil.py": b"raise SystemExit"})
@@ -383,14 +455,26 @@ def test_a_fetched_program_is_checked_like_any_folder(hub: Hub, saved: Path, cha
 @pytest.mark.parametrize(
     ("address", "error", "kind", "says"),
     [
-        ("hf://ada/other", None, UserError, "no such repository on the hub, or it is private: set HF_TOKEN"),
+        (
+            "hf://ada/other",
+            None,
+            UserError,
+            "no such repository on the hub, or it is private: set HF_TOKEN",
+        ),
         (f"{ADDRESS}@v9", None, UserError, "no such repository, revision or program: "),
         ("hf://ada/mem?x", None, UserError, "write hf://OWNER/NAME"),
         (ADDRESS, refused(403), UserError, "refuses the token"),
-        (ADDRESS, refused(503), EndpointError, "the hub cannot be reached, or fails: the hub says no"),
+        (
+            ADDRESS,
+            refused(503),
+            EndpointError,
+            "the hub cannot be reached, or fails: the hub says no",
+        ),
     ],
 )
-def test_a_missing_or_forbidden_repository_is_one_line(hub, saved, address, error, kind, says) -> None:
+def test_a_missing_or_forbidden_repository_is_one_line(
+    hub, saved, address, error, kind, says
+) -> None:
     push(saved, ADDRESS, private=True)
     hub.error = error
     with pytest.raises(kind, match=says):

@@ -26,7 +26,12 @@ CHANGED: dict[str, Any] = {
     "data": 'a "file".json',
     "metric": "f1",
     "categories": "2,4",
-    "benchmark_set": {"size": "1M", "a name": [1, 2.5, True], "a-b": None, "nested": {"x": "é\n\x7f"}},
+    "benchmark_set": {
+        "size": "1M",
+        "a name": [1, 2.5, True],
+        "a-b": None,
+        "nested": {"x": "é\n\x7f"},
+    },
     "train": 0,
     "seed": -1,
     "lm": "openai/x",
@@ -44,7 +49,15 @@ CHANGED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"benchmark_set": {"metric": "f1"}}, *({name: CHANGED[name]} for name in CHANGED), CHANGED])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"benchmark_set": {"metric": "f1"}},
+        *({name: CHANGED[name]} for name in CHANGED),
+        CHANGED,
+    ],
+)
 def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
     config = run_config("locomo", **options)
     assert parse_config(config_toml(config)) == config
@@ -56,7 +69,11 @@ def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
         ("seed", "a", "seed = 'a': input should be a valid integer"),
         ("threads", True, "threads = True: input should be a valid integer"),
         ("threads", 0, "threads = 0: input should be greater than or equal to 1"),
-        ("max_failure_rate", 1.5, "max_failure_rate = 1.5: input should be less than or equal to 1"),
+        (
+            "max_failure_rate",
+            1.5,
+            "max_failure_rate = 1.5: input should be less than or equal to 1",
+        ),
         ("timeout", float("nan"), "timeout = nan: input should be "),
         ("data", 3, "data = 3: input should be a valid string"),
         ("set", 3, "set = 3: input should be a valid dictionary"),
@@ -71,7 +88,9 @@ def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
         ("sead", 3, "unknown option 'sead'; did you mean 'seed'?"),
     ],
 )
-def test_a_wrong_value_names_option_value_and_what_is_expected(option: str, value: Any, expected: str) -> None:
+def test_a_wrong_value_names_option_value_and_what_is_expected(
+    option: str, value: Any, expected: str
+) -> None:
     with pytest.raises(UserError) as error:
         run_inputs("locomo", **{option: value})
     assert str(error.value).startswith(expected)
@@ -149,9 +168,22 @@ def test_a_resumed_run_has_every_option_in_common_that_is_not_free() -> None:
     assert CONFIG_FIELDS.keys() >= FREE_ON_RESUME
 
 
-def test_the_file_of_an_evaluation_gives_an_identical_run(stub: Any, mempiler_cli: Any, cli: Any, tmp_path: Path) -> None:
+def test_the_file_of_an_evaluation_gives_an_identical_run(
+    stub: Any, mempiler_cli: Any, cli: Any, tmp_path: Path
+) -> None:
     server = stub()
-    words = ["--split", "test", "--set", "k=3", "--lm-set", "top_k=5", "--categories", "1,2,4", "--max-calls", "50"]
+    words = [
+        "--split",
+        "test",
+        "--set",
+        "k=3",
+        "--lm-set",
+        "top_k=5",
+        "--categories",
+        "1,2,4",
+        "--max-calls",
+        "50",
+    ]
     first = mempiler_cli(server, "evaluate", "turn-rag", *words, test=4)
     assert first.code == 0, first.err
     asked, old = len(server.texts), RunFolder.open(first.found["run_id"]).read()
@@ -177,7 +209,14 @@ def test_the_file_of_an_evaluation_gives_an_identical_run(stub: Any, mempiler_cl
 
 def test_the_file_of_a_compile_names_its_optimizer(cli: Any, tmp_path: Path) -> None:
     sizes = ["--benchmark", "locomo", "--train", "8", "--dev", "2", "--test", "2", "--force"]
-    optimizer = ["--optimizer", "labeled", "--optimizer-set", "max_labeled_demos=2", "--stage", "read"]
+    optimizer = [
+        "--optimizer",
+        "labeled",
+        "--optimizer-set",
+        "max_labeled_demos=2",
+        "--stage",
+        "read",
+    ]
     code, out, err = cli("compile", "turn-rag", *sizes, *optimizer, "--json")
     assert code == 0, err
     first = json.loads(out)["run"]
@@ -193,8 +232,26 @@ def test_the_file_of_a_compile_names_its_optimizer(cli: Any, tmp_path: Path) -> 
     ("lm", "settings"),
     [
         ("local:tiny", {}),
-        ("local:x", {"steps": 3, "tokens": None, "horizons": [2], "lora": 16, "compression": 0.2, "trainer": "trl"}),
-        ("local:x", {"answer_lm": "openai/y", "beta": 0.5, "trainer": "trl", "trl": {"use_vllm": True, "fsdp": True}}),
+        (
+            "local:x",
+            {
+                "steps": 3,
+                "tokens": None,
+                "horizons": [2],
+                "lora": 16,
+                "compression": 0.2,
+                "trainer": "trl",
+            },
+        ),
+        (
+            "local:x",
+            {
+                "answer_lm": "openai/y",
+                "beta": 0.5,
+                "trainer": "trl",
+                "trl": {"use_vllm": True, "fsdp": True},
+            },
+        ),
     ],
 )
 def test_the_file_of_a_training_has_its_settings(lm: str, settings: dict[str, Any]) -> None:
@@ -225,7 +282,9 @@ def parse_training(text: str) -> dict[str, Any]:
 def test_objects_made_in_python_cannot_stand_in_a_file() -> None:
     example = mempiler.benchmark("locomo").test[:2]
     result = mempiler.evaluate("turn-rag", example, metric="f1", progress=False)
-    with pytest.raises(UserError, match="rests on objects that were made in Python \\(questions\\)"):
+    with pytest.raises(
+        UserError, match="rests on objects that were made in Python \\(questions\\)"
+    ):
         recorded_toml(RunFolder.open(str(result.run_id)))
 
 
@@ -272,8 +331,16 @@ def test_the_file_of_a_run_leaves_out_what_its_command_has_no_option_for(
     from pydantic_core import to_jsonable_python
 
     record: dict[str, Any] = {"command": command, "program": "memory-r2"}
-    record |= to_jsonable_python(TrainingConfig()) if command == "train" else {"settings": {}, "stage": "all"}
-    record |= {"optimizer": "bootstrap", **resume_key(run_inputs("memory-env", lm="local:x")), **changes}
+    record |= (
+        to_jsonable_python(TrainingConfig())
+        if command == "train"
+        else {"settings": {}, "stage": "all"}
+    )
+    record |= {
+        "optimizer": "bootstrap",
+        **resume_key(run_inputs("memory-env", lm="local:x")),
+        **changes,
+    }
     text = recorded_toml(RunFolder.create(f"{command}-x", record))
     assert f"# {place} is left out: mempiler {command} has no option for it.\n" in text
     assert place.rpartition(".")[2] not in parse_sections(text).get(place.rpartition(".")[0], {})
@@ -284,21 +351,33 @@ def parse_sections(text: str) -> dict[str, Any]:
     import tomllib
 
     tables = tomllib.loads(text)
-    return {**tables, **{f"models.{name}": table for name, table in tables.get("models", {}).items()}}
+    return {
+        **tables,
+        **{f"models.{name}": table for name, table in tables.get("models", {}).items()},
+    }
 
 
 def test_the_file_of_answers_says_that_their_folder_is_left_out(cli: Any, tmp_path: Path) -> None:
     questions = mempiler.benchmark("locomo").examples
     file = tmp_path / "answers.jsonl"
-    file.write_text("".join(json.dumps({"id": str(each.id), "answer": "x"}) + "\n" for each in questions))
+    file.write_text(
+        "".join(json.dumps({"id": str(each.id), "answer": "x"}) + "\n" for each in questions)
+    )
     code, out, err = cli("evaluate", str(file), "--benchmark", "locomo", "--json")
     assert code == 0, err
     text = cli("show", json.loads(out)["run_id"], "--config")[1]
-    assert text.startswith("# mempiler evaluate answers.jsonl --config FILE\n# A run keeps no folder of a file of answers.")
+    assert text.startswith(
+        "# mempiler evaluate answers.jsonl --config FILE\n# A run keeps no folder of a file of answers."
+    )
 
 
 def test_a_list_of_categories_stays_a_setting_of_the_benchmark() -> None:
-    record = {"command": "evaluate", "program": "turn-rag", "part": "all", **resume_key(run_inputs("locomo"))}
+    record = {
+        "command": "evaluate",
+        "program": "turn-rag",
+        "part": "all",
+        **resume_key(run_inputs("locomo")),
+    }
     folder = RunFolder.create("evaluate-x", {**record, "options": {"categories": [1, 2]}})
     assert "[data.settings]\ncategories = [1, 2]\n" in recorded_toml(folder)
 
@@ -310,21 +389,34 @@ def test_a_compile_refuses_a_model_that_it_would_not_ask() -> None:
 
 
 @pytest.mark.parametrize(
-    ("categories", "expected"), [(2, "2"), (0, "0"), ([2, 4], "2,4"), ("2,4", "2,4"), ((), None), ("", None), (None, None)]
+    ("categories", "expected"),
+    [(2, "2"), (0, "0"), ([2, 4], "2,4"), ("2,4", "2,4"), ((), None), ("", None), (None, None)],
 )
 def test_categories_are_one_or_several(categories: Any, expected: str | None) -> None:
-    assert make_inputs({"benchmark": "locomo", "categories": categories}).config.data.categories == expected
+    assert (
+        make_inputs({"benchmark": "locomo", "categories": categories}).config.data.categories
+        == expected
+    )
     with pytest.raises(UserError, match=r"categories = 2.5: give one, or a list"):
         make_inputs({"benchmark": "locomo", "categories": 2.5})
 
 
 def test_a_run_to_resume_or_replay_may_be_a_path() -> None:
-    first = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, progress=False)
+    first = mempiler.evaluate(
+        "turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, progress=False
+    )
     run = RunFolder.open(str(first.run_id)).path
     resumed = mempiler.evaluate(
-        "turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, resume=run, progress=False
+        "turn-rag",
+        benchmark="locomo",
+        test=2,
+        lm_set={"temperature": 0},
+        resume=run,
+        progress=False,
     )
-    replayed = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm_set={}, replay=run, progress=False)
+    replayed = mempiler.evaluate(
+        "turn-rag", benchmark="locomo", test=2, lm_set={}, replay=run, progress=False
+    )
     assert first.score == resumed.score == replayed.score
     with pytest.raises(UserError, match="ran with --lm-set"):
         make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": run})

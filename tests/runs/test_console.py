@@ -27,7 +27,10 @@ def test_a_papers_tables_keep_every_cell_and_the_names_of_rows_at_any_width(pape
 
 def test_columns_that_do_not_fit_follow_below_with_the_names_again():
     heads = ["variant", "n", *(f"column{n}" for n in range(12))]
-    rows = [[name, "21", *(f"{n}.123 [0.000, 1.000]" for n in range(12))] for name in ("no memory", "RGMem")]
+    rows = [
+        [name, "21", *(f"{n}.123 [0.000, 1.000]" for n in range(12))]
+        for name in ("no memory", "RGMem")
+    ]
     lines = as_text([table(heads, rows)], 60).splitlines()
     blocks = sum("variant" in line for line in lines)
     assert blocks > 1

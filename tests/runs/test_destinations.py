@@ -33,8 +33,29 @@ MARK = "<<CUSTOM-TYPE-START-IDENTIFIER>>", "<<CUSTOM-TYPE-END-IDENTIFIER>>"
 KEY = "sk-operator"
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
 KEYS = [
-    *("api_base", "base_url", "api_key", "headers", "extra_body", "model", "custom_llm_provider", "callbacks", "url"),
-    *("lm", "config", "demos", "signature", "embedder", "adapter", "allow_code", "fallbacks", "client", "tools"),
+    *(
+        "api_base",
+        "base_url",
+        "api_key",
+        "headers",
+        "extra_body",
+        "model",
+        "custom_llm_provider",
+        "callbacks",
+        "url",
+    ),
+    *(
+        "lm",
+        "config",
+        "demos",
+        "signature",
+        "embedder",
+        "adapter",
+        "allow_code",
+        "fallbacks",
+        "client",
+        "tools",
+    ),
 ]
 
 
@@ -52,17 +73,29 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for method in ("turn-rag", "fact-store"):
         program: Any = build(method, embedder=embedder())
-        program.task.answer.demos = [dspy.Example(context="Ada: Hi.", question="Who?", answer="Ada", augmented=True)]
+        program.task.answer.demos = [
+            dspy.Example(context="Ada: Hi.", question="Who?", answer="Ada", augmented=True)
+        ]
         program.task.answer.config = {"temperature": 0.5, "max_tokens": 90, "stop": ["\n\n\n"]}
         found[method] = tmp_path_factory.mktemp(method) / "program"
-        save(program, found[method], Manifest(method="", task="", lms={"task": "offline"}, scores={"gate": {"n": 1}}))
+        save(
+            program,
+            found[method],
+            Manifest(method="", task="", lms={"task": "offline"}, scores={"gate": {"n": 1}}),
+        )
     return found
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of every value inside a JSON value."""
     yield path
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+    for key, value in (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    ):
         yield from places(value, (*path, key))
 
 
@@ -88,7 +121,9 @@ def poisons(url: str) -> list[Any]:
 
 def tampered(source: Path, target: Path, *changes: tuple[str, tuple[Any, ...], Any]) -> Path:
     """A copy of a program with values in the place of others, whose hashes are right again: anybody can make them."""
-    files = {name: json.loads((source / name).read_text()) for name in ("state.json", "manifest.json")}
+    files = {
+        name: json.loads((source / name).read_text()) for name in ("state.json", "manifest.json")
+    }
     for name, path, value in changes:
         with suppress(LookupError, TypeError):  # an earlier change took the place away
             at(files[name], path[:-1])[path[-1]] = copy.deepcopy(value)
@@ -124,7 +159,11 @@ def ask(program: Any, good: Any, **fields: Any) -> list[tuple[str, dict[str, str
 def shape(request: tuple[str, dict[str, str], dict[str, Any]]) -> tuple[str, dict[str, str], str]:
     """What of a request tells where it goes, and as whom."""
     path, headers, body = request
-    return path, {name: value for name, value in headers.items() if name != "Content-Length"}, body["model"]
+    return (
+        path,
+        {name: value for name, value in headers.items() if name != "Content-Length"},
+        body["model"],
+    )
 
 
 changes = st.lists(
@@ -140,20 +179,28 @@ changes = st.lists(
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "fact-store"])
-def test_no_content_of_a_folder_changes_where_a_request_goes(method, folders, servers, tmp_path_factory):
+def test_no_content_of_a_folder_changes_where_a_request_goes(
+    method, folders, servers, tmp_path_factory
+):
     good, evil = servers
     target = tmp_path_factory.mktemp("tampered") / "program"
     usual = shape(ask(load(folders[method]), good)[-1])
     assert usual[1]["Authorization"] == f"Bearer {KEY}"
     values = poisons(evil.url)
-    files = {name: json.loads((folders[method] / name).read_text()) for name in ("state.json", "manifest.json")}
+    files = {
+        name: json.loads((folders[method] / name).read_text())
+        for name in ("state.json", "manifest.json")
+    }
     loaded = refused = 0
 
     @settings(max_examples=90)
     @given(changes)
     def asked(drawn: list[tuple[str, int, str | None, int]]) -> None:
         nonlocal loaded, refused
-        made = [(name, place(files[name], number, key), values[n % len(values)]) for name, number, key, n in drawn]
+        made = [
+            (name, place(files[name], number, key), values[n % len(values)])
+            for name, number, key, n in drawn
+        ]
         folder = tampered(folders[method], target, *made)
         before = len(good.requests)
         try:
@@ -179,26 +226,80 @@ IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.
 @pytest.mark.parametrize(
     ("name", "path", "value", "words"),
     [
-        ("state.json", ("task.answer", "demos", 0, "question"), IMAGE, "task.answer: a saved demo holds the address"),
-        ("state.json", ("task.answer", "demos", 0), {"question": "?", "lm": "x"}, "task.answer: a saved demo has 'lm'"),
-        ("state.json", ("task.answer", "demos", 0, "augmented"), {"config": 1}, "a saved demo has 'augmented'"),
-        ("state.json", ("task.answer", "decisions"), {"answer": {"lm": 1}}, "task.answer: saved decisions do not fit"),
-        *(
-            ("state.json", ("task.answer", "config"), {key: value}, f"task.answer: saved setting '{key}'")
-            for key, value in {"api_base": "http://evil", "lm": "x", "url": "http://evil", "n": 10_000}.items()
+        (
+            "state.json",
+            ("task.answer", "demos", 0, "question"),
+            IMAGE,
+            "task.answer: a saved demo holds the address",
         ),
-        ("state.json", ("task.answer", "config"), {"seed": {"api_base": "x"}}, "task.answer: saved setting 'seed'"),
-        ("manifest.json", ("adapter",), "os:system", "its adapter 'os:system' is none of auto, chat"),
+        (
+            "state.json",
+            ("task.answer", "demos", 0),
+            {"question": "?", "lm": "x"},
+            "task.answer: a saved demo has 'lm'",
+        ),
+        (
+            "state.json",
+            ("task.answer", "demos", 0, "augmented"),
+            {"config": 1},
+            "a saved demo has 'augmented'",
+        ),
+        (
+            "state.json",
+            ("task.answer", "decisions"),
+            {"answer": {"lm": 1}},
+            "task.answer: saved decisions do not fit",
+        ),
+        *(
+            (
+                "state.json",
+                ("task.answer", "config"),
+                {key: value},
+                f"task.answer: saved setting '{key}'",
+            )
+            for key, value in {
+                "api_base": "http://evil",
+                "lm": "x",
+                "url": "http://evil",
+                "n": 10_000,
+            }.items()
+        ),
+        (
+            "state.json",
+            ("task.answer", "config"),
+            {"seed": {"api_base": "x"}},
+            "task.answer: saved setting 'seed'",
+        ),
+        (
+            "manifest.json",
+            ("adapter",),
+            "os:system",
+            "its adapter 'os:system' is none of auto, chat",
+        ),
         ("manifest.json", ("method",), "os:system", "is code outside Mempiler"),
-        ("manifest.json", ("method",), "http://evil/v1", "is an address or a file; no saved program is one"),
+        (
+            "manifest.json",
+            ("method",),
+            "http://evil/v1",
+            "is an address or a file; no saved program is one",
+        ),
         ("manifest.json", ("task",), "os:system", "unknown task 'os:system'"),
         ("manifest.json", ("config",), {"embedder": "x"}, "its config holds 'embedder'"),
         ("manifest.json", ("config",), {"api_base": "http://evil"}, "has no setting 'api_base'"),
-        ("manifest.json", ("signatures",), {"task.lm": []}, "saved predictor task.lm is not in the code"),
+        (
+            "manifest.json",
+            ("signatures",),
+            {"task.lm": []},
+            "saved predictor task.lm is not in the code",
+        ),
     ],
 )
-def test_a_value_that_is_no_prompt_is_refused_in_one_line(name, path, value, words, folders, tmp_path):
-    assert words in refusal(load, tampered(folders["turn-rag"], tmp_path / "program", (name, path, value)))
+def test_a_value_that_is_no_prompt_is_refused_in_one_line(
+    name, path, value, words, folders, tmp_path
+):
+    assert words in refusal(
+        load, tampered(folders["turn-rag"], tmp_path / "program", (name, path, value))
+    )
 
 
 def test_saving_keeps_no_secret(tmp_path):
@@ -208,29 +309,42 @@ def test_saving_keeps_no_secret(tmp_path):
     headers = {key: {"X-Key": secret} for key in ("headers", "extra_headers")}
     program.task.answer.config = {"temperature": 0.3, **places, **headers}
     program.task.answer.lm = dspy.LM("openai/x", api_key=secret)
-    program.task.answer.demos = [dspy.Example(question="Who?", answer="Ada", lm=secret, config={"api_key": secret})]
+    program.task.answer.demos = [
+        dspy.Example(question="Who?", answer="Ada", lm=secret, config={"api_key": secret})
+    ]
     program.task.answer.fields = {"answer": {"api_key": secret}}
     save(program, tmp_path / "program")
     assert secret not in "".join(path.read_text() for path in (tmp_path / "program").iterdir())
     loaded: Any = load(tmp_path / "program")
     assert loaded.task.answer.config == {"temperature": 0.3}
     assert loaded.task.answer.fields == {}
-    assert [demo.toDict() for demo in loaded.task.answer.demos] == [{"question": "Who?", "answer": "Ada"}]
+    assert [demo.toDict() for demo in loaded.task.answer.demos] == [
+        {"question": "Who?", "answer": "Ada"}
+    ]
 
 
 def test_a_demo_that_shows_a_file_is_not_saved(tmp_path):
     program: Any = build("turn-rag")
     said = ("Ada: Hi.", IMAGE, f"Bob: {IMAGE} said so")
-    program.task.answer.demos = [dspy.Example(context=each, question="Who?", answer="Ada") for each in said]
+    program.task.answer.demos = [
+        dspy.Example(context=each, question="Who?", answer="Ada") for each in said
+    ]
     save(program, tmp_path / "program")
-    assert [demo.context for demo in load(tmp_path / "program").all_predictors()["task.answer"].demos] == ["Ada: Hi."]
+    assert [
+        demo.context for demo in load(tmp_path / "program").all_predictors()["task.answer"].demos
+    ] == ["Ada: Hi."]
 
 
 def test_fields_of_a_question_are_no_settings_of_a_request(folders, servers):
     good, evil = servers
     program = load(folders["turn-rag"])
     usual = shape(ask(program, good)[-1])
-    special = {"config": {"api_base": evil.url}, "lm": evil.model, "demos": [], "signature": "a -> b"}
+    special = {
+        "config": {"api_base": evil.url},
+        "lm": evil.model,
+        "demos": [],
+        "signature": "a -> b",
+    }
     found = ask(program, good, **special, api_base=evil.url, temperature=2.0)
     assert [shape(request) for request in found] == [usual]
     assert found[0][2]["temperature"] == 0.5
@@ -239,12 +353,19 @@ def test_fields_of_a_question_are_no_settings_of_a_request(folders, servers):
 
 def test_a_folder_does_not_choose_its_embedder(folders, tmp_path, servers):
     far = f"openai/far-{os.getpid()}"
-    folder = tampered(folders["fact-store"], tmp_path / "program", ("manifest.json", ("embedder",), far))
-    with pytest.raises(UserError, match=f"was made with the embedder '{far}'; give --embedder {far}"):
+    folder = tampered(
+        folders["fact-store"], tmp_path / "program", ("manifest.json", ("embedder",), far)
+    )
+    with pytest.raises(
+        UserError, match=f"was made with the embedder '{far}'; give --embedder {far}"
+    ):
         mempiler.load(folder)
     for chosen in ((far, None), (None, servers[0].url)):
         made = choose_embedder(folder, *chosen)
         assert made is not None
         assert load(folder, embedder=made).method.embedder.name == far
     assert choose_embedder(folder, "openai/another", None) is None
-    assert getattr(choose_embedder(folders["fact-store"], "openai/another", None), "name", None) == "offline"
+    assert (
+        getattr(choose_embedder(folders["fact-store"], "openai/another", None), "name", None)
+        == "offline"
+    )

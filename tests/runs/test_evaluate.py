@@ -32,7 +32,11 @@ LABELED = CompileConfig("labeled")
 def learning(kind: str, text: str, n: int) -> dict[str, Any]:
     """Knows the gold answers, but gives them only in the form that a demo shows."""
     asked = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0]
-    return {"answer": f"marker {asked.split()[-1]}" if text.count("[[ ## question ## ]]") > 1 else "no idea"}
+    return {
+        "answer": f"marker {asked.split()[-1]}"
+        if text.count("[[ ## question ## ]]") > 1
+        else "no idea"
+    }
 
 
 def stubborn(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -46,14 +50,18 @@ def scene(tmp_path, monkeypatch, scripted) -> Any:
     def make(reply: Any, **options: Any) -> RunInputs:
         script_models(monkeypatch, scripted(reply).engine)
         data = own_questions(tmp_path)
-        return run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
+        return run_inputs(
+            benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options}
+        )
 
     return make
 
 
 def last_run() -> Any:
     experiment = client().get_experiment_by_name("mempiler")
-    return client().search_runs([experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1)[0]
+    return client().search_runs(
+        [experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1
+    )[0]
 
 
 def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
@@ -105,7 +113,9 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert f'<a href="{facts["MLflow run"]}">' in kept
     assert page.total is not None
     assert [each.value for each in page.total.scores] == [outcome.before.score, outcome.after.score]
-    assert [question.last.id for question in page.questions] == [row.id for row in outcome.after.rows]
+    assert [question.last.id for question in page.questions] == [
+        row.id for row in outcome.after.rows
+    ]
     shown = page.questions[0].last.trace
     assert shown is not None
     assert shown.entries[0].line in "\n".join(text for _, text in shown.calls[-1].messages)
@@ -115,7 +125,9 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
 
 @pytest.mark.parametrize("force", [False, True])
 def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
-    outcome = run_compile("turn-rag", scene(stubborn), LABELED, KeepOptions(tmp_path / "out", force))
+    outcome = run_compile(
+        "turn-rag", scene(stubborn), LABELED, KeepOptions(tmp_path / "out", force)
+    )
     assert outcome.promoted is force
     assert len(load(tmp_path / "out").task.answer.demos) == (8 if force else 0)
     assert bool(read_manifest(tmp_path / "out").optimizer) is force
@@ -136,10 +148,14 @@ def raising(error: BaseException) -> Any:
         (learning, raising(ServerError("is down")), EndpointError, "FAILED"),
     ],
 )
-def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypatch, optimizer, reply, error, status):
+def test_out_holds_a_program_however_the_compile_ends(
+    tmp_path, scene, monkeypatch, optimizer, reply, error, status
+):
     break_optimizer(monkeypatch, optimizer)
     with pytest.raises(error):
-        run_compile("turn-rag", scene(reply), CompileConfig("broken"), KeepOptions(tmp_path / "out"))
+        run_compile(
+            "turn-rag", scene(reply), CompileConfig("broken"), KeepOptions(tmp_path / "out")
+        )
     assert load(tmp_path / "out").task.answer.demos == []
     run = last_run()
     told = run.data.tags["error"]
@@ -159,12 +175,19 @@ def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, how, out, wor
     run_evaluate("no-memory", scene(stubborn, test=1))
     before = last_run().info.run_id
     with pytest.raises(UserError, match=words):
-        run_compile("turn-rag", scene(raising(AssertionError("a call was made"))), how, KeepOptions(tmp_path / out))
+        run_compile(
+            "turn-rag",
+            scene(raising(AssertionError("a call was made"))),
+            how,
+            KeepOptions(tmp_path / out),
+        )
     assert last_run().info.run_id == before
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
-@pytest.mark.parametrize(("part", "options", "asked"), [("all", {}, 48), ("dev", {}, 8), ("all", {"test": 3}, 3)])
+@pytest.mark.parametrize(
+    ("part", "options", "asked"), [("all", {}, 48), ("dev", {}, 8), ("all", {"test": 3}, 3)]
+)
 def test_evaluate_asks_the_part_that_is_named(scene, part, options, asked):
     found = run_evaluate("turn-rag", scene(learning, **options), part)
     assert len(found.rows) == asked
@@ -183,7 +206,9 @@ def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(opti
 
 def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene):
     inputs = scene(learning)
-    outcome = run_compile("turn-rag", with_options(inputs, set={"k": 2}), LABELED, KeepOptions(tmp_path / "out"))
+    outcome = run_compile(
+        "turn-rag", with_options(inputs, set={"k": 2}), LABELED, KeepOptions(tmp_path / "out")
+    )
     found = run_evaluate(str(tmp_path / "out"), inputs, "test")
     assert found.score == outcome.after.score == 1.0
     again = run_compile(str(tmp_path / "out"), inputs, LABELED, KeepOptions(tmp_path / "again"))
@@ -196,15 +221,21 @@ def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene)
 
 def test_the_answer_model_answers_and_the_task_model_writes(stub) -> None:
     server = stub()
-    inputs = run_inputs(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
+    inputs = run_inputs(
+        benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url
+    )
     found = run_evaluate("memory-r2", inputs, "test")
     assert found.calls["answer"] == 3
     assert len(server.texts) == 3
     assert found.calls["task"] > 3
     assert all("first_speaker_memories" in text for text in server.texts)
     assert client().get_run(found.run_id).data.params["answer_lm"] == server.model
-    inputs = run_inputs(benchmark="memory-env", benchmark_set={"users": 10}, test=2, answer_lm="offline")
-    with pytest.raises(UserError, match="answers without a prompt of ours: --answer-lm does not reach it"):
+    inputs = run_inputs(
+        benchmark="memory-env", benchmark_set={"users": 10}, test=2, answer_lm="offline"
+    )
+    with pytest.raises(
+        UserError, match="answers without a prompt of ours: --answer-lm does not reach it"
+    ):
         run_evaluate("memory-r2", inputs, "test")
 
 
@@ -213,19 +244,29 @@ def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> 
     inputs = run_inputs(benchmark="locomo", benchmark_set=options)
     command = command_line(inputs, "evaluate", "turn-rag", {})
     asked = command.split(" --benchmark locomo ")[1]
-    named = [f"--benchmark-set {name}={value}" for name, value in options.items() if name != "metric"]
+    named = [
+        f"--benchmark-set {name}={value}" for name, value in options.items() if name != "metric"
+    ]
     assert asked == " ".join(["--metric f1", *named])
 
 
 def test_a_conversation_is_evaluated_against_a_rival() -> None:
     inputs = run_inputs(
-        benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "no-memory"}, test=2, threads=1
+        benchmark="palbench.dialogue",
+        judge_lm="offline",
+        benchmark_set={"against": "no-memory"},
+        test=2,
+        threads=1,
     )
     assert plan_evaluate("turn-rag", inputs).calls.high == pytest.approx(2 * 24)
     found = run_evaluate("turn-rag", inputs)
     assert [row.failure for row in found.rows] == [None, None]
-    assert all(row.answer.startswith("user: ") and row.answer.count("\n") >= 9 for row in found.rows)
-    assert sum(value for name, value in found.aggregate.items() if name.startswith("requirement")) == 2
+    assert all(
+        row.answer.startswith("user: ") and row.answer.count("\n") >= 9 for row in found.rows
+    )
+    assert (
+        sum(value for name, value in found.aggregate.items() if name.startswith("requirement")) == 2
+    )
     replies = sum(row.answer.count("assistant: ") for row in found.rows)
     assert found.calls["task"] == 2 * replies
     assert found.calls["prompt"] == 2 * replies
@@ -234,10 +275,14 @@ def test_a_conversation_is_evaluated_against_a_rival() -> None:
 
 @pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("config", [{}, {"task.dates": False}])
-def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any], saved: bool, tmp_path: Path) -> None:
+def test_a_rival_is_shown_the_same_kind_of_lines(
+    config: dict[str, Any], saved: bool, tmp_path: Path
+) -> None:
     folder = str(tmp_path / "program")
     save(build("turn-rag", "dialogue-reply", **config), folder)
-    inputs = run_inputs(benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "turn-rag"})
+    inputs = run_inputs(
+        benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "turn-rag"}
+    )
     inputs = inputs if saved else with_options(inputs, set=config)
     run = Run(inputs, Meter(), BudgetGuard(inputs.config.limits), RunFolder.create("rival", {}))
     program, benchmark = run.load_target(folder if saved else "turn-rag")
@@ -255,7 +300,11 @@ SMALL = run_inputs(benchmark="locomo", train=30, dev=10, test=10, threads=4)
         ("turn-rag", CompileConfig("bootstrap", threads=4)),
         *(
             pytest.param(method, CompileConfig(*how, threads=4), marks=pytest.mark.slow)
-            for method, *how in (("turn-rag", "mipro"), ("turn-rag", "gepa"), ("memory-r2", "bootstrap", "read"))
+            for method, *how in (
+                ("turn-rag", "mipro"),
+                ("turn-rag", "gepa"),
+                ("memory-r2", "bootstrap", "read"),
+            )
         ),
     ],
 )

@@ -95,7 +95,9 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Any:
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compile"])
-def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(call, tmp_path, command) -> None:
+def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(
+    call, tmp_path, command
+) -> None:
     words = ["--optimizer", "labeled", "--out", tmp_path / "out"] if command == "compile" else []
     code, _, line = call(command, "own_mistakes:Broken", *words, *DATA)
     told = "'Session' object has no attribute 'summary' (own_mistakes.py:12)"
@@ -111,7 +113,15 @@ def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(c
 
 
 def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path: Path) -> None:
-    words = ["compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", tmp_path / "out"]
+    words = [
+        "compile",
+        "own_mistakes:Broken",
+        "--optimizer",
+        "labeled",
+        *DATA,
+        "--out",
+        tmp_path / "out",
+    ]
     assert call(*words, "--force")[0] == 4
     assert is_intact(tmp_path / "out")
     save(build("turn-rag", k=3), tmp_path / "out")
@@ -121,13 +131,19 @@ def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path
     assert load(tmp_path / "out").method.config["k"] == 3
 
 
-def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(stub: Any, mempiler_cli: Any) -> None:
-    server = stub(lambda n, text: None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled")
+def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(
+    stub: Any, mempiler_cli: Any
+) -> None:
+    server = stub(
+        lambda n, text: None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled"
+    )
     ran = mempiler_cli(server, "compile", "turn-rag", "--optimizer", "labeled", dev=12)
     assert ran.code == 4
     assert ran.out == ""
     assert "answer" in ran.line.split("most often: ")[1]
-    assert len(server.texts) <= 1 + 2 * 12  # the adapter's own question, and each dev question twice
+    assert (
+        len(server.texts) <= 1 + 2 * 12
+    )  # the adapter's own question, and each dev question twice
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compile"])
@@ -135,7 +151,9 @@ def test_a_store_that_loses_too_many_sessions_ends_with_4(call: Any, command: st
     words = ["--optimizer", "labeled"] if command == "compile" else []
     code, _, line = call(command, "own_mistakes:Full", *words, *DATA)
     assert code == 4
-    assert re.search(r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full", line)
+    assert re.search(
+        r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full", line
+    )
 
 
 def test_lost_sessions_within_the_allowed_share_end_with_0(call: Any) -> None:
@@ -174,13 +192,17 @@ def always(fault: str) -> Any:
         (lambda n, text: "500" if n % 3 else None, 3, "failed 14 of 20 calls", 20),
     ],
 )
-def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(stub, mempiler_cli, script, code, words, requests):
+def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(
+    stub, mempiler_cli, script, code, words, requests
+):
     server = stub(script)
     ran = mempiler_cli(server, "evaluate", "turn-rag", test=24)
     assert ran.code == code
     assert ran.out == ""
     assert len(server.texts) == requests
-    assert re.search(f"^mempiler: the model's endpoint .*{words}.*; --resume \\S+ goes on", ran.line)
+    assert re.search(
+        f"^mempiler: the model's endpoint .*{words}.*; --resume \\S+ goes on", ran.line
+    )
 
 
 @pytest.mark.parametrize("fault", ["dead", "stall"])
@@ -208,7 +230,11 @@ class Strict(OfflineEngine):
         self.asked += 1
         if self.asked % 33 == 7:
             self.refused += 1
-            raise InvalidRequestError("content filter") if self.refused % 2 else ContextLengthError("too long")
+            raise (
+                InvalidRequestError("content filter")
+                if self.refused % 2
+                else ContextLengthError("too long")
+            )
         return super().complete(request)
 
 
@@ -237,7 +263,9 @@ def run(server: Any, threads: int, **limits: Any) -> Evaluation:
     lm = language_model(server.model, meter=meter, api_base=server.url, guard=guard, prices=prices)
     asked = benchmark("locomo")
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
-        return score_questions(build("turn-rag", asked.task), asked, asked.examples[:100], meter, threads)
+        return score_questions(
+            build("turn-rag", asked.task), asked, asked.examples[:100], meter, threads
+        )
 
 
 def spent(found: Evaluation) -> dict[str, float]:
@@ -248,12 +276,19 @@ def spent(found: Evaluation) -> dict[str, float]:
 def largest(found: Evaluation) -> dict[str, float]:
     """What the largest call took of each limit; calls themselves are counted before they are made."""
     tokens = max(row.prompt_tokens + row.output_tokens for row in found.rows)
-    return {"max_usd": max(row.cost or 0 for row in found.rows), "max_tokens": tokens, "max_calls": 0}
+    return {
+        "max_usd": max(row.cost or 0 for row in found.rows),
+        "max_tokens": tokens,
+        "max_calls": 0,
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "limit", "usage", "threads"),
-    [*((*each, True, 64) for each in LIMITS), *((*each, False, threads) for each in LIMITS[:2] for threads in (1, 64))],
+    [
+        *((*each, True, 64) for each in LIMITS),
+        *((*each, False, threads) for each in LIMITS[:2] for threads in (1, 64)),
+    ],
 )
 def test_a_limit_is_overrun_by_one_call_at_most_where_the_endpoint_tells_no_usage_too(
     stub: Any, name: str, limit: float, usage: bool, threads: int
@@ -268,12 +303,15 @@ def test_a_limit_is_overrun_by_one_call_at_most_where_the_endpoint_tells_no_usag
     calls, asked = found.calls["task"], sum(map(len, server.texts)) / 4
     assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
     assert asked <= found.tokens["input"] <= 1.3 * asked
-    assert f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)" in usage_line(
-        found.metered_usage
+    assert (
+        f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)"
+        in usage_line(found.metered_usage)
     )
 
 
-def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedding_endpoint_is_in_limits_and_tables(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = stub()
 
     def embedded(server: Any, **limits: Any) -> Evaluation:

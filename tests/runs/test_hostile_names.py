@@ -33,7 +33,9 @@ def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, category
     monkeypatch.setenv("MEMPILER_HOME", str(folder / "results"))
     past = [{"role": "user", "content": "I moved to Lisbon."}]
     row = {"messages": past, "question": "Where?", "answer": "Lisbon", "category": category}
-    rows = [{**row, "id": f"{category}-{number}", "user": f"{category}-{number}"} for number in range(2)]
+    rows = [
+        {**row, "id": f"{category}-{number}", "user": f"{category}-{number}"} for number in range(2)
+    ]
     data = folder / file
     data.write_text("\n".join(map(json.dumps, rows)))
     return run_evaluate("turn-rag", run_inputs(benchmark="jsonl", data=str(data), lm="offline"))
@@ -53,7 +55,11 @@ def test_a_hostile_category_is_recorded_whole_and_leads_nowhere(
     run = client().get_run(outcome.run_id)
     assert run.info.status == "FINISHED"
     assert files_outside(tmp_path, "own.jsonl") == set()
-    rows = Path(client().download_artifacts(outcome.run_id, "evaluation_rows.jsonl", str(tmp_path / "results")))
+    rows = Path(
+        client().download_artifacts(
+            outcome.run_id, "evaluation_rows.jsonl", str(tmp_path / "results")
+        )
+    )
     assert {json.loads(line)["category"] for line in rows.read_text().splitlines()} == {category}
 
 

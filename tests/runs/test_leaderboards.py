@@ -24,7 +24,12 @@ def run(name: str, **options: Any) -> tuple[Any, FinishedRun]:
     asked, rows = load_benchmark(name, **options), []
     for n, example in enumerate(asked.examples):
         said = (str(example.answer), "It is in Lisbon.", "")[n % 3]
-        about = {"question": example.question, "gold": str(example.answer), "answer": said, "search": 2.0}
+        about = {
+            "question": example.question,
+            "gold": str(example.answer),
+            "answer": said,
+            "search": 2.0,
+        }
         about |= {
             "group": asked.group(example),
             "category": asked.category(example),
@@ -49,12 +54,17 @@ def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options
     thing, meter = RecordedAnswers(packed), Meter()
     examples = thing.attach_answers(asked, asked.examples)
     with dspy.context(lm=language_model(meter=meter)):
-        found = score_questions(build_external_program(thing, packed.name, asked.task), asked, examples, meter)
+        found = score_questions(
+            build_external_program(thing, packed.name, asked.task), asked, examples, meter
+        )
     again, before = (
-        {each.id: (each.answer, each.score) for each in one.headline_rows} for one in (found, ran.evaluation)
+        {each.id: (each.answer, each.score) for each in one.headline_rows}
+        for one in (found, ran.evaluation)
     )
     assert again == before
-    assert thing.notes[0].endswith(f"; {left} of {len(asked.examples)} questions have no answer there")
+    assert thing.notes[0].endswith(
+        f"; {left} of {len(asked.examples)} questions have no answer there"
+    )
 
 
 def test_results_for_amb_hold_the_scores_and_the_answers(tmp_path):
@@ -76,7 +86,10 @@ def test_results_for_amb_hold_the_scores_and_the_answers(tmp_path):
 
 
 def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
-    rows = [each.model_copy(update={"score": float(each.right)}) for each in run("locomo")[1].evaluation.rows]
+    rows = [
+        each.model_copy(update={"score": float(each.right)})
+        for each in run("locomo")[1].evaluation.rows
+    ]
     judged = FinishedRun("a-run", evaluation(rows, benchmark="locomo", judge="openai/x"), {}, {})
     files = write_harness_results(judged, "omnimemeval", tmp_path / "x_responses.json")
     assert [file.name for file in files] == ["x_responses.json", "x_judged.json"]
@@ -93,7 +106,10 @@ def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
         ([1], "holds no results as amb or omnimemeval write them"),
         ({"results": [{"query": "What?"}]}, "result 1, field 'answer': is missing"),
         ({"a": [{"question": "What?", "answer": ""}, 3]}, "result 2: is 3, expected an object"),
-        ({"results": [{"query": "What?", "answer": "x"}]}, "none of its 1 answers is to a question that is asked"),
+        (
+            {"results": [{"query": "What?", "answer": "x"}]},
+            "none of its 1 answers is to a question that is asked",
+        ),
     ],
 )
 def test_a_file_that_is_no_such_results_is_one_line(content, words, tmp_path):
@@ -105,8 +121,14 @@ def test_a_file_that_is_no_such_results_is_one_line(content, words, tmp_path):
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (there := tmp_path / "there").write_text("mine")
     ran, strange = run("locomo")[1], FinishedRun("a-run", evaluation([row("q1")]), {}, {})
-    assert "there already; choose another name, or give --force" in refusal(write_harness_results, ran, "amb", there)
-    assert "1 questions of a-run are not in" in refusal(write_harness_results, strange, "amb", there)
-    assert "omnimemeval has no benchmark msc" in refusal(write_harness_results, run("msc")[1], "omnimemeval", there)
+    assert "there already; choose another name, or give --force" in refusal(
+        write_harness_results, ran, "amb", there
+    )
+    assert "1 questions of a-run are not in" in refusal(
+        write_harness_results, strange, "amb", there
+    )
+    assert "omnimemeval has no benchmark msc" in refusal(
+        write_harness_results, run("msc")[1], "omnimemeval", there
+    )
     assert there.read_text() == "mine"
     assert write_harness_results(ran, "amb", there, overwrite=True) == [there]

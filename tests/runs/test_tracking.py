@@ -34,7 +34,13 @@ def evaluation_of(*categories: str) -> Evaluation:
     """Questions of these categories, by turns wrong and right; the first one failed."""
     failed = Failure(kind="parse", where="q0", message="no field")
     rows = [
-        row(f"q{n}", n % 2, category=category, recall={"recall@5": 1.0}, failure=None if n else failed)
+        row(
+            f"q{n}",
+            n % 2,
+            category=category,
+            recall={"recall@5": 1.0},
+            failure=None if n else failed,
+        )
         for n, category in enumerate(categories)
     ]
     return evaluation(rows, benchmark="jsonl", cost=None)
@@ -82,7 +88,9 @@ def test_a_store_that_cannot_be_used_is_one_line(monkeypatch, uri):
 
 
 @pytest.mark.parametrize("call", ["log_batch", "log_text", "log_artifact", "log_artifacts"])
-def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, monkeypatch, caplog, call):
+def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(
+    tmp_path, monkeypatch, caplog, call
+):
     (tmp_path / "file.txt").write_text("x")
     with caplog.at_level(logging.WARNING, "mempiler"), Tracker("test-failing") as tracker:
         gone = Mock(side_effect=OSError(f"connection to the store lost\nin {call}"))
@@ -96,13 +104,18 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
     lines = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(lines) == 1
     assert lines[0].startswith(f"mempiler: MLflow store {tracking_uri()}: ")
-    assert f"connection to the store lost in {call}; the results are in the run's folder" in lines[0]
+    assert (
+        f"connection to the store lost in {call}; the results are in the run's folder" in lines[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("uri", "place"),
     [
-        ("sqlite+pysqlite:////srv/tracking/mlflow.db?timeout=5", "file:///srv/tracking/mlartifacts"),
+        (
+            "sqlite+pysqlite:////srv/tracking/mlflow.db?timeout=5",
+            "file:///srv/tracking/mlartifacts",
+        ),
         ("sqlite:///mine.db", "file://{here}/mlartifacts"),
         ("postgresql+psycopg://u@host/db", "file://{here}/results/mlartifacts"),
         ("http://mlflow:5000", None),
@@ -142,7 +155,9 @@ def made(path: Path) -> Any:
     return process
 
 
-def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_leaves_nothing_that_is_in_the_way(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def slow(new: Path) -> None:
         new.write_text("half")
         new.with_name("begun").touch()
@@ -168,9 +183,15 @@ def test_one_of_three_first_runs_creates_the_database(path: Path) -> None:
     assert (path.parent / "made").read_text() == "x"
 
 
-def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "create_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
-    with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
+def test_folder_that_cannot_be_written_is_one_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        store, "create_tables", Mock(side_effect=PermissionError(13, "Permission denied"))
+    )
+    with pytest.raises(
+        UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"
+    ):
         store.create_database(f"sqlite:///{path}")
 
 
@@ -217,11 +238,15 @@ def runs() -> Iterator[Any]:
         evaluated = run(*EVALUATE, "--traces", "3"), run(*EVALUATE, "--traces", "none")
         compiled, store = run(*COMPILE, "--force", "--traces", "all"), client()
         experiment = store.get_experiment_by_name("tracked").experiment_id
-        yield SimpleNamespace(evaluated=evaluated, compiled=compiled, store=store, experiment=experiment)
+        yield SimpleNamespace(
+            evaluated=evaluated, compiled=compiled, store=store, experiment=experiment
+        )
 
 
 def traces_of(runs: Any, run: str) -> list[Any]:
-    return list(runs.store.search_traces([runs.experiment], filter_string=f"attributes.run_id = '{run}'"))
+    return list(
+        runs.store.search_traces([runs.experiment], filter_string=f"attributes.run_id = '{run}'")
+    )
 
 
 def spans(trace: Any) -> dict[str, Any]:
@@ -242,7 +267,12 @@ def test_a_trace_shows_what_a_question_went_through(runs):
         assert all(one.end_time_ns == next.start_time_ns for one, next in pairwise(steps))
         assert steps[0].start_time_ns == whole.start_time_ns
         assert steps[-1].end_time_ns == whole.end_time_ns
-        assert found["answer"].start_time_ns <= call.start_time_ns <= call.end_time_ns <= whole.end_time_ns
+        assert (
+            found["answer"].start_time_ns
+            <= call.start_time_ns
+            <= call.end_time_ns
+            <= whole.end_time_ns
+        )
         assert whole.inputs["question"] in call.inputs["messages"][-1]["content"]
         assert whole.outputs in call.outputs["choices"][0]["message"]["content"]
         # As the prompt shows it: with the date beside a relative one.
@@ -266,7 +296,10 @@ def test_a_trace_has_the_scores_the_gold_answer_and_the_evidence_as_assessments(
 
 
 def rows_of(runs: Any, run: str, prefix: str) -> list[dict[str, Any]]:
-    path = Path(runs.store.get_run(run).info.artifact_uri.removeprefix("file://")) / f"{prefix}_rows.jsonl"
+    path = (
+        Path(runs.store.get_run(run).info.artifact_uri.removeprefix("file://"))
+        / f"{prefix}_rows.jsonl"
+    )
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -288,7 +321,9 @@ PROMPT = "mempiler.turn-rag.locomo.task.answer"
 
 
 def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs):
-    start, best = (runs.store.get_prompt_version_by_alias(PROMPT, alias) for alias in ("start", "best"))
+    start, best = (
+        runs.store.get_prompt_version_by_alias(PROMPT, alias) for alias in ("start", "best")
+    )
     assert start.version < best.version
     assert start.template[-1]["content"].count("{{question}}") == 1
     assert len(best.template) > len(start.template)
@@ -303,36 +338,56 @@ def linked(runs: Any, run: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("call", ["create_dataset", "get_prompt"])
-def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkeypatch, caplog, call):
+def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(
+    monkeypatch, caplog, call
+):
     def refuse(*values: Any, **named: Any) -> None:
         raise NotImplementedError(f"{call} is not supported\nhere")
 
     monkeypatch.setattr(f"mlflow.MlflowClient.{call}", refuse)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"without-{call}")
     with caplog.at_level(logging.WARNING, "mempiler"):
-        found = run_evaluate("turn-rag", run_inputs(benchmark="locomo", train=6, dev=4, test=3), "test")
+        found = run_evaluate(
+            "turn-rag", run_inputs(benchmark="locomo", train=6, dev=4, test=3), "test"
+        )
     told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(told) == 1
-    assert told[0].startswith(f"mempiler: MLflow store {tracking_uri()}: {call} is not supported here; ")
+    assert told[0].startswith(
+        f"mempiler: MLflow store {tracking_uri()}: {call} is not supported here; "
+    )
     run = client().get_run(str(found.run_id))
     assert run.info.status == "FINISHED"
     assert run.data.metrics["evaluation.n"] == found.n
     assert RunFolder.open(str(found.run_id)).is_finished
 
 
-def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(stub, monkeypatch, tmp_path):
+def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(
+    stub, monkeypatch, tmp_path
+):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.chdir(tmp_path)
     server = stub()
-    inputs = run_inputs(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
+    inputs = run_inputs(
+        benchmark="locomo",
+        train=6,
+        dev=4,
+        test=3,
+        lm=server.model,
+        api_base=server.url,
+        traces=None,
+    )
     run = client().get_run(str(run_evaluate("turn-rag", inputs, "test").run_id))
     assert run.inputs.dataset_inputs
     assert len(client().search_traces([run.info.experiment_id])) == 3
     assert "MLFLOW_TRACKING_URI" not in os.environ
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-    content = [path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".db", ".json", ".jsonl")]
+    content = [
+        path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.suffix in (".db", ".json", ".jsonl")
+    ]
     assert len(content) > 2
     assert b"sk-very-secret" not in b"".join(content)
     assert server.url.encode() not in b"".join(content)

@@ -73,7 +73,9 @@ def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None
 
 
 def test_an_export_takes_what_faults_cost(tmp_path: Path) -> None:
-    (exported,) = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5").glob("*/export.json")
+    (exported,) = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5").glob(
+        "*/export.json"
+    )
     environment = Environment.open(exported)
     scored = environment.score(next(iter(environment.histories)), [])
     assert scored.reward == scored.value - 0.5
@@ -82,10 +84,16 @@ def test_an_export_takes_what_faults_cost(tmp_path: Path) -> None:
 def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:
     data = tmp_path / "mine.json"
     shutil.copy(SAMPLE, data)
-    folder = export(tmp_path / "out", "--benchmark", "locomo", "--data", str(data), "--sessions", "1")
+    folder = export(
+        tmp_path / "out", "--benchmark", "locomo", "--data", str(data), "--sessions", "1"
+    )
     (exported,) = folder.glob("*/export.json")
     turn = next(iter(Environment.open(exported).histories.values())).items[0].turns[0]
-    assert all(turn.content not in path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file())
+    assert all(
+        turn.content not in path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    )
     data.write_text(data.read_text().replace(turn.content, "Something else."))
     with pytest.raises(mempiler.DataError, match=r"mine.json: is not the data that was exported"):
         Environment.open(exported)
@@ -101,9 +109,15 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
         ({"method": "memory-r2"}, "was exported by another version: options: .*; export anew"),
         ({"options": {}}, "is no export"),
         ([told], "is no export"),
-        ({**told, "options": {**told["options"], "seed": "x"}}, r"export.json: seed = 'x': .*; export anew"),
+        (
+            {**told, "options": {**told["options"], "seed": "x"}},
+            r"export.json: seed = 'x': .*; export anew",
+        ),
         ({**told, "reward": {"depth": 1}}, r"export.json: --reward-set: .*; export anew"),
-        ({**told, "options": {**told["options"], "course": 1}}, "unknown settings course; export anew"),
+        (
+            {**told, "options": {**told["options"], "course": 1}},
+            "unknown settings course; export anew",
+        ),
     ):
         (tmp_path / "export.json").write_text(json.dumps(changed))
         with pytest.raises(mempiler.ProgramError, match=said):
@@ -115,11 +129,19 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
     [
         (["--benchmark", "memoryquest"], "memory-r2", "memoryquest is scored by a judge"),
         (ENV, "turn-rag", "turn-rag writes without a language model"),
-        (["--benchmark", "palbench.dialogue"], "memory-r2", "palbench.dialogue is a simulated conversation"),
+        (
+            ["--benchmark", "palbench.dialogue"],
+            "memory-r2",
+            "palbench.dialogue is a simulated conversation",
+        ),
         ([*ENV, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
         ([*ENV, "--max-usd", "1"], "memory-r2", "No such option '--max-usd'"),
         ([*ENV, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),
-        ([*ENV, "--reward-set", "compression=-1"], "memory-r2", "--reward-set: compression: Input should be gr"),
+        (
+            [*ENV, "--reward-set", "compression=-1"],
+            "memory-r2",
+            "--reward-set: compression: Input should be gr",
+        ),
     ],
 )
 def test_an_export_that_is_impossible_is_one_line(options, method, message, tmp_path, cli) -> None:
@@ -145,9 +167,18 @@ def test_an_objective_has_its_groups_and_its_reward() -> None:
     [
         ({"seed": 3}, "seed = 3: a training has the seed of its run; give --seed"),
         ({"settings": {"seed": 3}}, "seed = 3: a training has the seed of its run; give --seed"),
-        ({"settings": {"objective": "grpo"}}, "objective = 'grpo' within settings has no effect; give --optimizer"),
-        ({"settings": TrainingSettings(seed=3)}, "seed = 3: a training has the seed of its run; give --seed"),
-        ({"settings": TrainingSettings(objective="grpo")}, "objective = 'grpo' within settings has no effect"),
+        (
+            {"settings": {"objective": "grpo"}},
+            "objective = 'grpo' within settings has no effect; give --optimizer",
+        ),
+        (
+            {"settings": TrainingSettings(seed=3)},
+            "seed = 3: a training has the seed of its run; give --seed",
+        ),
+        (
+            {"settings": TrainingSettings(objective="grpo")},
+            "objective = 'grpo' within settings has no effect",
+        ),
         (
             {"objective": "grpo", "settings": TrainingSettings(session_reward="cumulative")},
             "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-cumulative",
@@ -157,10 +188,15 @@ def test_an_objective_has_its_groups_and_its_reward() -> None:
             {"objective": "grpo", "session_reward": "session"},
             "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-session",
         ),
-        ({"objective": "local", "session_reward": "cumulative"}, "--optimizer local has no global groups"),
+        (
+            {"objective": "local", "session_reward": "cumulative"},
+            "--optimizer local has no global groups",
+        ),
     ],
 )
-def test_a_setting_of_a_training_without_effect_is_refused(settings: dict[str, object], problem: str) -> None:
+def test_a_setting_of_a_training_without_effect_is_refused(
+    settings: dict[str, object], problem: str
+) -> None:
     with pytest.raises(UserError, match=re.escape(problem)):
         TrainingConfig().changed(settings)
 
@@ -170,15 +206,23 @@ def test_a_recorded_session_reward_that_is_the_one_of_the_objective_is_no_mistak
     assert TrainingConfig().changed(given).training(0).session_reward == "trajectory"
 
 
-@pytest.mark.parametrize("settings", [TrainingSettings(histories=3), replace(TINY_CONFIG.settings, histories=3)])
-def test_training_settings_in_one_object_may_keep_what_is_no_change(settings: TrainingSettings) -> None:
+@pytest.mark.parametrize(
+    "settings", [TrainingSettings(histories=3), replace(TINY_CONFIG.settings, histories=3)]
+)
+def test_training_settings_in_one_object_may_keep_what_is_no_change(
+    settings: TrainingSettings,
+) -> None:
     changed = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
-    assert changed.training(7) == replace(settings, seed=7, objective="grpo", session_reward="session")
+    assert changed.training(7) == replace(
+        settings, seed=7, objective="grpo", session_reward="session"
+    )
 
 
 def test_settings_go_where_they_belong():
     before = TrainingConfig.for_model("local:tiny")
-    course = before.changed({"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5})
+    course = before.changed(
+        {"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5}
+    )
     assert course.lora == 4
     assert course.settings.num_rollouts == 2
     assert course.settings.curriculum.tokens == 900
@@ -224,18 +268,24 @@ def test_the_tiny_model_has_numbers_of_its_own(changes):
 
 
 def test_settings_of_trl_that_change_nothing_are_refused_before_the_warm_up():
-    with pytest.raises(mempiler.UserError, match="epsilon is not TRL's to decide; set --train-set clip_low=VALUE"):
+    with pytest.raises(
+        mempiler.UserError, match="epsilon is not TRL's to decide; set --train-set clip_low=VALUE"
+    ):
         TrainingConfig.for_model("local:tiny").changed({"trainer": "trl", "trl": {"epsilon": 0.1}})
 
 
 def test_the_configurations_of_the_manual_are_taken():
     manual = (Path(mempiler.__file__).parent / "docs" / "training.md").read_text(encoding="utf-8")
-    configurations = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)]
+    configurations = [
+        tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
+    ]
     assert len(configurations) >= 2
     for configuration in configurations:
         training = configuration["training"]
         settings = {**training["settings"], "trainer": training["trainer"]}
-        given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).trainer_settings)
+        given = Reinforcement.parse(
+            TrainingConfig.for_model("local:a/model").changed(settings).trainer_settings
+        )
         assert given.trl == settings["trl"]
 
 
@@ -245,13 +295,17 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
     training = make_training(config, "logo-grpo", changes, "local")
     run = Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
     options = command_options(training, "local:tiny")
-    words = shlex.split(command_line(run_for_printed_command(run).inputs, "train", "memory-r2", options))
+    words = shlex.split(
+        command_line(run_for_printed_command(run).inputs, "train", "memory-r2", options)
+    )
     assert not {"--answer-lm", "--max-failure-rate"} & set(words)
     assert words[words.index("--optimizer") + 1] == "logo-grpo"
     pairs = [words[place + 1] for place, word in enumerate(words) if word == "--train-set"]
     assert parse_settings(pairs).items() >= {**changes, "answer_lm": "openai/reader"}.items()
     config = config.with_options(answer_lm=None)
-    repeated = make_training(config, "logo-grpo", parse_settings(pairs), words[words.index("--trainer") + 1])
+    repeated = make_training(
+        config, "logo-grpo", parse_settings(pairs), words[words.index("--trainer") + 1]
+    )
     assert command_options(repeated, "local:tiny") == options
 
 
@@ -263,7 +317,9 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
         ("memory-r2", {"lm": "offline"}, "offline cannot be trained in this process; use --lm"),
     ],
 )
-def test_a_training_of_nothing_has_no_plan(program: str, options: dict[str, Any], message: str) -> None:
+def test_a_training_of_nothing_has_no_plan(
+    program: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(mempiler.UserError, match=message):
         mempiler.plan_training(
             program, **{"benchmark": "memory-env", "lm": "local:tiny", "progress": False, **options}
@@ -293,7 +349,9 @@ def test_a_training_on_own_examples_is_planned() -> None:
 def test_a_plan_asks_rollouts_and_reruns_as_many_questions_as_each_may_be_asked() -> None:
     examples = own_examples(40)
     users = list(dict.fromkeys(example.history.id for example in examples))
-    of_users = [[example for example in examples if example.history.id == user] for user in users[:3]]
+    of_users = [
+        [example for example in examples if example.history.id == user] for user in users[:3]
+    ]
 
     def most_training_calls(**train_set: Any) -> float:
         plan = mempiler.plan_training(
@@ -335,7 +393,9 @@ class CountingLM(dspy.BaseLM):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_object_answers_in_a_whole_training(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+    pytest.importorskip(
+        "torch", reason="the `local` extra is not installed: pip install '.[local]'"
+    )
     start = warmed_up(tmp_path / "start", 8, steps=2)
     examples = own_examples(3)
     reader = CountingLM()
@@ -347,7 +407,13 @@ def test_an_object_answers_in_a_whole_training(tmp_path: Path) -> None:
         "lm": f"local:{start}",
         "answer_lm": reader,
         "adapter": "compact",
-        "train_set": {"steps": 1, "num_rollouts": 2, "local_n": 2, "horizons": [1], "answer_tokens": 24},
+        "train_set": {
+            "steps": 1,
+            "num_rollouts": 2,
+            "local_n": 2,
+            "horizons": [1],
+            "answer_tokens": 24,
+        },
         "progress": False,
     }
     result = mempiler.train("memory-r2", **options)
@@ -361,13 +427,17 @@ def test_an_object_answers_in_a_whole_training(tmp_path: Path) -> None:
 def test_every_session_is_shown() -> None:
     method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
     shown = demonstrations.demonstrate(method, CompactAdapter(), 4)
-    ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
+    ids = {
+        int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])
+    }
     assert ids == set(range(1, 9))
 
 
 @pytest.mark.slow
 def test_the_tiny_model_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+    pytest.importorskip(
+        "torch", reason="the `local` extra is not installed: pip install '.[local]'"
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name, value in {"USERS": 4, "STEPS": 2, "POOR_STEPS": 1, "BATCH": 2}.items():
         monkeypatch.setattr(demonstrations, name, value)

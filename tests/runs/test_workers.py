@@ -40,7 +40,10 @@ def kill_worker(ray: Any) -> Callable[[int], Callable[[int, str], None]]:
         def script(n: int, text: str) -> None:
             if n > after and once.acquire(blocking=False):
                 below = psutil.Process().children(recursive=True)
-                min((one for one in below if "ray::_run_task" in one.name()), key=lambda one: one.pid).kill()
+                min(
+                    (one for one in below if "ray::_run_task" in one.name()),
+                    key=lambda one: one.pid,
+                ).kill()
 
         return script
 
@@ -58,8 +61,12 @@ def fail(n: int) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "kind", "said"), [(0, UserError, "no-such"), (1, EndpointError, "is gone")])
-def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said: str, ray: Any) -> None:
+@pytest.mark.parametrize(
+    ("n", "kind", "said"), [(0, UserError, "no-such"), (1, EndpointError, "is gone")]
+)
+def test_an_error_of_ours_ends_all_after_what_was_begun(
+    n: int, kind: Any, said: str, ray: Any
+) -> None:
     found: list[Any] = []
     with pytest.raises(kind, match=said):
         found.extend(output.value for output in run_in_processes(fail, [2, n], 2))
@@ -69,13 +76,18 @@ def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said:
 @pytest.mark.parametrize(
     ("about", "said"),
     [
-        *(({"workers": each}, "give a number of processes, or HOST:PORT") for each in (0, -1, "two", "ray")),
+        *(
+            ({"workers": each}, "give a number of processes, or HOST:PORT")
+            for each in (0, -1, "two", "ray")
+        ),
         ({"lm": "gguf:qwen"}, "--api-base"),
         ({"judge_lm": "local:model"}, "--api-base"),
         ({"replay": "run"}, "--replay"),
     ],
 )
-def test_options_that_do_not_go_with_workers_are_refused(about: dict[str, Any], said: str, ray: Any) -> None:
+def test_options_that_do_not_go_with_workers_are_refused(
+    about: dict[str, Any], said: str, ray: Any
+) -> None:
     with pytest.raises(UserError, match=said):
         run_inputs(**{"benchmark": "locomo", "workers": 2, **about})
 
@@ -83,7 +95,9 @@ def test_options_that_do_not_go_with_workers_are_refused(about: dict[str, Any], 
 def test_a_model_that_no_other_process_can_have_is_one_line(ray: Any) -> None:
     lm = dspy.LM("own/model", engine=OfflineEngine())
     lm.lock = threading.Lock()
-    with pytest.raises(UserError, match="--workers: a model or metric of your own cannot be sent") as error:
+    with pytest.raises(
+        UserError, match="--workers: a model or metric of your own cannot be sent"
+    ) as error:
         mempiler.evaluate("turn-rag", benchmark="locomo", test=6, lm=lm, workers=2, progress=False)
     assert "\n" not in str(error.value)
 
@@ -104,7 +118,9 @@ def test_any_error_of_pickling_is_one_line(ray: Any) -> None:
 
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"^ray is not installed; run: pip install '\.\[ray\]'$"):
+    with pytest.raises(
+        MissingDependencyError, match=r"^ray is not installed; run: pip install '\.\[ray\]'$"
+    ):
         run_inputs("locomo", workers=2)
 
 
@@ -114,11 +130,14 @@ def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
         found = split_by_conversation(known, known.examples, parts)
         groups = [{known.group(example) for example in part} for part in found]
         assert sum(map(len, groups)) == len(set().union(*groups)) >= len(found)
-        assert sorted(str(e.id) for part in found for e in part) == sorted(str(e.id) for e in known.examples)
+        assert sorted(str(e.id) for part in found for e in part) == sorted(
+            str(e.id) for e in known.examples
+        )
         sizes = sorted(map(len, found))
         assert sizes[0] > 0
         assert sizes[-1] - sizes[0] <= max(
-            sum(known.group(example) == group for example in known.examples) for group in set().union(*groups)
+            sum(known.group(example) == group for example in known.examples)
+            for group in set().union(*groups)
         )
 
 
@@ -128,10 +147,14 @@ def odd(n: int, text: str) -> str | None:
 
 
 @pytest.mark.slow
-def test_a_killed_workers_questions_are_asked_again(kill_worker, stub, mempiler_cli, caplog) -> None:
+def test_a_killed_workers_questions_are_asked_again(
+    kill_worker, stub, mempiler_cli, caplog
+) -> None:
     server = stub(kill_worker(8), delay=0.05)
     alone = mempiler_cli(stub(), *EVALUATE, train=24, threads=4).found
-    together = mempiler_cli(server, *EVALUATE, "--workers", "2", "--max-calls", "200", train=24, threads=4).found
+    together = mempiler_cli(
+        server, *EVALUATE, "--workers", "2", "--max-calls", "200", train=24, threads=4
+    ).found
     same = ("n", "score", "interval", "by", "retrieval", "failures", "stopped")
     assert {name: together[name] for name in same} == {name: alone[name] for name in same}
     assert len([record for record in caplog.records if "worker" in record.message]) == 1
@@ -141,7 +164,9 @@ def test_a_killed_workers_questions_are_asked_again(kill_worker, stub, mempiler_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_budget_holds_over_all_processes(killed: bool, kill_worker: Any, stub: Any, mempiler_cli: Any) -> None:
+def test_a_budget_holds_over_all_processes(
+    killed: bool, kill_worker: Any, stub: Any, mempiler_cli: Any
+) -> None:
     words = [*EVALUATE, "--workers", "2", "--max-calls"]
     server = stub(kill_worker(4) if killed else None, delay=0.05)
     ran = mempiler_cli(server, *words, "15", train=24, threads=4)
@@ -157,7 +182,9 @@ def test_a_budget_holds_over_all_processes(killed: bool, kill_worker: Any, stub:
 
 
 @pytest.mark.slow
-def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, stub: Any, mempiler_cli: Any) -> None:
+def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(
+    ray: Any, stub: Any, mempiler_cli: Any
+) -> None:
     refused = threading.Event()
     refused.set()
     # Answers take longer than refusals: some are in flight when the run ends, and paid.
@@ -166,14 +193,18 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, st
     assert broken.code == 2
     assert "refuses the key" in broken.line
     refused.clear()
-    whole = mempiler_cli(server, *EVALUATE, "--workers", "2", "--resume", broken.resume, train=24, threads=4).found
+    whole = mempiler_cli(
+        server, *EVALUATE, "--workers", "2", "--resume", broken.resume, train=24, threads=4
+    ).found
     assert whole["n"] == 24 - whole["by"]["5"]["n"]
     assert whole["failures"] == 0
     assert server.answered == len(set(server.texts))
 
 
 @pytest.mark.slow
-def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(ray: Any, stub: Any, mempiler_cli: Any) -> None:
+def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(
+    ray: Any, stub: Any, mempiler_cli: Any
+) -> None:
     words = ["evaluate", "fact-store", "--split", "train", "--adapter", "chat"]
     ray.shutdown()
     with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
@@ -181,7 +212,8 @@ def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(ray: Any, stub: 
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
     address = ray.init("local", num_cpus=2, **quiet).address_info["gcs_address"]
     alone, together = [
-        mempiler_cli(stub(odd), *words, "--workers", workers, train=12, threads=4).found for workers in ("1", address)
+        mempiler_cli(stub(odd), *words, "--workers", workers, train=12, threads=4).found
+        for workers in ("1", address)
     ]
     assert table(together, "lm", "model") == table(alone, "lm", "model")
     assert alone["write_failures"] > 1

@@ -15,7 +15,9 @@ from tests.runs.pages.test_document import HOSTILE, UNREPORTED, evaluation, row
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"
+    ),
 ]
 
 
@@ -29,16 +31,40 @@ def browser() -> Iterator[Browser]:
 def compiled() -> Page:
     """A compile with everything that a page shows."""
     rows = [row(n, f"Question {n}?", score=0.0, category=str(n % 2)) for n in range(4)]
-    after = [*rows[:2], rows[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}}), rows[3]]
+    after = [
+        *rows[:2],
+        rows[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}}),
+        rows[3],
+    ]
     phases = {"before": evaluation(*rows), "after": evaluation(*after)}
     change = PromptChange(predictor="p", diff=("-Short.", "+Long."))
-    found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
-    points = tuple(Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
+    found = run_page(
+        "compile",
+        "a-run",
+        phases,
+        [("Command", "mempiler compile")],
+        ["A note."],
+        "better",
+        [change],
+    )
+    points = tuple(
+        Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4)
+    )
     frontier = tuple(
-        FrontierPoint(n, (0,) if n else (), {"p": f"Instruction <b>{n}</b>"}, n / 3, 4, 100.0 + n, on_frontier=True)
+        FrontierPoint(
+            n,
+            (0,) if n else (),
+            {"p": f"Instruction <b>{n}</b>"},
+            n / 3,
+            4,
+            100.0 + n,
+            on_frontier=True,
+        )
         for n in range(3)
     )
-    return found.model_copy(update={"history": points, "frontier": frontier, "warning": "smoke test"})
+    return found.model_copy(
+        update={"history": points, "frontier": frontier, "warning": "smoke test"}
+    )
 
 
 @pytest.fixture
@@ -49,7 +75,9 @@ def opened(browser: Browser, compiled: Page, tmp_path: Path) -> Browser:
 
 
 def text(browser: Browser, selector: str) -> list[str]:
-    return browser.evaluate(f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.innerText)")
+    return browser.evaluate(
+        f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.innerText)"
+    )
 
 
 def choose(browser: Browser, field: str, value: str) -> None:
@@ -86,7 +114,9 @@ def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser
     assert opened.errors == []
 
 
-def test_prompts_are_shown_of_a_program_that_reports_no_recall(browser: Browser, tmp_path: Path) -> None:
+def test_prompts_are_shown_of_a_program_that_reports_no_recall(
+    browser: Browser, tmp_path: Path
+) -> None:
     unreported = row(score=0.0, trace=UNREPORTED)
     page = run_page("evaluate", "a-run", {"score": evaluation(unreported)})
     (tmp_path / "report.html").write_text(render_page(page), encoding="utf-8")
@@ -124,7 +154,9 @@ def test_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None
 
 
 def test_no_text_does_anything(browser: Browser, tmp_path: Path) -> None:
-    rows = [row(n, text=said, answer=said, id=f"{n} {said}") for n, said in enumerate(HOSTILE.values())]
+    rows = [
+        row(n, text=said, answer=said, id=f"{n} {said}") for n, said in enumerate(HOSTILE.values())
+    ]
     page = run_page("evaluate", "a-run", {"score": evaluation(*rows)})
     (tmp_path / "report.html").write_text(render_page(page), encoding="utf-8")
     browser.open(tmp_path / "report.html")

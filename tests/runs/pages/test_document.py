@@ -45,7 +45,9 @@ HOSTILE = {
 }
 
 
-UNREPORTED = QuestionTrace(evidence={"D1:1": "[D1:1] Ann: Where?", "D4:2": "[D4:2] Ann: There."}, in_prompts=("D1:1",))
+UNREPORTED = QuestionTrace(
+    evidence={"D1:1": "[D1:1] Ann: Where?", "D4:2": "[D4:2] Ann: There."}, in_prompts=("D1:1",)
+)
 """Of a program that does not report what it recalled."""
 
 
@@ -57,11 +59,21 @@ def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) ->
         ),
         evidence={"D1:1": f"[D1:1] Ann: {text}"[:600], "D4:2": "[D4:2] Ann: Elsewhere."},
         calls=(
-            LMCall(predictor="task.answer", outcome="ok", messages=(("user", "What?\n[D1:2] Bob: Yes."),), answer="A"),
+            LMCall(
+                predictor="task.answer",
+                outcome="ok",
+                messages=(("user", "What?\n[D1:2] Bob: Yes."),),
+                answer="A",
+            ),
         ),
     )
     texts = dict.fromkeys(("question", "gold", "answer"), text)
-    about: dict[str, Any] = {"category": "1", "recall": {"shown": 0.5}, "sources": ("D1:1", "D1:2"), "trace": seen}
+    about: dict[str, Any] = {
+        "category": "1",
+        "recall": {"shown": 0.5},
+        "sources": ("D1:1", "D1:2"),
+        "trace": seen,
+    }
     return a_row(**{"id": f"q{n}", "score": score, **about, **texts, **changes})
 
 
@@ -81,9 +93,17 @@ def evaluation(*rows: Row, **changes: Any) -> Evaluation:
         ({"score": 0.0, "recall": {"recall@20": 1.0}}, "read", "all"),
         ({"score": 0.0, "recall": {}}, "wrong", ""),
         ({"score": 0.0, "trace": UNREPORTED}, "unknown", ""),
-        ({"score": 0.0, "trace": UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})}, "prompted", ""),
+        (
+            {"score": 0.0, "trace": UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})},
+            "prompted",
+            "",
+        ),
         ({"score": 1.0, "trace": UNREPORTED}, "right", ""),
-        ({"score": 0.0, "failure": Failure(kind="parse", where="x", message="y")}, "failed", "part"),
+        (
+            {"score": 0.0, "failure": Failure(kind="parse", where="x", message="y")},
+            "failed",
+            "part",
+        ),
     ],
 )
 def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
@@ -95,10 +115,15 @@ def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, 
 
 def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
     html = render_page(run_page("evaluate", "run", {"score": evaluation(row(), row(1))}))
-    data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    data = json.loads(
+        html.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    )
     (first,), (second,) = (each["shown"] for each in data["questions"])
     lines, said = data["lines"], first["calls"][0]["messages"][0]["content"]
-    assert [lines[entry["line"]] for entry in first["entries"]] == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
+    assert [lines[entry["line"]] for entry in first["entries"]] == [
+        "[D1:1] Ann: Where?",
+        "[D1:2] Bob: Yes.",
+    ]
     assert [entry["gold"] for entry in first["entries"]] == [True, False]
     assert first["found"] == ["D1:1"]
     assert [lines[n] for n in said] == ["What?", "[D1:2] Bob: Yes."]
@@ -110,7 +135,9 @@ def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
 
 def test_a_changed_prompt_is_shown_as_a_diff() -> None:
     a = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
-    b = PredictorState(instructions="Answer.\nLong.", fields=[], demos=[], config={"temperature": 0.5})
+    b = PredictorState(
+        instructions="Answer.\nLong.", fields=[], demos=[], config={"temperature": 0.5}
+    )
     changed, same = prompt_changes({"p": a, "q": a}, {"p": b, "q": a})
     assert [line for line in changed.diff if line[:1] in "+-"] == [
         *("-Short.", "+Long."),
@@ -123,8 +150,12 @@ def test_a_changed_prompt_is_shown_as_a_diff() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
-    whole = evaluation(row(text=text, answer=text, category=text[:80].encode("utf-8", "replace").decode()))
-    page = run_page("evaluate", "run", {"score": whole}, facts=[("Said", text[:200])], notes=[text[:200]])
+    whole = evaluation(
+        row(text=text, answer=text, category=text[:80].encode("utf-8", "replace").decode())
+    )
+    page = run_page(
+        "evaluate", "run", {"score": whole}, facts=[("Said", text[:200])], notes=[text[:200]]
+    )
     html = save_page(tmp_path, page).read_text(encoding="utf-8")
     assert html.count("<script") == 2
     assert html.count("</script>") == 2
@@ -137,9 +168,9 @@ def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
 def test_embedded_text_comes_back_whole_or_mended(text: str) -> None:
     found = json_for_script({"said": text})
     assert not set("<>&\u2028\u2029") & set(found)
-    assert json.loads(found)["said"] == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") or any(
-        "\ud800" <= char <= "\udfff" for char in text
-    )
+    assert json.loads(found)["said"] == text.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace"
+    ) or any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
@@ -165,16 +196,27 @@ def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
 def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list[bool]) -> None:
     messages = tuple({"role": "user", "content": "x" * length} for length in lengths)
     call = PredictorCall(None, {}, completions=[Completion(messages, "yes")])
-    (asked,) = make_question_trace(dspy.Example(history=(), evidence_ids=()), None, [call], "", Clock()).calls
-    assert [text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)] == whole
+    (asked,) = make_question_trace(
+        dspy.Example(history=(), evidence_ids=()), None, [call], "", Clock()
+    ).calls
+    assert [
+        text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)
+    ] == whole
     assert sum(len(text) for _, text in asked.messages) < MAX_PROMPT_LENGTH + 50 * len(lengths)
-    assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))
+    assert all(
+        kept or "characters left out" in text
+        for (_, text), kept in zip(asked.messages, whole, strict=True)
+    )
 
 
 def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(tmp_path, caplog, monkeypatch) -> None:
-    monkeypatch.setattr("mempiler.runs.pages.html.render_page", Mock(side_effect=ValueError("half of\na page")))
+    monkeypatch.setattr(
+        "mempiler.runs.pages.html.render_page", Mock(side_effect=ValueError("half of\na page"))
+    )
     assert save_page(tmp_path, Page(command="evaluate", name="run", title="x")) is None
-    assert [record.message for record in caplog.records] == [f"no page of {tmp_path.name}: half of a page"]
+    assert [record.message for record in caplog.records] == [
+        f"no page of {tmp_path.name}: half of a page"
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["report.json.gz"]
     assert open_page(RunFolder(tmp_path)).name == "run"
 
@@ -183,12 +225,23 @@ def scored(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
     """An evaluation with the given scores by category."""
     failed = Failure(kind="error", where="x", message="y")
     rows = [
-        a_row(f"{category}:{n}", score, category=category, recall={"recall@5": 1.0}, failure=None if score else failed)
+        a_row(
+            f"{category}:{n}",
+            score,
+            category=category,
+            recall={"recall@5": 1.0},
+            failure=None if score else failed,
+        )
         for category, values in scores.items()
         for n, score in enumerate(values)
     ]
-    calls, tokens = {"task": 12, "prompt": 0, "judge": 2, "cached": 0}, {"input": 1234, "output": 56}
-    return made(rows, **{"calls": calls, "tokens": tokens, "cost": None, "seconds": 1.25, **changes})
+    calls, tokens = (
+        {"task": 12, "prompt": 0, "judge": 2, "cached": 0},
+        {"input": 1234, "output": 56},
+    )
+    return made(
+        rows, **{"calls": calls, "tokens": tokens, "cost": None, "seconds": 1.25, **changes}
+    )
 
 
 def shown(**phases: Evaluation) -> list[str]:
@@ -228,7 +281,9 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
 )
 def test_usage_is_one_line(changes, cached, cost):
     found = usage_facts({"score": scored({"1": [0.5]}, **changes)})
-    assert found == [("LM calls", f"12 task, 2 judge; 1,234 prompt + 56 answer tokens{cached}; {cost}; 1.2 s")]
+    assert found == [
+        ("LM calls", f"12 task, 2 judge; 1,234 prompt + 56 answer tokens{cached}; {cost}; 1.2 s")
+    ]
 
 
 def test_calls_that_were_made_elsewhere_are_marked():
@@ -246,7 +301,9 @@ def test_calls_that_were_made_elsewhere_are_marked():
 
 
 def test_a_page_with_other_phases_counts_those():
-    page = run_page("compare", "a-run", {"a": evaluation(row(0)), "b": evaluation(row(0, score=0.0))}, [])
+    page = run_page(
+        "compare", "a-run", {"a": evaluation(row(0)), "b": evaluation(row(0, score=0.0))}, []
+    )
     assert page.total is not None
     assert len(page.questions[0].rows) == 2
     alone = page.model_copy(update={"phases": {"a": page.phases["a"]}})

@@ -12,7 +12,10 @@ TURNS = {
     "benchmark": "locomo",
     "variants": ["three turns", "nothing"],
     "baseline": "nothing",
-    "columns": [{"name": "all", "printed": ["Avg."]}, {"name": "tokens", "of": "tokens", "digits": 0}],
+    "columns": [
+        {"name": "all", "printed": ["Avg."]},
+        {"name": "tokens", "of": "tokens", "digits": 0},
+    ],
     "printed": ["table1"],
     "comparisons": [{"label": "turns over nothing", "one": "three turns", "other": "nothing"}],
 }
@@ -33,7 +36,16 @@ PLAIN: dict[str, Any] = {
         "k = 1": {"program": "turn-rag", "settings": {"k": 1}},
         "k = 3": {"program": "turn-rag", "settings": {"k": 3}},
     },
-    "printed": {"table1": [{"title": "Table 1", "model": "m", "columns": ["method", "Avg."], "rows": [["RAG", 38.1]]}]},
+    "printed": {
+        "table1": [
+            {
+                "title": "Table 1",
+                "model": "m",
+                "columns": ["method", "Avg."],
+                "rows": [["RAG", 38.1]],
+            }
+        ]
+    },
     "sections": [TURNS, SIZES],
 }
 
@@ -46,7 +58,9 @@ def make_paper() -> Callable[..., Paper]:
         if turns is not None:
             changes |= {
                 "variants": turns,
-                "sections": [{**TURNS, "variants": list(turns), "baseline": own, "comparisons": []}],
+                "sections": [
+                    {**TURNS, "variants": list(turns), "baseline": own, "comparisons": []}
+                ],
             }
         return Paper.model_validate({**PLAIN, **changes})
 

@@ -27,7 +27,10 @@ LABELED = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
 TUNED = {
     "three turns": PLAIN,
     "demos": {**PLAIN, "settings": {"k": 2}, "tuned": LABELED},
-    "more demos": {**PLAIN, "tuned": {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}}},
+    "more demos": {
+        **PLAIN,
+        "tuned": {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}},
+    },
 }
 
 
@@ -45,7 +48,9 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
     assert rows["k = 1"]["cells"]["all"]["value"] == pytest.approx(100 * alone.score)
     assert rows["k = 1"]["n"] == alone.n
     assert len(alone.rows) == 6
-    assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(json.dumps(made.summary()))
+    assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(
+        json.dumps(made.summary())
+    )
     # A row has the paper's cell, an interval and a difference.
     ours, own = rows["three turns"], rows["nothing"]
     cell = ours["cells"]["all"]
@@ -65,9 +70,17 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
     assert ours["lost"] == 0.0
 
 
-def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_the_variants(make_paper):
+def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_the_variants(
+    make_paper,
+):
     variants = {"preset": PLAIN, "three turns": {**PLAIN, "settings": {"k": 3}}}
-    section = {**TURNS, "variants": list(variants), "baseline": "preset", "needs": "answers", "comparisons": []}
+    section = {
+        **TURNS,
+        "variants": list(variants),
+        "baseline": "preset",
+        "needs": "answers",
+        "comparisons": [],
+    }
     paper = make_paper(variants=variants, sections=[section], presets={"turn-rag": {"k": 2}})
     made = reproduce(paper, SETUP)
     assert {label: row["settings"] for label, row in rows_of(made).items()} == {
@@ -81,11 +94,19 @@ def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_th
 def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
     """The second begins from the program that the first one kept."""
     made = reproduce(make_paper(TUNED, "three turns"), SPLIT)
-    assert {row.label: len(row.evaluation.rows) for row in made.sections[0].rows} == dict.fromkeys(TUNED, 4)
+    assert {row.label: len(row.evaluation.rows) for row in made.sections[0].rows} == dict.fromkeys(
+        TUNED, 4
+    )
     assert not made.failed
-    found = {json.loads(path.read_text())["settings"]["command"] for path in made.run.glob("parts/*/run.json")}
+    found = {
+        json.loads(path.read_text())["settings"]["command"]
+        for path in made.run.glob("parts/*/run.json")
+    }
     assert found == {"evaluate", "compile"}
-    begun = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/bootstrap-*/run.json")]
+    begun = [
+        json.loads(path.read_text())["settings"]
+        for path in made.run.glob("parts/bootstrap-*/run.json")
+    ]
     assert [each["begun"].partition("-turn-rag")[0] for each in begun] == ["labeled"]
     (kept,) = made.run.glob("parts/labeled-*/program/manifest.json")
     assert json.loads(kept.read_text())["config"]["k"] == 2
@@ -95,19 +116,36 @@ def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(mak
 def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_one(make_paper):
     """Two sections that learn alike share what was learned."""
     here = {**PLAIN, "tuned": LABELED}
-    variants = {"three turns": PLAIN, "demos": here, "abroad": {**PLAIN, "tuned": {**LABELED, "on": "locomo"}}}
+    variants = {
+        "three turns": PLAIN,
+        "demos": here,
+        "abroad": {**PLAIN, "tuned": {**LABELED, "on": "locomo"}},
+    }
     (section,) = make_paper({"demos": here}, "demos").sections
-    abroad = {"name": "msc", "benchmark": "msc", "variants": ("three turns", "abroad"), "baseline": "abroad"}
+    abroad = {
+        "name": "msc",
+        "benchmark": "msc",
+        "variants": ("three turns", "abroad"),
+        "baseline": "abroad",
+    }
     paper = make_paper(variants=variants, sections=[section, section.model_copy(update=abroad)])
     config = run_config(benchmark="", train=8, dev=4, threads=1)
     plan, _ = plan_paper(paper, config)
     made = reproduce(paper, config)
     assert not made.failed
     ran = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/*/run.json")]
-    assert [(each["benchmark"], each["train"]) for each in ran if each["command"] == "compile"] == [("locomo", 8)]
-    (rows,) = ([len(row.evaluation.rows) for row in each.rows] for each in made.sections if each.section.name == "msc")
+    assert [(each["benchmark"], each["train"]) for each in ran if each["command"] == "compile"] == [
+        ("locomo", 8)
+    ]
+    (rows,) = (
+        [len(row.evaluation.rows) for row in each.rows]
+        for each in made.sections
+        if each.section.name == "msc"
+    )
     assert rows == [len(run_inputs(benchmark="msc").benchmark.examples)] * 2
-    assert plan.calls.high >= sum(row.evaluation.usage.calls for each in made.sections for row in each.rows)
+    assert plan.calls.high >= sum(
+        row.evaluation.usage.calls for each in made.sections for row in each.rows
+    )
 
 
 @pytest.mark.parametrize("calls", [6, pytest.param(14, marks=pytest.mark.slow)])
@@ -121,7 +159,9 @@ def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_pa
     assert resumed.stopped is None
     paid = [sum(meter.read().calls.values()) for meter in meters]
     assert paid[1] + paid[2] == paid[0]
-    cells = [{label: row["cells"] for label, row in rows_of(each).items()} for each in (whole, resumed)]
+    cells = [
+        {label: row["cells"] for label, row in rows_of(each).items()} for each in (whole, resumed)
+    ]
     assert cells[0] == cells[1]
 
 
@@ -129,8 +169,16 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
     make_paper, cli, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
-    turns = {"three turns": {**PLAIN, "settings": {"colour": 3}}, "the other": {"program": "system:mem0"}}
-    printed = {"title": "Table 1", "model": "m", "columns": ["method", "Avg."], "rows": [["Mem9", 61.2]]}
+    turns = {
+        "three turns": {**PLAIN, "settings": {"colour": 3}},
+        "the other": {"program": "system:mem0"},
+    }
+    printed = {
+        "title": "Table 1",
+        "model": "m",
+        "columns": ["method", "Avg."],
+        "rows": [["Mem9", 61.2]],
+    }
     paper = make_paper(
         {**turns, "nothing": {"program": "no-memory"}},
         not_reproduced=[{"what": "Figure 7", "why": "a picture"}],
@@ -138,7 +186,9 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
     )
     secret = PaperOnlyRow(label="Mem9", why="it is a secret")
     (section,) = paper.sections
-    paper = paper.model_copy(update={"sections": (section.model_copy(update={"not_run": (secret,)}),)})
+    paper = paper.model_copy(
+        update={"sections": (section.model_copy(update={"not_run": (secret,)}),)}
+    )
     monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
     code, out, _ = cli("reproduce", "tiny", "--test", "4")
     shown = " ".join(out.split())
@@ -150,7 +200,10 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
     assert "As the paper prints it: Table 1; m; read in page 5" in shown
     assert " Mem9 - paper 61.2 - not run " in shown
     assert "not run: Mem9: it is a secret" in shown
-    assert "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0" in shown
+    assert (
+        "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0"
+        in shown
+    )
 
 
 def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
@@ -165,11 +218,20 @@ def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypa
     )
     monkeypatch.syspath_prepend(tmp_path)
     drawing, nothing = {"program": "drawing:Drawing"}, {"program": "no-memory"}
-    turns = {"three turns": drawing, "fixed": {**drawing, "settings": {"seed": 7}}, "nothing": nothing}
+    turns = {
+        "three turns": drawing,
+        "fixed": {**drawing, "settings": {"seed": 7}},
+        "nothing": nothing,
+    }
     made = reproduce(make_paper(turns, seeds=3), SETUP)
-    told = [(len(row["runs"]), row["cells"]["all"]["spread"] is not None) for row in rows_of(made).values()]
+    told = [
+        (len(row["runs"]), row["cells"]["all"]["spread"] is not None)
+        for row in rows_of(made).values()
+    ]
     assert told == [(3, True), (1, False), (1, False)]
-    assert made.notes == ("what neither samples nor draws by a seed is run once, however many seeds there are",)
+    assert made.notes == (
+        "what neither samples nor draws by a seed is run once, however many seeds there are",
+    )
 
 
 def row(n, score, group, **values):
@@ -221,14 +283,19 @@ def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
 
 def test_a_part_may_be_of_one_category():
     found = VariantResult("x", (evaluation(ROWS),))
-    cells = [found.cell(Column(name="c", of="part", key="f1", category=category)) for category in ("x", "y")]
+    cells = [
+        found.cell(Column(name="c", of="part", key="f1", category=category))
+        for category in ("x", "y")
+    ]
     assert [(cell.value, cell.n) for cell in cells] == [(0.5, 1), (0.1, 1)]
 
 
 @pytest.mark.parametrize(("groups", "unit"), [(6, "group"), (2, "question")])
 def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
     """The best of twelve scores, of which one is 1: a draw without it has 0.5 at best."""
-    found = VariantResult("x", (scored([0.5] * 11 + [1.0], groups, aggregate={"best": 1.0}),), aggregate=best)
+    found = VariantResult(
+        "x", (scored([0.5] * 11 + [1.0], groups, aggregate={"best": 1.0}),), aggregate=best
+    )
     cell = found.cell(Column(name="best", of="metric", key="best"))
     assert cell.value == 1.0
     assert cell.n == 12
@@ -237,7 +304,9 @@ def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
 
 
 def test_seeds_are_a_mean_with_a_spread():
-    cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(Column(name="all"), (38.1, "40"))
+    cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(
+        Column(name="all"), (38.1, "40")
+    )
     assert cell.value == 0.5
     assert cell.interval == (0.5, 0.5)
     assert cell.printed == (38.1, "40")
@@ -250,10 +319,14 @@ def test_shares_stand_in_points_beside_the_papers_cells_and_other_numbers_as_the
         Column(name="points", of="metric", key="BLEU-1", digits=2, unit="points"),
         Column(name="tokens", of="tokens", digits=0),
     )
-    table = PrintedTable(title="T", model="m", columns=("method", "F1"), rows=(("x", 0.072), ("y", "0.5 > 0.4")))
+    table = PrintedTable(
+        title="T", model="m", columns=("method", "F1"), rows=(("x", 0.072), ("y", "0.5 > 0.4"))
+    )
     paper = make_paper()
     section = paper.sections[0].model_copy(update={"columns": columns, "printed": ("t",)})
-    paper = paper.model_copy(update={"printed": {"t": (table,)}, "variants": dict.fromkeys("xy", Variant(program="p"))})
+    paper = paper.model_copy(
+        update={"printed": {"t": (table,)}, "variants": dict.fromkeys("xy", Variant(program="p"))}
+    )
     measured = evaluation(ROWS, aggregate={"BLEU-1": 12.3})
     rows = [VariantResult(label, (measured,)) for label in "xy"]
     found = SectionResult(paper, section, "", tuple(rows), {}, {})
@@ -268,7 +341,9 @@ def test_shares_stand_in_points_beside_the_papers_cells_and_other_numbers_as_the
 
 
 def test_a_difference_is_paired_on_shared_questions():
-    own, other = (VariantResult("x", (scored(scores),)) for scores in ([1.0] * 24, [0.0] * 21 + [1.0]))
+    own, other = (
+        VariantResult("x", (scored(scores),)) for scores in ([1.0] * 24, [0.0] * 21 + [1.0])
+    )
     found = other.difference(own)
     assert found.n == 22
     assert found.mean == pytest.approx(-21 / 22)
@@ -280,7 +355,9 @@ def test_a_difference_is_paired_on_shared_questions():
 
 def test_a_variant_that_lost_too_many_calls_is_broken(make_paper):
     paper, whole = make_paper(), VariantResult("nothing", (scored([1.0]),))
-    lost = VariantResult("three turns", (scored([1.0], call_outcomes={"task.answer": {"ok": 1, "lost": 1}}),))
+    lost = VariantResult(
+        "three turns", (scored([1.0], call_outcomes={"task.answer": {"ok": 1, "lost": 1}}),)
+    )
     found = SectionResult(paper, paper.sections[0], "", (whole, lost), {}, {})
     assert found.broken == ("three turns",)
     assert Reproduction(paper, (found,), Path(), "", (), None).failed
@@ -291,7 +368,10 @@ def told(found: dict[str, Any]) -> list[Any]:
     rows = [row for section in found["sections"] for row in section["rows"]]
     for row in rows:
         row["takes"] = {name: value for name, value in row["takes"].items() if name != "seconds"}
-    return [{name: value for name, value in row.items() if name not in ("runs", "search_ms")} for row in rows]
+    return [
+        {name: value for name, value in row.items() if name not in ("runs", "search_ms")}
+        for row in rows
+    ]
 
 
 @pytest.mark.slow

@@ -36,7 +36,9 @@ def test_the_usage_of_a_run_lies_within_its_plan(make_paper):
 
 @pytest.mark.slow
 def test_seeds_multiply_what_samples_alone(make_paper):
-    once, thrice = (plan_paper(make_paper(), SETUP, Selection(seeds=seeds)).plan for seeds in (1, 3))
+    once, thrice = (
+        plan_paper(make_paper(), SETUP, Selection(seeds=seeds)).plan for seeds in (1, 3)
+    )
     assert once == thrice
     named = run_config(benchmark="", test=8, lm="openai/gpt-4.1-mini")
     asked = [plan_paper(make_paper(), named, Selection(seeds=seeds)).plan for seeds in (1, 3)]
@@ -50,13 +52,25 @@ def test_compiles_and_trainings_are_planned():
     plan, notes = plan_paper(read_paper("memory-r2"), config, Selection(["ladder-tiny"]))
     assert plan.calls.high > 1000
     assert not any("LoGo-GRPO" in note for note in notes)
-    assert any(note.startswith("not counted: the tuning of SFT, tiny: the provider of") for note in notes)
+    assert any(
+        note.startswith("not counted: the tuning of SFT, tiny: the provider of") for note in notes
+    )
 
 
 def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: make_paper())
-    words = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3", "--lm", "openai/gpt-4.1-mini"]
+    words = [
+        "reproduce",
+        "tiny",
+        "--section",
+        "sizes",
+        "--plan",
+        "--test",
+        "3",
+        "--lm",
+        "openai/gpt-4.1-mini",
+    ]
     app.main([*words, "--judge-lm", "openai/gpt-4.1", "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert set(found["phases"]) == {"sizes"}
@@ -73,10 +87,19 @@ def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monke
         (["nobody"], "unknown paper 'nobody'"),
         (["pgr", "--section", "nothing"], "unknown section of pgr 'nothing'"),
         (["pgr", "--data", "a", "--data", "b"], "--data b: say which benchmark it is of"),
-        (["rgmem", "--data", "msc=x"], "msc=x is one file for 3 benchmarks; say --data personamem=FILE"),
-        (["rgmem", "--section", "table2", "--data", "personamem=x"], "unknown benchmark of these sections"),
+        (
+            ["rgmem", "--data", "msc=x"],
+            "msc=x is one file for 3 benchmarks; say --data personamem=FILE",
+        ),
+        (
+            ["rgmem", "--section", "table2", "--data", "personamem=x"],
+            "unknown benchmark of these sections",
+        ),
         (["rgmem", "--section", "table2", "--benchmark-set", "colour=red"], "colour"),
-        (["h2memory", "--section", "table3", "--lm", "openai/x"], "section table3 is scored by a judge"),
+        (
+            ["h2memory", "--section", "table3", "--lm", "openai/x"],
+            "section table3 is scored by a judge",
+        ),
         (
             ["memory-r2", "--section", "grpo", "--lm", "openai/x"],
             "trains a model in this process, which openai/x is not",
@@ -95,17 +118,22 @@ def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, cli):
 
 def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_known():
     config = run_config(benchmark="", benchmark_set={"language": "zh"})
-    resolved, _ = resolve_sections(read_paper("h2memory"), config, Selection(["table2", "table4"], {"palbench": "input.json"}))
+    resolved, _ = resolve_sections(
+        read_paper("h2memory"), config, Selection(["table2", "table4"], {"palbench": "input.json"})
+    )
     assert [each.config.data.file for each in resolved] == ["input.json"] * 3 + [None]
     assert ["language" in each.config.data.settings for each in resolved] == [True] * 3 + [False]
 
 
 @pytest.mark.parametrize(
-    ("judge", "options"), [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})]
+    ("judge", "options"),
+    [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})],
 )
 def test_a_metric_without_a_judge_stands_in(judge, options):
     (found,), _ = resolve_sections(
-        read_paper("rgmem"), run_config(benchmark="", judge_lm=judge, lm="openai/x"), Selection(["table2"])
+        read_paper("rgmem"),
+        run_config(benchmark="", judge_lm=judge, lm="openai/x"),
+        Selection(["table2"]),
     )
     assert found.config.data.settings == options
 
@@ -114,11 +142,21 @@ def test_another_model_reads_the_memories_of_its_own_section_alone():
     paper, config = read_paper("pramem"), run_config(benchmark="", lm="openai/x")
     without, notes = resolve_sections(paper, config, Selection(["table1"]))
     assert [each.section.name for each in without] == ["table1"]
-    assert "section table1-transfer asks another model about what openai/x wrote; name that with --answer-lm" in notes
-    found, notes = resolve_sections(paper, config.with_options(answer_lm="openai/y"), Selection(["table1"]))
-    models = {each.section.name: (each.config.models.task.name, each.config.models.answer.name) for each in found}
+    assert (
+        "section table1-transfer asks another model about what openai/x wrote; name that with --answer-lm"
+        in notes
+    )
+    found, notes = resolve_sections(
+        paper, config.with_options(answer_lm="openai/y"), Selection(["table1"])
+    )
+    models = {
+        each.section.name: (each.config.models.task.name, each.config.models.answer.name)
+        for each in found
+    }
     assert models == {"table1": ("openai/x", None), "table1-transfer": ("openai/x", "openai/y")}
-    assert "section table1 is answered by openai/x, as in the paper, and not by --answer-lm" in notes
+    assert (
+        "section table1 is answered by openai/x, as in the paper, and not by --answer-lm" in notes
+    )
     offline, _ = resolve_sections(paper, run_config(benchmark=""), Selection(["table1-transfer"]))
     assert offline[0].config.models.answer.name == "offline"
 
@@ -133,15 +171,22 @@ def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
         assert settings.blind is False
     (fig4,) = paper.select_sections(["fig4"])
     assert [by_label[label].at_round for label in fig4.variants] == [10, 20, 40, 60, None]
-    assert len({by_label[label].restrict_to(PracticeSettings) for label in ("PraMem", *fig4.variants)}) == 1
+    assert (
+        len({by_label[label].restrict_to(PracticeSettings) for label in ("PraMem", *fig4.variants)})
+        == 1
+    )
     assert by_label["patterns alone"].alerts is False
 
 
 def test_rows_that_cannot_be_run_are_named_and_the_rest_is_run():
-    resolved, notes = resolve_sections(read_paper("h2memory"), run_config(benchmark="", lm="openai/x"))
+    resolved, notes = resolve_sections(
+        read_paper("h2memory"), run_config(benchmark="", lm="openai/x")
+    )
     assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
-    offline, told = resolve_sections(read_paper("h2memory"), run_config(benchmark=""), Selection(["table3"]))
+    offline, told = resolve_sections(
+        read_paper("h2memory"), run_config(benchmark=""), Selection(["table3"])
+    )
     assert offline[0].config.models.judge.name == "offline"
     assert offline[0].config.data.test == 4
     assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
@@ -156,7 +201,9 @@ def test_every_name_in_the_description_of_a_paper_exists(name):
     assert shown == paper.printed.keys()
     for section in paper.sections:
         assert section.baseline in section.variants
-        assert {end for pair in section.comparisons for end in (pair.one, pair.other)} <= paper.variants.keys()
+        assert {
+            end for pair in section.comparisons for end in (pair.one, pair.other)
+        } <= paper.variants.keys()
     starts = {variant.tuned.start for variant in paper.variants.values() if variant.tuned}
     assert starts <= {"", *paper.variants}
 
@@ -176,7 +223,11 @@ def test_every_variant_of_every_section_can_be_built(name):
             if variant.program.startswith("system:"):
                 assert variant.program.removeprefix("system:") in SYSTEMS
             else:
-                start_program(variant.program, RunInputs(config.with_options(set=variant.program_settings)), benchmark)
+                start_program(
+                    variant.program,
+                    RunInputs(config.with_options(set=variant.program_settings)),
+                    benchmark,
+                )
             if variant.tuned is not None:
                 assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
 
@@ -191,7 +242,9 @@ class Acknowledges:
 @pytest.mark.parametrize("name", ["memoryquest", "implexconv", "personamem-v2"])
 def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(name):
     (resolved,), _ = resolve_sections(
-        read_paper("pgr"), run_config(benchmark="", lm="openai/x", judge_lm="openai/x"), Selection([name])
+        read_paper("pgr"),
+        run_config(benchmark="", lm="openai/x", judge_lm="openai/x"),
+        Selection([name]),
     )
     benchmark = RunInputs(resolved.config).benchmark
     example = next(each for each in benchmark.examples if benchmark.in_headline(each))
@@ -204,8 +257,12 @@ def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(name):
 
 
 def test_pgr_asks_the_opposed_questions_of_implexconv():
-    (resolved,), _ = resolve_sections(read_paper("pgr"), run_config(benchmark="", lm="openai/x"), Selection(["implexconv"]))
-    assert {example.category for example in RunInputs(resolved.config).benchmark.examples} == {"opposed"}
+    (resolved,), _ = resolve_sections(
+        read_paper("pgr"), run_config(benchmark="", lm="openai/x"), Selection(["implexconv"])
+    )
+    assert {example.category for example in RunInputs(resolved.config).benchmark.examples} == {
+        "opposed"
+    }
 
 
 @pytest.mark.parametrize(
@@ -258,7 +315,13 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
         ("memory-r2", "categories", "32 sessions", "J, multi-hop", ("85.1 (figure)",)),
         ("memory-r2", "categories", "32 sessions", "J, open-domain", ("64.91 (notes)",)),
         ("memory-r2", "sizes", "Qwen2.5-3B, trained", "F1", ("46.8 (figure)",)),
-        ("memory-r2", "agents", "32 sessions, Qwen2.5-7B after RL answers", "F1", ("50.6 (figure)",)),
+        (
+            "memory-r2",
+            "agents",
+            "32 sessions, Qwen2.5-7B after RL answers",
+            "F1",
+            ("50.6 (figure)",),
+        ),
         ("memory-r2", "curriculum", "8, then 32 sessions", "F1", ("49.68 (notes)",)),
         ("memory-r2", "curriculum", "32 sessions at once", "F1", ("25.8 (earlier notes)",)),
         ("memory-r2", "curriculum", "32 sessions at once", "M-Fail, %", ("72.1 (figure)",)),
@@ -281,11 +344,21 @@ def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, lab
 
 
 def layered(layer, *row):
-    return {"title": layer, "model": "m", "columns": ["method", "A", "B"], "rows": [list(row)], "layer": layer}
+    return {
+        "title": layer,
+        "model": "m",
+        "columns": ["method", "A", "B"],
+        "rows": [list(row)],
+        "layer": layer,
+    }
 
 
 def test_the_first_of_several_sources_that_prints_a_cell_is_taken_and_named(make_paper):
-    paper = make_paper(printed={"table1": [layered("figure", "RAG", 38.1, None), layered("notes", "RAG", 37.9, 12)]})
+    paper = make_paper(
+        printed={
+            "table1": [layered("figure", "RAG", 38.1, None), layered("notes", "RAG", 37.9, 12)]
+        }
+    )
     section = paper.sections[0]
     columns = [Column(name=name, printed=(name,)) for name in ("A", "B")]
     cells = [paper.printed_cells(section, "three turns", column) for column in columns]
@@ -293,7 +366,12 @@ def test_the_first_of_several_sources_that_prints_a_cell_is_taken_and_named(make
 
 
 def test_every_number_of_memory_r2_says_where_it_was_read():
-    commits = {"figure": "357b4ec", "notes": "7b3d747", "earlier notes": "63e3672", "model card": "memory-r2-7b"}
+    commits = {
+        "figure": "357b4ec",
+        "notes": "7b3d747",
+        "earlier notes": "63e3672",
+        "model card": "memory-r2-7b",
+    }
     tables = [table for tables in read_paper("memory-r2").printed.values() for table in tables]
     assert tables
     for table in tables:
@@ -302,21 +380,29 @@ def test_every_number_of_memory_r2_says_where_it_was_read():
 
 def test_a_row_of_certain_weights_is_run_with_no_others():
     paper = read_paper("memory-r2")
-    config = run_config(benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b")
+    config = run_config(
+        benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b"
+    )
     resolved, notes = resolve_sections(paper, config, Selection(["sizes", "agents"]))
     assert [each.labels for each in resolved] == [
         ("Qwen2.5-3B", "Qwen2.5-3B, trained"),
         ("start, gpt-oss-120b answers", "32 sessions, gpt-oss-120b answers"),
     ]
-    assert "Qwen2.5-7B is left out: it is a row of Qwen2.5-7B-Instruct; name that with --lm" in notes
-    left_out = "start, Qwen2.5-7B answers is left out: it is a row of answers by Qwen2.5-7B-Instruct"
+    assert (
+        "Qwen2.5-7B is left out: it is a row of Qwen2.5-7B-Instruct; name that with --lm" in notes
+    )
+    left_out = (
+        "start, Qwen2.5-7B answers is left out: it is a row of answers by Qwen2.5-7B-Instruct"
+    )
     assert f"{left_out}; name that with --answer-lm" in notes
     with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
         resolve_sections(paper, config.with_options(lm="local:tiny"), Selection(["sizes"]))
 
 
 def test_rows_that_need_no_training_are_run_with_a_model_elsewhere():
-    (found,), notes = resolve_sections(read_paper("memory-r2"), run_config(benchmark="", lm="openai/x"), Selection(["main"]))
+    (found,), notes = resolve_sections(
+        read_paper("memory-r2"), run_config(benchmark="", lm="openai/x"), Selection(["main"])
+    )
     assert {"start", "RAG"} <= set(found.labels)
     assert "32 sessions" not in found.labels
     # Those that nothing learned from, as beside a trained row.
@@ -327,7 +413,9 @@ def test_rows_that_need_no_training_are_run_with_a_model_elsewhere():
 
 def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_them():
     """Rewards are of a metric without a judge."""
-    config = run_config(benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b")
+    config = run_config(
+        benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b"
+    )
     paper = read_paper("memory-r2")
     resolved, _ = resolve_sections(paper, config, Selection(["main", "agents", "transfer-msc"]))
     trained = {
@@ -335,7 +423,9 @@ def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_the
         "agents": "32 sessions, gpt-oss-120b answers",
         "transfer-msc": "32 sessions of LoCoMo",
     }
-    learning = [each.learning_config(paper.variants[trained[each.section.name]]) for each in resolved]
+    learning = [
+        each.learning_config(paper.variants[trained[each.section.name]]) for each in resolved
+    ]
     keys = [resume_key(RunInputs(each)) for each in learning]
     assert keys[0] == keys[1] == keys[2]
     first = learning[0]

@@ -28,7 +28,10 @@ def test_a_setting_that_a_row_is_about_is_kept_and_named():
     assert choices.training_config(at_once, "local:x").settings.curriculum.horizons == (32,)
     assert choices.training_config(whole, "local:x").settings.curriculum.horizons == (4,)
     assert choices.training_config(at_once, "local:x").lora == 8
-    assert "32 sessions at once is trained with its own horizons = [32]: that is what the row is about" in notes
+    assert (
+        "32 sessions at once is trained with its own horizons = [32]: that is what the row is about"
+        in notes
+    )
     assert not any(note.startswith("32 sessions is trained") for note in notes)
 
 
@@ -39,14 +42,30 @@ def test_the_model_that_answers_gives_the_rewards_unless_another_one_is_named():
     assert course.answer_lm == READER
     assert course.answer_api_base == "http://reader/v1"
     # The address of the one is not taken for the other.
-    named = TrainingChoices({"answer_lm": "openai/other"}).with_reward_model(config).training_config(tuning, SEVEN)
+    named = (
+        TrainingChoices({"answer_lm": "openai/other"})
+        .with_reward_model(config)
+        .training_config(tuning, SEVEN)
+    )
     assert named.answer_lm == "openai/other"
     assert named.answer_api_base is None
-    assert TrainingChoices().with_reward_model(run_config(benchmark="")).training_config(tuning, SEVEN).answer_lm is None
+    assert (
+        TrainingChoices()
+        .with_reward_model(run_config(benchmark=""))
+        .training_config(tuning, SEVEN)
+        .answer_lm
+        is None
+    )
 
 
 def test_addresses_and_settings_of_plans_may_change_when_a_run_is_resumed():
-    settings = {"lora": 8, "answer_lm": READER, "answer_api_base": "http://a", "train_gpus": 3, "gpu_memory": 80}
+    settings = {
+        "lora": 8,
+        "answer_lm": READER,
+        "answer_api_base": "http://a",
+        "train_gpus": 3,
+        "gpu_memory": 80,
+    }
     assert TrainingChoices(settings).result_settings == {"lora": 8, "answer_lm": READER}
 
 
@@ -56,10 +75,15 @@ def test_addresses_and_settings_of_plans_may_change_when_a_run_is_resumed():
         (["--train-set", "colour=3"], "unknown setting of the training 'colour'"),
         (["--train-set", "lora=much"], "a setting of the training: lora"),
         (["--train-set", "answer_lm=openai/gpt-4.1-mini"], "there is no key; set OPENAI_API_KEY"),
-        (["--train-set", "train_gpus=3"], "train_gpus = 3, but there is one process; start it with torchrun"),
+        (
+            ["--train-set", "train_gpus=3"],
+            "train_gpus = 3, but there is one process; start it with torchrun",
+        ),
     ],
 )
-def test_a_training_that_could_not_begin_is_one_line_before_anything_is_made(words, said, tmp_path, monkeypatch, cli):
+def test_a_training_that_could_not_begin_is_one_line_before_anything_is_made(
+    words, said, tmp_path, monkeypatch, cli
+):
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
@@ -112,7 +136,17 @@ def test_the_recipe_for_eight_gpus_is_planned_and_fits(tmp_path, monkeypatch, cl
 
 def test_a_recipe_that_does_not_fit_says_so(tmp_path, monkeypatch, cli):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    words = ["reproduce", "memory-r2", "--section", "main", "--lm", SEVEN, "--train-set", "gpu_memory=80", "--plan"]
+    words = [
+        "reproduce",
+        "memory-r2",
+        "--section",
+        "main",
+        "--lm",
+        SEVEN,
+        "--train-set",
+        "gpu_memory=80",
+        "--plan",
+    ]
     _, table, _ = cli(*words)
     assert "80: does not fit" in " ".join(table.split())
 
@@ -120,4 +154,6 @@ def test_a_recipe_that_does_not_fit_says_so(tmp_path, monkeypatch, cli):
 def test_a_setting_of_no_fitting_value_is_refused_where_the_rows_are_resolved():
     shrinking = TrainingChoices({"horizons": [9, 3]})
     with pytest.raises(UserError, match="horizons"):
-        resolve_sections(PAPER, run_config(benchmark="", lm="local:x"), Selection(["main"], trainings=shrinking))
+        resolve_sections(
+            PAPER, run_config(benchmark="", lm="local:x"), Selection(["main"], trainings=shrinking)
+        )
