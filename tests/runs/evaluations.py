@@ -1,4 +1,4 @@
-"""Rows, evaluations and questions that tests make themselves, and runs whose models are scripted."""
+"""Rows, evaluations and questions made by tests, and runs whose models are scripted."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
