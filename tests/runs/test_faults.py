@@ -135,13 +135,23 @@ def test_an_evaluation_of_a_method_that_raises_names_the_line_of_the_mistake(
     assert f"most often: {mistake}" in message
 
 
-def test_the_command_that_a_broken_run_names_lists_all_failures(run_command: Any) -> None:
-    broken = run_command("evaluate", "own_mistakes:Broken", *DATA)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "own_mistakes:Broken"],
+        ["compile", "own_mistakes:Broken", "--optimizer", "labeled"],
+    ],
+    ids=["evaluate", "compile"],
+)
+def test_the_command_that_a_broken_run_names_lists_all_failures(
+    run_command: Any, command: list[str]
+) -> None:
+    broken = run_command(*command, *DATA)
 
     # "...; mempiler show RUN --failed lists all"
     _, _, advice = broken.last_error_line.partition("; mempiler ")
-    command, _, _ = advice.partition(" lists all")
-    shown = run_command(*command.split())
+    show_command, _, _ = advice.partition(" lists all")
+    shown = run_command(*show_command.split())
 
     assert shown.exit_code == 0
     assert shown.output.count("(own_mistakes.py:14)") == 8
