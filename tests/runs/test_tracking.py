@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import filelock  # noqa: F401 (imported before a test takes away the right to read)
+import filelock  # noqa: F401 (nothing can be imported within `read_only`)
 import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
@@ -315,14 +315,22 @@ def spans_by_name(trace: Any) -> dict[str, Any]:
     return {span.name: span for span in trace.data.spans}
 
 
+@pytest.fixture
+def traces(runs: TrackedRuns) -> list[Any]:
+    """The six traces of the compile."""
+    traces = runs.traces(runs.compiled)
+    assert len(traces) == 6
+    return traces
+
+
 def test_a_run_has_as_many_traces_as_the_option_says(runs: TrackedRuns) -> None:
     assert len(runs.traces(runs.with_three_traces)) == 3
     assert len(runs.traces(runs.without_traces)) == 0
     assert len(runs.traces(runs.compiled)) == 6
 
 
-def test_the_steps_of_a_trace_follow_one_another_within_the_question(runs: TrackedRuns) -> None:
-    for trace in runs.traces(runs.compiled):
+def test_the_steps_of_a_trace_follow_one_another_within_the_question(traces: list[Any]) -> None:
+    for trace in traces:
         spans = spans_by_name(trace)
         assert list(spans) == ["question", "remember", "recall", "answer", "task.answer", "score"]
         question = spans["question"]
@@ -342,8 +350,8 @@ def test_the_steps_of_a_trace_follow_one_another_within_the_question(runs: Track
         assert call.start_time_ns <= call.end_time_ns <= question.end_time_ns
 
 
-def test_a_trace_shows_question_recalled_entries_prompt_and_answer(runs: TrackedRuns) -> None:
-    for trace in runs.traces(runs.compiled):
+def test_a_trace_shows_question_recalled_entries_prompt_and_answer(traces: list[Any]) -> None:
+    for trace in traces:
         spans = spans_by_name(trace)
         question = spans["question"]
         call = spans["task.answer"]
@@ -358,10 +366,10 @@ def test_a_trace_shows_question_recalled_entries_prompt_and_answer(runs: Tracked
 
 
 def test_a_trace_is_assessed_by_the_scores_the_evidence_and_the_gold_answer(
-    runs: TrackedRuns,
+    runs: TrackedRuns, traces: list[Any]
 ) -> None:
     rows = {row["id"]: row for row in runs.rows(runs.compiled, "after")}
-    for trace in runs.traces(runs.compiled):
+    for trace in traces:
         row = rows[spans_by_name(trace)["question"].inputs["id"]]
         assessments = {assessment.name: assessment for assessment in trace.info.assessments}
 
