@@ -87,9 +87,13 @@ def test_an_error_of_a_worker_is_raised_after_the_others_have_finished(
     failing_work: int, error: type[Exception], message: str, ray: Any
 ) -> None:
     outputs: list[str] = []
-    with pytest.raises(error, match=message):
+
+    def collect_outputs() -> None:
         for output in run_in_processes(work, [SLOW_SUCCESS, failing_work], 2):
             outputs.append(output.value)
+
+    with pytest.raises(error, match=message):
+        collect_outputs()
     assert outputs == ["begun", "finished"]
 
 
@@ -250,6 +254,7 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(
     assert server.answered == len(set(server.texts))
 
 
+@pytest.mark.slow
 def test_an_address_without_a_cluster_is_refused_in_one_line(ray: Any) -> None:
     ray.shutdown()
     message = r"--workers 127.0.0.1:1: no Ray cluster answers there"
