@@ -12,9 +12,9 @@ from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
+from mempiler.runs.inputs import RunInputs
 from mempiler.runs.papers.paper import LOGO, PAPERS, Column, read_paper
 from mempiler.runs.papers.reproduction import reproduce
-from mempiler.runs.inputs import RunInputs
 from mempiler.runs.papers.sections import Selection, plan_paper, repetitions, resolve_sections
 from mempiler.runs.planning import start_program
 from mempiler.runs.repeating import resume_key
