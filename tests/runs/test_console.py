@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from mempiler.runs.console import as_text, table
 from mempiler.runs.papers.paper import PAPERS, PrintedTable, read_paper
@@ -17,11 +19,16 @@ def printed_tables(paper_name: str) -> list[PrintedTable]:
     return tables
 
 
+def shown_row(row: Sequence[object]) -> list[str]:
+    """Return the texts of a row; an empty cell is shown as "-"."""
+    return ["-" if cell is None else str(cell) for cell in row]
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("paper_name", PAPERS)
 def test_a_papers_tables_keep_every_cell_at_any_width(paper_name: str, width: int) -> None:
     for printed in printed_tables(paper_name):
-        rows = [["-" if cell is None else str(cell) for cell in row] for row in printed.rows]
+        rows = [shown_row(row) for row in printed.rows]
 
         text = as_text([table(printed.columns, rows)], width)
 

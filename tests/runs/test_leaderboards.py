@@ -136,7 +136,9 @@ def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path: P
     )
 
     assert [file.name for file in files] == ["x_responses.json", "x_judged.json"]
-    responses, verdicts = (json.loads(file.read_text())["locomo_exp_user_0"] for file in files)
+    responses_file, verdicts_file = files
+    responses = json.loads(responses_file.read_text())["locomo_exp_user_0"]
+    verdicts = json.loads(verdicts_file.read_text())["locomo_exp_user_0"]
     statuses = [response["status"] for response in responses[:3]]
     assert statuses == ["success", "success", "skipped"]
     assert responses[0]["category"] == 1
