@@ -325,6 +325,7 @@ def test_one_list_of_examples_is_split_into_three_parts() -> None:
     compiled = mempiler.compile(
         Agent(),
         trainset=make_examples(60),
+        metric=names_the_city,
         optimizer="bootstrap",
         lm="offline",
         force=True,
