@@ -16,6 +16,7 @@ def printed_tables(paper_name: str) -> list[PrintedTable]:
     tables: list[PrintedTable] = []
     for group in read_paper(paper_name).printed.values():
         tables.extend(group)
+    assert tables
     return tables
 
 

@@ -257,6 +257,7 @@ def printed_tables(paper_name: str) -> list[PrintedTable]:
     tables: list[PrintedTable] = []
     for group in read_paper(paper_name).printed.values():
         tables.extend(group)
+    assert tables
     return tables
 
 
@@ -473,9 +474,7 @@ def test_every_number_of_memory_r2_says_where_it_was_read() -> None:
         "earlier notes": "63e3672",
         "model card": "memory-r2-7b",
     }
-    tables = printed_tables("memory-r2")
-    assert tables
-    for table in tables:
+    for table in printed_tables("memory-r2"):
         assert sources[table.layer] in table.source, table.title
 
 
