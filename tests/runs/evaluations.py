@@ -1,4 +1,4 @@
-"""Rows and evaluations without a run, questions of a benchmark of one's own, and runs whose models are scripted."""
+"""Rows, evaluations and questions made by tests, and runs whose models are scripted."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -19,84 +19,146 @@ from mempiler.optimizers.optimizer import Optimizer
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import Row
 
+UNREPEATABLE_FIELDS = frozenset(
+    {
+        "seconds",
+        "run_id",
+        "run",
+        "program",
+        "latency",
+        "search_ms",
+    }
+)
+"""Fields of a command's output that differ between two equal runs: times, names and folders."""
 
-def row(id: str = "q0", score: float = 1.0, **changed: Any) -> Row:
-    """A scored question; one of category 5 is outside the headline score."""
-    values: dict[str, Any] = {"group": "g", "category": "4", "in_headline": changed.get("category") != "5"}
-    values |= {"question": f"What of {id}?", "gold": "gold", "answer": "answer", "parts": {"f1": score}}
-    return Row(**{"id": id, "score": score, "recall": {}, "sources": (), "seconds": 0.1, **values, **changed})
+
+def row(question_id: str = "q0", score: float = 1.0, **changed: Any) -> Row:
+    """Return the row of a scored question; `changed` gives further fields.
+
+    A question of category 5 is not part of the headline score.
+    """
+    fields: dict[str, Any] = {
+        "id": question_id,
+        "group": "g",
+        "category": "4",
+        "in_headline": changed.get("category") != "5",
+        "question": f"What of {question_id}?",
+        "gold": "gold",
+        "answer": "answer",
+        "score": score,
+        "parts": {"f1": score},
+        "recall": {},
+        "sources": (),
+        "seconds": 0.1,
+    }
+    return Row(**{**fields, **changed})
 
 
 def evaluation(rows: Iterable[Row], **changed: Any) -> Evaluation:
-    """The evaluation of these questions."""
-    asked = tuple(rows)
-    values: dict[str, Any] = {"program": "turn-rag", "benchmark": "locomo", "lm": "openai/x", "embedder": None}
-    values |= {"calls": {"task": len(asked), "prompt": 0, "judge": 0, "cached": 0}, "write_failures": 0}
-    values |= {"comparable": True, "tokens": {"input": 1200, "output": 34}, "cost": 0.5, "seconds": 1.0}
-    return Evaluation(rows=asked, **{**values, **changed})
+    """Return the evaluation that consists of these rows; `changed` gives further fields."""
+    all_rows = tuple(rows)
+    fields: dict[str, Any] = {
+        "program": "turn-rag",
+        "benchmark": "locomo",
+        "lm": "openai/x",
+        "embedder": None,
+        "calls": {"task": len(all_rows), "prompt": 0, "judge": 0, "cached": 0},
+        "write_failures": 0,
+        "comparable": True,
+        "tokens": {"input": 1200, "output": 34},
+        "cost": 0.5,
+        "seconds": 1.0,
+    }
+    return Evaluation(rows=all_rows, **{**fields, **changed})
 
 
-def asked(history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fields: Any) -> list[dspy.Example]:
-    """So many questions about a history, as LoCoMo has them; fields may name the number of a question."""
-    plain = {
+def asked(
+    history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fields: Any
+) -> list[dspy.Example]:
+    """Return `count` questions about a history, with the fields that LoCoMo's questions have.
+
+    In every text, `{n}` stands for the number of the question.
+    """
+    templates = {
         "answer": "Bob",
         "category": "4",
         "evidence_ids": ("D1:1",),
         "evidence": ("D1:1",),
         "question": question,
-    } | fields
-    return [
-        dspy.Example(
-            id=f"{history.id}:{plain['category']}:{n}",
-            history=history,
-            **{name: value.format(n=n) if isinstance(value, str) else value for name, value in plain.items()},
-        ).with_inputs("history", "question", "evidence_ids")
-        for n in range(count)
-    ]
+        **fields,
+    }
+
+    examples = []
+    for number in range(count):
+        values: dict[str, Any] = {}
+        for name, template in templates.items():
+            is_text = isinstance(template, str)
+            values[name] = template.format(n=number) if is_text else template
+        question_id = f"{history.id}:{templates['category']}:{number}"
+        example = dspy.Example(id=question_id, history=history, **values)
+        examples.append(example.with_inputs("history", "question", "evidence_ids"))
+    return examples
 
 
 def locomo(examples: Sequence[dspy.Example]) -> Locomo:
-    """A benchmark of these questions."""
-    return Locomo(examples, Source("sample.json", "0" * 64, sample=True))
+    """Return the benchmark LoCoMo with these questions in place of its own."""
+    source = Source("sample.json", "0" * 64, sample=True)
+    return Locomo(examples, source)
 
 
 def own_questions(folder: Path) -> str:
-    """A file of six users with eight questions each: four users to train, one for dev, one for test."""
-    rows = [
-        {
-            "user": f"user{u}",
-            "id": f"{u}-{q}",
-            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(8)],
-            "question": f"What is fact {u}{q}?",
-            "answer": f"marker {u}{q}",
-            "evidence": [f"D1:{q + 1}"],
-        }
-        for u in range(6)
-        for q in range(8)
-    ]
-    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return str(folder / "questions.jsonl")
+    """Write a data file of six users with eight questions each; return its path.
+
+    It is split by user: four to train, one for dev, one for test.
+    """
+    lines = []
+    for user in range(6):
+        for number in range(8):
+            messages = []
+            for fact in range(8):
+                content = f"Fact {user}{fact} is near marker {user}{fact}."
+                messages.append({"role": "user", "content": content})
+            question = {
+                "user": f"user{user}",
+                "id": f"{user}-{number}",
+                "messages": messages,
+                "question": f"What is fact {user}{number}?",
+                "answer": f"marker {user}{number}",
+                "evidence": [f"D1:{number + 1}"],
+            }
+            lines.append(json.dumps(question))
+
+    path = folder / "questions.jsonl"
+    path.write_text("\n".join(lines))
+    return str(path)
 
 
-def table(found: Any, *more: str) -> Any:
-    """What a command printed, without what is another time's or another folder's, and without more names."""
-    if isinstance(found, dict):
-        left_out = {"seconds", "run_id", "run", "program", "latency", "search_ms", *more}
-        return {name: table(value, *more) for name, value in found.items() if name not in left_out}
-    return [table(each, *more) for each in found] if isinstance(found, list) else found
+def table(output: Any, *more: str) -> Any:
+    """Return a command's JSON output without the fields that differ between two equal runs.
+
+    Args:
+        output: The object, or any part of it.
+        *more: Names of further fields to leave out.
+    """
+    if isinstance(output, list):
+        return [table(item, *more) for item in output]
+    if not isinstance(output, dict):
+        return output
+
+    left_out = UNREPEATABLE_FIELDS.union(more)
+    return {name: table(value, *more) for name, value in output.items() if name not in left_out}
 
 
-def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
-    """The one line with which a mistake of the user's is refused."""
-    with pytest.raises(MempilerError) as caught:
+def refusal(call: Callable[..., Any], /, *values: Any, **named: Any) -> str:
+    """Make a call that a mistake of the user's makes fail; return the error message."""
+    with pytest.raises(MempilerError) as refused:
         call(*values, **named)
-    assert caught.value.exit_code == 2
-    return str(caught.value)
+    assert refused.value.exit_code == 2
+    return str(refused.value)
 
 
-def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
-    """Lets the catalog have an optimizer `broken`, which is run like this."""
-
+def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], Any]) -> None:
+    """Register an optimizer `broken`, which calls `run` with its job."""
 
     class Broken(Optimizer):
         name = "broken"
@@ -110,26 +172,51 @@ def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
 
 
 class Listening(OfflineEngine):
-    """The offline engine, and what it was asked, in `prompts`."""
+    """The offline engine, which also keeps the text of every prompt in `prompts`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.prompts: list[str] = []
 
     def complete(self, request: Any) -> Any:
-        said = (each.text or "" for each in request.messages)
-        self.prompts.append("\n".join([str(request.system or ""), *said]))
+        parts = [str(request.system or "")]
+        for message in request.messages:
+            parts.append(message.text or "")
+        self.prompts.append("\n".join(parts))
         return super().complete(request)
 
 
 def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
-    """Lets every model of a run ask this engine."""
+    """Let `engine` answer for every model of the runs that follow, whatever the model's name is.
 
-    def model(
-        name: str, config: Any = None, *, meter: Any = None, role: Any, guard: Any = None, answers: Any = None, **_: Any
+    Calls are metered, limited and stored as those of any model are.
+    """
+
+    def scripted_model(
+        name: str,
+        config: Any = None,
+        *,
+        role: Any,
+        meter: Meter | None = None,
+        guard: BudgetGuard | None = None,
+        answers: Any = None,
+        **_: Any,  # `replay` and `loaded`, which no scripted run has, and the address of a server
     ) -> MeteredLM:
-        settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
-        return MeteredLM("scripted/test", Metering(meter or Meter(), role, guard or BudgetGuard(), answers), **settings)
+        metering = Metering(
+            meter=meter or Meter(),
+            role=role,
+            guard=guard or BudgetGuard(),
+            answers=answers,
+        )
+        return MeteredLM(
+            "scripted/test",
+            metering,
+            engine=engine,
+            cache=False,
+            temperature=0.0,
+            num_retries=0,
+        )
 
-    for room in ("role_models", "run_models"):
-        monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)
+    # Models are made in two places: to check them before a run, and to ask them in it.
+    monkeypatch.setattr("mempiler.runs.role_models.language_model", scripted_model)
+    monkeypatch.setattr("mempiler.runs.run_models.language_model", scripted_model)

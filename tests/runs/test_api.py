@@ -1,10 +1,9 @@
-"""The Python API: a user's own module, examples and metric, without a benchmark's name and without the command line."""
+"""The Python API: a user's own module, examples and metric, without a benchmark's name."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +16,24 @@ from gepa.utils.stop_condition import CompositeStopper, NoImprovementStopper, Sc
 from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model
 from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.runs.api import make_compilation
 from mempiler.runs.results_folder import results_folder
 
 from ..conftest import chat_fields
 
-CITIES = ["Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto", "Leeds", "Porto"]
+CITIES = [
+    "Lisbon",
+    "Oslo",
+    "Quito",
+    "Hanoi",
+    "Dakar",
+    "Perth",
+    "Turin",
+    "Kyoto",
+    "Leeds",
+    "Porto",
+]
 
 
 class Agent(dspy.Module):
@@ -33,160 +44,229 @@ class Agent(dspy.Module):
         self.say = dspy.ChainOfThought("lines: list[str], question -> answer")
 
     def forward(self, history: mempiler.History, question: str) -> dspy.Prediction:
-        lines = [line for item in history for line in item.lines()]
+        lines: list[str] = []
+        for item in history:
+            lines.extend(item.lines())
         return self.say(lines=lines[-50:], question=question)
 
 
 def names_the_city(example: dspy.Example, prediction: dspy.Prediction) -> tuple[float, str]:
     """A user's own metric, with feedback."""
-    is_right = example.answer in prediction.answer
-    return float(is_right), "" if is_right else f"Name the city, {example.answer}."
+    if example.answer in prediction.answer:
+        return 1.0, ""
+    return 0.0, f"Name the city, {example.answer}."
+
+
+def make_example(number: int, **changes: Any) -> dspy.Example:
+    """Return a question to one user, about what they said; `changes` gives other fields."""
+    city = CITIES[number % len(CITIES)]
+    messages = [
+        {"role": "user", "name": f"User{number}", "content": f"I moved to {city} in May."},
+        {"role": "assistant", "content": "What is it like?"},
+        {"role": "user", "name": f"User{number}", "content": "My dog is called Rex."},
+    ]
+    fields = {
+        "history": messages,
+        "question": f"Where did User{number} move?",
+        "answer": city,
+        "evidence": ["D1:1"],
+        "user": f"user-{number}",
+    }
+    return dspy.Example(**{**fields, **changes})
 
 
 def make_examples(count: int, first: int = 0) -> list[dspy.Example]:
-    """Questions of one user each, about what they said."""
-    examples = []
-    for number in range(first, first + count):
-        city = CITIES[number % len(CITIES)]
-        messages = [
-            {"role": "user", "name": f"User{number}", "content": f"I moved to {city} in May."},
-            {"role": "assistant", "content": "What is it like?"},
-            {"role": "user", "name": f"User{number}", "content": "My dog is called Rex."},
-        ]
-        examples.append(
-            dspy.Example(
-                history=messages,
-                question=f"Where did User{number} move?",
-                answer=city,
-                evidence=["D1:1"],
-                user=f"user-{number}",
-            )
-        )
-    return examples
+    """Return questions to `count` users, of whom each has one; `first` numbers the first user."""
+    return [make_example(number) for number in range(first, first + count)]
+
+
+def compile_agent(
+    train_count: int, dev_count: int, *, agent: Agent | None = None, **options: Any
+) -> mempiler.CompileResult:
+    """Compile an agent with the offline engine; keep the compiled program whatever dev shows."""
+    options = {"optimizer": "bootstrap", "lm": "offline", **options}
+    return mempiler.compile(
+        agent or Agent(),
+        trainset=make_examples(train_count),
+        valset=make_examples(dev_count, first=train_count),
+        force=True,
+        progress=False,
+        **options,
+    )
+
+
+def demos_of(compiled: mempiler.CompileResult) -> list[Any]:
+    """Return the demos of the only predictor of a compiled agent."""
+    ((_, predictor),) = compiled.program.module.named_predictors()
+    return predictor.demos
+
+
+def demo_questions(compiled: mempiler.CompileResult) -> list[str]:
+    """Return the questions of the demos of a compiled agent."""
+    return [demo["question"] for demo in demos_of(compiled)]
 
 
 @pytest.fixture(scope="module")
 def result() -> mempiler.CompileResult:
-    """A module that was compiled on sixty examples with a user's metric."""
-    return mempiler.compile(
-        Agent(),
-        trainset=make_examples(20),
-        valset=make_examples(20, first=20),
+    """An agent that was compiled on sixty examples with a user's metric."""
+    return compile_agent(
+        20,
+        20,
         testset=make_examples(20, first=40),
         metric=names_the_city,
         optimizer=mempiler.optimizers.Bootstrap(max_bootstrapped_demos=2, max_labeled_demos=0),
-        lm="offline",
-        force=True,
-        progress=False,
     )
 
 
-def test_a_result_holds_scores_before_and_after_on_the_test_examples(result: mempiler.CompileResult) -> None:
-    assert result.before.n == result.after.n == 20
-    assert {row.question for row in result.after.rows} == {example.question for example in make_examples(20, first=40)}
+def test_a_result_holds_scores_before_and_after_on_the_test_examples(
+    result: mempiler.CompileResult,
+) -> None:
+    test_questions = {example.question for example in make_examples(20, first=40)}
+    assert {row.question for row in result.after.rows} == test_questions
+    assert result.before.n == 20
+    assert result.after.n == 20
     assert result.difference.n == 20
     assert result.verdict in ("better", "worse", "not told apart", "too few to tell")
 
 
-def test_the_metric_is_the_users(result: mempiler.CompileResult) -> None:
+def test_the_metric_of_the_user_scores_the_answers(result: mempiler.CompileResult) -> None:
+    assert len(result.after.rows) == 20
     for row in result.after.rows:
-        assert row.parts["names_the_city"] == float(row.gold in row.answer)
+        names_city = row.gold in row.answer
+        assert row.parts["names_the_city"] == float(names_city)
 
 
 def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.CompileResult) -> None:
-    (predictor,) = [predictor for _, predictor in result.program.module.named_predictors()]
-    questions = {demo["question"] for demo in predictor.demos}
+    training_questions = {example.question for example in make_examples(20)}
+    questions = set(demo_questions(result))
     assert len(questions) == 2
-    assert questions <= {example.question for example in make_examples(20)}
+    assert questions <= training_questions
 
 
-def test_the_users_own_object_stays_as_it_was() -> None:
+def test_the_agent_that_is_compiled_stays_as_it_was() -> None:
     agent = Agent()
-    mempiler.compile(
-        agent,
-        trainset=make_examples(4),
-        valset=make_examples(4, first=4),
-        optimizer="bootstrap",
-        lm="offline",
-        force=True,
-        progress=False,
-    )
+
+    compile_agent(4, 4, agent=agent)
+
     assert agent.say.predict.demos == []
     assert type(agent.say.predict) is dspy.Predict
 
 
-def test_a_compiled_program_is_saved_and_loaded(result: mempiler.CompileResult, tmp_path: Path) -> None:
+def test_a_compiled_program_is_saved_and_loaded(
+    result: mempiler.CompileResult, tmp_path: Path
+) -> None:
     result.save(tmp_path / "program")
+
     loaded = mempiler.load(tmp_path / "program", allow_code=True)
+
     evaluation = mempiler.evaluate(
         loaded, make_examples(20, first=40), metric=names_the_city, lm="offline", progress=False
     )
-    assert [row.answer for row in evaluation.rows] == [row.answer for row in result.after.rows]
+    answers = [row.answer for row in evaluation.rows]
+    assert answers == [row.answer for row in result.after.rows]
 
 
-def test_the_compiled_module_is_saved_and_loaded_by_dspy_alone(result: mempiler.CompileResult, tmp_path: Path) -> None:
+def test_the_compiled_module_is_saved_and_loaded_by_dspy_alone(
+    result: mempiler.CompileResult, tmp_path: Path
+) -> None:
     result.program.module.save(tmp_path / "agent.json")
-    plain = Agent()
-    plain.load(tmp_path / "agent.json")
-    demos = [dict(demo) for demo in plain.say.predict.demos]
-    (predictor,) = [predictor for _, predictor in result.program.module.named_predictors()]
-    assert [demo["question"] for demo in demos] == [demo["question"] for demo in predictor.demos]
+
+    agent = Agent()
+    agent.load(tmp_path / "agent.json")
+
+    loaded_questions = [demo["question"] for demo in agent.say.predict.demos]
+    assert loaded_questions == demo_questions(result)
 
 
-def test_a_program_that_is_called_logs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    lm = language_model("offline")
-    evaluation = mempiler.evaluate(Agent(), make_examples(2), lm=lm, progress=False)
+def test_an_evaluation_logs_no_warning_of_dspy(caplog: pytest.LogCaptureFixture) -> None:
+    # DSPy discourages that `forward` is called directly.
+    evaluation = mempiler.evaluate(
+        Agent(), make_examples(2), lm=language_model("offline"), progress=False
+    )
     assert evaluation.n == 2
     assert "discouraged" not in caplog.text
 
 
 def test_two_evaluations_are_compared_question_by_question(result: mempiler.CompileResult) -> None:
     examples = make_examples(20, first=40)
-    start = mempiler.evaluate(Agent(), examples, metric=names_the_city, lm="offline", progress=False)
-    end = mempiler.evaluate(result.program, examples, metric=names_the_city, lm="offline", progress=False)
+    options: dict[str, Any] = {"metric": names_the_city, "lm": "offline", "progress": False}
+    start = mempiler.evaluate(Agent(), examples, **options)
+    end = mempiler.evaluate(result.program, examples, **options)
+
     comparison = mempiler.compare(start, end)
+
     assert comparison.difference == result.difference
     assert list(comparison.to_pandas().columns) == ["id", "category", "question", "gold", "A", "B"]
     assert f"{comparison.difference.mean:+.3f}" in str(comparison)
 
 
-def test_results_are_shown_as_text_html_json_and_data_frames(result: mempiler.CompileResult) -> None:
+def test_a_result_is_shown_as_text_and_html(result: mempiler.CompileResult) -> None:
     assert f"{result.difference.mean:+.3f}" in str(result)
     assert "<table>" in result._repr_html_()
-    assert json.loads(json.dumps(result.to_dict()))["before"]["score"] == result.before.score
-    assert len(result.to_pandas()) == 20
-    assert len(result.before.to_pandas()) == 20
+    # A score of the offline engine says nothing about a program.
     assert "smoke test" in str(result.before)
 
 
+def test_a_result_is_exported_as_json_and_data_frames(result: mempiler.CompileResult) -> None:
+    exported = json.loads(json.dumps(result.to_dict()))
+    assert exported["before"]["score"] == result.before.score
+    assert len(result.to_pandas()) == 20
+    assert len(result.before.to_pandas()) == 20
+
+
 def test_html_of_a_result_escapes_what_models_and_users_wrote() -> None:
-    hostile = [dspy.Example(**{**make_examples(1)[0], "category": "<script>alert(1)</script>"})]
-    evaluation = mempiler.evaluate(Agent(), hostile, lm="offline", progress=False)
-    assert "<script>" not in evaluation._repr_html_()
+    hostile = make_example(0, category="<script>alert(1)</script>")
+    evaluation = mempiler.evaluate(Agent(), [hostile], lm="offline", progress=False)
+    html = evaluation._repr_html_()
+    assert "alert(1)" in html
+    assert "<script>" not in html
 
 
-def test_progress_is_written_only_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    mempiler.evaluate(Agent(), make_examples(2), lm="offline", progress=False)
-    assert capsys.readouterr() == ("", "")
+def test_progress_is_written_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     mempiler.evaluate(Agent(), make_examples(2), lm="offline")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "2 questions" in captured.err
 
 
+def test_nothing_is_written_without_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    mempiler.evaluate(Agent(), make_examples(2), lm="offline", progress=False)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""
+
+
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        ([dspy.Example(query="Where?", gold="Lisbon")], "lacks history, question, answer; found: query, gold"),
-        ([dspy.Example(history=[], question="Where?", answer="Lisbon")], "its history holds no turns"),
-        ([dspy.Example(history=[{"content": "Hi"}], question="Where?", answer="x")], "has no role"),
-        ([{"history": 3}], "lacks question, answer"),
-        (["Where?"], "expected a dspy.Example, got str"),
-        ([dspy.Example(**make_examples(1)[0]).copy(evidence=["D9:9"])], "'D9:9' is no turn"),
-        ([example.copy(id="same") for example in make_examples(2)], "'same' is used twice"),
+        pytest.param(
+            [dspy.Example(query="Where?", gold="Lisbon")],
+            "lacks history, question, answer; found: query, gold",
+            id="fields of other names",
+        ),
+        pytest.param(
+            [dspy.Example(history=[], question="Where?", answer="Lisbon")],
+            "its history holds no turns",
+            id="an empty history",
+        ),
+        pytest.param(
+            [dspy.Example(history=[{"content": "Hi"}], question="Where?", answer="x")],
+            "has no role",
+            id="a message without a role",
+        ),
+        pytest.param([{"history": 3}], "lacks question, answer", id="a dictionary"),
+        pytest.param(["Where?"], "expected a dspy.Example, got str", id="a text"),
+        pytest.param([make_example(0, evidence=["D9:9"])], "'D9:9' is no turn", id="evidence"),
+        pytest.param(
+            [make_example(0, id="same"), make_example(1, id="same")],
+            "'same' is used twice",
+            id="an id that is used twice",
+        ),
     ],
 )
-def test_examples_that_do_not_fit_are_refused_in_one_line(examples: list[Any], message: str) -> None:
+def test_examples_that_do_not_fit_are_refused_in_one_line(
+    examples: list[Any], message: str
+) -> None:
     with pytest.raises(DataError) as refused:
         mempiler.evaluate(Agent(), examples, lm="offline", progress=False)
     assert message in str(refused.value)
@@ -199,12 +279,32 @@ def test_examples_that_do_not_fit_are_refused_in_one_line(examples: list[Any], m
         ({}, UserError, "nothing to ask"),
         ({"testset": make_examples(1), "benchmark": "locomo"}, UserError, "not both"),
         ({"testset": make_examples(1), "thread": 1}, UnknownNameError, "did you mean 'threads'"),
-        ({"testset": make_examples(1), "optimizer": 1}, UnknownNameError, "choose one of: adapter, "),
-        ({"testset": make_examples(1), "limits": 3}, UserError, "limits = 3: give mempiler.Limits(...)"),
-        ({"testset": make_examples(1), "test": 0}, UserError, "test = 0: no question would be asked"),
-        ({"testset": make_examples(3), "split": "dev", "dev": 0}, UserError, "dev = 0: no question would be asked"),
+        (
+            {"testset": make_examples(1), "optimizer": 1},
+            UnknownNameError,
+            "choose one of: adapter, ",
+        ),
+        (
+            {"testset": make_examples(1), "limits": 3},
+            UserError,
+            "limits = 3: give mempiler.Limits(...)",
+        ),
+        (
+            {"testset": make_examples(1), "test": 0},
+            UserError,
+            "test = 0: no question would be asked",
+        ),
+        (
+            {"testset": make_examples(3), "split": "dev", "dev": 0},
+            UserError,
+            "dev = 0: no question would be asked",
+        ),
         ({"testset": make_examples(1), "metric": "f2"}, UnknownNameError, "f2"),
-        ({"testset": make_examples(1), "lm": 3}, UserError, "expected the name of a model or a dspy.LM, got int"),
+        (
+            {"testset": make_examples(1), "lm": 3},
+            UserError,
+            "expected the name of a model or a dspy.LM, got int",
+        ),
         (
             {"testset": make_examples(1), "limits": mempiler.Limits(max_calls=3), "max_calls": 3},
             UserError,
@@ -221,49 +321,43 @@ def test_arguments_that_do_not_fit_are_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_list_of_examples_is_split_into_three_parts() -> None:
-    compiled = mempiler.compile(
-        Agent(), trainset=make_examples(60), optimizer="bootstrap", lm="offline", force=True, progress=False
-    )
-    assert compiled.before.n > 0
-    (predictor,) = [predictor for _, predictor in compiled.program.module.named_predictors()]
-    asked = {row.question for row in compiled.after.rows}
-    assert not asked & {demo["question"] for demo in predictor.demos}
-
-
-def test_without_test_examples_the_scores_are_those_that_decided() -> None:
+def test_one_list_of_examples_is_split_into_three_parts() -> None:
     compiled = mempiler.compile(
         Agent(),
-        trainset=make_examples(8),
-        valset=make_examples(8, first=8),
+        trainset=make_examples(60),
+        metric=names_the_city,
         optimizer="bootstrap",
         lm="offline",
         force=True,
         progress=False,
     )
-    assert compiled.before.n == compiled.after.n == 8
+
+    test_questions = {row.question for row in compiled.after.rows}
+    training_questions = set(demo_questions(compiled))
+    assert compiled.before.n > 0
+    assert training_questions
+    assert test_questions.isdisjoint(training_questions)
+
+
+def test_without_test_examples_the_scores_are_those_that_decided() -> None:
+    compiled = compile_agent(8, 8)
+    assert compiled.before.n == 8
+    assert compiled.after.n == 8
     assert "dev questions, which also decided" in str(compiled)
 
 
 def test_an_optimizer_may_be_a_function_that_makes_a_teleprompter() -> None:
-    made_with: list[Callable[..., Any]] = []
+    metrics: list[Any] = []
 
-    def my_optimizer(metric: Callable[..., Any]) -> dspy.teleprompt.Teleprompter:
-        made_with.append(metric)
+    def my_optimizer(metric: Any) -> dspy.teleprompt.Teleprompter:
+        metrics.append(metric)
         return dspy.LabeledFewShot(k=3)
 
-    compiled = mempiler.compile(
-        Agent(),
-        trainset=make_examples(9),
-        valset=make_examples(3, first=9),
-        optimizer=my_optimizer,
-        lm="offline",
-        force=True,
-        progress=False,
-    )
-    (predictor,) = [predictor for _, predictor in compiled.program.module.named_predictors()]
-    assert len(predictor.demos) == 3
-    assert made_with
+    compiled = compile_agent(9, 3, optimizer=my_optimizer)
+
+    assert len(demos_of(compiled)) == 3
+    assert metrics
+    assert callable(metrics[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +378,7 @@ class LongestAnswers(mempiler.optimizers.Optimizer):
 
 
 class OwnLabeled(mempiler.optimizers.Labeled):
-    """An optimizer of ours with another `run`."""
+    """A subclass of one of our optimizers, whose only demo is the first training question."""
 
     def run(self, job: Any) -> Any:
         for predictor in job.student.predictors():
@@ -294,23 +388,18 @@ class OwnLabeled(mempiler.optimizers.Labeled):
 
 @pytest.mark.parametrize(
     ("optimizer", "demo_count", "settings"),
-    [(LongestAnswers(num_demos=2), 2, {"num_demos": 2}), (OwnLabeled(), 1, {})],
+    [
+        (LongestAnswers(num_demos=2), 2, {"num_demos": 2}),
+        (OwnLabeled(), 1, {}),
+    ],
+    ids=["a class of its own", "a subclass of ours"],
 )
 def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
     optimizer: Any, demo_count: int, settings: dict[str, Any]
 ) -> None:
-    compiled = mempiler.compile(
-        Agent(),
-        trainset=make_examples(9),
-        valset=make_examples(3, first=9),
-        optimizer=optimizer,
-        lm="offline",
-        force=True,
-        progress=False,
-    )
-    (predictor,) = [predictor for _, predictor in compiled.program.module.named_predictors()]
-    assert len(predictor.demos) == demo_count
+    compiled = compile_agent(9, 3, optimizer=optimizer)
 
+    assert len(demos_of(compiled)) == demo_count
     recorded = json.loads((compiled.run / "run.json").read_text())["settings"]
     assert recorded["optimizer"] == type(optimizer).__name__
     assert recorded["settings"] == settings
@@ -336,10 +425,12 @@ def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(
     optimizer: Any, message: str
 ) -> None:
     runs_before = set(results_folder().glob("*"))
+
     with pytest.raises(UserError) as refused:
         mempiler.compile(
             Agent(), trainset=make_examples(30), optimizer=optimizer, lm="offline", progress=False
         )
+
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert set(results_folder().glob("*")) == runs_before
@@ -347,6 +438,7 @@ def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(
 
 def test_a_wrong_setting_of_a_named_optimizer_makes_no_run() -> None:
     runs_before = set(results_folder().glob("*"))
+
     with pytest.raises(UserError, match="k = 0: it is 1 or more"):
         mempiler.compile(
             Agent(),
@@ -356,28 +448,42 @@ def test_a_wrong_setting_of_a_named_optimizer_makes_no_run() -> None:
             lm="offline",
             progress=False,
         )
+
     assert set(results_folder().glob("*")) == runs_before
 
 
+def recorded_gepa_settings(**extra: Any) -> Any:
+    """Return what a run records of these settings of GEPA."""
+    return make_compilation(mempiler.optimizers.Gepa(extra=extra)).recorded_settings()
+
+
 def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:
+    recorded = recorded_gepa_settings(stop_callbacks=[NoImprovementStopper(5)])
+    description = "NoImprovementStopper(max_iterations_without_improvement=5)"
+    assert recorded["stop_callbacks"] == [description]
+
+
+def test_objects_within_an_object_are_recorded_with_their_arguments() -> None:
+    either = CompositeStopper(NoImprovementStopper(5), ScoreThresholdStopper(0.9))
+    description = recorded_gepa_settings(stop_callbacks=either)["stop_callbacks"]
+    assert "max_iterations_without_improvement=5" in description
+    assert "0.9" in description
+
+
+def test_a_model_among_the_settings_is_recorded_without_its_key() -> None:
     lm = dspy.LM("openai/x", api_key="a-secret-key")
-    stopper = NoImprovementStopper(5)
-    optimizer = mempiler.optimizers.Gepa(extra={"stop_callbacks": [stopper], "reflection_lm": lm})
-    recorded = make_compilation(optimizer).recorded_settings()
-    assert recorded["stop_callbacks"] == ["NoImprovementStopper(max_iterations_without_improvement=5)"]
+    recorded = recorded_gepa_settings(reflection_lm=lm)
     assert recorded["reflection_lm"] == "LM"
+    assert "a-secret-key" not in str(recorded)
 
-    both = CompositeStopper(stopper, ScoreThresholdStopper(0.9))
-    optimizer = mempiler.optimizers.Gepa(extra={"stop_callbacks": both})
-    text = make_compilation(optimizer).recorded_settings()["stop_callbacks"]
-    assert "max_iterations_without_improvement=5" in text
-    assert "0.9" in text
-    optimizer = mempiler.optimizers.Gepa(extra={"stop_callbacks": stopper})
-    recorded = make_compilation(optimizer).recorded_settings()
 
-    # What a stopper counts while it works is no setting.
+def test_what_a_stopper_counts_while_it_works_is_not_recorded() -> None:
+    stopper = NoImprovementStopper(5)
+    recorded = recorded_gepa_settings(stop_callbacks=stopper)
+
     stopper.iterations_without_improvement = 3
-    assert make_compilation(optimizer).recorded_settings() == recorded
+
+    assert recorded_gepa_settings(stop_callbacks=stopper) == recorded
 
 
 def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:
@@ -389,68 +495,89 @@ def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:
 
 def test_limits_stop_a_run_that_can_be_resumed() -> None:
     examples = make_examples(6)
-    stopped = mempiler.evaluate(
-        Agent(), examples, lm="offline", limits=mempiler.Limits(max_calls=2), threads=1, progress=False
-    )
+    options: dict[str, Any] = {"lm": "offline", "threads": 1, "progress": False}
+
+    stopped = mempiler.evaluate(Agent(), examples, limits=mempiler.Limits(max_calls=2), **options)
+    resumed = mempiler.evaluate(Agent(), examples, resume=stopped.run_id, **options)
+
     assert stopped.stopped is not None
     assert len(stopped.rows) == 2
-    whole = mempiler.evaluate(Agent(), examples, lm="offline", resume=stopped.run_id, threads=1, progress=False)
-    assert len(whole.rows) == 6
-    assert whole.calls["task"] == 4
+    assert len(resumed.rows) == 6
+    # The two answers of the stopped run are not asked for again.
+    assert resumed.calls["task"] == 4
 
 
-def test_a_benchmark_gives_its_parts_and_its_metric() -> None:
+def test_a_benchmark_has_three_parts() -> None:
     locomo = mempiler.benchmark("locomo")
     assert locomo.train
     assert locomo.dev
     assert locomo.test
+
+
+def test_the_metric_of_a_benchmark_gives_a_score_or_feedback_as_dspy_asks_for() -> None:
+    locomo = mempiler.benchmark("locomo")
     example = locomo.test[0]
-    assert locomo.metric(example, dspy.Prediction(answer=example.answer)) == 1.0
-    judged = locomo.metric(example, dspy.Prediction(answer="no idea"), None, "answer", [])
-    assert judged.score < 1
-    assert judged.feedback
+    right = dspy.Prediction(answer=example.answer)
+    wrong = dspy.Prediction(answer="no idea")
+
+    assert locomo.metric(example, right) == 1.0
+
+    # So GEPA calls a metric: with a trace, and the name and the trace of a predictor.
+    with_feedback = locomo.metric(example, wrong, None, "answer", [])
+    assert with_feedback.score < 1
+    assert with_feedback.feedback
 
 
 @pytest.mark.parametrize(
     "optimizer",
     [
-        mempiler.optimizers.Gepa(max_metric_calls=24, extra={"stop_callbacks": [NoImprovementStopper(5)]}),
-        mempiler.optimizers.Mipro(num_candidates=2, num_trials=2, max_bootstrapped_demos=1, max_labeled_demos=0),
+        mempiler.optimizers.Gepa(
+            max_metric_calls=24, extra={"stop_callbacks": [NoImprovementStopper(5)]}
+        ),
+        mempiler.optimizers.Mipro(
+            num_candidates=2, num_trials=2, max_bootstrapped_demos=1, max_labeled_demos=0
+        ),
     ],
     ids=["gepa", "mipro"],
 )
-def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(optimizer: Any, stub: Any) -> None:
+def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(
+    optimizer: Any, stub: Any
+) -> None:
     server = stub()
-    lm = dspy.LM(server.model, api_base=server.url, api_key="a-key")
-    compiled = mempiler.compile(
-        Agent(),
-        trainset=make_examples(12),
-        valset=make_examples(6, first=12),
+    compiled = compile_agent(
+        12,
+        6,
         testset=make_examples(6, first=18),
         metric=names_the_city,
         optimizer=optimizer,
-        lm=lm,
+        lm=dspy.LM(server.model, api_base=server.url, api_key="a-key"),
         limits=mempiler.Limits(max_calls=400),
-        force=True,
-        progress=False,
     )
+
     assert compiled.before.n == 6
     assert compiled.before.lm == server.model
-    assert compiled.usage["calls"]["task"] + compiled.usage["calls"]["prompt"] == server.answered <= 400
+    calls = compiled.usage["calls"]
+    assert calls["task"] + calls["prompt"] == server.answered
+    assert server.answered <= 400
+
+    # The key of the model is neither in the result nor in the files of the run.
     assert "a-key" not in json.dumps(compiled.to_dict())
-    for path in compiled.run.rglob("*"):
-        if path.is_file():
-            assert b"a-key" not in path.read_bytes(), path
+    run_files = [path for path in compiled.run.rglob("*") if path.is_file()]
+    assert run_files
+    for path in run_files:
+        assert b"a-key" not in path.read_bytes(), path
 
 
 def test_a_module_is_planned_without_a_call() -> None:
-    plan = mempiler.plan(Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False)
+    plan = mempiler.plan(
+        Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False
+    )
     assert plan.calls.low > 0
     assert plan.split is not None
 
 
-def test_an_unknown_option_of_a_compile_is_answered_with_an_argument_of_its_own() -> None:
-    with pytest.raises(UnknownNameError, match="unknown option 'optimiser'; did you mean 'optimizer'"):
+def test_a_misspelled_option_of_a_compile_is_refused_with_the_right_name() -> None:
+    with pytest.raises(UnknownNameError, match="'optimiser'; did you mean 'optimizer'"):
         mempiler.compile(Agent(), trainset=make_examples(3), **{"optimiser": "gepa"})
 
 
@@ -462,7 +589,7 @@ def test_a_metric_that_calls_exit_ends_a_run_with_one_line() -> None:
         mempiler.evaluate(Agent(), make_examples(2), metric=leaves, lm="offline", progress=False)
 
 
-class Leaving(dspy.BaseLM):
+class LeavingModel(dspy.BaseLM):
     """A model of the user's that calls `exit`."""
 
     def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
@@ -473,13 +600,23 @@ class Leaving(dspy.BaseLM):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("program", ["turn-rag", "memory-r2"])
 def test_a_model_that_calls_exit_fails_questions(program: str) -> None:
-    options: dict[str, Any] = {"lm": Leaving("own/model"), "metric": "f1", "progress": False}
-    evaluation = mempiler.evaluate(program, make_examples(2), **options)
+    evaluation = mempiler.evaluate(
+        program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
+    )
     assert evaluation.failures == 2
+    # The message says where in the user's code it was.
     assert "SystemExit: 3 (test_api.py:" in evaluation.breakage
 
-    awaited = asyncio.run(mempiler.aevaluate(program, make_examples(2), **options))
-    assert awaited.failures == 2
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("program", ["turn-rag", "memory-r2"])
+def test_a_model_that_calls_exit_fails_questions_under_asyncio(program: str) -> None:
+    evaluation = asyncio.run(
+        mempiler.aevaluate(
+            program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
+        )
+    )
+    assert evaluation.failures == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -487,37 +624,51 @@ def test_a_model_that_calls_exit_does_not_end_a_compile() -> None:
     compiled = mempiler.compile(
         "turn-rag",
         trainset=make_examples(9),
-        lm=Leaving("own/model"),
+        lm=LeavingModel("own/model"),
         optimizer="bootstrap",
         force=True,
         progress=False,
         max_failure_rate=1.0,
     )
+    assert compiled.before.rows
     assert compiled.before.failures == len(compiled.before.rows)
 
 
-def test_a_search_that_calls_exit_fails_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leave(*_: Any, **__: Any) -> Any:
+class LeavingReader(mempiler.EntryReader[Any]):
+    """A user's own search that calls `exit`."""
+
+    def search(self, *_: Any, **__: Any) -> Any:
         raise SystemExit(0)
 
-    reader = type(mempiler.build("turn-rag").method.reader)
-    monkeypatch.setattr(reader, "search", leave)
-    evaluation = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm="offline", progress=False)
+
+class LeavingSearch(mempiler.Method):
+    """A user's own method: turns are kept, and searching them calls `exit`."""
+
+    def __init__(self) -> None:
+        super().__init__(TurnWriter(), LeavingReader(k=5))
+
+
+def test_a_search_that_calls_exit_fails_its_questions() -> None:
+    evaluation = mempiler.evaluate(
+        f"{__name__}:LeavingSearch", benchmark="locomo", test=2, lm="offline", progress=False
+    )
     assert evaluation.failures == 2
 
 
 @pytest.mark.parametrize(
-    ("function", "option"),
+    ("function", "options", "suggestion"),
     [
-        (mempiler.compile, {"stage": "reed"}),
-        (mempiler.plan, {"stage": "reed"}),
-        (mempiler.evaluate, {"split": "tset"}),
-        (mempiler.plan, {"optimizer": None, "split": "tset"}),
+        (mempiler.compile, {"stage": "reed"}, "did you mean 'read'"),
+        (mempiler.plan, {"stage": "reed"}, "did you mean 'read'"),
+        (mempiler.evaluate, {"split": "tset"}, "did you mean 'test'"),
+        (mempiler.plan, {"optimizer": None, "split": "tset"}, "did you mean 'test'"),
     ],
 )
-def test_an_unknown_stage_or_split_is_refused(function: Any, option: dict[str, Any]) -> None:
-    with pytest.raises(UnknownNameError, match=r"did you mean '(read|test)'"):
-        function("turn-rag", benchmark="locomo", lm="offline", progress=False, **option)
+def test_an_unknown_stage_or_split_is_refused(
+    function: Any, options: dict[str, Any], suggestion: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=suggestion):
+        function("turn-rag", benchmark="locomo", lm="offline", progress=False, **options)
 
 
 def test_a_model_with_limits_of_its_own_is_refused_by_a_run() -> None:
@@ -526,7 +677,7 @@ def test_a_model_with_limits_of_its_own_is_refused_by_a_run() -> None:
         mempiler.evaluate(Agent(), make_examples(2), lm=lm, progress=False)
 
 
-class CutOff(dspy.BaseLM):
+class CutOffModel(dspy.BaseLM):
     """A model of the user's whose answers reach their limit of tokens."""
 
     def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
@@ -539,7 +690,7 @@ class CutOff(dspy.BaseLM):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_answers_that_were_cut_off_are_counted_and_shown() -> None:
     evaluation = mempiler.evaluate(
-        "turn-rag", make_examples(2), lm=CutOff("own/model"), metric="f1", progress=False
+        "turn-rag", make_examples(2), lm=CutOffModel("own/model"), metric="f1", progress=False
     )
     # Each answer is asked for once more, and the second half of a text is taken.
     assert [row.answer for row in evaluation.rows] == ["Lis", "Lis"]

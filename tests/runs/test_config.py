@@ -1,6 +1,8 @@
-"""The configuration of a run: its kinds of values, its file, and what a resumed run must have in common."""
+"""The configuration of a run: its values, its file, and what a resumed run has in common."""
 
 import json
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,21 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.options import RunOptions, make_inputs
 from mempiler.runs.recorded_config import recorded_toml
 from mempiler.runs.repeating import BENCHMARK_OPTIONS, FREE_ON_RESUME, RECORDED_NAMES, resume_key
+from mempiler.runs.setting_pairs import parse_settings
+from pydantic_core import to_jsonable_python
 
 from ..run_inputs import run_config, run_inputs
 
-CHANGED: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "data": 'a "file".json',
     "metric": "f1",
     "categories": "2,4",
-    "benchmark_set": {"size": "1M", "a name": [1, 2.5, True], "a-b": None, "nested": {"x": "é\n\x7f"}},
+    "benchmark_set": {
+        "size": "1M",
+        "a name": [1, 2.5, True],
+        "a-b": None,
+        "nested": {"x": "é\n\x7f"},
+    },
     "train": 0,
     "seed": -1,
     "lm": "openai/x",
@@ -42,11 +51,27 @@ CHANGED: dict[str, Any] = {
     "traces": None,
     "resume": "last",
 }
+"""Options with values that are not their defaults, some of which are awkward in TOML."""
 
 
-@pytest.mark.parametrize("options", [{}, {"benchmark_set": {"metric": "f1"}}, *({name: CHANGED[name]} for name in CHANGED), CHANGED])
-def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
-    config = run_config("locomo", **options)
+def test_a_file_of_the_defaults_is_read_as_the_same_configuration() -> None:
+    config = run_config("locomo")
+    assert parse_config(config_toml(config)) == config
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_file_with_one_option_is_read_as_the_same_configuration(name: str) -> None:
+    config = run_config("locomo", **{name: OPTIONS[name]})
+    assert parse_config(config_toml(config)) == config
+
+
+def test_a_file_with_many_options_is_read_as_the_same_configuration() -> None:
+    config = run_config("locomo", **OPTIONS)
+    assert parse_config(config_toml(config)) == config
+
+
+def test_a_metric_among_the_settings_of_the_benchmark_stays_there_in_a_file() -> None:
+    config = run_config("locomo", benchmark_set={"metric": "f1"})
     assert parse_config(config_toml(config)) == config
 
 
@@ -56,7 +81,11 @@ def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
         ("seed", "a", "seed = 'a': input should be a valid integer"),
         ("threads", True, "threads = True: input should be a valid integer"),
         ("threads", 0, "threads = 0: input should be greater than or equal to 1"),
-        ("max_failure_rate", 1.5, "max_failure_rate = 1.5: input should be less than or equal to 1"),
+        (
+            "max_failure_rate",
+            1.5,
+            "max_failure_rate = 1.5: input should be less than or equal to 1",
+        ),
         ("timeout", float("nan"), "timeout = nan: input should be "),
         ("data", 3, "data = 3: input should be a valid string"),
         ("set", 3, "set = 3: input should be a valid dictionary"),
@@ -71,7 +100,9 @@ def test_a_file_holds_what_was_written(options: dict[str, Any]) -> None:
         ("sead", 3, "unknown option 'sead'; did you mean 'seed'?"),
     ],
 )
-def test_a_wrong_value_names_option_value_and_what_is_expected(option: str, value: Any, expected: str) -> None:
+def test_a_wrong_value_names_option_value_and_what_is_expected(
+    option: str, value: Any, expected: str
+) -> None:
     with pytest.raises(UserError) as error:
         run_inputs("locomo", **{option: value})
     assert str(error.value).startswith(expected)
@@ -127,204 +158,365 @@ def test_a_setting_of_a_training_that_contains_others_is_replaced_as_a_whole() -
     assert config.train_kwargs == {"beta": 0.5}
 
 
-def test_groups_refuse_what_they_do_not_have() -> None:
-    unknown: Any = {"sead": 3}
+def test_an_unknown_setting_of_a_section_is_refused() -> None:
+    settings: Any = {"sead": 3}
     with pytest.raises(UserError, match="unknown setting 'sead'; did you mean 'seed'"):
-        DataConfig(benchmark="locomo", **unknown)
-    without_benchmark: Any = {}
+        DataConfig(benchmark="locomo", **settings)
+
+
+def test_a_configuration_without_a_benchmark_is_refused() -> None:
+    options: Any = {}
     with pytest.raises(UserError, match="benchmark is missing"):
-        RunConfig.from_options(**without_benchmark)
+        RunConfig.from_options(**options)
 
 
 def test_python_functions_have_the_options_of_the_configuration() -> None:
-    of_python = {"limits", "progress"}
-    of_configurations = {"metric", "repeat"}
-    assert RunOptions.__annotations__.keys() - of_python == CONFIG_FIELDS.keys() - of_configurations
+    python_options = RunOptions.__annotations__.keys() - {"limits", "progress"}
+    configured_options = CONFIG_FIELDS.keys() - {"metric", "repeat"}
+    assert python_options == configured_options
 
 
-def test_a_resumed_run_has_every_option_in_common_that_is_not_free() -> None:
+def test_a_resumed_run_shares_every_option_that_is_not_free() -> None:
+    options = CONFIG_FIELDS.keys() - FREE_ON_RESUME - set(BENCHMARK_OPTIONS)
+    recorded_names = {RECORDED_NAMES.get(name, name) for name in options}
+
     key = resume_key(run_inputs("locomo"))
-    decisive = CONFIG_FIELDS.keys() - FREE_ON_RESUME - set(BENCHMARK_OPTIONS)
-    assert key.keys() == {RECORDED_NAMES.get(name, name) for name in decisive} | {"options"}
+
+    # Those of the benchmark are together in `options`.
+    assert key.keys() == {*recorded_names, "options"}
     assert CONFIG_FIELDS.keys() >= FREE_ON_RESUME
 
 
-def test_the_file_of_an_evaluation_gives_an_identical_run(stub: Any, mempiler_cli: Any, cli: Any, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class RepeatedEvaluation:
+    """An evaluation at a server, and the file with which `show --config` says how to repeat it."""
+
+    server: Any
+    run_id: str
+    score: float
+    toml: str
+    file: Path
+
+    @property
+    def command(self) -> list[str]:
+        """The words of the command that repeats it."""
+        address = ["--api-base", self.server.url]
+        return ["evaluate", "turn-rag", "--config", str(self.file), *address, "--json"]
+
+
+@pytest.fixture
+def first(stub: Any, mempiler_cli: Any, cli: Any, tmp_path: Path) -> RepeatedEvaluation:
+    """An evaluation with settings of several kinds, and its file."""
     server = stub()
-    words = ["--split", "test", "--set", "k=3", "--lm-set", "top_k=5", "--categories", "1,2,4", "--max-calls", "50"]
-    first = mempiler_cli(server, "evaluate", "turn-rag", *words, test=4)
-    assert first.code == 0, first.err
-    asked, old = len(server.texts), RunFolder.open(first.found["run_id"]).read()
+    options = ["--split", "test", "--set", "k=3", "--lm-set", "top_k=5"]
+    options += ["--categories", "1,2,4", "--max-calls", "50"]
+    evaluated = mempiler_cli(server, "evaluate", "turn-rag", *options, test=4)
+    assert evaluated.code == 0, evaluated.err
 
-    code, text, err = cli("show", first.found["run_id"], "--config")
-    assert code == 0, err
-    assert "127.0.0.1" not in text
-    assert text.startswith("# mempiler evaluate turn-rag --config FILE\n")
+    run_id = evaluated.found["run_id"]
+    exit_code, toml, error_output = cli("show", run_id, "--config")
+    assert exit_code == 0, error_output
     file = tmp_path / "run.toml"
-    file.write_text(text)
-    repeat = ["evaluate", "turn-rag", "--config", str(file), "--api-base", server.url, "--json"]
-    code, out, err = cli(*repeat, "--resume", first.found["run_id"])
-    assert code == 0, err
-    assert json.loads(out)["score"] == first.found["score"]
-    assert len(server.texts) == asked
-
-    code, out, err = cli(*repeat)
-    assert code == 0, err
-    new = RunFolder.open(json.loads(out)["run_id"]).read()
-    assert new["settings"] == old["settings"]
-    assert new["parameters"]["limit.max_calls"] == old["parameters"]["limit.max_calls"] == 50
+    file.write_text(toml)
+    return RepeatedEvaluation(server, run_id, evaluated.found["score"], toml, file)
 
 
-def test_the_file_of_a_compile_names_its_optimizer(cli: Any, tmp_path: Path) -> None:
-    sizes = ["--benchmark", "locomo", "--train", "8", "--dev", "2", "--test", "2", "--force"]
-    optimizer = ["--optimizer", "labeled", "--optimizer-set", "max_labeled_demos=2", "--stage", "read"]
-    code, out, err = cli("compile", "turn-rag", *sizes, *optimizer, "--json")
-    assert code == 0, err
-    first = json.loads(out)["run"]
+def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
+    first: RepeatedEvaluation,
+) -> None:
+    assert first.toml.startswith("# mempiler evaluate turn-rag --config FILE\n")
+    assert "127.0.0.1" not in first.toml
+
+
+def test_an_evaluation_is_resumed_with_its_file(first: RepeatedEvaluation, cli: Any) -> None:
+    requests_before = len(first.server.texts)
+
+    exit_code, output, error_output = cli(*first.command, "--resume", first.run_id)
+
+    assert exit_code == 0, error_output
+    assert json.loads(output)["score"] == first.score
+    assert len(first.server.texts) == requests_before
+
+
+def test_the_file_of_an_evaluation_gives_an_identical_run(
+    first: RepeatedEvaluation, cli: Any
+) -> None:
+    exit_code, output, error_output = cli(*first.command)
+
+    assert exit_code == 0, error_output
+    first_record = RunFolder.open(first.run_id).read()
+    second_record = RunFolder.open(json.loads(output)["run_id"]).read()
+    assert second_record["settings"] == first_record["settings"]
+    assert first_record["parameters"]["limit.max_calls"] == 50
+    assert second_record["parameters"]["limit.max_calls"] == 50
+
+
+def compiled_run(cli: Any, *options: str) -> str:
+    """Compile turn RAG with these options; return the run's folder."""
+    exit_code, output, error_output = cli("compile", "turn-rag", *options, "--force", "--json")
+    assert exit_code == 0, error_output
+    return json.loads(output)["run"]
+
+
+def test_the_file_of_a_compile_gives_an_identical_run(cli: Any, tmp_path: Path) -> None:
+    sizes = ["--benchmark", "locomo", "--train", "8", "--dev", "2", "--test", "2"]
+    optimizer = ["--optimizer", "labeled", "--optimizer-set", "max_labeled_demos=2"]
+    first_run = compiled_run(cli, *sizes, *optimizer, "--stage", "read")
+    _, toml, _ = cli("show", first_run, "--config")
     file = tmp_path / "run.toml"
-    file.write_text(cli("show", first, "--config")[1])
-    code, out, err = cli("compile", "turn-rag", "--config", str(file), "--force", "--json")
-    assert code == 0, err
-    second = json.loads(out)["run"]
-    assert RunFolder.open(second).read()["settings"] == RunFolder.open(first).read()["settings"]
+    file.write_text(toml)
+
+    second_run = compiled_run(cli, "--config", str(file))
+
+    first_settings = RunFolder.open(first_run).read()["settings"]
+    second_settings = RunFolder.open(second_run).read()["settings"]
+    assert second_settings == first_settings
+    assert second_settings["optimizer"] == "labeled"
 
 
 @pytest.mark.parametrize(
     ("lm", "settings"),
     [
         ("local:tiny", {}),
-        ("local:x", {"steps": 3, "tokens": None, "horizons": [2], "lora": 16, "compression": 0.2, "trainer": "trl"}),
-        ("local:x", {"answer_lm": "openai/y", "beta": 0.5, "trainer": "trl", "trl": {"use_vllm": True, "fsdp": True}}),
+        (
+            "local:x",
+            {
+                "steps": 3,
+                "tokens": None,
+                "horizons": [2],
+                "lora": 16,
+                "compression": 0.2,
+                "trainer": "trl",
+            },
+        ),
+        (
+            "local:x",
+            {
+                "answer_lm": "openai/y",
+                "beta": 0.5,
+                "trainer": "trl",
+                "trl": {"use_vllm": True, "fsdp": True},
+            },
+        ),
     ],
 )
 def test_the_file_of_a_training_has_its_settings(lm: str, settings: dict[str, Any]) -> None:
-    from pydantic_core import to_jsonable_python
+    defaults = TrainingConfig.for_model(lm)
+    training = defaults.changed({"objective": "grpo-session", **settings})
+    record = {
+        "command": "train",
+        "program": "memory-r2",
+        **resume_key(run_inputs("memory-env", lm=lm)),
+        **to_jsonable_python(training),
+    }
 
-    training = TrainingConfig.for_model(lm).changed({"objective": "grpo-session", **settings})
-    key = resume_key(run_inputs("memory-env", lm=lm))
-    record = {"command": "train", "program": "memory-r2", **key, **to_jsonable_python(training)}
-    folder = RunFolder.create("train-x", record)
-    text = recorded_toml(folder)
-    written = parse_training(text)
-    assert TrainingConfig.for_model(lm).changed(written) == training
+    toml = recorded_toml(RunFolder.create("train-x", record))
+
+    assert defaults.changed(training_settings(toml)) == training
 
 
-def parse_training(text: str) -> dict[str, Any]:
-    """The settings of `[training]` in a file, as `--train-set` takes them."""
-    import tomllib
-
-    from mempiler.runs.setting_pairs import parse_settings
-
-    section = tomllib.loads(text)["training"]
+def training_settings(toml: str) -> dict[str, Any]:
+    """Return the settings of the section `[training]` of a file, as `--train-set` takes them."""
+    section = tomllib.loads(toml)["training"]
     settings = section.get("settings", {})
     if isinstance(settings, list):
         settings = parse_settings(settings)
     return {"objective": section["optimizer"], **settings}
 
 
-def test_objects_made_in_python_cannot_stand_in_a_file() -> None:
-    example = mempiler.benchmark("locomo").test[:2]
-    result = mempiler.evaluate("turn-rag", example, metric="f1", progress=False)
-    with pytest.raises(UserError, match="rests on objects that were made in Python \\(questions\\)"):
-        recorded_toml(RunFolder.open(str(result.run_id)))
+def test_questions_made_in_python_cannot_stand_in_a_file() -> None:
+    questions = mempiler.benchmark("locomo").test[:2]
+    evaluation = mempiler.evaluate("turn-rag", questions, metric="f1", progress=False)
+    with pytest.raises(UserError, match=r"made in Python \(questions\)"):
+        recorded_toml(RunFolder.open(str(evaluation.run_id)))
 
 
-def test_programs_and_models_that_are_objects_have_no_file() -> None:
+def test_programs_and_models_made_in_python_cannot_stand_in_a_file() -> None:
     program = build("turn-rag", k=3)
     lm = dspy.LM("own/model", engine=OfflineEngine())
-    result = mempiler.evaluate(program, benchmark="locomo", test=2, lm=lm, progress=False)
-    folder = RunFolder.open(str(result.run_id))
-    assert folder.read()["settings"].keys().isdisjoint({"python_objects"})
-    with pytest.raises(UserError, match="made in Python \\(models, program\\); repeat it there"):
+    evaluation = mempiler.evaluate(program, benchmark="locomo", test=2, lm=lm, progress=False)
+    folder = RunFolder.open(str(evaluation.run_id))
+
+    with pytest.raises(UserError, match=r"made in Python \(models, program\); repeat it there"):
         recorded_toml(folder)
+    # The run may be resumed, whatever objects it has.
+    assert "python_objects" not in folder.read()["settings"]
 
 
-def test_an_optimizer_that_is_a_function_or_holds_objects_has_no_file() -> None:
-    def bootstrap(metric: Any) -> Any:
-        return dspy.LabeledFewShot(k=1)
+def make_bootstrap(metric: Any) -> Any:
+    """A user's function that makes a teleprompter."""
+    return dspy.LabeledFewShot(k=1)
 
-    class OwnGepa(mempiler.optimizers.Gepa):
-        pass
 
-    holds_object = mempiler.optimizers.Gepa(extra={"logger": object()})
-    plain = mempiler.optimizers.Gepa(max_metric_calls=5, extra={"use_merge": (1, {"a": 2})})
-    assert make_compilation(bootstrap).has_python_objects
-    assert make_compilation(holds_object).has_python_objects
-    assert make_compilation(OwnGepa(max_metric_calls=5)).has_python_objects
-    assert not make_compilation(plain).has_python_objects
-
-    sizes: Any = {"benchmark": "locomo", "train": 4, "dev": 2, "test": 2, "progress": False}
-    result = mempiler.compile("turn-rag", optimizer=bootstrap, force=True, **sizes)
-    with pytest.raises(UserError, match="made in Python \\(optimizer\\)"):
-        recorded_toml(RunFolder(result.run))
+class OwnGepa(mempiler.optimizers.Gepa):
+    """A user's own class of optimizers."""
 
 
 @pytest.mark.parametrize(
-    ("command", "changes", "place"),
+    ("optimizer", "has_python_objects"),
     [
-        ("compile", {"answer_lm": "openai/y"}, "models.answer.name"),
-        ("train", {"min_n": 5}, "execution.min_n"),
+        pytest.param(make_bootstrap, True, id="a function"),
+        pytest.param(OwnGepa(max_metric_calls=5), True, id="a class of the user's"),
+        pytest.param(
+            mempiler.optimizers.Gepa(extra={"logger": object()}), True, id="an object in a setting"
+        ),
+        pytest.param(
+            mempiler.optimizers.Gepa(max_metric_calls=5, extra={"use_merge": (1, {"a": 2})}),
+            False,
+            id="plain settings",
+        ),
     ],
 )
-def test_the_file_of_a_run_leaves_out_what_its_command_has_no_option_for(
-    command: str, changes: dict[str, Any], place: str
+def test_an_optimizer_can_stand_in_a_file_unless_it_was_made_in_python(
+    optimizer: Any, has_python_objects: bool
 ) -> None:
-    from pydantic_core import to_jsonable_python
-
-    record: dict[str, Any] = {"command": command, "program": "memory-r2"}
-    record |= to_jsonable_python(TrainingConfig()) if command == "train" else {"settings": {}, "stage": "all"}
-    record |= {"optimizer": "bootstrap", **resume_key(run_inputs("memory-env", lm="local:x")), **changes}
-    text = recorded_toml(RunFolder.create(f"{command}-x", record))
-    assert f"# {place} is left out: mempiler {command} has no option for it.\n" in text
-    assert place.rpartition(".")[2] not in parse_sections(text).get(place.rpartition(".")[0], {})
+    assert make_compilation(optimizer).has_python_objects is has_python_objects
 
 
-def parse_sections(text: str) -> dict[str, Any]:
-    """The tables of a file, by their whole names."""
-    import tomllib
+def test_a_compile_by_an_optimizer_made_in_python_has_no_file() -> None:
+    compiled = mempiler.compile(
+        "turn-rag",
+        optimizer=make_bootstrap,
+        benchmark="locomo",
+        train=4,
+        dev=2,
+        test=2,
+        force=True,
+        progress=False,
+    )
+    with pytest.raises(UserError, match=r"made in Python \(optimizer\)"):
+        recorded_toml(RunFolder(compiled.run))
 
-    tables = tomllib.loads(text)
-    return {**tables, **{f"models.{name}": table for name, table in tables.get("models", {}).items()}}
+
+def test_the_file_of_a_compile_leaves_out_the_answer_model() -> None:
+    record = {
+        "command": "compile",
+        "program": "memory-r2",
+        "settings": {},
+        "stage": "all",
+        "optimizer": "bootstrap",
+        **resume_key(run_inputs("memory-env", lm="local:x")),
+        "answer_lm": "openai/y",
+    }
+
+    toml = recorded_toml(RunFolder.create("compile-x", record))
+
+    reason = "is left out: mempiler compile has no option for it."
+    assert f"# models.answer.name {reason}\n" in toml
+    assert "name" not in tomllib.loads(toml).get("models", {}).get("answer", {})
+
+
+def test_the_file_of_a_training_leaves_out_the_least_number_of_questions() -> None:
+    record = {
+        "command": "train",
+        "program": "memory-r2",
+        **to_jsonable_python(TrainingConfig()),
+        "optimizer": "bootstrap",
+        **resume_key(run_inputs("memory-env", lm="local:x")),
+        "min_n": 5,
+    }
+
+    toml = recorded_toml(RunFolder.create("train-x", record))
+
+    reason = "is left out: mempiler train has no option for it."
+    assert f"# execution.min_n {reason}\n" in toml
+    assert "min_n" not in tomllib.loads(toml).get("execution", {})
 
 
 def test_the_file_of_answers_says_that_their_folder_is_left_out(cli: Any, tmp_path: Path) -> None:
-    questions = mempiler.benchmark("locomo").examples
-    file = tmp_path / "answers.jsonl"
-    file.write_text("".join(json.dumps({"id": str(each.id), "answer": "x"}) + "\n" for each in questions))
-    code, out, err = cli("evaluate", str(file), "--benchmark", "locomo", "--json")
-    assert code == 0, err
-    text = cli("show", json.loads(out)["run_id"], "--config")[1]
-    assert text.startswith("# mempiler evaluate answers.jsonl --config FILE\n# A run keeps no folder of a file of answers.")
+    lines = []
+    for question in mempiler.benchmark("locomo").examples:
+        lines.append(json.dumps({"id": str(question.id), "answer": "x"}))
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text("\n".join(lines))
+    exit_code, output, error_output = cli(
+        "evaluate", str(answers), "--benchmark", "locomo", "--json"
+    )
+    assert exit_code == 0, error_output
+
+    _, toml, _ = cli("show", json.loads(output)["run_id"], "--config")
+
+    first_line, second_line = toml.splitlines()[:2]
+    assert first_line == "# mempiler evaluate answers.jsonl --config FILE"
+    assert second_line.startswith("# A run keeps no folder of a file of answers.")
 
 
 def test_a_list_of_categories_stays_a_setting_of_the_benchmark() -> None:
-    record = {"command": "evaluate", "program": "turn-rag", "part": "all", **resume_key(run_inputs("locomo"))}
-    folder = RunFolder.create("evaluate-x", {**record, "options": {"categories": [1, 2]}})
-    assert "[data.settings]\ncategories = [1, 2]\n" in recorded_toml(folder)
+    record = {
+        "command": "evaluate",
+        "program": "turn-rag",
+        "part": "all",
+        **resume_key(run_inputs("locomo")),
+        "options": {"categories": [1, 2]},
+    }
+    toml = recorded_toml(RunFolder.create("evaluate-x", record))
+    assert "[data.settings]\ncategories = [1, 2]\n" in toml
 
 
-def test_a_compile_refuses_a_model_that_it_would_not_ask() -> None:
-    for function in (mempiler.compile, mempiler.plan):
-        with pytest.raises(UserError, match="answer_lm: compile does not take it; leave it out"):
-            function("turn-rag", benchmark="locomo", answer_lm="offline", progress=False)
+@pytest.mark.parametrize("function", [mempiler.compile, mempiler.plan])
+def test_a_compile_refuses_a_model_that_it_would_not_ask(function: Any) -> None:
+    with pytest.raises(UserError, match="answer_lm: compile does not take it; leave it out"):
+        function("turn-rag", benchmark="locomo", answer_lm="offline", progress=False)
 
 
 @pytest.mark.parametrize(
-    ("categories", "expected"), [(2, "2"), (0, "0"), ([2, 4], "2,4"), ("2,4", "2,4"), ((), None), ("", None), (None, None)]
+    ("categories", "expected"),
+    [
+        (2, "2"),
+        (0, "0"),
+        ([2, 4], "2,4"),
+        ("2,4", "2,4"),
+        ((), None),
+        ("", None),
+        (None, None),
+    ],
 )
 def test_categories_are_one_or_several(categories: Any, expected: str | None) -> None:
-    assert make_inputs({"benchmark": "locomo", "categories": categories}).config.data.categories == expected
+    inputs = make_inputs({"benchmark": "locomo", "categories": categories})
+    assert inputs.config.data.categories == expected
+
+
+def test_a_category_that_is_no_whole_number_is_refused() -> None:
     with pytest.raises(UserError, match=r"categories = 2.5: give one, or a list"):
         make_inputs({"benchmark": "locomo", "categories": 2.5})
 
 
-def test_a_run_to_resume_or_replay_may_be_a_path() -> None:
-    first = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, progress=False)
-    run = RunFolder.open(str(first.run_id)).path
-    resumed = mempiler.evaluate(
-        "turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, resume=run, progress=False
+@dataclass(frozen=True)
+class EvaluatedAtZero:
+    """An evaluation at temperature 0."""
+
+    score: float
+    folder: Path
+
+
+@pytest.fixture
+def at_zero() -> EvaluatedAtZero:
+    """An evaluation of two questions at temperature 0."""
+    evaluation = mempiler.evaluate(
+        "turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, progress=False
     )
-    replayed = mempiler.evaluate("turn-rag", benchmark="locomo", test=2, lm_set={}, replay=run, progress=False)
-    assert first.score == resumed.score == replayed.score
+    return EvaluatedAtZero(evaluation.score, RunFolder.open(str(evaluation.run_id)).path)
+
+
+def test_a_run_to_resume_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
+    resumed = mempiler.evaluate(
+        "turn-rag",
+        benchmark="locomo",
+        test=2,
+        lm_set={"temperature": 0},
+        resume=at_zero.folder,
+        progress=False,
+    )
+    assert resumed.score == at_zero.score
+
+
+def test_a_run_to_replay_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
+    replayed = mempiler.evaluate(
+        "turn-rag", benchmark="locomo", test=2, lm_set={}, replay=at_zero.folder, progress=False
+    )
+    assert replayed.score == at_zero.score
+
+
+def test_a_run_is_not_replayed_with_other_settings_of_its_model(at_zero: EvaluatedAtZero) -> None:
     with pytest.raises(UserError, match="ran with --lm-set"):
-        make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": run})
+        make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": at_zero.folder})

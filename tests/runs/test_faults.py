@@ -1,9 +1,10 @@
-"""Runs that fail or reach a limit: dead endpoints, refused prompts, broken runs, budgets with many calls in flight."""
+"""Runs that fail or reach a limit: dead endpoints, refused prompts, broken programs, budgets."""
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -18,45 +19,53 @@ from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.prices import TokenPrices, litellm_module
 from mempiler.programs.names import METHODS
-from mempiler.runs.scoring import score_questions
 from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.manifest import is_intact
 from mempiler.runs.pages.facts import usage_line
 from mempiler.runs.results import Evaluation
+from mempiler.runs.scoring import score_questions
 
 from ..run_inputs import run_inputs
 
-OWN = """
+OWN_MISTAKES = """
 from mempiler import Entry, EntryReader, Memory, Method, Turn, Update, Writer
+
 
 class Notebook(Memory):
     def entries(self):
         return ()
 
+
 class NoteWriter(Writer):
     Memory = Notebook
 
     def update(self, memory, item, extraction=None):
-        return item.summary.strip()
+        return item.summary.strip()  # line 14: a session has no summary
+
 
 class Broken(Method):
     def __init__(self):
         super().__init__(NoteWriter(), EntryReader(5))
 
-class Named(Memory):
+
+class TurnList(Memory):
     turns: tuple[Turn, ...] = ()
+
     def entries(self):
         return tuple(Entry(id="note", text=turn.text) for turn in self.turns)
 
-class NamingWriter(Writer):
-    Memory = Named
+
+class TurnListWriter(Writer):
+    Memory = TurnList
 
     def update(self, memory, item, extraction=None):
         return Update(memory.replace(turns=(*memory.turns, *item.turns)))
 
+
 class SameIds(Method):
     def __init__(self):
-        super().__init__(NamingWriter(), EntryReader(5))
+        super().__init__(TurnListWriter(), EntryReader(5))
+
 
 class Store:
     def __init__(self):
@@ -68,82 +77,160 @@ class Store:
     def search(self, query, k):
         return self.lines[-k:]
 
+
 class Full(Store):
     def add(self, session):
         if session.id.endswith("2"):
             raise OSError("disk full")
         super().add(session)
 
+
 class NeedsAddress(Store):
     def __init__(self, url):
         super().__init__()
 """
-DATA = ("--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8")
+"""A user's module, with methods and memory systems that make mistakes."""
+
+DATA = ["--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8"]
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    exit_code: int
+    output: str
+    last_error_line: str
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Any:
-    """Runs a command that may name the module `own_mistakes`; gives exit code, standard output and last error line."""
-    (tmp_path / "own_mistakes.py").write_text(OWN, encoding="utf-8")
+def run_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+) -> Callable[..., Outcome]:
+    """A function that runs a command, which may name the user's module `own_mistakes`."""
+    (tmp_path / "own_mistakes.py").write_text(OWN_MISTAKES, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
-    def run(*words: object) -> tuple[int, str, str]:
-        code, out, err = cli(*words)
-        return code, out, err.splitlines()[-1] if err else ""
+    def run(*words: object) -> Outcome:
+        exit_code, output, error_output = cli(*words)
+        error_lines = error_output.splitlines() or [""]
+        return Outcome(exit_code, output, error_lines[-1])
 
     return run
 
 
-@pytest.mark.parametrize("command", ["evaluate", "compile"])
-def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(call, tmp_path, command) -> None:
-    words = ["--optimizer", "labeled", "--out", tmp_path / "out"] if command == "compile" else []
-    code, _, line = call(command, "own_mistakes:Broken", *words, *DATA)
-    told = "'Session' object has no attribute 'summary' (own_mistakes.py:12)"
-    assert code == 4
-    assert (
-        f"broken run: 8 of 8 questions failed, --max-failure-rate allows 10%; most often: AttributeError: {told}"
-        in line
-    )
-    assert not (tmp_path / "out").exists()
-    code, out, _ = call(*line.split("; mempiler ")[1].split(" lists all")[0].split())
-    assert code == 0
-    assert out.count("(own_mistakes.py:12)") == 8
+def every_request(fault: str) -> Callable[[int, str], str]:
+    """Return a script for a stub server that meets every request with the same fault."""
+    return lambda request_number, prompt: fault
 
 
-def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path: Path) -> None:
-    words = ["compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", tmp_path / "out"]
-    assert call(*words, "--force")[0] == 4
-    assert is_intact(tmp_path / "out")
-    save(build("turn-rag", k=3), tmp_path / "out")
-    code, _, line = call(*words)
-    assert code == 4
-    assert "no program was saved (--force saves one)" in line
-    assert load(tmp_path / "out").method.config["k"] == 3
+def test_an_evaluation_of_a_method_that_raises_names_the_line_of_the_mistake(
+    run_command: Any,
+) -> None:
+    outcome = run_command("evaluate", "own_mistakes:Broken", *DATA)
 
-
-def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(stub: Any, mempiler_cli: Any) -> None:
-    server = stub(lambda n, text: None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled")
-    ran = mempiler_cli(server, "compile", "turn-rag", "--optimizer", "labeled", dev=12)
-    assert ran.code == 4
-    assert ran.out == ""
-    assert "answer" in ran.line.split("most often: ")[1]
-    assert len(server.texts) <= 1 + 2 * 12  # the adapter's own question, and each dev question twice
-
-
-@pytest.mark.parametrize("command", ["evaluate", "compile"])
-def test_a_store_that_loses_too_many_sessions_ends_with_4(call: Any, command: str) -> None:
-    words = ["--optimizer", "labeled"] if command == "compile" else []
-    code, _, line = call(command, "own_mistakes:Full", *words, *DATA)
-    assert code == 4
-    assert re.search(r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full", line)
-
-
-def test_lost_sessions_within_the_allowed_share_end_with_0(call: Any) -> None:
-    assert call("evaluate", "own_mistakes:Full", *DATA, "--max-failure-rate", "0.5")[0] == 0
+    assert outcome.exit_code == 4
+    message = outcome.last_error_line
+    assert "broken run: 8 of 8 questions failed, --max-failure-rate allows 10%" in message
+    mistake = "AttributeError: 'Session' object has no attribute 'summary' (own_mistakes.py:14)"
+    assert f"most often: {mistake}" in message
 
 
 @pytest.mark.parametrize(
-    ("program", "more", "message"),
+    "command",
+    [
+        ["evaluate", "own_mistakes:Broken"],
+        ["compile", "own_mistakes:Broken", "--optimizer", "labeled"],
+    ],
+    ids=["evaluate", "compile"],
+)
+def test_the_command_that_a_broken_run_names_lists_all_failures(
+    run_command: Any, command: list[str]
+) -> None:
+    broken = run_command(*command, *DATA)
+
+    # "...; mempiler show RUN --failed lists all"
+    _, _, advice = broken.last_error_line.partition("; mempiler ")
+    show_command, _, _ = advice.partition(" lists all")
+    shown = run_command(*show_command.split())
+
+    assert shown.exit_code == 0
+    assert shown.output.count("(own_mistakes.py:14)") == 8
+
+
+def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    outcome = run_command(
+        "compile", "own_mistakes:Broken", "--optimizer", "labeled", "--out", out, *DATA
+    )
+    assert outcome.exit_code == 4
+    assert "broken run: 8 of 8 questions failed" in outcome.last_error_line
+    assert "(own_mistakes.py:14)" in outcome.last_error_line
+    assert not out.exists()
+
+
+def test_force_saves_the_program_of_a_broken_run(run_command: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", out]
+    outcome = run_command(*command, "--force")
+    assert outcome.exit_code == 4
+    assert is_intact(out)
+
+
+def test_a_broken_run_leaves_an_older_program_as_it_was(run_command: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    save(build("turn-rag", k=3), out)
+
+    outcome = run_command(
+        "compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", out
+    )
+
+    assert outcome.exit_code == 4
+    assert "no program was saved (--force saves one)" in outcome.last_error_line
+    assert load(out).method.config["k"] == 3
+
+
+def test_answers_that_cannot_be_read_break_a_compile_before_anything_is_optimized(
+    stub: Any, mempiler_cli: Any
+) -> None:
+    def garble_most_answers(request_number: int, prompt: str) -> str | None:
+        question = prompt.rpartition("question ## ]]")[2]
+        return None if "Ingrid" in question else "garbled"
+
+    server = stub(garble_most_answers)
+    result = mempiler_cli(server, "compile", "turn-rag", "--optimizer", "labeled", dev=12)
+
+    assert result.code == 4
+    assert result.out == ""
+    _, _, most_often = result.line.partition("most often: ")
+    assert "answer" in most_often
+    # The adapter asks one question itself; each question of dev is asked twice at most.
+    assert len(server.texts) <= 1 + 2 * 12
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "own_mistakes:Full"],
+        ["compile", "own_mistakes:Full", "--optimizer", "labeled"],
+    ],
+    ids=["evaluate", "compile"],
+)
+def test_a_store_that_loses_too_many_sessions_breaks_the_run(
+    run_command: Any, command: list[str]
+) -> None:
+    outcome = run_command(*command, *DATA)
+    assert outcome.exit_code == 4
+    message = r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full"
+    assert re.search(message, outcome.last_error_line)
+
+
+def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> None:
+    outcome = run_command("evaluate", "own_mistakes:Full", *DATA, "--max-failure-rate", "0.5")
+    assert outcome.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "message"),
     [
         ("own_mistakes:NeedsAddress", [], "own_mistakes:NeedsAddress: cannot be made without url"),
         ("own_mistakes:SameIds", [], "own_mistakes:SameIds: entries have the same id: 'note'"),
@@ -151,187 +238,277 @@ def test_lost_sessions_within_the_allowed_share_end_with_0(call: Any) -> None:
         ("turn-rag", ["--split", "train", "--train", "0"], "train = 0: no question would be asked"),
     ],
 )
-def test_options_that_could_only_give_an_empty_or_confusing_score_are_refused_in_one_line(
-    call: Any, program: str, more: list[str], message: str
+def test_what_could_only_give_an_empty_or_confusing_score_is_refused_in_one_line(
+    run_command: Any, program: str, options: list[str], message: str
 ) -> None:
-    code, out, line = call("evaluate", program, "--benchmark", "locomo", "--test", "4", *more)
-    assert code == 2
-    assert out == ""
-    assert message in line
+    outcome = run_command("evaluate", program, "--benchmark", "locomo", "--test", "4", *options)
+    assert outcome.exit_code == 2
+    assert outcome.output == ""
+    assert message in outcome.last_error_line
 
 
-def always(fault: str) -> Any:
-    return lambda n, text: fault
+def two_of_three_fail(request_number: int, prompt: str) -> str | None:
+    """Answer every third request, and fail the others."""
+    return None if request_number % 3 == 0 else "500"
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "words", "requests"),
+    ("script", "exit_code", "problem", "request_count"),
     [
-        (always("500"), 3, "5 times in a row, stopped: .*the server has a fault", 5),
-        (always("no-json"), 3, "5 times in a row", 5),
-        (always("dead"), 3, "5 times in a row", 1),
-        (always("401"), 2, "refuses the key: .*no such key", 1),
-        (lambda n, text: "500" if n % 3 else None, 3, "failed 14 of 20 calls", 20),
+        pytest.param(
+            every_request("500"),
+            3,
+            "5 times in a row, stopped: .*the server has a fault",
+            5,
+            id="errors of the server",
+        ),
+        pytest.param(every_request("no-json"), 3, "5 times in a row", 5, id="no JSON"),
+        pytest.param(every_request("dead"), 3, "5 times in a row", 1, id="a dead server"),
+        pytest.param(
+            every_request("401"), 2, "refuses the key: .*no such key", 1, id="a refused key"
+        ),
+        pytest.param(two_of_three_fail, 3, "failed 14 of 20 calls", 20, id="many failures"),
     ],
 )
-def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(stub, mempiler_cli, script, code, words, requests):
+def test_an_endpoint_that_fails_stops_the_run_with_one_line(
+    stub: Any, mempiler_cli: Any, script: Any, exit_code: int, problem: str, request_count: int
+) -> None:
     server = stub(script)
-    ran = mempiler_cli(server, "evaluate", "turn-rag", test=24)
-    assert ran.code == code
-    assert ran.out == ""
-    assert len(server.texts) == requests
-    assert re.search(f"^mempiler: the model's endpoint .*{words}.*; --resume \\S+ goes on", ran.line)
+    result = mempiler_cli(server, "evaluate", "turn-rag", test=24)
+    assert result.code == exit_code
+    assert result.out == ""
+    assert len(server.texts) == request_count
+    message = rf"^mempiler: the model's endpoint .*{problem}.*; --resume \S+ goes on"
+    assert re.search(message, result.line)
 
 
 @pytest.mark.parametrize("fault", ["dead", "stall"])
-def test_no_answer_to_a_few_questions_is_no_score(stub, mempiler_cli, fault):
-    server = stub(always(fault))
-    ran = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
-    assert ran.code == 3
-    assert ran.out == ""
-    assert "answered none of 4 questions" in ran.line
-    assert ran.resume
+def test_no_answer_to_a_few_questions_is_no_score(stub: Any, mempiler_cli: Any, fault: str) -> None:
+    server = stub(every_request(fault))
+    result = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
+    assert result.code == 3
+    assert result.out == ""
+    assert "answered none of 4 questions" in result.line
+    assert result.resume
 
 
-WHERE = {"pramem": "movielens", "h2memory": "palbench.restate"}
-SMALLER = {"pramem": {"rounds": 2}}
+class StrictEngine(OfflineEngine):
+    """The offline engine, which refuses the 7th prompt and every 33rd after it.
 
-
-class Strict(OfflineEngine):
-    """The offline engine, which refuses one prompt in thirty-three: by turns for its content and for its length."""
+    It refuses by turns for the content and for the length.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = self.refused = 0
+        self.prompt_count = 0
+        self.refusal_count = 0
 
     def complete(self, request: Any) -> Any:
-        self.asked += 1
-        if self.asked % 33 == 7:
-            self.refused += 1
-            raise InvalidRequestError("content filter") if self.refused % 2 else ContextLengthError("too long")
-        return super().complete(request)
+        self.prompt_count += 1
+        if self.prompt_count % 33 != 7:
+            return super().complete(request)
+
+        self.refusal_count += 1
+        if self.refusal_count % 2 == 1:
+            raise InvalidRequestError("content filter")
+        raise ContextLengthError("too long")
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "no-memory"])
-def test_every_method_finishes_and_loses_at_most_the_refused_calls(name: str) -> None:
-    questions = benchmark(WHERE.get(name, "locomo"))
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "no-memory"])
+def test_every_method_finishes_and_loses_at_most_the_refused_calls(method: str) -> None:
+    # Two methods have benchmarks of their own; PraMem's rounds are many by default.
+    benchmarks = {"pramem": "movielens", "h2memory": "palbench.restate"}
+    settings = {"pramem": {"rounds": 2}}
+    questions = benchmark(benchmarks.get(method, "locomo"))
     examples = questions.examples[:20]
-    engine = Strict()
+    engine = StrictEngine()
     lm = MeteredLM("strict/test", engine=engine, cache=False, temperature=0.0)
+
     with dspy.context(lm=lm):
-        program = build(name, questions.task, embedder(), **SMALLER.get(name, {}))
-        found = score_questions(program, questions, examples, lm.meter, threads=1)
-    assert len(found.rows) == len(examples)
-    assert engine.refused > 0
-    assert found.outcomes["lost"] == engine.refused
-    assert {row.failure.kind for row in found.rows if row.failure} <= {"refused", "too-long"}
+        program = build(method, questions.task, embedder(), **settings.get(method, {}))
+        evaluation = score_questions(program, questions, examples, lm.meter, threads=1)
+
+    assert len(evaluation.rows) == len(examples)
+    assert engine.refusal_count > 0
+    assert evaluation.outcomes["lost"] == engine.refusal_count
+    failure_kinds = {row.failure.kind for row in evaluation.rows if row.failure}
+    assert failure_kinds <= {"refused", "too-long"}
 
 
-LIMITS = [("max_usd", 0.005), ("max_tokens", 10_000), ("max_calls", 30)]
-
-
-def run(server: Any, threads: int, **limits: Any) -> Evaluation:
-    """Evaluates turn RAG against a server, at the prices of a small model, within limits."""
-    meter, guard = Meter(), BudgetGuard(Limits(**limits))
-    prices = TokenPrices(4e-7, 1.6e-6)
-    lm = language_model(server.model, meter=meter, api_base=server.url, guard=guard, prices=prices)
-    asked = benchmark("locomo")
+def evaluate_within_limits(server: Any, threads: int, **limits: Any) -> Evaluation:
+    """Evaluate turn RAG at a server, at the prices of a small model."""
+    meter = Meter()
+    lm = language_model(
+        server.model,
+        meter=meter,
+        api_base=server.url,
+        guard=BudgetGuard(Limits(**limits)),
+        prices=TokenPrices(4e-7, 1.6e-6),
+    )
+    locomo = benchmark("locomo")
+    program = build("turn-rag", locomo.task)
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
-        return score_questions(build("turn-rag", asked.task), asked, asked.examples[:100], meter, threads)
+        return score_questions(program, locomo, locomo.examples[:100], meter, threads)
 
 
-def spent(found: Evaluation) -> dict[str, float]:
-    tokens = found.tokens["input"] + found.tokens["output"]
-    return {"max_usd": found.cost or 0, "max_tokens": tokens, "max_calls": found.calls["task"]}
+def amount_spent(evaluation: Evaluation, limit_name: str) -> float:
+    """Return how much of what a limit counts was spent."""
+    if limit_name == "max_usd":
+        return evaluation.cost or 0
+    if limit_name == "max_tokens":
+        return evaluation.tokens["input"] + evaluation.tokens["output"]
+    return evaluation.calls["task"]
 
 
-def largest(found: Evaluation) -> dict[str, float]:
-    """What the largest call took of each limit; calls themselves are counted before they are made."""
-    tokens = max(row.prompt_tokens + row.output_tokens for row in found.rows)
-    return {"max_usd": max(row.cost or 0 for row in found.rows), "max_tokens": tokens, "max_calls": 0}
+def largest_overrun(evaluation: Evaluation, limit_name: str) -> float:
+    """Return how much a limit may be overrun: by what the largest call took.
+
+    Calls themselves are counted before they are made, so their limit is never overrun.
+    """
+    if limit_name == "max_usd":
+        return max(row.cost or 0 for row in evaluation.rows)
+    if limit_name == "max_tokens":
+        return max(row.prompt_tokens + row.output_tokens for row in evaluation.rows)
+    return 0
+
+
+def assert_stopped_at(evaluation: Evaluation, limit_name: str, limit: float) -> None:
+    """Check that a run reached a limit, and overran it by one call at most."""
+    option = limit_name.replace("_", "-")
+    assert evaluation.stopped == f"budget reached: {option} {limit:g}"
+    spent = amount_spent(evaluation, limit_name)
+    assert limit <= spent <= limit + largest_overrun(evaluation, limit_name)
 
 
 @pytest.mark.parametrize(
-    ("name", "limit", "usage", "threads"),
-    [*((*each, True, 64) for each in LIMITS), *((*each, False, threads) for each in LIMITS[:2] for threads in (1, 64))],
+    ("limit_name", "limit"),
+    [
+        ("max_usd", 0.005),
+        ("max_tokens", 10_000),
+        ("max_calls", 30),
+    ],
 )
-def test_a_limit_is_overrun_by_one_call_at_most_where_the_endpoint_tells_no_usage_too(
-    stub: Any, name: str, limit: float, usage: bool, threads: int
+def test_a_limit_is_overrun_by_one_call_at_most_with_many_calls_in_flight(
+    stub: Any, limit_name: str, limit: float
 ) -> None:
-    server = stub(usage=usage, delay=0.2 if usage else 0.0)
-    found = run(server, threads, **{name: limit})
-    assert found.stopped == f"budget reached: {name.replace('_', '-')} {limit:g}"
-    assert limit <= spent(found)[name] <= limit + largest(found)[name]
-    if usage:
-        assert "estimated" not in usage_line(found.metered_usage)
-        return
-    calls, asked = found.calls["task"], sum(map(len, server.texts)) / 4
-    assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
-    assert asked <= found.tokens["input"] <= 1.3 * asked
-    assert f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)" in usage_line(
-        found.metered_usage
+    server = stub(usage=True, delay=0.2)
+    evaluation = evaluate_within_limits(server, threads=64, **{limit_name: limit})
+    assert_stopped_at(evaluation, limit_name, limit)
+    assert "estimated" not in usage_line(evaluation.metered_usage)
+
+
+@pytest.mark.parametrize("threads", [1, 64])
+@pytest.mark.parametrize(("limit_name", "limit"), [("max_usd", 0.005), ("max_tokens", 10_000)])
+def test_a_limit_holds_by_estimates_where_the_endpoint_reports_no_usage(
+    stub: Any, limit_name: str, limit: float, threads: int
+) -> None:
+    server = stub(usage=False)
+
+    evaluation = evaluate_within_limits(server, threads, **{limit_name: limit})
+
+    assert_stopped_at(evaluation, limit_name, limit)
+    calls = evaluation.calls["task"]
+    assert calls < 30
+    assert calls == len(server.texts)
+    assert calls == evaluation.tokens["estimated_calls"]
+    # Four characters are about one token.
+    prompt_tokens = sum(len(prompt) for prompt in server.texts) / 4
+    assert prompt_tokens <= evaluation.tokens["input"] <= 1.3 * prompt_tokens
+    note = f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)"
+    assert note in usage_line(evaluation.metered_usage)
+
+
+def evaluate_with_remote_embedder(server: Any, **limits: Any) -> Evaluation:
+    """Evaluate turn RAG with the offline model and an embedder at a server."""
+    inputs = run_inputs(
+        "locomo",
+        test=4,
+        threads=1,
+        embedder=server.model,
+        embedder_api_base=server.url,
+        **limits,
     )
+    return run_evaluate("turn-rag", inputs)
 
 
-def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = stub()
-
-    def embedded(server: Any, **limits: Any) -> Evaluation:
-        about = {"embedder": server.model, "embedder_api_base": server.url}
-        return run_evaluate("turn-rag", run_inputs("locomo", test=4, threads=1, **limits, **about))
-
-    with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
-        embedded(server, max_usd=1)
-    monkeypatch.setitem(litellm_module().model_cost, server.model, {"input_cost_per_token": 1e-6})
-    stopped = embedded(server, max_usd=150e-6)
-    assert stopped.stopped == "budget reached: max-usd 0.00015"
-    assert stopped.rows == ()
-    assert len(server.requests) == 1
-    found = embedded(server)
-    # What the first of them had embedded is not asked for again.
-    requests = [body["input"] for _, _, body in server.requests[1:]]
-    sent = found.tokens["input"] - found.answering_usage.input_tokens
-    assert found.calls["embedding"] == len(requests)
-    assert sent == sum(sum(map(len, texts)) // 4 for texts in requests)
-    assert found.cost == pytest.approx(sent * 1e-6)
-    assert f"{found.calls['embedding']} embedding; " in usage_line(found.metered_usage)
-
-
-def test_embedder_of_a_users_program_is_counted_and_keeps_to_the_limits_of_the_run(
+def test_a_limit_of_costs_is_refused_where_the_price_of_the_embedder_is_not_known(
     stub: Any,
 ) -> None:
     server = stub()
-    remote = embedder(server.model, server.url)
-    program = build("turn-rag", embedder=remote)
+    with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
+        evaluate_with_remote_embedder(server, max_usd=1)
 
-    limited = run_inputs("locomo", test=4, threads=1, max_calls=1)
-    stopped = run_evaluate(program, limited)
+
+def test_the_calls_of_an_embedder_count_towards_limits_and_costs(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = stub()
+    monkeypatch.setitem(litellm_module().model_cost, server.model, {"input_cost_per_token": 1e-6})
+
+    stopped = evaluate_with_remote_embedder(server, max_usd=150e-6)
+
+    assert stopped.stopped == "budget reached: max-usd 0.00015"
+    assert stopped.rows == ()
+    assert len(server.requests) == 1
+
+    complete = evaluate_with_remote_embedder(server)
+
+    # What was embedded in the stopped run is not asked for again.
+    new_requests = [body["input"] for _, _, body in server.requests[1:]]
+    assert complete.calls["embedding"] == len(new_requests)
+    # The server counts four characters as one token.
+    reported_tokens = 0
+    for texts in new_requests:
+        reported_tokens += sum(len(text) for text in texts) // 4
+    embedding_tokens = complete.tokens["input"] - complete.answering_usage.input_tokens
+    assert embedding_tokens == reported_tokens
+    assert complete.cost == pytest.approx(embedding_tokens * 1e-6)
+    assert f"{len(new_requests)} embedding; " in usage_line(complete.metered_usage)
+
+
+def test_the_embedder_of_a_users_program_is_counted_and_limited_during_a_run(stub: Any) -> None:
+    server = stub()
+    remote_embedder = embedder(server.model, server.url)
+    program = build("turn-rag", embedder=remote_embedder)
+
+    stopped = run_evaluate(program, run_inputs("locomo", test=4, threads=1, max_calls=1))
+
     assert stopped.stopped == "budget reached: max-calls 1"
     assert len(server.requests) == 1
 
-    whole = run_evaluate(program, run_inputs("locomo", test=4, threads=1))
-    assert whole.calls["embedding"] == len(server.requests) - 1 > 0
+    complete = run_evaluate(program, run_inputs("locomo", test=4, threads=1))
+
+    assert complete.calls["embedding"] > 0
+    assert len(server.requests) == 1 + complete.calls["embedding"]
 
     # The limits were those of the runs: afterwards, nobody counts what the user embeds.
-    remote.embed(["something else"])
-    assert whole.calls["embedding"] == len(server.requests) - 2
+    remote_embedder.embed(["something else"])
+    assert len(server.requests) == 1 + complete.calls["embedding"] + 1
 
 
 @pytest.mark.parametrize("status", [400, 401])
-def test_a_run_whose_endpoint_repeats_the_key_keeps_and_prints_it_nowhere(
+def test_a_key_that_the_endpoint_repeats_is_neither_printed_nor_kept(
     stub: Any, mempiler_cli: Any, cli: Any, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    def repeat_headers_at_times(request_number: int, prompt: str) -> str | None:
+        return f"echo {status}" if request_number % 2 else None
+
     key = f"sk-of-the-operator-{status}"
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    server = stub(lambda n, text: f"echo {status}" if n % 2 else None)
-    ran = mempiler_cli(server, "evaluate", "turn-rag")
-    assert ran.code in (2, 4)
-    assert server.requests[0][1]["Authorization"] == f"Bearer {key}"
+    server = stub(repeat_headers_at_times)
 
-    _, shown, complaint = cli("show", "last", "--failed")
-    assert "[secret]" in ran.err + shown
+    result = mempiler_cli(server, "evaluate", "turn-rag")
+    _, shown, show_errors = cli("show", "last", "--failed")
+
+    assert result.code in (2, 4)
+    _, request_headers, _ = server.requests[0]
+    assert request_headers["Authorization"] == f"Bearer {key}"
+    # The message of the endpoint is printed, with the key struck out.
+    assert "[secret]" in result.err + shown
+    assert key not in result.out + result.err + shown + show_errors
+
     home = Path(os.environ["MEMPILER_HOME"])
-    kept = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
-    assert len(kept) > 10_000
-    assert key not in ran.out + ran.err + shown + complaint
-    assert key.encode() not in kept
+    files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
+    assert sum(len(content) for content in files) > 10_000
+    for content in files:
+        assert key.encode() not in content

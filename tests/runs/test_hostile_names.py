@@ -1,21 +1,21 @@
-"""Names that a user's file brings along, with tags, line ends, slashes and `..`, are recorded and lead nowhere."""
+"""Names in a user's file lead nowhere, whatever tags, slashes or `..` they hold."""
 
 import html
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import HTML
+from mempiler.runs.results import Evaluation
 from mempiler.runs.tracking.store import client
 
 from ..run_inputs import run_inputs
 
 SCRIPT = "<script>alert(1)</script>"
-HOSTILE = [
+HOSTILE_NAMES = [
     SCRIPT,
     "two\nlines",
     "../../outside",
@@ -28,55 +28,77 @@ HOSTILE = [
 ]
 
 
-def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, category: str) -> Any:
-    """Evaluate turn RAG on a file of two questions of this category; the results folder is `folder/results`."""
-    monkeypatch.setenv("MEMPILER_HOME", str(folder / "results"))
-    past = [{"role": "user", "content": "I moved to Lisbon."}]
-    row = {"messages": past, "question": "Where?", "answer": "Lisbon", "category": category}
-    rows = [{**row, "id": f"{category}-{number}", "user": f"{category}-{number}"} for number in range(2)]
-    data = folder / file
-    data.write_text("\n".join(map(json.dumps, rows)))
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder; the results folder is `results` within it."""
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
+    return tmp_path
+
+
+def evaluate_category(folder: Path, file_name: str, category: str) -> Evaluation:
+    """Evaluate turn RAG on a file of two questions, whose category, ids and users have a name."""
+    lines = []
+    for number in range(2):
+        question = {
+            "id": f"{category}-{number}",
+            "user": f"{category}-{number}",
+            "messages": [{"role": "user", "content": "I moved to Lisbon."}],
+            "question": "Where?",
+            "answer": "Lisbon",
+            "category": category,
+        }
+        lines.append(json.dumps(question))
+    data = folder / file_name
+    data.write_text("\n".join(lines))
     return run_evaluate("turn-rag", run_inputs(benchmark="jsonl", data=str(data), lm="offline"))
 
 
-def files_outside(folder: Path, file: str) -> set[str]:
-    return {path.name for path in folder.iterdir()} - {"results", file}
-
-
-@pytest.mark.parametrize("category", HOSTILE, ids=ascii)
-def test_a_hostile_category_is_recorded_whole_and_leads_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, category: str
+@pytest.mark.parametrize("category", HOSTILE_NAMES, ids=ascii)
+def test_a_hostile_category_is_recorded_as_it_is_and_leads_nowhere(
+    folder: Path, caplog: pytest.LogCaptureFixture, category: str
 ) -> None:
     with caplog.at_level(logging.WARNING, "mempiler"):
-        outcome = evaluated(tmp_path, monkeypatch, "own.jsonl", category)
+        evaluation = evaluate_category(folder, "own.jsonl", category)
+
+    assert {path.name for path in folder.iterdir()} == {"results", "own.jsonl"}
+    # MLflow may refuse a name: then there would be a warning.
     assert "MLflow store" not in caplog.text
-    run = client().get_run(outcome.run_id)
-    assert run.info.status == "FINISHED"
-    assert files_outside(tmp_path, "own.jsonl") == set()
-    rows = Path(client().download_artifacts(outcome.run_id, "evaluation_rows.jsonl", str(tmp_path / "results")))
-    assert {json.loads(line)["category"] for line in rows.read_text().splitlines()} == {category}
+    assert client().get_run(evaluation.run_id).info.status == "FINISHED"
+    rows = client().download_artifacts(
+        evaluation.run_id, "evaluation_rows.jsonl", str(folder / "results")
+    )
+    categories = [json.loads(line)["category"] for line in Path(rows).read_text().splitlines()]
+    assert categories == [category, category]
 
 
 @pytest.mark.parametrize(
-    "file", [f"{SCRIPT.replace('/', '')}.jsonl", "two\nlines.jsonl", "..%2f..%2fx.jsonl"], ids=ascii
+    "file_name",
+    ["<script>alert(1)<script>.jsonl", "two\nlines.jsonl", "..%2f..%2fx.jsonl"],
+    ids=ascii,
 )
-def test_a_hostile_file_name_is_escaped_and_leads_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
-    outcome = evaluated(tmp_path, monkeypatch, file, SCRIPT)
-    assert client().get_run(outcome.run_id).info.status == "FINISHED"
-    assert files_outside(tmp_path, file) == set()
-    (path,) = (tmp_path / "results").glob(f"*/{HTML}")
-    page = path.read_text()
-    assert "<script>alert" not in page
-    assert html.escape(SCRIPT) in page
+def test_a_hostile_file_name_is_escaped_and_leads_nowhere(folder: Path, file_name: str) -> None:
+    evaluation = evaluate_category(folder, file_name, SCRIPT)
+
+    assert {path.name for path in folder.iterdir()} == {"results", file_name}
+    assert client().get_run(evaluation.run_id).info.status == "FINISHED"
+    (page,) = (folder / "results").glob(f"*/{HTML}")
+    text = page.read_text()
+    assert "<script>alert" not in text
+    assert html.escape(SCRIPT) in text
 
 
-@pytest.mark.parametrize("letter", ["x", "记", "𐐷"])
-def test_a_name_of_many_letters_is_cut_to_what_a_folder_may_be_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letter: str
+@pytest.mark.parametrize(
+    ("letter", "expected_letters"),
+    [
+        pytest.param("x", 150, id="one byte"),
+        pytest.param("记", 50, id="three bytes"),
+        pytest.param("𐐷", 37, id="four bytes"),
+    ],
+)
+def test_a_long_name_of_a_run_is_cut_to_150_bytes(
+    folder: Path, letter: str, expected_letters: int
 ) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    folder = RunFolder.create(letter * 300, {})
-    assert RunFolder.open(folder.path.name).path == folder.path
-    assert folder.path.name.count(letter) == 150 // len(letter.encode())
+    # File systems refuse names of more than 255 bytes.
+    created = RunFolder.create(letter * 300, {})
+    assert created.path.name.count(letter) == expected_letters
+    assert RunFolder.open(created.path.name).path == created.path

@@ -1,8 +1,11 @@
-"""Results in the forms of two public harnesses: written of a run, they get the same scores as recorded answers."""
+"""Results in the forms of two public harnesses, AMB and OmniMemEval: written, and read again."""
+
+from __future__ import annotations
 
 import gzip
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -12,101 +15,184 @@ from mempiler.engines.meter import Meter
 from mempiler.programs.external.program import build_external_program
 from mempiler.records import Failure
 from mempiler.runs.compare import FinishedRun
-from mempiler.runs.scoring import score_questions
 from mempiler.runs.exports.leaderboards import write_harness_results
 from mempiler.runs.external import RecordedAnswers
+from mempiler.runs.results import Evaluation
+from mempiler.runs.scoring import score_questions
 
 from .evaluations import evaluation, refusal, row
 
 
-def run(name: str, **options: Any) -> tuple[Any, FinishedRun]:
-    """A run on a sample of which every third question is right, and every third failed."""
-    asked, rows = load_benchmark(name, **options), []
-    for n, example in enumerate(asked.examples):
-        said = (str(example.answer), "It is in Lisbon.", "")[n % 3]
-        about = {"question": example.question, "gold": str(example.answer), "answer": said, "search": 2.0}
-        about |= {
-            "group": asked.group(example),
-            "category": asked.category(example),
-            "in_headline": asked.in_headline(example),
-        }
-        about["failure"] = None if said else Failure(kind="endpoint", where="", message="down")
-        score = asked.score(example, dspy.Prediction(answer=said)).value
-        rows.append(row(str(example.id), score, answering=0.5, **about))
-    return asked, FinishedRun("a-run", evaluation(rows, benchmark=name), {}, {"options": options})
+class SampleRun(NamedTuple):
+    """A run on the bundled sample of a benchmark."""
+
+    benchmark: Any
+    run: FinishedRun
+
+
+def sample_run(benchmark_name: str, **options: Any) -> SampleRun:
+    """Return a run whose answers are by turns right, wrong and missing."""
+    benchmark = load_benchmark(benchmark_name, **options)
+    rows = []
+    for number, example in enumerate(benchmark.examples):
+        answers = (str(example.answer), "It is in Lisbon.", "")
+        answer = answers[number % 3]
+        failure = None if answer else Failure(kind="endpoint", where="", message="down")
+        score = benchmark.score(example, dspy.Prediction(answer=answer)).value
+        rows.append(
+            row(
+                str(example.id),
+                score,
+                question=example.question,
+                gold=str(example.answer),
+                answer=answer,
+                failure=failure,
+                group=benchmark.group(example),
+                category=benchmark.category(example),
+                in_headline=benchmark.in_headline(example),
+                answering=0.5,
+                search=2.0,
+            )
+        )
+    scored = evaluation(rows, benchmark=benchmark_name)
+    return SampleRun(benchmark, FinishedRun("a-run", scored, {}, {"options": options}))
+
+
+def score_recorded_answers(path: Path, answers: RecordedAnswers, benchmark: Any) -> Evaluation:
+    """Evaluate the answers of a file."""
+    meter = Meter()
+    examples = answers.attach_answers(benchmark, benchmark.examples)
+    program = build_external_program(answers, path.name, benchmark.task)
+    with dspy.context(lm=language_model(meter=meter)):
+        return score_questions(program, benchmark, examples, meter)
 
 
 @pytest.mark.parametrize("form", ["amb", "omnimemeval"])
 @pytest.mark.parametrize(
-    ("name", "options", "left"),
-    [("locomo", {}, 24), ("longmemeval", {"metric": "f1"}, 4), ("beam", {"metric": "evidence"}, 4)],
+    ("benchmark_name", "options", "missing_answers"),
+    [
+        ("locomo", {}, 24),
+        ("longmemeval", {"metric": "f1"}, 4),
+        ("beam", {"metric": "evidence"}, 4),
+    ],
 )
-def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options, left, tmp_path):
-    asked, ran = run(name, **options)
-    (path,) = write_harness_results(ran, form, tmp_path / "results.json")
-    packed = tmp_path / "results.json.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    thing, meter = RecordedAnswers(packed), Meter()
-    examples = thing.attach_answers(asked, asked.examples)
-    with dspy.context(lm=language_model(meter=meter)):
-        found = score_questions(build_external_program(thing, packed.name, asked.task), asked, examples, meter)
-    again, before = (
-        {each.id: (each.answer, each.score) for each in one.headline_rows} for one in (found, ran.evaluation)
+def test_a_run_that_is_written_and_read_again_has_its_answers_and_scores(
+    benchmark_name: str, form: str, options: dict[str, str], missing_answers: int, tmp_path: Path
+) -> None:
+    benchmark, run = sample_run(benchmark_name, **options)
+    (path,) = write_harness_results(run, form, tmp_path / "results.json")
+    # The harnesses publish compressed files.
+    compressed = tmp_path / "results.json.gz"
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+
+    answers = RecordedAnswers(compressed)
+    evaluated = score_recorded_answers(compressed, answers, benchmark)
+
+    written = {row.id: (row.answer, row.score) for row in run.evaluation.headline_rows}
+    read_again = {row.id: (row.answer, row.score) for row in evaluated.headline_rows}
+    assert written
+    assert read_again == written
+    question_count = len(benchmark.examples)
+    note = f"; {missing_answers} of {question_count} questions have no answer there"
+    assert answers.notes[0].endswith(note)
+
+
+def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
+    _, run = sample_run("locomo")
+    (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
+    results = json.loads(path.read_text())
+    assert results["accuracy"] == run.evaluation.score
+    assert results["total_queries"] == run.evaluation.n
+    assert results["split"] == "sample"
+    assert results["avg_retrieve_time_ms"] == 2.0
+    assert results["judge_llm"] is None
+
+
+def test_results_for_amb_hold_the_answers(tmp_path: Path) -> None:
+    benchmark, run = sample_run("locomo")
+    (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
+    right, wrong, failed = json.loads(path.read_text())["results"][:3]
+    assert right["query_id"] == "sample-1_q0"
+    assert right["gold_answers"] == [benchmark.examples[0].answer]
+    assert right["correct"] is True
+    assert right["score"] == 1.0
+    assert right["raw_response"] is None
+    assert right["meta"] == {"sample_id": "sample-1", "category": "single-hop"}
+    assert right["judge_reason"] == ""
+    assert wrong["judge_reason"] == ""
+    assert failed["judge_reason"] == "down"
+
+
+def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path: Path) -> None:
+    _, run = sample_run("locomo")
+    # A judge gives 0 or 1.
+    rows = []
+    for answered in run.evaluation.rows:
+        rows.append(answered.model_copy(update={"score": float(answered.right)}))
+    judged = evaluation(rows, benchmark="locomo", judge="openai/x")
+
+    files = write_harness_results(
+        FinishedRun("a-run", judged, {}, {}), "omnimemeval", tmp_path / "x_responses.json"
     )
-    assert again == before
-    assert thing.notes[0].endswith(f"; {left} of {len(asked.examples)} questions have no answer there")
 
-
-def test_results_for_amb_hold_the_scores_and_the_answers(tmp_path):
-    asked, ran = run("locomo")
-    found = json.loads(write_harness_results(ran, "amb", tmp_path / "amb.json")[0].read_text())
-    assert found["accuracy"] == ran.evaluation.score
-    assert found["total_queries"] == ran.evaluation.n
-    assert found["split"] == "sample"
-    assert found["avg_retrieve_time_ms"] == 2.0
-    assert found["judge_llm"] is None
-    one = found["results"][0]
-    assert one["query_id"] == "sample-1_q0"
-    assert one["gold_answers"] == [asked.examples[0].answer]
-    assert one["correct"] is True
-    assert one["score"] == 1.0
-    assert one["raw_response"] is None
-    assert one["meta"] == {"sample_id": "sample-1", "category": "single-hop"}
-    assert [each["judge_reason"] for each in found["results"][:3]] == ["", "", "down"]
-
-
-def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
-    rows = [each.model_copy(update={"score": float(each.right)}) for each in run("locomo")[1].evaluation.rows]
-    judged = FinishedRun("a-run", evaluation(rows, benchmark="locomo", judge="openai/x"), {}, {})
-    files = write_harness_results(judged, "omnimemeval", tmp_path / "x_responses.json")
     assert [file.name for file in files] == ["x_responses.json", "x_judged.json"]
-    said, verdicts = (json.loads(file.read_text())["locomo_exp_user_0"] for file in files)
-    assert [each["status"] for each in said[:3]] == ["success", "success", "skipped"]
-    assert said[0]["category"] == 1
-    assert said[0]["response_duration_ms"] == 498.0
-    assert [each["llm_judgments"]["judgment_1"] for each in verdicts[:2]] == [True, False]
+    responses_file, verdicts_file = files
+    responses = json.loads(responses_file.read_text())["locomo_exp_user_0"]
+    verdicts = json.loads(verdicts_file.read_text())["locomo_exp_user_0"]
+    statuses = [response["status"] for response in responses[:3]]
+    assert statuses == ["success", "success", "skipped"]
+    assert responses[0]["category"] == 1
+    # Answering took 500 ms, of which 2 ms were the search.
+    assert responses[0]["response_duration_ms"] == 498.0
+    judgments = [verdict["llm_judgments"]["judgment_1"] for verdict in verdicts[:2]]
+    assert judgments == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "problem"),
     [
         ([1], "holds no results as amb or omnimemeval write them"),
         ({"results": [{"query": "What?"}]}, "result 1, field 'answer': is missing"),
         ({"a": [{"question": "What?", "answer": ""}, 3]}, "result 2: is 3, expected an object"),
-        ({"results": [{"query": "What?", "answer": "x"}]}, "none of its 1 answers is to a question that is asked"),
+        (
+            {"results": [{"query": "What?", "answer": "x"}]},
+            "none of its 1 answers is to a question that is asked",
+        ),
     ],
 )
-def test_a_file_that_is_no_such_results_is_one_line(content, words, tmp_path):
-    path, asked = tmp_path / "r.json", load_benchmark("locomo")
+def test_a_file_without_such_results_is_refused(content: Any, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
     path.write_text(json.dumps(content))
-    assert words in refusal(lambda: RecordedAnswers(path).attach_answers(asked, asked.examples))
+    locomo = load_benchmark("locomo")
+
+    def read_answers() -> None:
+        RecordedAnswers(path).attach_answers(locomo, locomo.examples)
+
+    assert problem in refusal(read_answers)
 
 
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
-    (there := tmp_path / "there").write_text("mine")
-    ran, strange = run("locomo")[1], FinishedRun("a-run", evaluation([row("q1")]), {}, {})
-    assert "there already; choose another name, or give --force" in refusal(write_harness_results, ran, "amb", there)
-    assert "1 questions of a-run are not in" in refusal(write_harness_results, strange, "amb", there)
-    assert "omnimemeval has no benchmark msc" in refusal(write_harness_results, run("msc")[1], "omnimemeval", there)
-    assert there.read_text() == "mine"
-    assert write_harness_results(ran, "amb", there, overwrite=True) == [there]
+def test_a_file_that_is_there_is_overwritten_only_if_that_is_allowed(tmp_path: Path) -> None:
+    _, run = sample_run("locomo")
+    path = tmp_path / "there"
+    path.write_text("mine")
+
+    message = refusal(write_harness_results, run, "amb", path)
+
+    assert "there already; choose another name, or give --force" in message
+    assert path.read_text() == "mine"
+    assert write_harness_results(run, "amb", path, overwrite=True) == [path]
+    assert path.read_text() != "mine"
+
+
+def test_a_run_whose_questions_are_not_in_the_benchmark_is_not_written(tmp_path: Path) -> None:
+    run = FinishedRun("a-run", evaluation([row("q1")]), {}, {})
+    message = refusal(write_harness_results, run, "amb", tmp_path / "amb.json")
+    assert "1 questions of a-run are not in" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_benchmark_that_a_harness_does_not_have_is_not_written(tmp_path: Path) -> None:
+    _, run = sample_run("msc")
+    message = refusal(write_harness_results, run, "omnimemeval", tmp_path / "results.json")
+    assert "omnimemeval has no benchmark msc" in message
+    assert list(tmp_path.iterdir()) == []

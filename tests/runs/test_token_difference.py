@@ -21,9 +21,10 @@ def test_the_interval_is_that_of_student_over_the_conversations() -> None:
 
 
 def test_many_questions_about_two_conversations_that_differ_show_no_saving() -> None:
-    groups = ["ann", "bob"] * 100
+    conversations = ["ann", "bob"] * 100
     tokens = [900, 600] * 100
-    assert not compare_tokens(tokens, [1000, 1000] * 100, groups).is_lower
+    difference = compare_tokens(tokens, [1000, 1000] * 100, conversations)
+    assert not difference.is_lower
 
 
 def test_one_conversation_shows_no_saving() -> None:
@@ -33,10 +34,11 @@ def test_one_conversation_shows_no_saving() -> None:
 
 
 def test_more_tokens_are_no_saving() -> None:
-    assert not compare_tokens([1000, 1010], [500, 500], ["ann", "bob"]).is_lower
+    difference = compare_tokens([1000, 1010], [500, 500], ["ann", "bob"])
+    assert not difference.is_lower
 
 
-def test_a_question_takes_its_tokens_and_its_share_of_the_writing_among_the_compared_ones() -> None:
+def test_a_question_takes_its_tokens_and_its_share_of_the_writing() -> None:
     rows = [
         row("q0", group="ann", prompt_tokens=100, output_tokens=5),
         row("q1", group="ann", prompt_tokens=200, output_tokens=5, context_tokens=90),
@@ -44,4 +46,9 @@ def test_a_question_takes_its_tokens_and_its_share_of_the_writing_among_the_comp
         row("q3", group="bob", prompt_tokens=300, output_tokens=5),
     ]
     scored = evaluation(rows, writing_tokens={"ann": 1000.0, "bob": 40.0})
-    assert tokens_of_questions(scored, scored.headline_rows) == [605.0, 705.0, 345.0]
+
+    tokens = tokens_of_questions(scored, scored.headline_rows)
+
+    # The question of category 5 is not compared. So the two others about Ann share the writing of
+    # her memory, and the only question about Bob bears all of his.
+    assert tokens == [105 + 500, 205 + 500, 305 + 40]

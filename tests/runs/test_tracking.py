@@ -1,4 +1,4 @@
-"""One MLflow run per command, in the results folder, whatever happens inside; what its client finds of runs."""
+"""What is logged in MLflow: one run per command, its traces, data and prompts, whatever happens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import filelock  # noqa: F401 (nothing can be imported within `read_only`)
 import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
@@ -25,324 +26,466 @@ from mempiler.runs.tracking import store
 from mempiler.runs.tracking.store import artifact_location, client, tracking_uri, use_tracking_store
 from mempiler.runs.tracking.tracker import Tracker
 
-from ..conftest import run_cli, within
-from .evaluations import evaluation, refusal, row
+from ..conftest import read_only, run_cli, within
 from ..run_inputs import run_inputs
+from .evaluations import evaluation, refusal, row
 
 
 def evaluation_of(*categories: str) -> Evaluation:
-    """Questions of these categories, by turns wrong and right; the first one failed."""
-    failed = Failure(kind="parse", where="q0", message="no field")
-    rows = [
-        row(f"q{n}", n % 2, category=category, recall={"recall@5": 1.0}, failure=None if n else failed)
-        for n, category in enumerate(categories)
-    ]
+    """Return an evaluation of questions of these categories, by turns wrong and right.
+
+    The first question failed.
+    """
+    rows = []
+    for number, category in enumerate(categories):
+        failed = Failure(kind="parse", where="q0", message="no field")
+        rows.append(
+            row(
+                f"q{number}",
+                score=number % 2,
+                category=category,
+                recall={"recall@5": 1.0},
+                failure=failed if number == 0 else None,
+            )
+        )
     return evaluation(rows, benchmark="jsonl", cost=None)
 
 
-def artifact(run_id: str, name: str, folder: Path) -> Path:
-    return Path(client().download_artifacts(run_id, name, str(folder)))
+def download(run_id: str, artifact: str, folder: Path) -> str:
+    """Return the text of an artifact of a run."""
+    return Path(client().download_artifacts(run_id, artifact, str(folder))).read_text()
 
 
-def test_an_evaluation_is_logged_with_every_row(tmp_path):
+@pytest.fixture(scope="module")
+def logged_run() -> Any:
+    """An MLflow run with parameters and an evaluation of three questions."""
     with Tracker("test-evaluation", {"command": "evaluate"}) as tracker:
         tracker.log_params({"lm": "offline", "long": "x" * 9000, "nothing": None})
         tracker.log_evaluation("evaluation", evaluation_of("single hop", "single hop", "multi"))
-    run = client().get_run(tracker.run_id)
-    tags = run.data.tags
+    return client().get_run(tracker.run_id)
+
+
+def test_a_run_has_tags_and_parameters(logged_run: Any) -> None:
+    tags = logged_run.data.tags
     assert tags["command"] == "evaluate"
     assert tags["mlflow.source.name"] == "mempiler"
     assert tags["mlflow.user"]
-    assert run.data.params["lm"] == "offline"
-    assert len(run.data.params["long"]) == 6000
-    expected = {
-        "evaluation.score": pytest.approx(1 / 3),
-        "evaluation.n": 3,
-        "evaluation.failures": 1,
-        "evaluation.calls_task": 3,
-        "evaluation.calls": 3,
-        "evaluation.tokens": 1234,
-        "evaluation.score_low": 0,
-        "evaluation.score_high": 1,
-        "evaluation.recall_at_5": 1,
-        "evaluation.score_single_hop": 0.5,
-    }
-    assert {name: run.data.metrics.get(name) for name in expected} == expected
-    assert "evaluation.cost" not in run.data.metrics
-    rows = artifact(tracker.run_id, "evaluation_rows.jsonl", tmp_path).read_text().splitlines()
-    assert [json.loads(row)["id"] for row in rows] == ["q0", "q1", "q2"]
-    assert json.loads(rows[0])["failure"]["kind"] == "parse"
-    assert json.loads(artifact(tracker.run_id, "evaluation.json", tmp_path).read_text())["n"] == 3
+    assert logged_run.data.params["lm"] == "offline"
+    # MLflow takes no longer values.
+    assert len(logged_run.data.params["long"]) == 6000
+
+
+def test_an_evaluation_is_logged_as_metrics(logged_run: Any) -> None:
+    metrics = logged_run.data.metrics
+    assert metrics["evaluation.score"] == pytest.approx(1 / 3)
+    assert metrics["evaluation.score_low"] == 0
+    assert metrics["evaluation.score_high"] == 1
+    assert metrics["evaluation.score_single_hop"] == 0.5
+    assert metrics["evaluation.recall_at_5"] == 1
+    assert metrics["evaluation.n"] == 3
+    assert metrics["evaluation.failures"] == 1
+    assert metrics["evaluation.calls"] == 3
+    assert metrics["evaluation.calls_task"] == 3
+    assert metrics["evaluation.tokens"] == 1234
+    # Its cost is not known.
+    assert "evaluation.cost" not in metrics
+
+
+def test_an_evaluation_is_logged_with_every_row(logged_run: Any, tmp_path: Path) -> None:
+    run_id = logged_run.info.run_id
+    lines = download(run_id, "evaluation_rows.jsonl", tmp_path).splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["id"] for row in rows] == ["q0", "q1", "q2"]
+    assert rows[0]["failure"]["kind"] == "parse"
+    assert json.loads(download(run_id, "evaluation.json", tmp_path))["n"] == 3
 
 
 @pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
-def test_a_store_that_cannot_be_used_is_one_line(monkeypatch, uri):
+def test_a_store_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert uri in refusal(Tracker("test-wrong-store").__enter__)
 
 
+def warnings_of_mempiler(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of Mempiler itself, without those of libraries."""
+    return [record.getMessage() for record in caplog.records if record.name == "mempiler"]
+
+
 @pytest.mark.parametrize("call", ["log_batch", "log_text", "log_artifact", "log_artifacts"])
-def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, monkeypatch, caplog, call):
+def test_a_store_that_is_lost_during_a_run_costs_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
     (tmp_path / "file.txt").write_text("x")
+    lost_store = Mock(side_effect=OSError(f"connection to the store lost\nin {call}"))
+
     with caplog.at_level(logging.WARNING, "mempiler"), Tracker("test-failing") as tracker:
-        gone = Mock(side_effect=OSError(f"connection to the store lost\nin {call}"))
-        for name in (call, "set_terminated"):
-            monkeypatch.setattr(f"mlflow.MlflowClient.{name}", gone)
+        for method in (call, "set_terminated"):
+            monkeypatch.setattr(f"mlflow.MlflowClient.{method}", lost_store)
         tracker.log_params({"lm": "offline"})
         tracker.log_evaluation("after", evaluation_of("single hop"))
         tracker.log_file(tmp_path / "file.txt")
         tracker.log_folder(tmp_path, "program")
-    assert gone.call_count == 1
-    lines = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
-    assert len(lines) == 1
-    assert lines[0].startswith(f"mempiler: MLflow store {tracking_uri()}: ")
-    assert f"connection to the store lost in {call}; the results are in the run's folder" in lines[0]
+
+    # After its first failure the store is not asked for anything.
+    assert lost_store.call_count == 1
+    (warning,) = warnings_of_mempiler(caplog)
+    assert warning.startswith(f"mempiler: MLflow store {tracking_uri()}: ")
+    assert f"store lost in {call}; the results are in the run's folder" in warning
 
 
 @pytest.mark.parametrize(
-    ("uri", "place"),
+    ("uri", "location"),
     [
-        ("sqlite+pysqlite:////srv/tracking/mlflow.db?timeout=5", "file:///srv/tracking/mlartifacts"),
-        ("sqlite:///mine.db", "file://{here}/mlartifacts"),
-        ("postgresql+psycopg://u@host/db", "file://{here}/results/mlartifacts"),
-        ("http://mlflow:5000", None),
+        pytest.param(
+            "sqlite+pysqlite:////srv/tracking/mlflow.db?timeout=5",
+            "file:///srv/tracking/mlartifacts",
+            id="beside a database",
+        ),
+        pytest.param(
+            "sqlite:///mine.db",
+            "file://{working_folder}/mlartifacts",
+            id="beside a database in the working folder",
+        ),
+        pytest.param(
+            "postgresql+psycopg://u@host/db",
+            "file://{working_folder}/results/mlartifacts",
+            id="in the results folder",
+        ),
+        pytest.param("http://mlflow:5000", None, id="where the server says"),
     ],
 )
-def test_artifacts_lie_where_the_store_is(tmp_path, monkeypatch, uri, place):
+def test_artifacts_lie_where_the_store_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, location: str | None
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
-    assert artifact_location(uri) == (place and place.format(here=tmp_path))
+    expected = None if location is None else location.format(working_folder=tmp_path)
+    assert artifact_location(uri) == expected
+
+
+def test_the_store_is_in_the_results_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
     assert tracking_uri() == f"sqlite:///{tmp_path}/results/mlflow.db"
+
     monkeypatch.delenv("MEMPILER_HOME")
     assert tracking_uri() == f"sqlite:///{tmp_path}/runs/local/mlflow.db"
 
 
-FORK = multiprocessing.get_context("fork")
+class SlowDatabase:
+    """The file of a tracking store, whose tables take a while to create.
+
+    While the file `hold` is there, they are never complete.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "mlflow.db"
+        self.hold = folder / "hold"
+        self.log = folder / "creations"
+
+    @property
+    def uri(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def create_tables(self, new_path: Path) -> None:
+        """Take the place of MLflow, which creates its tables in some sixty steps."""
+        with self.log.open("a") as log:
+            log.write("x")
+        new_path.write_text("half")
+        while self.hold.exists():
+            time.sleep(0.01)
+        time.sleep(0.2)
+        new_path.write_text("complete")
+
+    def create_in_a_process(self) -> Any:
+        """Start a process that creates the database; it inherits what this one has patched."""
+        fork = multiprocessing.get_context("fork")
+        process = fork.Process(target=store.create_database, args=(self.uri,))
+        process.start()
+        return process
+
+    def half_made_files(self) -> list[Path]:
+        """Return the temporary files of processes that create it."""
+        return list(self.path.parent.glob(".mlflow-*/mlflow.db"))
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a database whose tables take a while, and are counted."""
-
-    def tables(new: Path) -> None:
-        with (tmp_path / "made").open("a") as file:
-            file.write("x")
-        time.sleep(0.2)
-        new.write_text("whole")
-
-    monkeypatch.setattr(store, "create_tables", tables)
-    return tmp_path / "mlflow.db"
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowDatabase:
+    """A database that is not there yet."""
+    slow_database = SlowDatabase(tmp_path)
+    monkeypatch.setattr(store, "create_tables", slow_database.create_tables)
+    return slow_database
 
 
-def made(path: Path) -> Any:
-    """A process that makes the database."""
-    process = FORK.Process(target=store.create_database, args=(f"sqlite:///{path}",))
-    process.start()
-    return process
-
-
-def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(new: Path) -> None:
-        new.write_text("half")
-        new.with_name("begun").touch()
-        time.sleep(60)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "create_tables", slow)
-        process = made(path)
-    assert within(20, lambda: list(path.parent.glob(".mlflow-*/begun")))
+def test_a_process_that_is_killed_while_it_creates_the_database_leaves_nothing(
+    database: SlowDatabase,
+) -> None:
+    database.hold.touch()
+    process = database.create_in_a_process()
+    assert within(20, database.half_made_files)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    assert not path.exists()
-    store.create_database(f"sqlite:///{path}")
-    assert path.read_text() == "whole"
-    assert list(path.parent.glob(".mlflow-*")) == []
+    assert not database.path.exists()
+
+    database.hold.unlink()
+    store.create_database(database.uri)
+
+    assert database.path.read_text() == "complete"
+    assert list(database.path.parent.glob(".mlflow-*")) == []
 
 
-def test_one_of_three_first_runs_creates_the_database(path: Path) -> None:
-    processes = [made(path) for _ in range(3)]
+def test_one_of_three_first_runs_creates_the_database(database: SlowDatabase) -> None:
+    processes = [database.create_in_a_process() for _ in range(3)]
     for process in processes:
         process.join(30)
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert (path.parent / "made").read_text() == "x"
+    assert database.log.read_text() == "x"
 
 
-def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "create_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
-    with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
-        store.create_database(f"sqlite:///{path}")
+def test_a_store_in_a_folder_that_cannot_be_written_is_refused_in_one_line(
+    open_folder: Path,
+) -> None:
+    uri = f"sqlite:///{open_folder}/mlflow.db"
+    message = r"^MLflow store sqlite:.*: cannot be made: Permission denied$"
+    with read_only(open_folder), pytest.raises(UserError, match=message):
+        store.create_database(uri)
 
 
-EVALUATE = (
-    "evaluate",
-    "turn-rag",
-    "--benchmark",
-    "locomo",
-    "--split",
-    "test",
-    "--train",
-    "6",
-    "--dev",
-    "4",
-    "--test",
-    "6",
-)
-COMPILE = (
-    "compile",
-    "turn-rag",
-    "--benchmark",
-    "locomo",
-    "--optimizer",
-    "knn",
-    "--train",
-    "6",
-    "--dev",
-    "4",
-    "--test",
-    "6",
-)
+SIZES = ["--train", "6", "--dev", "4", "--test", "6"]
+EVALUATE = ["evaluate", "turn-rag", "--benchmark", "locomo", "--split", "test", *SIZES]
+COMPILE = ["compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "knn", *SIZES]
 
 
-def run(*words: str) -> str:
-    """Runs a command on the offline engine; returns the id of its MLflow run."""
-    return json.loads(run_cli(*words, "--embedder", "offline", "--json")[1])["run_id"]
+def logged_command(*words: str) -> str:
+    """Run a command with offline models; return the id of its MLflow run."""
+    _, output, _ = run_cli(*words, "--embedder", "offline", "--json")
+    return json.loads(output)["run_id"]
+
+
+@dataclass(frozen=True)
+class TrackedRuns:
+    """The ids of three runs in an experiment of their own, and a client of their store."""
+
+    with_three_traces: str
+    without_traces: str
+    compiled: str
+    mlflow: Any
+    experiment_id: str
+
+    @property
+    def run_ids(self) -> list[str]:
+        return [self.with_three_traces, self.without_traces, self.compiled]
+
+    def traces(self, run_id: str) -> list[Any]:
+        """Return the traces of a run."""
+        condition = f"attributes.run_id = '{run_id}'"
+        return list(self.mlflow.search_traces([self.experiment_id], filter_string=condition))
+
+    def rows(self, run_id: str, prefix: str) -> list[dict[str, Any]]:
+        """Return the rows of a run's evaluation."""
+        artifacts = Path(self.mlflow.get_run(run_id).info.artifact_uri.removeprefix("file://"))
+        lines = (artifacts / f"{prefix}_rows.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def linked_prompts(self, run_id: str) -> list[tuple[str, str]]:
+        """Return names and versions of the prompts that a run is linked to."""
+        tags = self.mlflow.get_run(run_id).data.tags
+        prompts = json.loads(tags["mlflow.linkedPrompts"])
+        return [(prompt["name"], prompt["version"]) for prompt in prompts]
 
 
 @pytest.fixture(scope="module")
-def runs() -> Iterator[Any]:
-    """Three runs and their store."""
+def runs() -> Iterator[TrackedRuns]:
+    """Two evaluations, with and without traces, and a compile with all traces."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
-        evaluated = run(*EVALUATE, "--traces", "3"), run(*EVALUATE, "--traces", "none")
-        compiled, store = run(*COMPILE, "--force", "--traces", "all"), client()
-        experiment = store.get_experiment_by_name("tracked").experiment_id
-        yield SimpleNamespace(evaluated=evaluated, compiled=compiled, store=store, experiment=experiment)
+        with_three_traces = logged_command(*EVALUATE, "--traces", "3")
+        without_traces = logged_command(*EVALUATE, "--traces", "none")
+        compiled = logged_command(*COMPILE, "--force", "--traces", "all")
+        mlflow = client()
+        experiment_id = mlflow.get_experiment_by_name("tracked").experiment_id
+        yield TrackedRuns(with_three_traces, without_traces, compiled, mlflow, experiment_id)
 
 
-def traces_of(runs: Any, run: str) -> list[Any]:
-    return list(runs.store.search_traces([runs.experiment], filter_string=f"attributes.run_id = '{run}'"))
-
-
-def spans(trace: Any) -> dict[str, Any]:
+def spans_by_name(trace: Any) -> dict[str, Any]:
     return {span.name: span for span in trace.data.spans}
 
 
-def test_a_trace_shows_what_a_question_went_through(runs):
-    assert [len(traces_of(runs, run)) for run in (*runs.evaluated, runs.compiled)] == [3, 0, 6]
-    for trace in traces_of(runs, runs.compiled):
-        found = spans(trace)
-        assert list(found) == ["question", "remember", "recall", "answer", "task.answer", "score"]
-        whole, call, recalled = found["question"], found["task.answer"], found["recall"]
-        # One after the other, and all within the question.
-        steps = [found[name] for name in ("remember", "recall", "answer", "score")]
-        assert {step.parent_id for step in steps} == {whole.span_id}
-        assert whole.parent_id is None
-        assert call.parent_id == found["answer"].span_id
-        assert all(one.end_time_ns == next.start_time_ns for one, next in pairwise(steps))
-        assert steps[0].start_time_ns == whole.start_time_ns
-        assert steps[-1].end_time_ns == whole.end_time_ns
-        assert found["answer"].start_time_ns <= call.start_time_ns <= call.end_time_ns <= whole.end_time_ns
-        assert whole.inputs["question"] in call.inputs["messages"][-1]["content"]
-        assert whole.outputs in call.outputs["choices"][0]["message"]["content"]
-        # As the prompt shows it: with the date beside a relative one.
-        assert recalled.outputs[0]["page_content"] in call.inputs["messages"][-1]["content"]
+@pytest.fixture
+def traces(runs: TrackedRuns) -> list[Any]:
+    """The six traces of the compile."""
+    traces = runs.traces(runs.compiled)
+    assert len(traces) == 6
+    return traces
+
+
+def test_a_run_has_as_many_traces_as_the_option_says(runs: TrackedRuns) -> None:
+    assert len(runs.traces(runs.with_three_traces)) == 3
+    assert len(runs.traces(runs.without_traces)) == 0
+    assert len(runs.traces(runs.compiled)) == 6
+
+
+def test_the_steps_of_a_trace_follow_one_another_within_the_question(traces: list[Any]) -> None:
+    for trace in traces:
+        spans = spans_by_name(trace)
+        assert list(spans) == ["question", "remember", "recall", "answer", "task.answer", "score"]
+        question = spans["question"]
+        assert question.parent_id is None
+
+        steps = [spans["remember"], spans["recall"], spans["answer"], spans["score"]]
+        for step in steps:
+            assert step.parent_id == question.span_id
+        assert steps[0].start_time_ns == question.start_time_ns
+        for step, next_step in pairwise(steps):
+            assert step.end_time_ns == next_step.start_time_ns
+        assert steps[-1].end_time_ns == question.end_time_ns
+
+        call = spans["task.answer"]
+        assert call.parent_id == spans["answer"].span_id
+        assert spans["answer"].start_time_ns <= call.start_time_ns
+        assert call.start_time_ns <= call.end_time_ns <= question.end_time_ns
+
+
+def test_a_trace_shows_question_recalled_entries_prompt_and_answer(traces: list[Any]) -> None:
+    for trace in traces:
+        spans = spans_by_name(trace)
+        question = spans["question"]
+        call = spans["task.answer"]
+        prompt = call.inputs["messages"][-1]["content"]
+        assert question.inputs["question"] in prompt
+        assert question.outputs in call.outputs["choices"][0]["message"]["content"]
+        # An entry as the prompt shows it: with the date beside a relative one.
+        assert spans["recall"].outputs[0]["page_content"] in prompt
+        assert trace.info.request_preview == question.inputs["question"]
         assert trace.info.token_usage == call.attributes["mlflow.chat.tokenUsage"]
         assert trace.info.token_usage["input_tokens"] > 100
-        assert trace.info.request_preview == whole.inputs["question"]
 
 
-def test_a_trace_has_the_scores_the_gold_answer_and_the_evidence_as_assessments(runs):
-    rows = {row["id"]: row for row in rows_of(runs, runs.compiled, "after")}
-    for trace in traces_of(runs, runs.compiled):
-        row = rows[spans(trace)["question"].inputs["id"]]
-        given = {each.name: each for each in trace.info.assessments}
-        values = {name: each.feedback.value for name, each in given.items() if each.feedback}
-        evidence = {"evidence_recall": pytest.approx(row["recall"]["shown"])}
-        expected = {"right": row["score"] >= 0.5, "score": row["score"], **row["parts"], **evidence}
-        assert values == expected
-        assert given["expected_response"].expectation.value == row["gold"]
-        assert {each.source.source_type for each in given.values()} == {"CODE"}
+def test_a_trace_is_assessed_by_the_scores_the_evidence_and_the_gold_answer(
+    runs: TrackedRuns, traces: list[Any]
+) -> None:
+    rows = {row["id"]: row for row in runs.rows(runs.compiled, "after")}
+    for trace in traces:
+        row = rows[spans_by_name(trace)["question"].inputs["id"]]
+        assessments = {assessment.name: assessment for assessment in trace.info.assessments}
+
+        feedback = {}
+        for name, assessment in assessments.items():
+            assert assessment.source.source_type == "CODE"
+            if assessment.feedback:
+                feedback[name] = assessment.feedback.value
+        assert feedback == {
+            "right": row["score"] >= 0.5,
+            "score": row["score"],
+            **row["parts"],
+            "evidence_recall": pytest.approx(row["recall"]["shown"]),
+        }
+        assert assessments["expected_response"].expectation.value == row["gold"]
 
 
-def rows_of(runs: Any, run: str, prefix: str) -> list[dict[str, Any]]:
-    path = Path(runs.store.get_run(run).info.artifact_uri.removeprefix("file://")) / f"{prefix}_rows.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs: TrackedRuns) -> None:
+    rows = runs.rows(runs.compiled, "after") + runs.rows(runs.with_three_traces, "evaluation")
+    question_ids = {row["id"] for row in rows}
 
+    (dataset,) = runs.mlflow.search_datasets([runs.experiment_id])
 
-def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs):
-    (dataset,) = runs.store.search_datasets([runs.experiment])
-    ids = {row["id"] for row in rows_of(runs, runs.compiled, "after")}
-    ids |= {row["id"] for row in rows_of(runs, runs.evaluated[0], "evaluation")}
     assert dataset.name.split(".")[0] == "locomo"
-    assert json.loads(dataset.profile)["num_records"] == len(ids)
+    assert json.loads(dataset.profile)["num_records"] == len(question_ids)
     assert dataset.tags["benchmark"] == "locomo"
     assert dataset.tags["sample"] == "True"
-    for run in (*runs.evaluated, runs.compiled):
-        (linked,) = runs.store.get_run(run).inputs.dataset_inputs
-        assert linked.dataset.name == dataset.name
-        assert json.loads(linked.dataset.source) == {"dataset_id": dataset.dataset_id}
+    for run_id in runs.run_ids:
+        (link,) = runs.mlflow.get_run(run_id).inputs.dataset_inputs
+        assert link.dataset.name == dataset.name
+        assert json.loads(link.dataset.source) == {"dataset_id": dataset.dataset_id}
 
 
-PROMPT = "mempiler.turn-rag.locomo.task.answer"
+def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs: TrackedRuns) -> None:
+    name = "mempiler.turn-rag.locomo.task.answer"
 
+    start = runs.mlflow.get_prompt_version_by_alias(name, "start")
+    best = runs.mlflow.get_prompt_version_by_alias(name, "best")
 
-def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs):
-    start, best = (runs.store.get_prompt_version_by_alias(PROMPT, alias) for alias in ("start", "best"))
     assert start.version < best.version
     assert start.template[-1]["content"].count("{{question}}") == 1
+    # The compiled prompt has demos.
     assert len(best.template) > len(start.template)
-    versions = [(PROMPT, str(each.version)) for each in (start, best)]
-    assert linked(runs, runs.evaluated[0]) == versions[:1]
-    assert linked(runs, runs.compiled) == versions
-
-
-def linked(runs: Any, run: str) -> list[tuple[str, str]]:
-    tags = runs.store.get_run(run).data.tags
-    return [(each["name"], each["version"]) for each in json.loads(tags["mlflow.linkedPrompts"])]
+    start_prompt = (name, str(start.version))
+    best_prompt = (name, str(best.version))
+    assert runs.linked_prompts(runs.with_three_traces) == [start_prompt]
+    assert runs.linked_prompts(runs.compiled) == [start_prompt, best_prompt]
 
 
 @pytest.mark.parametrize("call", ["create_dataset", "get_prompt"])
-def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkeypatch, caplog, call):
-    def refuse(*values: Any, **named: Any) -> None:
-        raise NotImplementedError(f"{call} is not supported\nhere")
-
-    monkeypatch.setattr(f"mlflow.MlflowClient.{call}", refuse)
+def test_a_store_without_datasets_or_prompts_costs_a_run_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    unsupported = Mock(side_effect=NotImplementedError(f"{call} is not supported\nhere"))
+    monkeypatch.setattr(f"mlflow.MlflowClient.{call}", unsupported)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"without-{call}")
+
     with caplog.at_level(logging.WARNING, "mempiler"):
-        found = run_evaluate("turn-rag", run_inputs(benchmark="locomo", train=6, dev=4, test=3), "test")
-    told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
-    assert len(told) == 1
-    assert told[0].startswith(f"mempiler: MLflow store {tracking_uri()}: {call} is not supported here; ")
-    run = client().get_run(str(found.run_id))
+        inputs = run_inputs(benchmark="locomo", train=6, dev=4, test=3)
+        evaluated = run_evaluate("turn-rag", inputs, "test")
+
+    (warning,) = warnings_of_mempiler(caplog)
+    store_problem = f"MLflow store {tracking_uri()}: {call} is not supported here; "
+    assert warning.startswith(f"mempiler: {store_problem}")
+    run = client().get_run(str(evaluated.run_id))
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["evaluation.n"] == found.n
-    assert RunFolder.open(str(found.run_id)).is_finished
+    assert run.data.metrics["evaluation.n"] == evaluated.n
+    assert RunFolder.open(str(evaluated.run_id)).is_finished
 
 
-def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(stub, monkeypatch, tmp_path):
+def test_a_run_leaves_neither_key_nor_address_in_its_store(
+    stub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.chdir(tmp_path)
     server = stub()
-    inputs = run_inputs(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
-    run = client().get_run(str(run_evaluate("turn-rag", inputs, "test").run_id))
+    inputs = run_inputs(
+        benchmark="locomo",
+        train=6,
+        dev=4,
+        test=3,
+        lm=server.model,
+        api_base=server.url,
+        traces=None,
+    )
+
+    evaluated = run_evaluate("turn-rag", inputs, "test")
+
+    # The store has data and traces of the run ...
+    run = client().get_run(str(evaluated.run_id))
     assert run.inputs.dataset_inputs
     assert len(client().search_traces([run.info.experiment_id])) == 3
+    # ... but no secret; and neither the environment nor the working folder was touched.
+    store_files = [
+        path for path in tmp_path.rglob("*") if path.suffix in (".db", ".json", ".jsonl")
+    ]
+    assert len(store_files) > 2
+    for path in store_files:
+        content = path.read_bytes()
+        assert b"sk-very-secret" not in content
+        assert server.url.encode() not in content
     assert "MLFLOW_TRACKING_URI" not in os.environ
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-    content = [path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".db", ".json", ".jsonl")]
-    assert len(content) > 2
-    assert b"sk-very-secret" not in b"".join(content)
-    assert server.url.encode() not in b"".join(content)
 
 
 @pytest.mark.parametrize("value", [None, "", "sqlite:///other.db"])
-def test_the_variable_of_mlflow_is_as_before_after_the_store_was_named_in_it(monkeypatch, value):
+def test_the_variable_of_mlflow_is_set_only_within_the_block(
+    monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     if value is not None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", value)
+
     with use_tracking_store():
         assert os.environ["MLFLOW_TRACKING_URI"] == tracking_uri()
+
     assert os.environ.get("MLFLOW_TRACKING_URI") == value

@@ -1,4 +1,4 @@
-"""Trainings: what they are made with, and exported folders, whose rewards are those of training here."""
+"""Trainings: their settings and plans, and exported environments with the rewards of training."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import shlex
 import shutil
 import tomllib
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,78 +37,140 @@ from ..cli.test_train import warmed_up
 from ..conftest import chat_fields
 from ..run_inputs import run_config
 
-SAMPLE = next((Path(mempiler.__file__).parent / "data" / "samples").glob("locomo*.json"))
+PACKAGE = Path(mempiler.__file__).parent
 ENV = ["--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2"]
+"""Options for a small made-up world."""
 
 
 def export(folder: Path, *options: str) -> Path:
-    main(["export", "verifiers", "memory-r2", *(options or ENV), "--out", str(folder)])
-    return folder
+    """Export Memory-R2 as an environment for `verifiers`; return its `export.json`."""
+    main(["export", "verifiers", "memory-r2", *options, "--out", str(folder)])
+    (path,) = folder.glob("*/export.json")
+    return path
 
 
-def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
-    folder = export(tmp_path / "out")
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    assert project["name"] == "mempiler-memory-r2-memory-env"
-    assert "mempiler" in project["dependencies"]
-    package = folder / "mempiler_memory_r2_memory_env"
-    assert {path.name for path in package.iterdir()} == {"__init__.py", "export.json"}
+def score_nothing(environment: Environment) -> Any:
+    """Return what an environment says of the first history if a model writes nothing."""
+    first_history, *_ = environment.histories
+    return environment.score(first_history, [])
+
+
+def test_an_exported_package_names_what_it_needs(tmp_path: Path) -> None:
+    path = export(tmp_path / "out", *ENV)
+
+    pyproject = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())
+    assert pyproject["project"]["name"] == "mempiler-memory-r2-memory-env"
+    assert "mempiler" in pyproject["project"]["dependencies"]
+
+    package = tmp_path / "out" / "mempiler_memory_r2_memory_env"
+    assert path.parent == package
+    assert {file.name for file in package.iterdir()} == {"__init__.py", "export.json"}
     compile((package / "__init__.py").read_text(), "__init__.py", "exec")
-    environment = Environment.open(package / "export.json")
+
+
+def test_an_exported_environment_gives_rewards_for_its_histories(tmp_path: Path) -> None:
+    environment = Environment.open(export(tmp_path / "out", *ENV))
     assert len(environment.histories) == 6
-    scored = environment.score(next(iter(environment.histories)), [])
+    scored = score_nothing(environment)
     assert scored.reward == scored.value
 
 
-def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None:
-    rows = []
-    for number in range(2):
-        message = {"role": "user", "content": f"I moved to Porto, number {number}."}
-        rows.append({"user": "ann", "messages": [message], "question": "Where?", "answer": "Porto"})
-    data = tmp_path / "mine.jsonl"
-    data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    inputs = RunInputs(run_config("jsonl", data=str(data)))
-    exported = Export.of("memory-r2", inputs, "all")
-    with pytest.raises(UserError, match="two different histories have the id 'ann'"):
-        Environment(exported, tmp_path)
-
-
-def test_an_export_takes_what_faults_cost(tmp_path: Path) -> None:
-    (exported,) = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5").glob("*/export.json")
-    environment = Environment.open(exported)
-    scored = environment.score(next(iter(environment.histories)), [])
+def test_an_exported_environment_subtracts_the_exported_penalties(tmp_path: Path) -> None:
+    path = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5")
+    scored = score_nothing(Environment.open(path))
+    # Nothing is no answer in the format.
     assert scored.reward == scored.value - 0.5
 
 
-def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:
+def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None:
+    lines = []
+    for number in range(2):
+        message = {"role": "user", "content": f"I moved to Porto, number {number}."}
+        question = {"user": "ann", "messages": [message], "question": "Where?", "answer": "Porto"}
+        lines.append(json.dumps(question))
+    data = tmp_path / "mine.jsonl"
+    data.write_text("\n".join(lines), encoding="utf-8")
+    inputs = RunInputs(run_config("jsonl", data=str(data)))
+
+    with pytest.raises(UserError, match="two different histories have the id 'ann'"):
+        Environment(Export.of("memory-r2", inputs, "all"), tmp_path)
+
+
+def test_a_data_file_of_the_user_is_named_but_not_copied(tmp_path: Path) -> None:
+    (sample,) = (PACKAGE / "data" / "samples").glob("locomo*.json")
     data = tmp_path / "mine.json"
-    shutil.copy(SAMPLE, data)
-    folder = export(tmp_path / "out", "--benchmark", "locomo", "--data", str(data), "--sessions", "1")
-    (exported,) = folder.glob("*/export.json")
-    turn = next(iter(Environment.open(exported).histories.values())).items[0].turns[0]
-    assert all(turn.content not in path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file())
+    shutil.copy(sample, data)
+
+    options = ["--benchmark", "locomo", "--data", str(data), "--sessions", "1"]
+    path = export(tmp_path / "out", *options)
+
+    first_history, *_ = Environment.open(path).histories.values()
+    turn = first_history.items[0].turns[0]
+    exported_files = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    assert exported_files
+    for file in exported_files:
+        assert turn.content not in file.read_text(encoding="utf-8")
+
     data.write_text(data.read_text().replace(turn.content, "Something else."))
     with pytest.raises(mempiler.DataError, match=r"mine.json: is not the data that was exported"):
-        Environment.open(exported)
+        Environment.open(path)
 
 
-def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None:
-    (exported,) = export(tmp_path / "out").glob("*/export.json")
-    told = json.loads(exported.read_text())
-    other = {**told, "options": {**told["options"], "set": {"chunk_turns": 2}}}
-    for changed, said in (
-        (other, "other prompts or settings than were exported"),
-        ({**told, "more": 1}, "was exported by another version: more: .*; export anew"),
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The content of `export.json` of a made-up world."""
+    path = export(tmp_path_factory.mktemp("export") / "out", *ENV)
+    return json.loads(path.read_text())
+
+
+def open_export(folder: Path, content: Any) -> Environment:
+    """Open an environment whose `export.json` has this content."""
+    path = folder / "export.json"
+    path.write_text(json.dumps(content))
+    return Environment.open(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"more": 1}, "was exported by another version: more: .*; export anew"),
+        ({"reward": {"depth": 1}}, r"export.json: --reward-set: .*; export anew"),
+    ],
+)
+def test_an_export_with_other_fields_is_refused(
+    exported: dict[str, Any], fields: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(mempiler.ProgramError, match=problem):
+        open_export(tmp_path, {**exported, **fields})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"set": {"chunk_turns": 2}}, "other prompts or settings than were exported"),
+        ({"seed": "x"}, r"export.json: seed = 'x': .*; export anew"),
+        ({"course": 1}, "unknown settings course; export anew"),
+    ],
+)
+def test_an_export_with_other_options_is_refused(
+    exported: dict[str, Any], options: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    changed_options = {**exported["options"], **options}
+    with pytest.raises(mempiler.ProgramError, match=problem):
+        open_export(tmp_path, {**exported, "options": changed_options})
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
         ({"method": "memory-r2"}, "was exported by another version: options: .*; export anew"),
         ({"options": {}}, "is no export"),
-        ([told], "is no export"),
-        ({**told, "options": {**told["options"], "seed": "x"}}, r"export.json: seed = 'x': .*; export anew"),
-        ({**told, "reward": {"depth": 1}}, r"export.json: --reward-set: .*; export anew"),
-        ({**told, "options": {**told["options"], "course": 1}}, "unknown settings course; export anew"),
-    ):
-        (tmp_path / "export.json").write_text(json.dumps(changed))
-        with pytest.raises(mempiler.ProgramError, match=said):
-            Environment.open(tmp_path / "export.json")
+        ([{"method": "memory-r2", "options": {}}], "is no export"),
+    ],
+)
+def test_a_file_that_is_no_export_is_refused(content: Any, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(mempiler.ProgramError, match=problem):
+        open_export(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -115,29 +178,60 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
     [
         (["--benchmark", "memoryquest"], "memory-r2", "memoryquest is scored by a judge"),
         (ENV, "turn-rag", "turn-rag writes without a language model"),
-        (["--benchmark", "palbench.dialogue"], "memory-r2", "palbench.dialogue is a simulated conversation"),
+        (
+            ["--benchmark", "palbench.dialogue"],
+            "memory-r2",
+            "palbench.dialogue is a simulated conversation",
+        ),
         ([*ENV, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
         ([*ENV, "--max-usd", "1"], "memory-r2", "No such option '--max-usd'"),
         ([*ENV, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),
-        ([*ENV, "--reward-set", "compression=-1"], "memory-r2", "--reward-set: compression: Input should be gr"),
+        (
+            [*ENV, "--reward-set", "compression=-1"],
+            "memory-r2",
+            "--reward-set: compression: Input should be gr",
+        ),
     ],
 )
-def test_an_export_that_is_impossible_is_one_line(options, method, message, tmp_path, cli) -> None:
-    code, _, err = cli("export", "verifiers", method, *options, "--out", tmp_path / "out")
-    (line,) = err.splitlines()
-    assert code == 2
+def test_an_export_that_is_impossible_is_refused_in_one_line(
+    options: list[str], method: str, message: str, tmp_path: Path, cli: Any
+) -> None:
+    exit_code, _, error_output = cli(
+        "export", "verifiers", method, *options, "--out", tmp_path / "out"
+    )
+    assert exit_code == 2
+    (line,) = error_output.splitlines()
     assert re.search(message, line)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_an_objective_has_its_groups_and_its_reward() -> None:
-    for name, choice in OBJECTIVES.items():
-        found = TrainingConfig(objective=name).training(7)
-        assert found.objective == choice.objective
-        assert found.session_reward == (choice.session_reward or "session")
-        assert found.seed == 7
-    given = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
-    assert given.training(0).session_reward == "cumulative"
+@pytest.mark.parametrize(
+    ("optimizer", "objective", "session_reward"),
+    [
+        ("grpo", "grpo", "trajectory"),
+        ("grpo-session", "grpo", "session"),
+        ("grpo-cumulative", "grpo", "cumulative"),
+        ("local", "local", "session"),
+        ("logo-grpo", "logo", "session"),
+    ],
+)
+def test_the_optimizer_decides_the_groups_and_their_reward(
+    optimizer: str, objective: str, session_reward: str
+) -> None:
+    training = TrainingConfig(objective=optimizer).training(seed=7)
+    assert training.objective == objective
+    assert training.session_reward == session_reward
+    assert training.seed == 7
+
+
+def test_every_optimizer_that_trains_is_tested() -> None:
+    # Those of the cases above.
+    assert list(OBJECTIVES) == ["grpo", "grpo-session", "grpo-cumulative", "local", "logo-grpo"]
+
+
+def test_the_session_reward_of_logo_grpo_may_be_chosen() -> None:
+    config = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
+    assert config.training(seed=0).session_reward == "cumulative"
 
 
 @pytest.mark.parametrize(
@@ -145,9 +239,18 @@ def test_an_objective_has_its_groups_and_its_reward() -> None:
     [
         ({"seed": 3}, "seed = 3: a training has the seed of its run; give --seed"),
         ({"settings": {"seed": 3}}, "seed = 3: a training has the seed of its run; give --seed"),
-        ({"settings": {"objective": "grpo"}}, "objective = 'grpo' within settings has no effect; give --optimizer"),
-        ({"settings": TrainingSettings(seed=3)}, "seed = 3: a training has the seed of its run; give --seed"),
-        ({"settings": TrainingSettings(objective="grpo")}, "objective = 'grpo' within settings has no effect"),
+        (
+            {"settings": {"objective": "grpo"}},
+            "objective = 'grpo' within settings has no effect; give --optimizer",
+        ),
+        (
+            {"settings": TrainingSettings(seed=3)},
+            "seed = 3: a training has the seed of its run; give --seed",
+        ),
+        (
+            {"settings": TrainingSettings(objective="grpo")},
+            "objective = 'grpo' within settings has no effect",
+        ),
         (
             {"objective": "grpo", "settings": TrainingSettings(session_reward="cumulative")},
             "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-cumulative",
@@ -157,101 +260,137 @@ def test_an_objective_has_its_groups_and_its_reward() -> None:
             {"objective": "grpo", "session_reward": "session"},
             "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-session",
         ),
-        ({"objective": "local", "session_reward": "cumulative"}, "--optimizer local has no global groups"),
+        (
+            {"objective": "local", "session_reward": "cumulative"},
+            "--optimizer local has no global groups",
+        ),
     ],
 )
-def test_a_setting_of_a_training_without_effect_is_refused(settings: dict[str, object], problem: str) -> None:
+def test_a_setting_of_a_training_without_effect_is_refused(
+    settings: dict[str, object], problem: str
+) -> None:
     with pytest.raises(UserError, match=re.escape(problem)):
         TrainingConfig().changed(settings)
 
 
-def test_a_recorded_session_reward_that_is_the_one_of_the_objective_is_no_mistake() -> None:
-    given = {"objective": "grpo", "session_reward": "trajectory"}
-    assert TrainingConfig().changed(given).training(0).session_reward == "trajectory"
+def test_a_session_reward_that_the_optimizer_has_anyway_is_no_mistake() -> None:
+    config = TrainingConfig().changed({"objective": "grpo", "session_reward": "trajectory"})
+    assert config.training(seed=0).session_reward == "trajectory"
 
 
-@pytest.mark.parametrize("settings", [TrainingSettings(histories=3), replace(TINY_CONFIG.settings, histories=3)])
-def test_training_settings_in_one_object_may_keep_what_is_no_change(settings: TrainingSettings) -> None:
-    changed = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
-    assert changed.training(7) == replace(settings, seed=7, objective="grpo", session_reward="session")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(TrainingSettings(histories=3), id="with released defaults"),
+        pytest.param(replace(TINY_CONFIG.settings, histories=3), id="with those of local:tiny"),
+    ],
+)
+def test_settings_in_one_object_may_repeat_the_defaults(settings: TrainingSettings) -> None:
+    config = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
+    expected = replace(settings, seed=7, objective="grpo", session_reward="session")
+    assert config.training(seed=7) == expected
 
 
-def test_settings_go_where_they_belong():
-    before = TrainingConfig.for_model("local:tiny")
-    course = before.changed({"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5})
-    assert course.lora == 4
-    assert course.settings.num_rollouts == 2
-    assert course.settings.curriculum.tokens == 900
-    assert course.settings.curriculum.horizons == (1, 2)
-    assert course.train_kwargs == {**before.train_kwargs, "beta": 0.5}
+def test_each_setting_goes_to_the_group_that_has_it() -> None:
+    defaults = TrainingConfig.for_model("local:tiny")
+    config = defaults.changed(
+        {"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5}
+    )
+    assert config.lora == 4
+    assert config.settings.num_rollouts == 2
+    assert config.settings.curriculum.tokens == 900
+    assert config.settings.curriculum.horizons == (1, 2)
+    # What no group has is for the trainer.
+    assert config.train_kwargs == {**defaults.train_kwargs, "beta": 0.5}
 
 
-def test_a_training_of_all_weights_has_the_released_numbers():
-    course = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
-    trainer = Reinforcement.parse(course.trainer_settings)
+def test_a_training_of_all_weights_has_the_released_numbers() -> None:
+    config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
+    trainer = Reinforcement.parse(config.trainer_settings)
     assert trainer.learning_rate == 2e-6
     assert trainer.epochs == 2
     assert trainer.batch_size == 2048
     assert trainer.weight_decay == 0.01
     assert trainer.old_logprobs == "recomputed"
-    assert course.answer_tokens == 2048
-    assert course.settings.histories == 1
-    assert [course.settings.curriculum.steps_of(stage) for stage in range(3)] == [10, 5, 5]
+    assert config.answer_tokens == 2048
+    assert config.settings.histories == 1
+    curriculum = config.settings.curriculum
+    assert [curriculum.steps_of(stage) for stage in range(3)] == [10, 5, 5]
 
 
-def test_an_adapter_has_a_rate_and_epochs_of_its_own_unless_they_are_set():
-    course = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
-    trainer = Reinforcement.parse(course.trainer_settings)
+def test_a_training_of_an_adapter_has_a_rate_and_epochs_of_its_own() -> None:
+    config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
+    trainer = Reinforcement.parse(config.trainer_settings)
     assert trainer.learning_rate == 1e-5
     assert trainer.epochs == 1
     assert trainer.batch_size == 2048
-    longer = Reinforcement.parse(course.changed({"epochs": 3}).trainer_settings)
-    assert longer.learning_rate == 1e-5
-    assert longer.epochs == 3
 
 
-@pytest.mark.parametrize("changes", [{}, {"lora": 4}])
-def test_the_tiny_model_has_numbers_of_its_own(changes):
-    course = TrainingConfig.for_model("local:tiny").changed(changes)
-    trainer = Reinforcement.parse(course.trainer_settings)
+def test_the_epochs_of_an_adapter_may_be_set() -> None:
+    config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
+    trainer = Reinforcement.parse(config.changed({"epochs": 3}).trainer_settings)
+    assert trainer.learning_rate == 1e-5
+    assert trainer.epochs == 3
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora": 4}], ids=["all weights", "an adapter"])
+def test_a_training_of_the_tiny_model_has_numbers_of_its_own(changes: dict[str, Any]) -> None:
+    config = TrainingConfig.for_model("local:tiny").changed(changes)
+    trainer = Reinforcement.parse(config.trainer_settings)
     assert trainer.learning_rate == 2e-4
     assert trainer.epochs == 2
     assert trainer.batch_size == 48
     assert trainer.weight_decay == 0.0
     assert trainer.old_logprobs == "sampled"
-    assert course.answer_tokens == 96
-    assert course.settings.histories == 2
+    assert config.answer_tokens == 96
+    assert config.settings.histories == 2
 
 
-def test_settings_of_trl_that_change_nothing_are_refused_before_the_warm_up():
-    with pytest.raises(mempiler.UserError, match="epsilon is not TRL's to decide; set --train-set clip_low=VALUE"):
+def test_a_setting_that_trl_does_not_decide_is_refused_before_the_model_is_made() -> None:
+    message = "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"
+    with pytest.raises(mempiler.UserError, match=message):
         TrainingConfig.for_model("local:tiny").changed({"trainer": "trl", "trl": {"epsilon": 0.1}})
 
 
-def test_the_configurations_of_the_manual_are_taken():
-    manual = (Path(mempiler.__file__).parent / "docs" / "training.md").read_text(encoding="utf-8")
-    configurations = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)]
+def test_the_configurations_of_the_manual_are_valid() -> None:
+    manual = (PACKAGE / "docs" / "training.md").read_text(encoding="utf-8")
+    configurations = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
     assert len(configurations) >= 2
+
     for configuration in configurations:
-        training = configuration["training"]
+        training = tomllib.loads(configuration)["training"]
         settings = {**training["settings"], "trainer": training["trainer"]}
-        given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).trainer_settings)
-        assert given.trl == settings["trl"]
+        config = TrainingConfig.for_model("local:a/model").changed(settings)
+        trainer = Reinforcement.parse(config.trainer_settings)
+        assert trainer.trl == settings["trl"]
+
+
+def values_after(words: list[str], option: str) -> list[str]:
+    """Return the values of an option of a command, in their order."""
+    return [value for word, value in pairwise(words) if word == option]
 
 
 def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> None:
     config = run_config("memory-env", lm="local:tiny", answer_lm="openai/reader", test=4, workers=1)
     changes = {"steps": 2, "tokens": None, "horizons": [2, 4], "lora": 4}
     training = make_training(config, "logo-grpo", changes, "local")
-    run = Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
     options = command_options(training, "local:tiny")
-    words = shlex.split(command_line(run_for_printed_command(run).inputs, "train", "memory-r2", options))
-    assert not {"--answer-lm", "--max-failure-rate"} & set(words)
-    assert words[words.index("--optimizer") + 1] == "logo-grpo"
-    pairs = [words[place + 1] for place, word in enumerate(words) if word == "--train-set"]
-    assert parse_settings(pairs).items() >= {**changes, "answer_lm": "openai/reader"}.items()
+    run = Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
+
+    command = command_line(run_for_printed_command(run).inputs, "train", "memory-r2", options)
+
+    words = shlex.split(command)
+    assert values_after(words, "--optimizer") == ["logo-grpo"]
+    # The answer model is a setting of the training.
+    assert "--answer-lm" not in words
+    assert "--max-failure-rate" not in words
+    settings = parse_settings(values_after(words, "--train-set"))
+    assert settings.items() >= {**changes, "answer_lm": "openai/reader"}.items()
+
+    # The words give a training that would be printed with the same options.
+    (trainer,) = values_after(words, "--trainer")
     config = config.with_options(answer_lm=None)
-    repeated = make_training(config, "logo-grpo", parse_settings(pairs), words[words.index("--trainer") + 1])
+    repeated = make_training(config, "logo-grpo", settings, trainer)
     assert command_options(repeated, "local:tiny") == options
 
 
@@ -263,7 +402,9 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
         ("memory-r2", {"lm": "offline"}, "offline cannot be trained in this process; use --lm"),
     ],
 )
-def test_a_training_of_nothing_has_no_plan(program: str, options: dict[str, Any], message: str) -> None:
+def test_a_training_of_nothing_has_no_plan(
+    program: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(mempiler.UserError, match=message):
         mempiler.plan_training(
             program, **{"benchmark": "memory-env", "lm": "local:tiny", "progress": False, **options}
@@ -271,7 +412,7 @@ def test_a_training_of_nothing_has_no_plan(program: str, options: dict[str, Any]
 
 
 def own_examples(count: int) -> list[dspy.Example]:
-    """Return questions of the made-up world, as a user's own examples: a model has to answer them."""
+    """Return questions of the made-up world, as a user's own examples: a model answers them."""
     world = mempiler.benchmark("memory-env", users=10, sessions=2)
     return world.examples[:count]
 
@@ -290,16 +431,28 @@ def test_a_training_on_own_examples_is_planned() -> None:
     assert plan.phases["training"].high > 0
 
 
-def test_a_plan_asks_rollouts_and_reruns_as_many_questions_as_each_may_be_asked() -> None:
-    examples = own_examples(40)
-    users = list(dict.fromkeys(example.history.id for example in examples))
-    of_users = [[example for example in examples if example.history.id == user] for user in users[:3]]
+@pytest.fixture(scope="module")
+def examples_of_three_users() -> list[list[dspy.Example]]:
+    """The questions to each of three users."""
+    examples_by_user: dict[str, list[dspy.Example]] = {}
+    for example in own_examples(40):
+        examples_by_user.setdefault(example.history.id, []).append(example)
+    first_user, second_user, third_user = list(examples_by_user.values())[:3]
+    assert len(first_user) > 1
+    return [first_user, second_user, third_user]
+
+
+@pytest.mark.parametrize("setting", ["questions", "local_questions"])
+def test_a_plan_counts_every_question_of_rollouts_and_reruns(
+    examples_of_three_users: list[list[dspy.Example]], setting: str
+) -> None:
+    trainset, valset, testset = examples_of_three_users
 
     def most_training_calls(**train_set: Any) -> float:
         plan = mempiler.plan_training(
-            trainset=of_users[0],
-            valset=of_users[1],
-            testset=of_users[2],
+            trainset=trainset,
+            valset=valset,
+            testset=testset,
             metric="exact",
             lm="local:a/model",
             train_set={"steps": 1, "horizons": [1], **train_set},
@@ -307,10 +460,9 @@ def test_a_plan_asks_rollouts_and_reruns_as_many_questions_as_each_may_be_asked(
         )
         return plan.phases["training"].high
 
-    assert len(of_users[0]) > 1
-    one_each = most_training_calls(questions=1, local_questions=1)
-    assert most_training_calls(questions=2, local_questions=1) > one_each
-    assert most_training_calls(questions=1, local_questions=2) > one_each
+    one_question = {"questions": 1, "local_questions": 1}
+    two_questions = {**one_question, setting: 2}
+    assert most_training_calls(**two_questions) > most_training_calls(**one_question)
 
 
 class CountingLM(dspy.BaseLM):
@@ -334,8 +486,10 @@ class CountingLM(dspy.BaseLM):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_object_answers_in_a_whole_training(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+def test_a_model_object_answers_in_a_training_which_may_be_resumed(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "torch", reason="the `local` extra is not installed: pip install '.[local]'"
+    )
     start = warmed_up(tmp_path / "start", 8, steps=2)
     examples = own_examples(3)
     reader = CountingLM()
@@ -347,32 +501,53 @@ def test_an_object_answers_in_a_whole_training(tmp_path: Path) -> None:
         "lm": f"local:{start}",
         "answer_lm": reader,
         "adapter": "compact",
-        "train_set": {"steps": 1, "num_rollouts": 2, "local_n": 2, "horizons": [1], "answer_tokens": 24},
+        "train_set": {
+            "steps": 1,
+            "num_rollouts": 2,
+            "local_n": 2,
+            "horizons": [1],
+            "answer_tokens": 24,
+        },
         "progress": False,
     }
-    result = mempiler.train("memory-r2", **options)
+
+    trained = mempiler.train("memory-r2", **options)
     calls = reader.calls
+    resumed = mempiler.train("memory-r2", resume=str(trained.run), **options)
+
     assert calls > 0
-    again = mempiler.train("memory-r2", resume=str(result.run), **options)
+    # A resumed run asks for no answer again.
     assert reader.calls == calls
-    assert again.after.score == result.after.score
+    assert resumed.after.score == trained.after.score
 
 
-def test_every_session_is_shown() -> None:
+def test_every_session_is_demonstrated() -> None:
     method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
-    shown = demonstrations.demonstrate(method, CompactAdapter(), 4)
-    ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
-    assert ids == set(range(1, 9))
+
+    shown = demonstrations.demonstrate(method, CompactAdapter(), conversations=4, sessions=8)
+
+    session_numbers: set[str] = set()
+    for demonstration in shown:
+        prompt = demonstration.messages[-1]["content"]
+        session_numbers.update(re.findall(r"D(\d+):", prompt))
+    assert session_numbers == {"1", "2", "3", "4", "5", "6", "7", "8"}
 
 
 @pytest.mark.slow
 def test_the_tiny_model_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+    pytest.importorskip(
+        "torch", reason="the `local` extra is not installed: pip install '.[local]'"
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    # A warm-up of full length takes minutes.
     for name, value in {"USERS": 4, "STEPS": 2, "POOR_STEPS": 1, "BATCH": 2}.items():
         monkeypatch.setattr(demonstrations, name, value)
+
     folder = demonstrations.tiny_folder()
-    made = (folder / "config.json").stat().st_mtime_ns
-    assert demonstrations.tiny_folder() == folder
-    assert (folder / "config.json").stat().st_mtime_ns == made
+    time_made = (folder / "config.json").stat().st_mtime_ns
+    second_folder = demonstrations.tiny_folder()
+
+    assert second_folder == folder
+    assert (folder / "config.json").stat().st_mtime_ns == time_made
+    # No temporary folder is left beside it.
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]

@@ -1,4 +1,6 @@
-"""Evaluations with `--workers`: table, budget and meter are those of one process, also where a worker is killed."""
+"""Evaluations with `--workers`: result, budget and calls are those of one process."""
+
+from __future__ import annotations
 
 import logging
 import sys
@@ -17,79 +19,115 @@ from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameEr
 from mempiler.runs.ray_tasks import run_in_processes
 from mempiler.runs.workers import split_by_conversation
 
-from .evaluations import table
 from ..run_inputs import run_inputs
+from .evaluations import table
 
 EVALUATE = ["evaluate", "turn-rag", "--split", "train", "--adapter", "chat"]
+
+Script = Callable[[int, str], str | None]
+"""What a stub server does with a request, by its number and its prompt."""
 
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    """Ray, which ends with the tests of this file."""
-    found = pytest.importorskip("ray")
-    yield found
-    found.shutdown()
+    """Ray, which is shut down after the tests of this file."""
+    ray_module = pytest.importorskip("ray")
+    yield ray_module
+    ray_module.shutdown()
 
 
 @pytest.fixture
-def kill_worker(ray: Any) -> Callable[[int], Callable[[int, str], None]]:
-    """What a stub server does: `kill_worker(8)` kills the first worker after eight requests."""
-    once = threading.Lock()
+def kill_worker_after(ray: Any) -> Callable[[int], Script]:
+    """A function that returns a script which kills the oldest worker after some requests, once."""
+    first_kill = threading.Lock()
 
-    def killing(after: int) -> Callable[[int, str], None]:
-        def script(n: int, text: str) -> None:
-            if n > after and once.acquire(blocking=False):
-                below = psutil.Process().children(recursive=True)
-                min((one for one in below if "ray::_run_task" in one.name()), key=lambda one: one.pid).kill()
+    def make_script(request_count: int) -> Script:
+        def kill_one_worker(request_number: int, prompt: str) -> None:
+            if request_number <= request_count:
+                return
+            if not first_kill.acquire(blocking=False):
+                return
+            workers = []
+            for process in psutil.Process().children(recursive=True):
+                if "ray::_run_task" in process.name():
+                    workers.append(process)
+            oldest = min(workers, key=lambda worker: worker.pid)
+            oldest.kill()
 
-        return script
+        return kill_one_worker
 
-    return killing
+    return make_script
 
 
-def fail(n: int) -> Iterator[Any]:
-    if n == 0:
+USER_ERROR = 0
+ENDPOINT_ERROR = 1
+SLOW_SUCCESS = 2
+
+
+def work(kind: int) -> Iterator[str]:
+    """Fail at once, or yield two outputs, of which the second takes a while."""
+    if kind == USER_ERROR:
         raise UnknownNameError("method", "no-such", ["turn-rag"])
-    if n == 1:
+    if kind == ENDPOINT_ERROR:
         raise EndpointError("the endpoint is gone")
     yield "begun"
     time.sleep(1.5)
-    yield "through"
+    yield "finished"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "kind", "said"), [(0, UserError, "no-such"), (1, EndpointError, "is gone")])
-def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said: str, ray: Any) -> None:
-    found: list[Any] = []
-    with pytest.raises(kind, match=said):
-        found.extend(output.value for output in run_in_processes(fail, [2, n], 2))
-    assert found == ["begun", "through"]
+@pytest.mark.parametrize(
+    ("failing_work", "error", "message"),
+    [
+        (USER_ERROR, UserError, "no-such"),
+        (ENDPOINT_ERROR, EndpointError, "is gone"),
+    ],
+)
+def test_an_error_of_a_worker_is_raised_after_the_others_have_finished(
+    failing_work: int, error: type[Exception], message: str, ray: Any
+) -> None:
+    outputs: list[str] = []
+
+    def collect_outputs() -> None:
+        for output in run_in_processes(work, [SLOW_SUCCESS, failing_work], 2):
+            outputs.append(output.value)
+
+    with pytest.raises(error, match=message):
+        collect_outputs()
+    assert outputs == ["begun", "finished"]
 
 
 @pytest.mark.parametrize(
-    ("about", "said"),
+    ("options", "message"),
     [
-        *(({"workers": each}, "give a number of processes, or HOST:PORT") for each in (0, -1, "two", "ray")),
+        ({"workers": 0}, "give a number of processes, or HOST:PORT"),
+        ({"workers": -1}, "give a number of processes, or HOST:PORT"),
+        ({"workers": "two"}, "give a number of processes, or HOST:PORT"),
+        ({"workers": "ray"}, "give a number of processes, or HOST:PORT"),
         ({"lm": "gguf:qwen"}, "--api-base"),
         ({"judge_lm": "local:model"}, "--api-base"),
         ({"replay": "run"}, "--replay"),
     ],
 )
-def test_options_that_do_not_go_with_workers_are_refused(about: dict[str, Any], said: str, ray: Any) -> None:
-    with pytest.raises(UserError, match=said):
-        run_inputs(**{"benchmark": "locomo", "workers": 2, **about})
+def test_options_that_do_not_go_with_workers_are_refused(
+    options: dict[str, Any], message: str, ray: Any
+) -> None:
+    with pytest.raises(UserError, match=message):
+        run_inputs(**{"benchmark": "locomo", "workers": 2, **options})
 
 
-def test_a_model_that_no_other_process_can_have_is_one_line(ray: Any) -> None:
+def test_a_model_that_cannot_be_sent_to_another_process_is_refused_in_one_line(ray: Any) -> None:
     lm = dspy.LM("own/model", engine=OfflineEngine())
-    lm.lock = threading.Lock()
-    with pytest.raises(UserError, match="--workers: a model or metric of your own cannot be sent") as error:
+    lm.lock = threading.Lock()  # locks cannot be pickled
+    with pytest.raises(UserError) as refused:
         mempiler.evaluate("turn-rag", benchmark="locomo", test=6, lm=lm, workers=2, progress=False)
-    assert "\n" not in str(error.value)
+    message = str(refused.value)
+    assert "--workers: a model or metric of your own cannot be sent" in message
+    assert "\n" not in message
 
 
 class Unpicklable:
-    """An object with an error of its own when it is pickled."""
+    """An object that raises an error of its own when it is pickled."""
 
     def __reduce__(self) -> Any:
         raise RuntimeError("not\nme")
@@ -97,91 +135,156 @@ class Unpicklable:
 
 def test_any_error_of_pickling_is_one_line(ray: Any) -> None:
     inputs: Any = [Unpicklable()]
-    with pytest.raises(UserError, match="cannot be sent to another process") as error:
-        list(run_in_processes(fail, inputs, 2))
-    assert "\n" not in str(error.value)
+    with pytest.raises(UserError) as refused:
+        list(run_in_processes(work, inputs, 2))
+    assert "cannot be sent to another process" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"^ray is not installed; run: pip install '\.\[ray\]'$"):
+    message = r"^ray is not installed; run: pip install '\.\[ray\]'$"
+    with pytest.raises(MissingDependencyError, match=message):
         run_inputs("locomo", workers=2)
 
 
-def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
-    known = benchmark("locomo")
-    for parts in (1, 2, 3, 100):
-        found = split_by_conversation(known, known.examples, parts)
-        groups = [{known.group(example) for example in part} for part in found]
-        assert sum(map(len, groups)) == len(set().union(*groups)) >= len(found)
-        assert sorted(str(e.id) for part in found for e in part) == sorted(str(e.id) for e in known.examples)
-        sizes = sorted(map(len, found))
-        assert sizes[0] > 0
-        assert sizes[-1] - sizes[0] <= max(
-            sum(known.group(example) == group for example in known.examples) for group in set().union(*groups)
-        )
+@pytest.mark.parametrize("part_count", [1, 2, 3, 100])
+def test_every_question_is_in_one_part_beside_those_of_its_conversation(part_count: int) -> None:
+    locomo = benchmark("locomo")
+    question_ids = sorted(str(example.id) for example in locomo.examples)
+    conversations = {locomo.group(example) for example in locomo.examples}
+
+    parts = split_by_conversation(locomo, locomo.examples, part_count)
+
+    ids_in_parts = []
+    conversations_in_parts = []
+    for part in parts:
+        assert part
+        ids_in_parts.extend(str(example.id) for example in part)
+        conversations_in_parts.extend({locomo.group(example) for example in part})
+    assert sorted(ids_in_parts) == question_ids
+    # Each conversation occurs once: it is in one part only.
+    assert len(conversations_in_parts) == len(conversations)
+    assert set(conversations_in_parts) == conversations
 
 
-def odd(n: int, text: str) -> str | None:
-    """What some prompts meet, whoever sends them, and whenever."""
-    return "garbled" if "[[ ## facts ## ]]" in text and "[D2:1]" in text else None
+@pytest.mark.parametrize("part_count", [1, 2, 3, 100])
+def test_parts_differ_in_size_by_one_conversation_at_most(part_count: int) -> None:
+    locomo = benchmark("locomo")
+    conversation_sizes: dict[str, int] = {}
+    for example in locomo.examples:
+        conversation = locomo.group(example)
+        conversation_sizes[conversation] = conversation_sizes.get(conversation, 0) + 1
+
+    parts = split_by_conversation(locomo, locomo.examples, part_count)
+
+    assert len(parts) <= part_count
+    part_sizes = [len(part) for part in parts]
+    assert max(part_sizes) - min(part_sizes) <= max(conversation_sizes.values())
 
 
 @pytest.mark.slow
-def test_a_killed_workers_questions_are_asked_again(kill_worker, stub, mempiler_cli, caplog) -> None:
-    server = stub(kill_worker(8), delay=0.05)
+def test_the_questions_of_a_killed_worker_are_asked_again(
+    kill_worker_after: Any, stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = stub(kill_worker_after(8), delay=0.05)
     alone = mempiler_cli(stub(), *EVALUATE, train=24, threads=4).found
-    together = mempiler_cli(server, *EVALUATE, "--workers", "2", "--max-calls", "200", train=24, threads=4).found
-    same = ("n", "score", "interval", "by", "retrieval", "failures", "stopped")
-    assert {name: together[name] for name in same} == {name: alone[name] for name in same}
-    assert len([record for record in caplog.records if "worker" in record.message]) == 1
-    # Of the worker that was killed, at most what it had in flight is asked twice.
+    options = ["--workers", "2", "--max-calls", "200"]
+    together = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
+
+    for name in ("n", "score", "interval", "by", "retrieval", "failures", "stopped"):
+        assert together[name] == alone[name], name
+    warnings = [record for record in caplog.records if "worker" in record.message]
+    assert len(warnings) == 1
+    # At most what the killed worker had in flight is asked twice.
     assert len(server.texts) <= alone["calls"]["task"] + 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_budget_holds_over_all_processes(killed: bool, kill_worker: Any, stub: Any, mempiler_cli: Any) -> None:
-    words = [*EVALUATE, "--workers", "2", "--max-calls"]
-    server = stub(kill_worker(4) if killed else None, delay=0.05)
-    ran = mempiler_cli(server, *words, "15", train=24, threads=4)
-    assert ran.found["stopped"] == "budget reached: max-calls 15"
-    assert 0 < ran.found["n"] < 24
-    assert len(server.texts) <= 15
-    if killed:
-        # Its part comes back, less the calls that its two threads may have had in flight.
-        assert len(server.texts) >= 13
-        assert len(server.texts) - 2 <= ran.found["calls"]["task"] <= len(server.texts)
-    else:
-        assert ran.found["calls"]["task"] == len(server.texts) == 15
+def test_a_budget_holds_over_all_processes(ray: Any, stub: Any, mempiler_cli: Any) -> None:
+    server = stub(delay=0.05)
+    options = ["--workers", "2", "--max-calls", "15"]
+    evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
+    assert evaluated["stopped"] == "budget reached: max-calls 15"
+    assert 0 < evaluated["n"] < 24
+    assert evaluated["calls"]["task"] == 15
+    assert len(server.texts) == 15
 
 
 @pytest.mark.slow
-def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, stub: Any, mempiler_cli: Any) -> None:
-    refused = threading.Event()
-    refused.set()
+def test_a_budget_holds_where_a_worker_is_killed(
+    kill_worker_after: Any, stub: Any, mempiler_cli: Any
+) -> None:
+    server = stub(kill_worker_after(4), delay=0.05)
+    options = ["--workers", "2", "--max-calls", "15"]
+    evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
+    assert evaluated["stopped"] == "budget reached: max-calls 15"
+    assert 0 < evaluated["n"] < 24
+    # The budget of the killed worker comes back, less the calls that its two threads may have had
+    # in flight.
+    requests = len(server.texts)
+    assert 13 <= requests <= 15
+    assert requests - 2 <= evaluated["calls"]["task"] <= requests
+
+
+@pytest.mark.slow
+def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(
+    ray: Any, stub: Any, mempiler_cli: Any
+) -> None:
+    key_is_refused = threading.Event()
+
+    def refuse_key(request_number: int, prompt: str) -> str | None:
+        return "401" if key_is_refused.is_set() and request_number > 6 else None
+
     # Answers take longer than refusals: some are in flight when the run ends, and paid.
-    server = stub(lambda n, text: "401" if refused.is_set() and n > 6 else None, delay=0.5)
-    broken = mempiler_cli(server, *EVALUATE, "--workers", "2", train=24, threads=4)
+    server = stub(refuse_key, delay=0.5)
+    command = [*EVALUATE, "--workers", "2"]
+
+    key_is_refused.set()
+    broken = mempiler_cli(server, *command, train=24, threads=4)
     assert broken.code == 2
     assert "refuses the key" in broken.line
-    refused.clear()
-    whole = mempiler_cli(server, *EVALUATE, "--workers", "2", "--resume", broken.resume, train=24, threads=4).found
-    assert whole["n"] == 24 - whole["by"]["5"]["n"]
-    assert whole["failures"] == 0
+
+    key_is_refused.clear()
+    resumed = mempiler_cli(server, *command, "--resume", broken.resume, train=24, threads=4).found
+    unanswerable = resumed["by"]["5"]["n"]
+    assert resumed["n"] == 24 - unanswerable
+    assert resumed["failures"] == 0
+    # No question was answered twice.
     assert server.answered == len(set(server.texts))
 
 
 @pytest.mark.slow
-def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(ray: Any, stub: Any, mempiler_cli: Any) -> None:
-    words = ["evaluate", "fact-store", "--split", "train", "--adapter", "chat"]
+def test_an_address_without_a_cluster_is_refused_in_one_line(ray: Any) -> None:
     ray.shutdown()
-    with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
-        list(run_in_processes(fail, [2], "127.0.0.1:1"))
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-    address = ray.init("local", num_cpus=2, **quiet).address_info["gcs_address"]
-    alone, together = [
-        mempiler_cli(stub(odd), *words, "--workers", workers, train=12, threads=4).found for workers in ("1", address)
-    ]
-    assert table(together, "lm", "model") == table(alone, "lm", "model")
+    message = r"--workers 127.0.0.1:1: no Ray cluster answers there"
+    with pytest.raises(UserError, match=message):
+        list(run_in_processes(work, [SLOW_SUCCESS], "127.0.0.1:1"))
+
+
+def garble_some_facts(request_number: int, prompt: str) -> str | None:
+    """Garble the answers to some prompts, whoever sends them and whenever."""
+    return "garbled" if "[[ ## facts ## ]]" in prompt and "[D2:1]" in prompt else None
+
+
+@pytest.mark.slow
+def test_a_run_in_a_cluster_gives_the_result_of_one_process(
+    ray: Any, stub: Any, mempiler_cli: Any
+) -> None:
+    ray.shutdown()
+    cluster = ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    address = cluster.address_info["gcs_address"]
+    command = ["evaluate", "fact-store", "--split", "train", "--adapter", "chat", "--workers"]
+
+    alone = mempiler_cli(stub(garble_some_facts), *command, "1", train=12, threads=4).found
+    together = mempiler_cli(stub(garble_some_facts), *command, address, train=12, threads=4).found
+
     assert alone["write_failures"] > 1
+    # Each server has a model name of its own.
+    assert table(together, "lm", "model") == table(alone, "lm", "model")

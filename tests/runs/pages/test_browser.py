@@ -1,4 +1,4 @@
-"""A run's page in a browser: from a filter to a question, its prompt and its evidence; by keyboard, without network."""
+"""The page of a run in a browser: how a reader gets to a question, its prompt and its evidence."""
 
 import json
 from collections.abc import Iterator
@@ -15,122 +15,191 @@ from tests.runs.pages.test_document import HOSTILE, UNREPORTED, evaluation, row
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
+    with Browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def compiled() -> Page:
-    """A compile with everything that a page shows."""
-    rows = [row(n, f"Question {n}?", score=0.0, category=str(n % 2)) for n in range(4)]
-    after = [*rows[:2], rows[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}}), rows[3]]
-    phases = {"before": evaluation(*rows), "after": evaluation(*after)}
-    change = PromptChange(predictor="p", diff=("-Short.", "+Long."))
-    found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
-    points = tuple(Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
-    frontier = tuple(
-        FrontierPoint(n, (0,) if n else (), {"p": f"Instruction <b>{n}</b>"}, n / 3, 4, 100.0 + n, on_frontier=True)
-        for n in range(3)
+def compile_page() -> Page:
+    """The page of a compile with four questions, of which one became right; it shows all parts."""
+    rows_before = [row(n, f"Question {n}?", score=0.0, category=str(n % 2)) for n in range(4)]
+    rows_after = list(rows_before)
+    rows_after[2] = rows_before[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}})
+    candidates = [
+        Candidate(number=1, score=1 / 3, n=5, calls=10, cost=0.0),
+        Candidate(number=2, score=2 / 3, n=4, calls=20, cost=0.0),
+        Candidate(number=3, score=1.0, n=5, calls=30, cost=0.0),
+    ]
+    frontier = [
+        FrontierPoint(
+            number=number,
+            parents=() if number == 0 else (0,),
+            instructions={"p": f"Instruction <b>{number}</b>"},
+            score=number / 3,
+            n=4,
+            prompt_tokens=100.0 + number,
+            on_frontier=True,
+        )
+        for number in range(3)
+    ]
+    page = run_page(
+        "compile",
+        "a-run",
+        {"before": evaluation(*rows_before), "after": evaluation(*rows_after)},
+        facts=[("Command", "mempiler compile")],
+        notes=["A note."],
+        verdict="better",
+        changes=[PromptChange(predictor="p", diff=("-Short.", "+Long."))],
+        candidates=candidates,
+        frontier=frontier,
     )
-    return found.model_copy(update={"history": points, "frontier": frontier, "warning": "smoke test"})
+    return page.model_copy(update={"warning": "smoke test"})
+
+
+def open_page(browser: Browser, page: Page, folder: Path) -> None:
+    """Open the page of a run as a file."""
+    file = folder / "report.html"
+    file.write_text(render_page(page), encoding="utf-8")
+    browser.open(file)
 
 
 @pytest.fixture
-def opened(browser: Browser, compiled: Page, tmp_path: Path) -> Browser:
-    (tmp_path / "report.html").write_text(render_page(compiled), encoding="utf-8")
-    browser.open(tmp_path / "report.html")
+def opened(browser: Browser, compile_page: Page, tmp_path: Path) -> Browser:
+    """The browser with the page of the compile."""
+    open_page(browser, compile_page, tmp_path)
     return browser
 
 
-def text(browser: Browser, selector: str) -> list[str]:
-    return browser.evaluate(f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.innerText)")
+def texts(browser: Browser, selector: str) -> list[str]:
+    """Return the visible text of each element that a CSS selector names."""
+    elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    return browser.evaluate(f"{elements}.map((element) => element.innerText)")
 
 
-def choose(browser: Browser, field: str, value: str) -> None:
-    name = json.dumps(f"#f-{field}")
-    browser.evaluate(f"document.querySelector({name}).value = {json.dumps(value)}")
-    browser.evaluate(f"document.querySelector({name}).dispatchEvent(new Event('input'))")
+def visible_ids(browser: Browser, selector: str) -> list[str]:
+    """Return the ids of those elements that take room on the page."""
+    elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    return browser.evaluate(
+        f"{elements}.filter((element) => element.offsetHeight).map((element) => element.id)"
+    )
+
+
+def click(browser: Browser, selector: str) -> None:
+    """Click on the first element that a CSS selector names."""
+    element = f"document.querySelector({json.dumps(selector)})"
+    # `click()` is a method of HTML elements, and drawings have none.
+    browser.evaluate(f"{element}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+
+
+def wait(browser: Browser, milliseconds: int) -> None:
+    """Let the page do what it does a moment after an event."""
+    browser.evaluate(f"new Promise((done) => setTimeout(done, {milliseconds}))")
+
+
+def set_filter(browser: Browser, field: str, value: str) -> None:
+    """Put a value into a field of the filters, as a reader does."""
+    element = f"document.querySelector({json.dumps(f'#f-{field}')})"
+    browser.evaluate(f"{element}.value = {json.dumps(value)}")
+    browser.evaluate(f"{element}.dispatchEvent(new Event('input'))")
 
 
 def test_a_click_on_a_point_of_the_frontier_shows_its_prompt(opened: Browser) -> None:
-    shown = "[...document.querySelectorAll('.candidate')].filter((each) => each.offsetHeight).map((each) => each.id)"
-    assert opened.evaluate(shown) == []
-    click = "document.querySelector('svg a[href=\"#candidate-1\"] circle').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
-    opened.evaluate(click)
-    assert opened.evaluate(shown) == ["candidate-1"]
-    assert text(opened, "#candidate-1 .diff") == ["Instruction <b>1</b>"]
+    assert visible_ids(opened, ".candidate") == []
+    click(opened, 'svg a[href="#candidate-1"] circle')
+    assert visible_ids(opened, ".candidate") == ["candidate-1"]
+    assert texts(opened, "#candidate-1 .diff") == ["Instruction <b>1</b>"]
 
 
-def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser) -> None:
-    assert text(opened, "#count") == ["4 questions"]
-    choose(opened, "change", "better")
-    assert text(opened, "#count") == ["1 of 4 questions"]
-    assert text(opened, "#list .asked") == ["Question 2?"]
+def test_a_reader_gets_from_a_filter_to_a_question_its_evidence_and_its_prompt(
+    opened: Browser,
+) -> None:
+    assert texts(opened, "#count") == ["4 questions"]
+    set_filter(opened, "change", "better")
+    assert texts(opened, "#count") == ["1 of 4 questions"]
+    assert texts(opened, "#list .asked") == ["Question 2?"]
+
     opened.evaluate("document.querySelector('#list button').click()")
-    assert text(opened, "#detail > h3") == ["Question 2?"]
-    assert text(opened, "#detail > div .entries li.gold") == [
+    assert texts(opened, "#detail > h3") == ["Question 2?"]
+    assert texts(opened, "#detail > div .entries li.gold") == [
         "[D4:2] Ann: Elsewhere.",
         "[D1:1] Ann: Question 2? gold evidence",
     ]
+
     opened.evaluate("document.querySelector('#detail > div details > summary').click()")
-    opened.evaluate("new Promise((done) => setTimeout(done, 50))")
-    assert "[D1:2] Bob: Yes." in text(opened, "#detail > div .prompt code")
-    assert [url for url in opened.requests if not url.startswith("file:")] == []
-    assert len(opened.requests) == 1
+    wait(opened, 50)
+    assert "[D1:2] Bob: Yes." in texts(opened, "#detail > div .prompt code")
+
+    # All that was asked for is the file itself.
+    (address,) = opened.requests
+    assert address.startswith("file:")
     assert opened.errors == []
 
 
-def test_prompts_are_shown_of_a_program_that_reports_no_recall(browser: Browser, tmp_path: Path) -> None:
+def test_prompts_are_shown_of_a_program_that_reports_no_recall(
+    browser: Browser, tmp_path: Path
+) -> None:
     unreported = row(score=0.0, trace=UNREPORTED)
     page = run_page("evaluate", "a-run", {"score": evaluation(unreported)})
-    (tmp_path / "report.html").write_text(render_page(page), encoding="utf-8")
-    browser.open(tmp_path / "report.html")
+    open_page(browser, page, tmp_path)
+
     browser.evaluate("document.querySelector('#list button').click()")
-    (shown,) = text(browser, "#detail")
-    assert "1 of 2 pieces of gold evidence found in the prompts" in shown
-    assert "Gold evidence not found in the prompts\n[D4:2] Ann: There." in shown
-    assert "not recalled" not in shown
-    assert "Nothing was recalled" not in shown
+
+    (detail,) = texts(browser, "#detail")
+    assert "1 of 2 pieces of gold evidence found in the prompts" in detail
+    assert "Gold evidence not found in the prompts\n[D4:2] Ann: There." in detail
+    assert "not recalled" not in detail
+    assert "Nothing was recalled" not in detail
 
 
-def test_filters_leave_what_they_name(opened: Browser) -> None:
-    for field, value, left in (
+@pytest.mark.parametrize(
+    ("field", "value", "questions"),
+    [
         ("category", "1", ["Question 1?", "Question 3?"]),
         ("why", "!right", ["Question 0?", "Question 1?", "Question 3?"]),
         ("hit", "all", ["Question 2?"]),
         ("words", "question 3", ["Question 3?"]),
         ("words", "nowhere", []),
-    ):
-        choose(opened, field, value)
-        assert text(opened, "#list .asked") == left
-        opened.evaluate("document.querySelector('#filters').reset()")
-        opened.evaluate("new Promise((done) => setTimeout(done, 20))")
-        assert text(opened, "#count") == ["4 questions"]
+    ],
+)
+def test_a_filter_shows_the_questions_it_names(
+    opened: Browser, field: str, value: str, questions: list[str]
+) -> None:
+    set_filter(opened, field, value)
+    assert texts(opened, "#list .asked") == questions
+
+    opened.evaluate("document.querySelector('#filters').reset()")
+    wait(opened, 20)
+    assert texts(opened, "#count") == ["4 questions"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None:
+def test_the_page_has_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None:
     opened.media(prefers_color_scheme=scheme)
-    opened.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    found = serious_faults(opened)
-    opened.media()
-    assert found == []
+    opened.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    faults = serious_faults(opened)
+    opened.media()  # as before, for the next test
+    assert faults == []
 
 
-def test_no_text_does_anything(browser: Browser, tmp_path: Path) -> None:
-    rows = [row(n, text=said, answer=said, id=f"{n} {said}") for n, said in enumerate(HOSTILE.values())]
+def test_hostile_texts_neither_run_nor_break_the_page(browser: Browser, tmp_path: Path) -> None:
+    rows = []
+    for number, text in enumerate(HOSTILE.values()):
+        rows.append(row(number, text=text, answer=text, id=f"{number} {text}"))
     page = run_page("evaluate", "a-run", {"score": evaluation(*rows)})
-    (tmp_path / "report.html").write_text(render_page(page), encoding="utf-8")
-    browser.open(tmp_path / "report.html")
+
+    open_page(browser, page, tmp_path)
+
     assert browser.evaluate("document.title") == "turn-rag on locomo · a-run"
     assert browser.evaluate("document.images.length") == 0
     assert len(browser.requests) == 1
     assert browser.errors == []
     assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert text(browser, "#count") == [f"{len(HOSTILE)} questions"]
+    assert texts(browser, "#count") == [f"{len(HOSTILE)} questions"]

@@ -1,10 +1,12 @@
-"""What people are told of a run, page and lines: every question, however bad its text, and what numbers rest on."""
+"""The page of a run and its lines in the terminal: every question is shown, whatever its text."""
+
+from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import dspy
 import pytest
@@ -19,7 +21,6 @@ from mempiler.runs.pages.facts import SMOKE_TEST, usage_facts
 from mempiler.runs.pages.html import json_for_script, render_page, save_page
 from mempiler.runs.pages.page import Page, open_page, prompt_changes, run_page
 from mempiler.runs.pages.text import page_lines
-from mempiler.runs.results import Evaluation
 from mempiler.runs.question_trace import (
     MAX_PROMPT_LENGTH,
     Clock,
@@ -28,11 +29,12 @@ from mempiler.runs.question_trace import (
     QuestionTrace,
     make_question_trace,
 )
+from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import Row
 from rich.console import Console
 
-from ..evaluations import evaluation as made
-from ..evaluations import row as a_row
+from ..evaluations import evaluation as plain_evaluation
+from ..evaluations import row as plain_row
 
 HOSTILE = {
     "an element": "<script>document.title = 'broken'</script><img src=x onerror=alert(1)>",
@@ -43,89 +45,155 @@ HOSTILE = {
     "line ends of scripts": "one\u2028two\u2029three\x00four",
     "a template": "{{ 7 * 7 }}{% raw %}",
 }
+"""Texts that models and users may write, by what may go wrong with them."""
+
+UNREPORTED = QuestionTrace(
+    evidence={"D1:1": "[D1:1] Ann: Where?", "D4:2": "[D4:2] Ann: There."}, in_prompts=("D1:1",)
+)
+"""The trace of a program that does not report what it recalled; D1:1 stood in its prompts."""
 
 
-UNREPORTED = QuestionTrace(evidence={"D1:1": "[D1:1] Ann: Where?", "D4:2": "[D4:2] Ann: There."}, in_prompts=("D1:1",))
-"""Of a program that does not report what it recalled."""
-
-
-def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) -> Row:
-    seen = QuestionTrace(
+def row(number: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) -> Row:
+    """Return a question with its trace: one of two pieces of evidence, D1:1, was recalled."""
+    line = f"[D1:1] Ann: {text}"[:600]
+    call = LMCall(
+        predictor="task.answer",
+        outcome="ok",
+        messages=(("user", "What?\n[D1:2] Bob: Yes."),),
+        answer="A",
+    )
+    trace = QuestionTrace(
         entries=(
-            Entry(line=f"[D1:1] Ann: {text}"[:600], kind="turn", sources=("D1:1",)),
+            Entry(line=line, kind="turn", sources=("D1:1",)),
             Entry(line="[D1:2] Bob: Yes.", kind="turn", sources=("D1:2",)),
         ),
-        evidence={"D1:1": f"[D1:1] Ann: {text}"[:600], "D4:2": "[D4:2] Ann: Elsewhere."},
-        calls=(
-            LMCall(predictor="task.answer", outcome="ok", messages=(("user", "What?\n[D1:2] Bob: Yes."),), answer="A"),
-        ),
+        evidence={"D1:1": line, "D4:2": "[D4:2] Ann: Elsewhere."},
+        calls=(call,),
     )
-    texts = dict.fromkeys(("question", "gold", "answer"), text)
-    about: dict[str, Any] = {"category": "1", "recall": {"shown": 0.5}, "sources": ("D1:1", "D1:2"), "trace": seen}
-    return a_row(**{"id": f"q{n}", "score": score, **about, **texts, **changes})
+    fields: dict[str, Any] = {
+        "category": "1",
+        "question": text,
+        "gold": text,
+        "answer": text,
+        "recall": {"shown": 0.5},
+        "sources": ("D1:1", "D1:2"),
+        "trace": trace,
+    }
+    return plain_row(f"q{number}", score, **{**fields, **changes})
 
 
 def evaluation(*rows: Row, **changes: Any) -> Evaluation:
-    """An evaluation that lost two of twelve answers."""
-    return made(rows, **{"call_outcomes": {"task.answer": {"ok": 10, "lost": 2}}, **changes})
+    """Return an evaluation that lost two of twelve answers."""
+    outcomes = {"task.answer": {"ok": 10, "lost": 2}}
+    return plain_evaluation(rows, **{"call_outcomes": outcomes, **changes})
+
+
+def page_html(*rows: Row) -> str:
+    """Return the HTML of the page of an evaluation."""
+    return render_page(run_page("evaluate", "run", {"score": evaluation(*rows)}))
+
+
+ALL_IN_PROMPTS = UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})
+PARSE_FAILURE = Failure(kind="parse", where="x", message="y")
 
 
 @pytest.mark.parametrize(
-    ("changes", "why", "hit"),
+    ("changes", "reason", "recall_extent"),
     [
-        ({}, "right", "part"),
-        ({"score": 0.5}, "right", "part"),
-        ({"score": 0.49}, "part", "part"),
-        ({"score": 0.0, "recall": {"shown": 0.0}}, "missed", "none"),
-        ({"score": 0.0, "recall": {"shown": 1.0}}, "read", "all"),
-        ({"score": 0.0, "recall": {"recall@20": 1.0}}, "read", "all"),
-        ({"score": 0.0, "recall": {}}, "wrong", ""),
-        ({"score": 0.0, "trace": UNREPORTED}, "unknown", ""),
-        ({"score": 0.0, "trace": UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})}, "prompted", ""),
-        ({"score": 1.0, "trace": UNREPORTED}, "right", ""),
-        ({"score": 0.0, "failure": Failure(kind="parse", where="x", message="y")}, "failed", "part"),
+        pytest.param({}, "right", "part", id="right"),
+        pytest.param({"score": 0.5}, "right", "part", id="half right"),
+        pytest.param({"score": 0.49}, "part", "part", id="less than half right"),
+        pytest.param(
+            {"score": 0.0, "recall": {"shown": 0.0}}, "missed", "none", id="nothing recalled"
+        ),
+        pytest.param({"score": 0.0, "recall": {"shown": 1.0}}, "read", "all", id="all recalled"),
+        pytest.param(
+            {"score": 0.0, "recall": {"recall@20": 1.0}}, "read", "all", id="all among the hits"
+        ),
+        pytest.param({"score": 0.0, "recall": {}}, "wrong", "", id="no evidence labels"),
+        pytest.param({"score": 0.0, "trace": UNREPORTED}, "unknown", "", id="recall unreported"),
+        pytest.param(
+            {"score": 0.0, "trace": ALL_IN_PROMPTS}, "prompted", "", id="all in the prompts"
+        ),
+        pytest.param(
+            {"score": 1.0, "trace": UNREPORTED}, "right", "", id="right, recall unreported"
+        ),
+        pytest.param({"score": 0.0, "failure": PARSE_FAILURE}, "failed", "part", id="failed"),
     ],
 )
-def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
-    shown = row(**changes)
-    assert shown.reason == why
-    assert shown.recall_extent == hit
-    assert shown.right == (why == "right")
+def test_a_question_says_where_it_went_wrong(
+    changes: dict[str, Any], reason: str, recall_extent: str
+) -> None:
+    question = row(**changes)
+    assert question.reason == reason
+    assert question.recall_extent == recall_extent
+    assert question.right == (reason == "right")
 
 
-def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
-    html = render_page(run_page("evaluate", "run", {"score": evaluation(row(), row(1))}))
-    data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
-    (first,), (second,) = (each["shown"] for each in data["questions"])
-    lines, said = data["lines"], first["calls"][0]["messages"][0]["content"]
-    assert [lines[entry["line"]] for entry in first["entries"]] == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
-    assert [entry["gold"] for entry in first["entries"]] == [True, False]
-    assert first["found"] == ["D1:1"]
-    assert [lines[n] for n in said] == ["What?", "[D1:2] Bob: Yes."]
-    # Lines that recur are there once, and a prompt names the very line of an entry.
+@pytest.fixture
+def script_data() -> dict[str, Any]:
+    """The data that the script of a page reads: two questions that recalled the same entries."""
+    html = page_html(row(), row(1))
+    _, _, rest = html.partition('<script type="application/json" id="data">')
+    text, _, _ = rest.partition("</script>")
+    return json.loads(text)
+
+
+def test_recalled_entries_are_named_by_their_lines(script_data: dict[str, Any]) -> None:
+    lines = script_data["lines"]
+    first_question, second_question = script_data["questions"]
+    (first_phase,) = first_question["shown"]
+    (second_phase,) = second_question["shown"]
+
+    entry_lines = [lines[entry["line"]] for entry in first_phase["entries"]]
+    assert entry_lines == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
+    assert [entry["gold"] for entry in first_phase["entries"]] == [True, False]
+    assert first_phase["found"] == ["D1:1"]
+    assert second_phase["entries"] == first_phase["entries"]
+
+
+def test_a_prompt_names_the_very_line_of_a_recalled_entry(script_data: dict[str, Any]) -> None:
+    lines = script_data["lines"]
+    (phase,) = script_data["questions"][0]["shown"]
+    line_numbers = phase["calls"][0]["messages"][0]["content"]
+    assert [lines[number] for number in line_numbers] == ["What?", "[D1:2] Bob: Yes."]
+    assert line_numbers[1] == phase["entries"][1]["line"]
+    # Lines that recur are there once.
     assert len(set(lines)) == len(lines)
-    assert said[1] == first["entries"][1]["line"]
-    assert second["entries"] == first["entries"]
 
 
 def test_a_changed_prompt_is_shown_as_a_diff() -> None:
-    a = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
-    b = PredictorState(instructions="Answer.\nLong.", fields=[], demos=[], config={"temperature": 0.5})
-    changed, same = prompt_changes({"p": a, "q": a}, {"p": b, "q": a})
-    assert [line for line in changed.diff if line[:1] in "+-"] == [
-        *("-Short.", "+Long."),
-        *("+", "+Settings: temperature = 0.5"),
-    ]
+    short = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
+    long = PredictorState(
+        instructions="Answer.\nLong.", fields=[], demos=[], config={"temperature": 0.5}
+    )
+
+    changed, unchanged = prompt_changes(
+        {"first": short, "second": short}, {"first": long, "second": short}
+    )
+
     assert changed.changed is True
-    assert same.changed is False
-    assert {" Answer.", " Short."} <= set(same.diff)
+    marked_lines = [line for line in changed.diff if line.startswith(("+", "-"))]
+    assert marked_lines == ["-Short.", "+Long.", "+", "+Settings: temperature = 0.5"]
+    assert unchanged.changed is False
+    assert " Answer." in unchanged.diff
+    assert " Short." in unchanged.diff
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
-    whole = evaluation(row(text=text, answer=text, category=text[:80].encode("utf-8", "replace").decode()))
-    page = run_page("evaluate", "run", {"score": whole}, facts=[("Said", text[:200])], notes=[text[:200]])
-    html = save_page(tmp_path, page).read_text(encoding="utf-8")
+def test_a_hostile_text_is_shown_as_text(text: str, tmp_path: Path) -> None:
+    # A category is a name in the settings of the data, which has to be valid text.
+    category = text[:80].encode("utf-8", "replace").decode()
+    scored = evaluation(row(text=text, answer=text, category=category))
+    page = run_page(
+        "evaluate", "run", {"score": scored}, facts=[("Said", text[:200])], notes=[text[:200]]
+    )
+
+    file = save_page(tmp_path, page)
+
+    assert file is not None
+    html = file.read_text(encoding="utf-8")
+    # The page has two scripts: its data and its code.
     assert html.count("<script") == 2
     assert html.count("</script>") == 2
     assert "onerror=alert(1)>" not in html
@@ -134,121 +202,206 @@ def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
-def test_embedded_text_comes_back_whole_or_mended(text: str) -> None:
-    found = json_for_script({"said": text})
-    assert not set("<>&\u2028\u2029") & set(found)
-    assert json.loads(found)["said"] == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") or any(
-        "\ud800" <= char <= "\udfff" for char in text
-    )
+def test_embedded_text_ends_no_element_and_comes_back(text: str) -> None:
+    embedded = json_for_script({"text": text})
+
+    for character in "<>&\u2028\u2029":
+        assert character not in embedded
+    # Halves of characters, which no UTF-8 file can hold, are replaced.
+    expected = re.sub("[\ud800-\udfff]", "?", text)
+    assert json.loads(embedded)["text"] == expected
 
 
-def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
-    html = render_page(run_page("evaluate", "run", {"score": evaluation(row())}))
-    policy = html.split('Content-Security-Policy" content="')[1].split('"')[0].replace("&#39;", "'")
+def test_the_policy_of_a_page_allows_its_own_scripts_only() -> None:
+    html = page_html(row())
+    _, _, rest = html.partition('Content-Security-Policy" content="')
+    policy, _, _ = rest.partition('"')
+    policy = policy.replace("&#39;", "'")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
-    assert "http" not in html.replace('"http-equiv', "").replace("<meta http-equiv", "")
+
+
+def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
+    html = page_html(row())
+    # The only "http" is in the name of an attribute.
+    without_attribute = html.replace("<meta http-equiv", "<meta").replace('"http-equiv', "")
+    assert "http" not in without_attribute
     assert " onclick" not in html
     assert " style=" not in html
 
 
 @pytest.mark.parametrize(
-    ("lengths", "whole"),
+    ("lengths", "is_whole"),
     [
-        ((1000, 2000), [True, True]),
-        # The middle of a long question is left out, the short instructions before it are not.
-        ((1000, 100_000), [True, False]),
-        # Demos make room for the question's own message, and the instructions are shorter than their share.
-        ((400, *(3000 for _ in range(20)), 5000), [True, *(False for _ in range(20)), True]),
+        pytest.param([1000, 2000], [True, True], id="short messages"),
+        pytest.param(
+            [1000, 100_000],
+            [True, False],
+            id="the middle of a long question is left out, the instructions before it are not",
+        ),
+        pytest.param(
+            [400, *[3000] * 20, 5000],
+            [True, *[False] * 20, True],
+            id="demos make room for the question",
+        ),
     ],
 )
-def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list[bool]) -> None:
-    messages = tuple({"role": "user", "content": "x" * length} for length in lengths)
+def test_a_prompt_of_any_length_is_shown_at_a_bounded_length(
+    lengths: list[int], is_whole: list[bool]
+) -> None:
+    contents = ["x" * length for length in lengths]
+    messages = tuple({"role": "user", "content": content} for content in contents)
     call = PredictorCall(None, {}, completions=[Completion(messages, "yes")])
-    (asked,) = make_question_trace(dspy.Example(history=(), evidence_ids=()), None, [call], "", Clock()).calls
-    assert [text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)] == whole
-    assert sum(len(text) for _, text in asked.messages) < MAX_PROMPT_LENGTH + 50 * len(lengths)
-    assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))
+    example = dspy.Example(history=(), evidence_ids=())
+
+    trace = make_question_trace(example, None, [call], "", Clock())
+
+    (shown_call,) = trace.calls
+    shown_texts = [text for _, text in shown_call.messages]
+    # A note on what is left out takes some characters itself.
+    assert sum(len(text) for text in shown_texts) < MAX_PROMPT_LENGTH + 50 * len(lengths)
+    for text, content, whole in zip(shown_texts, contents, is_whole, strict=True):
+        assert (text == content) == whole
+        assert ("characters left out" in text) == (not whole)
 
 
-def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(tmp_path, caplog, monkeypatch) -> None:
-    monkeypatch.setattr("mempiler.runs.pages.html.render_page", Mock(side_effect=ValueError("half of\na page")))
-    assert save_page(tmp_path, Page(command="evaluate", name="run", title="x")) is None
-    assert [record.message for record in caplog.records] == [f"no page of {tmp_path.name}: half of a page"]
+class UndrawablePage(Page):
+    """A page whose scores cannot be shown."""
+
+    @property
+    def total(self) -> Any:
+        raise ValueError("half of\na page")
+
+
+def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = UndrawablePage(command="evaluate", name="run", title="x")
+
+    file = save_page(tmp_path, page)
+
+    assert file is None
+    (record,) = caplog.records
+    assert record.message == f"no page of {tmp_path.name}: half of a page"
+    # Its data are saved, so it can be drawn later.
     assert [path.name for path in tmp_path.iterdir()] == ["report.json.gz"]
     assert open_page(RunFolder(tmp_path)).name == "run"
 
 
-def scored(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
-    """An evaluation with the given scores by category."""
+def scored(scores_by_category: dict[str, list[float]], **changes: Any) -> Evaluation:
+    """Return an evaluation with these scores; a question with a score of 0 failed."""
     failed = Failure(kind="error", where="x", message="y")
-    rows = [
-        a_row(f"{category}:{n}", score, category=category, recall={"recall@5": 1.0}, failure=None if score else failed)
-        for category, values in scores.items()
-        for n, score in enumerate(values)
-    ]
-    calls, tokens = {"task": 12, "prompt": 0, "judge": 2, "cached": 0}, {"input": 1234, "output": 56}
-    return made(rows, **{"calls": calls, "tokens": tokens, "cost": None, "seconds": 1.25, **changes})
+    rows = []
+    for category, scores in scores_by_category.items():
+        for number, score in enumerate(scores):
+            rows.append(
+                plain_row(
+                    f"{category}:{number}",
+                    score,
+                    category=category,
+                    recall={"recall@5": 1.0},
+                    failure=None if score else failed,
+                )
+            )
+    fields: dict[str, Any] = {
+        "calls": {"task": 12, "prompt": 0, "judge": 2, "cached": 0},
+        "tokens": {"input": 1234, "output": 56},
+        "cost": None,
+        "seconds": 1.25,
+    }
+    return plain_evaluation(rows, **{**fields, **changes})
 
 
-def shown(**phases: Evaluation) -> list[str]:
-    """What the terminal shows of evaluations, line by line."""
-    console = Console(file=io.StringIO(), width=120, soft_wrap=True)
-    for line in page_lines(run_page("evaluate", "a-run", phases)):
+def terminal_lines(shown: Evaluation) -> list[str]:
+    """Return what the terminal shows of an evaluation, line by line."""
+    output = io.StringIO()
+    console = Console(file=output, width=120, soft_wrap=True)
+    for line in page_lines(run_page("evaluate", "a-run", {"score": shown})):
         console.print(line)
-    return console.file.getvalue().splitlines()  # pyright: ignore[reportAttributeAccessIssue]
+    return output.getvalue().splitlines()
 
 
-def test_an_evaluation_shows_categories_and_what_they_rest_on():
-    lines = shown(score=scored({"1": [0.5, 0.25], "5": [1.0]}))
-    rows = [line.split() for line in lines]
-    assert ["1", "2", "0.375", "[0.250,", "0.500]", "0.375", "0"] in rows
-    assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0"] in rows
-    assert ["score", "2", "0.375", "[0.250,", "0.500]", "0.375", "0"] in rows
+def test_the_terminal_shows_categories_and_what_their_scores_rest_on() -> None:
+    lines = terminal_lines(scored({"1": [0.5, 0.25], "5": [1.0]}))
+    # Columns may be wider than their cells.
+    rows = [" ".join(line.split()) for line in lines]
+    assert "1 2 0.375 [0.250, 0.500] 0.375 0" in rows
+    assert "5 (not in score) 1 1.000 1.000 0" in rows
+    assert "score 2 0.375 [0.250, 0.500] 0.375 0" in rows
     assert "95 % intervals, resampled by question" in lines
 
 
 @pytest.mark.parametrize("comparable", [True, False])
-def test_a_wiring_check_is_headed_so_on_one_line(comparable):
-    long = scored({"1": [0.5]}, comparable=comparable, program="a-very-long-method-name-" * 4)
-    assert (SMOKE_TEST in shown(score=long)[0]) is not comparable
+def test_the_first_line_says_if_scores_are_a_smoke_test_only(comparable: bool) -> None:
+    long_name = "a-very-long-method-name-" * 4
+    lines = terminal_lines(scored({"1": [0.5]}, comparable=comparable, program=long_name))
+    assert (SMOKE_TEST in lines[0]) is not comparable
 
 
 @pytest.mark.parametrize(
-    ("changes", "cached", "cost"),
+    ("changes", "usage"),
     [
-        ({}, "", "no price known"),
-        ({"cost": 0.5}, "", "$0.5000"),
-        (
+        pytest.param(
+            {},
+            "12 task, 2 judge; 1,234 prompt + 56 answer tokens; no price known; 1.2 s",
+            id="no price",
+        ),
+        pytest.param(
+            {"cost": 0.5},
+            "12 task, 2 judge; 1,234 prompt + 56 answer tokens; $0.5000; 1.2 s",
+            id="a price",
+        ),
+        pytest.param(
             {"prompt_cache": {"told": 200, "reused": 150}},
-            " (75% of the prompts from the server's cache)",
-            "no price known",
+            "12 task, 2 judge; 1,234 prompt + 56 answer tokens"
+            " (75% of the prompts from the server's cache); no price known; 1.2 s",
+            id="a cache",
         ),
     ],
 )
-def test_usage_is_one_line(changes, cached, cost):
-    found = usage_facts({"score": scored({"1": [0.5]}, **changes)})
-    assert found == [("LM calls", f"12 task, 2 judge; 1,234 prompt + 56 answer tokens{cached}; {cost}; 1.2 s")]
+def test_usage_is_one_line(changes: dict[str, Any], usage: str) -> None:
+    facts = usage_facts({"score": scored({"1": [0.5]}, **changes)})
+    assert facts == [("LM calls", usage)]
 
 
-def test_calls_that_were_made_elsewhere_are_marked():
-    """Four calls: three wrote the memory, of which an endpoint tells that it paid for them."""
-    writing = Usage(3, 600, 0, 1.0, seconds=2.0)
-    taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}
-    taken |= {"search": 2.0, "search_cpu": 1.5}
-    here = made([a_row(**taken)], construction=writing, cost=None)
-    assert here.metered_usage["calls"]["task"] == 1
-    away = here.model_copy(update={"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}})
-    assert away.metered_usage["calls"] == {"elsewhere": 4}
-    calls, retrieval = usage_facts({"score": away})
+def evaluation_at_an_endpoint() -> Evaluation:
+    """Return an evaluation that reports four calls: three wrote the memory, and one answered."""
+    writing = Usage(calls=3, input_tokens=600, output_tokens=0, cost=1.0, seconds=2.0)
+    answered = plain_row(
+        calls=1,
+        prompt_tokens=90,
+        output_tokens=10,
+        cost=0.25,
+        answering=0.5,
+        search=2.0,
+        search_cpu=1.5,
+    )
+    return plain_evaluation([answered], construction=writing, cost=None)
+
+
+def test_calls_of_this_run_are_shown_as_its_own() -> None:
+    assert evaluation_at_an_endpoint().metered_usage["calls"]["task"] == 1
+
+
+def test_calls_that_were_made_elsewhere_are_marked() -> None:
+    no_calls_here = {"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}}
+    scored_elsewhere = evaluation_at_an_endpoint().model_copy(update=no_calls_here)
+
+    calls, retrieval = usage_facts({"score": scored_elsewhere})
+
+    assert scored_elsewhere.metered_usage["calls"] == {"elsewhere": 4}
     assert calls[1].startswith("4 elsewhere; 690 prompt + 10 answer tokens; $1.2500")
     assert retrieval == ("Retrieval", "p50 2.0 ms, p95 2.0 ms, CPU 1.5 ms")
 
 
-def test_a_page_with_other_phases_counts_those():
-    page = run_page("compare", "a-run", {"a": evaluation(row(0)), "b": evaluation(row(0, score=0.0))}, [])
+def test_a_page_with_other_phases_counts_those() -> None:
+    phases = {"a": evaluation(row(0)), "b": evaluation(row(0, score=0.0))}
+    page = run_page("compare", "a-run", phases, [])
     assert page.total is not None
     assert len(page.questions[0].rows) == 2
-    alone = page.model_copy(update={"phases": {"a": page.phases["a"]}})
-    assert len(alone.questions[0].rows) == 1
-    assert page.model_copy(update={"phases": {}}).total is None
+
+    one_phase = page.model_copy(update={"phases": {"a": page.phases["a"]}})
+    assert len(one_phase.questions[0].rows) == 1
+
+    no_phase = page.model_copy(update={"phases": {}})
+    assert no_phase.total is None

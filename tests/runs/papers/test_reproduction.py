@@ -1,8 +1,11 @@
-"""A reproduction: each variant an ordinary run of its own, our table beside the paper's, and a killed one goes on."""
+"""Reproductions: each variant is an ordinary run, our table stands beside the paper's."""
+
+from __future__ import annotations
 
 import contextlib
 import json
 import sqlite3
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,189 +14,362 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.usage import Usage
 from mempiler.runs.compare import load_run
 from mempiler.runs.papers.cells import VariantResult
-from mempiler.runs.papers.paper import Column, PaperOnlyRow, PrintedTable, Variant
+from mempiler.runs.papers.paper import Column, PrintedTable, Variant
 from mempiler.runs.papers.reproduction import Reproduction, SectionResult, reproduce
 from mempiler.runs.papers.sections import plan_paper
+from mempiler.runs.results import Evaluation
+from mempiler.runs.rows import Row
 
-from ..evaluations import evaluation
-from ..evaluations import row as a_row
-from .conftest import TURNS
 from ...run_inputs import run_config, run_inputs
+from ..evaluations import evaluation
+from ..evaluations import row as plain_row
+from .small_paper import TURNS, one_section_paper, small_paper
 
-SETUP = run_config(benchmark="", test=6, threads=2)
-SPLIT = run_config(benchmark="", train=8, dev=4, test=4, threads=1)
-PLAIN = {"program": "turn-rag"}
+EVALUATE = run_config(benchmark="", test=6, threads=2)
+COMPILE = run_config(benchmark="", train=8, dev=4, test=4, threads=1)
+
+TURN_RAG = {"program": "turn-rag"}
 LABELED = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
-TUNED = {
-    "three turns": PLAIN,
-    "demos": {**PLAIN, "settings": {"k": 2}, "tuned": LABELED},
-    "more demos": {**PLAIN, "tuned": {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}}},
+BOOTSTRAPPED = {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}}
+COMPILED_VARIANTS = {
+    "three turns": TURN_RAG,
+    "demos": {**TURN_RAG, "settings": {"k": 2}, "tuned": LABELED},
+    "more demos": {**TURN_RAG, "tuned": BOOTSTRAPPED},
 }
+"""One that is not compiled, one that is, and one that is compiled from the second one's program."""
 
 
-def rows_of(made):
-    return {row["label"]: row for section in made.summary()["sections"] for row in section["rows"]}
+def rows_by_label(reproduction: Reproduction) -> dict[str, Any]:
+    """Return the rows of all sections, as `--json` prints them."""
+    rows = {}
+    sections: Any = reproduction.summary()["sections"]
+    for section in sections:
+        for row in section["rows"]:
+            rows[row["label"]] = row
+    return rows
 
 
-def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
-    made = reproduce(make_paper(), SETUP)
-    rows = rows_of(made)
+def settings_of_parts(reproduction: Reproduction, pattern: str = "*") -> list[dict[str, Any]]:
+    """Return the recorded settings of the runs within a reproduction."""
+    records = reproduction.run.glob(f"parts/{pattern}/run.json")
+    return [json.loads(path.read_text())["settings"] for path in records]
+
+
+@pytest.fixture(scope="module")
+def reproduction() -> Reproduction:
+    """A reproduction of the small paper by the offline engine."""
+    return reproduce(small_paper(), EVALUATE)
+
+
+@pytest.fixture
+def rows(reproduction: Reproduction) -> dict[str, Any]:
+    """The rows of that reproduction, by label."""
+    return rows_by_label(reproduction)
+
+
+def test_equal_variants_of_two_sections_are_one_run(rows: dict[str, Any]) -> None:
     assert list(rows) == ["three turns", "nothing", "k = 1", "k = 3"]
     assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
-    assert len({run for row in rows.values() for run in row["runs"]}) == 3
-    alone = load_run(rows["k = 1"]["runs"][0]).evaluation
-    assert rows["k = 1"]["cells"]["all"]["value"] == pytest.approx(100 * alone.score)
-    assert rows["k = 1"]["n"] == alone.n
-    assert len(alone.rows) == 6
-    assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(json.dumps(made.summary()))
-    # A row has the paper's cell, an interval and a difference.
-    ours, own = rows["three turns"], rows["nothing"]
-    cell = ours["cells"]["all"]
-    assert cell["n"] == ours["n"]
+    all_runs = set()
+    for row in rows.values():
+        all_runs.update(row["runs"])
+    assert len(all_runs) == 3
+
+
+def test_a_variant_is_an_ordinary_run(rows: dict[str, Any]) -> None:
+    row = rows["k = 1"]
+    evaluated = load_run(row["runs"][0]).evaluation
+    assert len(evaluated.rows) == 6
+    assert row["n"] == evaluated.n
+    assert row["cells"]["all"]["value"] == pytest.approx(100 * evaluated.score)
+
+
+def test_a_reproduction_is_saved_as_it_is_printed(reproduction: Reproduction) -> None:
+    saved = json.loads((reproduction.run / "reproduced.json").read_text())
+    assert saved == json.loads(json.dumps(reproduction.summary()))
+
+
+def test_a_cell_has_an_interval_and_the_number_of_the_paper(rows: dict[str, Any]) -> None:
+    row = rows["three turns"]
+    cell = row["cells"]["all"]
+    assert cell["n"] == row["n"]
     assert cell["printed"] == (38.1,)
-    assert own["cells"]["all"]["printed"] == ()
-    assert cell["interval"][0] <= cell["value"] <= cell["interval"][1]
-    found = ours["difference"]
-    assert found["to"] == "nothing"
-    assert found["n"] == ours["n"]
-    assert own["difference"] is None
-    assert found["verdict"] == "too few to tell"
-    assert found["mean"] == pytest.approx(cell["value"] - own["cells"]["all"]["value"])
-    assert found["interval"][0] <= found["mean"] <= found["interval"][1]
-    assert ours["takes"]["calls"] == 6
-    assert ours["failures"] == 0
-    assert ours["lost"] == 0.0
+    low, high = cell["interval"]
+    assert low <= cell["value"] <= high
+    # The paper prints no row of this variant.
+    assert rows["nothing"]["cells"]["all"]["printed"] == ()
 
 
-def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_the_variants(make_paper):
-    variants = {"preset": PLAIN, "three turns": {**PLAIN, "settings": {"k": 3}}}
-    section = {**TURNS, "variants": list(variants), "baseline": "preset", "needs": "answers", "comparisons": []}
-    paper = make_paper(variants=variants, sections=[section], presets={"turn-rag": {"k": 2}})
-    made = reproduce(paper, SETUP)
-    assert {label: row["settings"] for label, row in rows_of(made).items()} == {
-        "preset": {"k": 2},
-        "three turns": {"k": 3},
+def test_a_row_has_its_difference_to_the_baseline(rows: dict[str, Any]) -> None:
+    row = rows["three turns"]
+    baseline = rows["nothing"]
+    difference = row["difference"]
+    assert difference["to"] == "nothing"
+    assert difference["n"] == row["n"]
+    assert difference["verdict"] == "too few to tell"
+    expected = row["cells"]["all"]["value"] - baseline["cells"]["all"]["value"]
+    assert difference["mean"] == pytest.approx(expected)
+    low, high = difference["interval"]
+    assert low <= difference["mean"] <= high
+    assert baseline["difference"] is None
+
+
+def test_a_row_says_what_it_took_and_lost(rows: dict[str, Any]) -> None:
+    row = rows["three turns"]
+    assert row["takes"]["calls"] == 6
+    assert row["failures"] == 0
+    assert row["lost"] == 0.0
+
+
+def test_the_settings_of_a_variant_replace_the_presets_of_its_program() -> None:
+    variants = {"preset": TURN_RAG, "three turns": {**TURN_RAG, "settings": {"k": 3}}}
+    paper = one_section_paper(variants, "preset", presets={"turn-rag": {"k": 2}})
+    rows = rows_by_label(reproduce(paper, EVALUATE))
+    assert rows["preset"]["settings"] == {"k": 2}
+    assert rows["three turns"]["settings"] == {"k": 3}
+
+
+def test_the_heading_of_a_section_names_another_model_that_answers() -> None:
+    section = {**TURNS, "needs": "answers", "comparisons": []}
+    reproduction = reproduce(small_paper(sections=[section]), EVALUATE)
+    assert reproduction.sections[0].heading.endswith("; answers by offline")
+
+
+@pytest.fixture(scope="module")
+def compiled_reproduction() -> Reproduction:
+    """A reproduction of a paper with compiled variants."""
+    return reproduce(one_section_paper(COMPILED_VARIANTS, "three turns"), COMPILE)
+
+
+@pytest.mark.slow
+def test_a_compiled_variant_is_asked_only_what_it_did_not_learn_from(
+    compiled_reproduction: Reproduction,
+) -> None:
+    assert not compiled_reproduction.failed
+    (section,) = compiled_reproduction.sections
+    question_counts = {row.label: len(row.evaluation.rows) for row in section.rows}
+    assert question_counts == {"three turns": 4, "demos": 4, "more demos": 4}
+    commands = {settings["command"] for settings in settings_of_parts(compiled_reproduction)}
+    assert commands == {"evaluate", "compile"}
+
+
+@pytest.mark.slow
+def test_a_compile_starts_from_the_program_of_another_variant(
+    compiled_reproduction: Reproduction,
+) -> None:
+    (settings,) = settings_of_parts(compiled_reproduction, "bootstrap-*")
+    assert settings["begun"].startswith("labeled-turn-rag")
+    (manifest,) = compiled_reproduction.run.glob("parts/labeled-*/program/manifest.json")
+    assert json.loads(manifest.read_text())["config"]["k"] == 2
+
+
+@pytest.mark.slow
+def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_one() -> None:
+    demos = {**TURN_RAG, "tuned": LABELED}
+    demos_of_locomo = {**TURN_RAG, "tuned": {**LABELED, "on": "locomo"}}
+    on_locomo = {**TURNS, "variants": ["demos"], "baseline": "demos", "comparisons": []}
+    on_msc = {
+        **on_locomo,
+        "name": "msc",
+        "benchmark": "msc",
+        "variants": ["three turns", "demos of LoCoMo"],
+        "baseline": "demos of LoCoMo",
     }
-    assert made.sections[0].heading.endswith("; answers by offline")
-
-
-@pytest.mark.slow
-def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
-    """The second begins from the program that the first one kept."""
-    made = reproduce(make_paper(TUNED, "three turns"), SPLIT)
-    assert {row.label: len(row.evaluation.rows) for row in made.sections[0].rows} == dict.fromkeys(TUNED, 4)
-    assert not made.failed
-    found = {json.loads(path.read_text())["settings"]["command"] for path in made.run.glob("parts/*/run.json")}
-    assert found == {"evaluate", "compile"}
-    begun = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/bootstrap-*/run.json")]
-    assert [each["begun"].partition("-turn-rag")[0] for each in begun] == ["labeled"]
-    (kept,) = made.run.glob("parts/labeled-*/program/manifest.json")
-    assert json.loads(kept.read_text())["config"]["k"] == 2
-
-
-@pytest.mark.slow
-def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_one(make_paper):
-    """Two sections that learn alike share what was learned."""
-    here = {**PLAIN, "tuned": LABELED}
-    variants = {"three turns": PLAIN, "demos": here, "abroad": {**PLAIN, "tuned": {**LABELED, "on": "locomo"}}}
-    (section,) = make_paper({"demos": here}, "demos").sections
-    abroad = {"name": "msc", "benchmark": "msc", "variants": ("three turns", "abroad"), "baseline": "abroad"}
-    paper = make_paper(variants=variants, sections=[section, section.model_copy(update=abroad)])
+    paper = small_paper(
+        variants={"three turns": TURN_RAG, "demos": demos, "demos of LoCoMo": demos_of_locomo},
+        sections=[on_locomo, on_msc],
+    )
     config = run_config(benchmark="", train=8, dev=4, threads=1)
+
     plan, _ = plan_paper(paper, config)
-    made = reproduce(paper, config)
-    assert not made.failed
-    ran = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/*/run.json")]
-    assert [(each["benchmark"], each["train"]) for each in ran if each["command"] == "compile"] == [("locomo", 8)]
-    (rows,) = ([len(row.evaluation.rows) for row in each.rows] for each in made.sections if each.section.name == "msc")
-    assert rows == [len(run_inputs(benchmark="msc").benchmark.examples)] * 2
-    assert plan.calls.high >= sum(row.evaluation.usage.calls for each in made.sections for row in each.rows)
+    reproduction = reproduce(paper, config)
+
+    assert not reproduction.failed
+    # Both sections learn the same, so there is one compile.
+    compiles = []
+    for settings in settings_of_parts(reproduction):
+        if settings["command"] == "compile":
+            compiles.append(settings)
+    (compiled,) = compiles
+    assert compiled["benchmark"] == "locomo"
+    assert compiled["train"] == 8
+
+    _, msc_result = reproduction.sections
+    all_questions = len(run_inputs(benchmark="msc").benchmark.examples)
+    question_counts = [len(row.evaluation.rows) for row in msc_result.rows]
+    assert question_counts == [all_questions, all_questions]
+
+    calls = 0.0
+    for section in reproduction.sections:
+        calls += sum(row.evaluation.usage.calls for row in section.rows)
+    assert calls <= plan.calls.high
 
 
-@pytest.mark.parametrize("calls", [6, pytest.param(14, marks=pytest.mark.slow)])
-def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_paper, calls):
-    paper = make_paper(TUNED, "three turns")
-    meters = [Meter() for _ in range(3)]
-    whole = reproduce(paper, SPLIT, meter=meters[0])
-    broken = reproduce(paper, SPLIT.with_options(max_calls=calls), meter=meters[1])
-    resumed = reproduce(paper, SPLIT.with_options(resume=str(broken.run)), meter=meters[2])
-    assert len(broken.sections[0].rows) < 3
+@pytest.mark.parametrize("max_calls", [6, pytest.param(14, marks=pytest.mark.slow)])
+def test_a_reproduction_that_a_limit_stopped_is_resumed_and_pays_nothing_twice(
+    max_calls: int,
+) -> None:
+    paper = one_section_paper(COMPILED_VARIANTS, "three turns")
+    complete_meter = Meter()
+    stopped_meter = Meter()
+    resumed_meter = Meter()
+
+    complete = reproduce(paper, COMPILE, meter=complete_meter)
+    limited = COMPILE.with_options(max_calls=max_calls)
+    stopped = reproduce(paper, limited, meter=stopped_meter)
+    resuming = COMPILE.with_options(resume=str(stopped.run))
+    resumed = reproduce(paper, resuming, meter=resumed_meter)
+
+    assert len(stopped.sections[0].rows) < 3
     assert resumed.stopped is None
-    paid = [sum(meter.read().calls.values()) for meter in meters]
-    assert paid[1] + paid[2] == paid[0]
-    cells = [{label: row["cells"] for label, row in rows_of(each).items()} for each in (whole, resumed)]
-    assert cells[0] == cells[1]
+    assert paid_calls(stopped_meter) + paid_calls(resumed_meter) == paid_calls(complete_meter)
+    complete_rows = rows_by_label(complete)
+    resumed_rows = rows_by_label(resumed)
+    assert list(resumed_rows) == list(complete_rows)
+    for label, row in complete_rows.items():
+        assert resumed_rows[label]["cells"] == row["cells"]
 
 
-def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_run(
-    make_paper, cli, monkeypatch, tmp_path
-):
+def paid_calls(meter: Meter) -> int:
+    """Return how many calls of all roles a meter counted."""
+    return sum(meter.read().calls.values())
+
+
+@pytest.fixture
+def printed_reproduction(
+    publish: Any, cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> str:
+    """What the terminal shows of a paper whose variants fail, are not installed, or work.
+
+    Columns may be wider than their cells: runs of spaces are one space.
+    """
+    # No memory system is installed there.
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
-    turns = {"three turns": {**PLAIN, "settings": {"colour": 3}}, "the other": {"program": "system:mem0"}}
-    printed = {"title": "Table 1", "model": "m", "columns": ["method", "Avg."], "rows": [["Mem9", 61.2]]}
-    paper = make_paper(
-        {**turns, "nothing": {"program": "no-memory"}},
+    variants = {
+        "three turns": {**TURN_RAG, "settings": {"colour": 3}},
+        "the other": {"program": "system:mem0"},
+        "nothing": {"program": "no-memory"},
+    }
+    section = {
+        **TURNS,
+        "variants": list(variants),
+        "comparisons": [],
+        "not_run": [{"label": "Mem9", "why": "it is a secret"}],
+    }
+    table = {
+        "title": "Table 1",
+        "model": "m",
+        "columns": ["method", "Avg."],
+        "rows": [["Mem9", 61.2]],
+        "source": "page 5",
+    }
+    paper = small_paper(
+        variants=variants,
+        sections=[section],
+        printed={"table1": [table]},
         not_reproduced=[{"what": "Figure 7", "why": "a picture"}],
-        printed={"table1": [{**printed, "source": "page 5"}]},
     )
-    secret = PaperOnlyRow(label="Mem9", why="it is a secret")
-    (section,) = paper.sections
-    paper = paper.model_copy(update={"sections": (section.model_copy(update={"not_run": (secret,)}),)})
-    monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
-    code, out, _ = cli("reproduce", "tiny", "--test", "4")
-    shown = " ".join(out.split())
-    assert code == 1
-    assert "failed: three turns: " in shown
-    assert "colour" in shown
-    assert " nothing 4 " in shown
-    assert "not reproduced: Figure 7: a picture" in shown
-    assert "As the paper prints it: Table 1; m; read in page 5" in shown
-    assert " Mem9 - paper 61.2 - not run " in shown
-    assert "not run: Mem9: it is a secret" in shown
-    assert "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0" in shown
+    publish(paper)
+
+    exit_code, output, _ = cli("reproduce", "tiny", "--test", "4")
+
+    assert exit_code == 1
+    return " ".join(output.split())
 
 
-def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
-    (tmp_path / "drawing.py").write_text(
-        "from mempiler.programs.baselines.turn_rag import TurnRAG, TurnRAGSettings\n"
-        "class DrawingSettings(TurnRAGSettings):\n"
-        "    seed: int = 0\n"
-        "class Drawing(TurnRAG):\n"
-        "    Settings = DrawingSettings\n"
-        "    def __init__(self, settings=None, embedder=None):\n"
-        "        super().__init__(settings or DrawingSettings(), embedder)\n"
-    )
+def test_a_variant_that_fails_is_named_and_the_others_are_run(printed_reproduction: str) -> None:
+    assert "failed: three turns: " in printed_reproduction
+    assert "colour" in printed_reproduction
+    # Four questions to the other variant.
+    assert " nothing 4 " in printed_reproduction
+
+
+def test_a_variant_that_is_not_installed_is_left_out(printed_reproduction: str) -> None:
+    reason = "system:mem0 is not installed; run: mempiler fetch system:mem0"
+    assert f"the other is left out: {reason}" in printed_reproduction
+
+
+def test_what_is_not_reproduced_is_named_with_the_paper_s_numbers(
+    printed_reproduction: str,
+) -> None:
+    assert "As the paper prints it: Table 1; m; read in page 5" in printed_reproduction
+    assert " Mem9 - paper 61.2 - not run " in printed_reproduction
+    assert "not run: Mem9: it is a secret" in printed_reproduction
+    assert "not reproduced: Figure 7: a picture" in printed_reproduction
+
+
+DRAWING_METHOD = """
+from mempiler.programs.baselines.turn_rag import TurnRAG, TurnRAGSettings
+
+
+class DrawingSettings(TurnRAGSettings):
+    seed: int = 0
+
+
+class Drawing(TurnRAG):
+    Settings = DrawingSettings
+
+    def __init__(self, settings=None, embedder=None):
+        super().__init__(settings or DrawingSettings(), embedder)
+"""
+"""A user's method that has a seed, so it may draw random numbers."""
+
+
+def test_seeds_repeat_what_draws_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "drawing.py").write_text(DRAWING_METHOD)
     monkeypatch.syspath_prepend(tmp_path)
-    drawing, nothing = {"program": "drawing:Drawing"}, {"program": "no-memory"}
-    turns = {"three turns": drawing, "fixed": {**drawing, "settings": {"seed": 7}}, "nothing": nothing}
-    made = reproduce(make_paper(turns, seeds=3), SETUP)
-    told = [(len(row["runs"]), row["cells"]["all"]["spread"] is not None) for row in rows_of(made).values()]
-    assert told == [(3, True), (1, False), (1, False)]
-    assert made.notes == ("what neither samples nor draws by a seed is run once, however many seeds there are",)
+    drawing = {"program": "drawing:Drawing"}
+    variants = {
+        "drawing": drawing,
+        "seed is set": {**drawing, "settings": {"seed": 7}},
+        "nothing": {"program": "no-memory"},
+    }
+
+    reproduction = reproduce(one_section_paper(variants, "nothing", seeds=3), EVALUATE)
+
+    rows = rows_by_label(reproduction)
+    assert len(rows["drawing"]["runs"]) == 3
+    assert rows["drawing"]["cells"]["all"]["spread"] is not None
+    for label in ("seed is set", "nothing"):
+        assert len(rows[label]["runs"]) == 1
+        assert rows[label]["cells"]["all"]["spread"] is None
+    (note,) = reproduction.notes
+    assert note.startswith("what neither samples nor draws by a seed is run once")
 
 
-def row(n, score, group, **values):
-    plain = {"gold": "1", "answer": str(score), "parts": {}, "category": "x"}
-    return a_row(str(n), score, group=group, **{**plain, **values})
+def row(question_id: str, score: float, user: str, **fields: Any) -> Row:
+    """Return the row of a question of category "x" to a user."""
+    defaults = {"gold": "1", "answer": str(score), "parts": {}, "category": "x"}
+    return plain_row(question_id, score, group=user, **{**defaults, **fields})
 
 
-def scored(scores, groups=6, **values):
-    return evaluation((row(n, each, f"u{n % groups}") for n, each in enumerate(scores)), **values)
+def scored(scores: Sequence[float], users: int = 6, **fields: Any) -> Evaluation:
+    """Return an evaluation with these scores of questions, which go round the users."""
+    rows = []
+    for number, score in enumerate(scores):
+        rows.append(row(str(number), score, f"user{number % users}"))
+    return evaluation(rows, **fields)
 
 
-def best(rows):
-    return {"best": max(row.score for row in rows)} if rows else {}
-
-
-ROWS = [
-    row(0, 1.0, "u0", parts={"f1": 0.5}, context_tokens=10, calls=1, recall_counts={"first": 4}),
-    row(1, 0.0, "u1", parts={"f1": 0.1}, context_tokens=30, calls=3, category="y"),
-    row(2, 1.0, "u2", in_headline=False, category="y", calls=2),
+MEASURED_ROWS = [
+    row(
+        "0",
+        1.0,
+        "user0",
+        parts={"f1": 0.5},
+        context_tokens=10,
+        calls=1,
+        recall_counts={"first": 4},
+    ),
+    row("1", 0.0, "user1", parts={"f1": 0.1}, context_tokens=30, calls=3, category="y"),
+    row("2", 1.0, "user2", in_headline=False, category="y", calls=2),
 ]
 
 
 @pytest.mark.parametrize(
-    ("of", "key", "value", "n"),
+    ("source", "key", "value", "n"),
     [
         ("seconds", "", 30.0, 3),
         ("memory_words", "", 120.0, 3),
@@ -210,107 +386,179 @@ ROWS = [
         ("metric", "other", None, 0),
     ],
 )
-def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
-    written = {"construction": Usage(seconds=60.0), "histories": 2}
-    written |= {"memory_words": 120.0, "operations": {"inserted": 3, "refused": 1}}
-    found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, **written),))
-    cell = found.cell(Column(name="c", of=of, key=key))
+def test_a_column_reads_its_part_of_an_evaluation(
+    source: Any, key: str, value: float | None, n: int
+) -> None:
+    measured = evaluation(
+        MEASURED_ROWS,
+        aggregate={"best": 1.0},
+        construction=Usage(seconds=60.0),
+        histories=2,
+        memory_words=120.0,
+        operations={"inserted": 3, "refused": 1},
+    )
+    cell = VariantResult("x", (measured,)).cell(Column(name="c", of=source, key=key))
     assert cell.value == pytest.approx(value)
     assert cell.n == n
 
 
-def test_a_part_may_be_of_one_category():
-    found = VariantResult("x", (evaluation(ROWS),))
-    cells = [found.cell(Column(name="c", of="part", key="f1", category=category)) for category in ("x", "y")]
-    assert [(cell.value, cell.n) for cell in cells] == [(0.5, 1), (0.1, 1)]
+@pytest.mark.parametrize(("category", "value"), [("x", 0.5), ("y", 0.1)])
+def test_a_column_may_be_of_one_category(category: str, value: float) -> None:
+    result = VariantResult("x", (evaluation(MEASURED_ROWS),))
+    cell = result.cell(Column(name="c", of="part", key="f1", category=category))
+    assert cell.value == value
+    assert cell.n == 1
 
 
-@pytest.mark.parametrize(("groups", "unit"), [(6, "group"), (2, "question")])
-def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
-    """The best of twelve scores, of which one is 1: a draw without it has 0.5 at best."""
-    found = VariantResult("x", (scored([0.5] * 11 + [1.0], groups, aggregate={"best": 1.0}),), aggregate=best)
-    cell = found.cell(Column(name="best", of="metric", key="best"))
+def best_score(rows: Sequence[Row]) -> dict[str, float]:
+    """A metric of all answers together."""
+    if not rows:
+        return {}
+    return {"best": max(row.score for row in rows)}
+
+
+@pytest.mark.parametrize(
+    ("users", "unit"),
+    [
+        pytest.param(6, "group", id="six users, who are drawn"),
+        pytest.param(2, "question", id="too few users to draw them"),
+    ],
+)
+def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(users: int, unit: str) -> None:
+    # The best of twelve scores, of which one is 1: a draw without it has 0.5 at best.
+    measured = scored([0.5] * 11 + [1.0], users, aggregate={"best": 1.0})
+    result = VariantResult("x", (measured,), aggregate=best_score)
+
+    cell = result.cell(Column(name="best", of="metric", key="best"))
+
     assert cell.value == 1.0
     assert cell.n == 12
     assert cell.interval == (0.5, 1.0)
     assert cell.unit == unit
 
 
-def test_seeds_are_a_mean_with_a_spread():
-    cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(Column(name="all"), (38.1, "40"))
+def test_several_seeds_have_a_mean_and_a_spread() -> None:
+    result = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6)))
+    cell = result.cell(Column(name="all"), printed=(38.1, "40"))
     assert cell.value == 0.5
     assert cell.interval == (0.5, 0.5)
-    assert cell.printed == (38.1, "40")
     assert cell.spread == pytest.approx(0.7071, abs=1e-4)
+    assert cell.printed == (38.1, "40")
 
 
-def test_shares_stand_in_points_beside_the_papers_cells_and_other_numbers_as_they_are(make_paper):
+@pytest.fixture
+def section_of_all_units() -> SectionResult:
+    """A section with a share, a number of points and a number of tokens, of two variants."""
     columns = (
-        Column(name="all", printed=("F1",)),
+        Column(name="share", printed=("F1",)),
         Column(name="points", of="metric", key="BLEU-1", digits=2, unit="points"),
         Column(name="tokens", of="tokens", digits=0),
     )
-    table = PrintedTable(title="T", model="m", columns=("method", "F1"), rows=(("x", 0.072), ("y", "0.5 > 0.4")))
-    paper = make_paper()
+    # The paper prints shares from 0 to 1, and one cell that is a text.
+    table = PrintedTable(
+        title="T",
+        model="m",
+        columns=("method", "F1"),
+        rows=(("first", 0.072), ("second", "0.5 > 0.4")),
+    )
+    variant = Variant(program="p")
+    paper = small_paper()
     section = paper.sections[0].model_copy(update={"columns": columns, "printed": ("t",)})
-    paper = paper.model_copy(update={"printed": {"t": (table,)}, "variants": dict.fromkeys("xy", Variant(program="p"))})
-    measured = evaluation(ROWS, aggregate={"BLEU-1": 12.3})
-    rows = [VariantResult(label, (measured,)) for label in "xy"]
-    found = SectionResult(paper, section, "", tuple(rows), {}, {})
-    share, points, tokens = found.cells(rows[0])
+    paper = paper.model_copy(
+        update={"printed": {"t": (table,)}, "variants": {"first": variant, "second": variant}}
+    )
+    measured = evaluation(MEASURED_ROWS, aggregate={"BLEU-1": 12.3})
+    rows = (VariantResult("first", (measured,)), VariantResult("second", (measured,)))
+    return SectionResult(paper, section, "", rows, failed={}, win_rates={})
+
+
+def test_shares_are_shown_in_points_and_other_numbers_as_they_are(
+    section_of_all_units: SectionResult,
+) -> None:
+    share, points, tokens = section_of_all_units.cells(section_of_all_units.rows[0])
     assert share.value == 50.0
     assert share.digits == 1
-    assert share.printed == (7.2,)
     assert points.value == 12.3
     assert points.digits == 2
     assert tokens.value == 20.0
-    assert found.cells(rows[1])[0].printed == ("50 > 40",)
 
 
-def test_a_difference_is_paired_on_shared_questions():
-    own, other = (VariantResult("x", (scored(scores),)) for scores in ([1.0] * 24, [0.0] * 21 + [1.0]))
-    found = other.difference(own)
-    assert found.n == 22
-    assert found.mean == pytest.approx(-21 / 22)
-    assert found.wins == 0
-    assert found.losses == 21
-    assert found.ties == 1
-    assert found.verdict == "worse"
+def test_the_shares_of_a_paper_are_shown_in_points(section_of_all_units: SectionResult) -> None:
+    first_row, second_row = section_of_all_units.rows
+    assert section_of_all_units.cells(first_row)[0].printed == (7.2,)
+    assert section_of_all_units.cells(second_row)[0].printed == ("50 > 40",)
 
 
-def test_a_variant_that_lost_too_many_calls_is_broken(make_paper):
-    paper, whole = make_paper(), VariantResult("nothing", (scored([1.0]),))
-    lost = VariantResult("three turns", (scored([1.0], call_outcomes={"task.answer": {"ok": 1, "lost": 1}}),))
-    found = SectionResult(paper, paper.sections[0], "", (whole, lost), {}, {})
-    assert found.broken == ("three turns",)
-    assert Reproduction(paper, (found,), Path(), "", (), None).failed
+def test_a_difference_is_paired_on_shared_questions() -> None:
+    baseline = VariantResult("x", (scored([1.0] * 24),))
+    variant = VariantResult("x", (scored([0.0] * 21 + [1.0]),))
+
+    difference = variant.difference(baseline)
+
+    assert difference.n == 22
+    assert difference.mean == pytest.approx(-21 / 22)
+    assert difference.wins == 0
+    assert difference.losses == 21
+    assert difference.ties == 1
+    assert difference.verdict == "worse"
 
 
-def told(found: dict[str, Any]) -> list[Any]:
-    """The rows of all sections, but for what a clock tells and the folders, whose names hold the server's address."""
-    rows = [row for section in found["sections"] for row in section["rows"]]
-    for row in rows:
-        row["takes"] = {name: value for name, value in row["takes"].items() if name != "seconds"}
-    return [{name: value for name, value in row.items() if name not in ("runs", "search_ms")} for row in rows]
+def test_a_variant_that_lost_too_many_calls_is_broken() -> None:
+    paper = small_paper()
+    complete = VariantResult("nothing", (scored([1.0]),))
+    half_lost = scored([1.0], call_outcomes={"task.answer": {"ok": 1, "lost": 1}})
+    incomplete = VariantResult("three turns", (half_lost,))
+
+    section = SectionResult(
+        paper, paper.sections[0], "", (complete, incomplete), failed={}, win_rates={}
+    )
+
+    assert section.broken == ("three turns",)
+    assert Reproduction(paper, (section,), Path(), "", (), None).failed
+
+
+def comparable_rows(output: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows that `--json` printed, without times and folders, which no two runs share.
+
+    The names of folders hold the server's address.
+    """
+    rows = []
+    for section in output["sections"]:
+        for row in section["rows"]:
+            comparable = dict(row)
+            del comparable["runs"]
+            comparable.pop("search_ms", None)
+            comparable["takes"] = dict(row["takes"])
+            comparable["takes"].pop("seconds", None)
+            rows.append(comparable)
+    return rows
 
 
 @pytest.mark.slow
-def test_a_killed_reproduction_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path):
-    """RGMem and its ablations, which write three kinds of memories, killed when two of them are done."""
-    words = ["reproduce", "rgmem", "--section", "table3", "--seeds", "1"]
-    unbroken, broken, rest = stub(), stub(delay=0.01), stub()
-    whole = mempiler_cli(unbroken, *words, test=2)
-    forks.start(mempiler_cli.arguments(broken, *words, test=2), tmp_path / "home")
-    run = Path(forks.kill(broken, 125))
+def test_a_killed_reproduction_is_resumed_and_asks_nothing_twice(
+    stub: Callable[..., Any], mempiler_cli: Any, forks: Any, tmp_path: Path
+) -> None:
+    # RGMem and its ablations write three kinds of memories.
+    command = ["reproduce", "rgmem", "--section", "table3", "--seeds", "1"]
+    server_of_complete = stub()
+    server_of_killed = stub(delay=0.01)
+    server_of_resumed = stub()
+    server_of_resumed.model = server_of_killed.model
+
+    complete = mempiler_cli(server_of_complete, *command, test=2)
+    # After 125 answers two of the variants are finished.
+    forks.start(mempiler_cli.arguments(server_of_killed, *command, test=2), tmp_path / "home")
+    run = Path(forks.kill(server_of_killed, 125))
     with contextlib.closing(sqlite3.connect(run / "run.sqlite")) as database:
-        kept = int(database.execute("SELECT COUNT(*) FROM answers").fetchone()[0])
+        (stored_answers,) = database.execute("SELECT COUNT(*) FROM answers").fetchone()
     parts = [json.loads(file.read_text())["status"] for file in run.glob("parts/*/run.json")]
-    rest.model = broken.model
-    resumed = mempiler_cli(rest, *words, "--resume", str(run), test=2)
-    assert whole.code == 0
+    resumed = mempiler_cli(server_of_resumed, *command, "--resume", str(run), test=2)
+
+    assert complete.code == 0
     assert resumed.code == 0
     assert parts.count("finished") == 2
-    assert told(resumed.found) == told(whole.found)
     assert resumed.found["run"] == str(run)
-    assert set(broken.texts) | set(rest.texts) == set(unbroken.texts)
-    assert len(rest.texts) == len(unbroken.texts) - kept
+    assert comparable_rows(resumed.found) == comparable_rows(complete.found)
+    all_prompts = set(server_of_killed.texts) | set(server_of_resumed.texts)
+    assert all_prompts == set(server_of_complete.texts)
+    assert len(server_of_resumed.texts) == len(server_of_complete.texts) - stored_answers

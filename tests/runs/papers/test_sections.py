@@ -1,82 +1,125 @@
-"""The papers' files, what they run on, and their plans; what a paper does not have is one line before."""
+"""The sections of papers: what they run on, what they show, and what a paper lacks or refuses."""
+
+from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
 from mempiler import Context, Hit
-from mempiler.cli import app
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.data.judge import ReferenceVerdict
 from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
-from mempiler.runs.papers.paper import LOGO, PAPERS, Column, read_paper
-from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.inputs import RunInputs
+from mempiler.runs.papers.paper import LOGO, PAPERS, Column, PrintedTable, read_paper
+from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.papers.sections import Selection, plan_paper, repetitions, resolve_sections
 from mempiler.runs.planning import start_program
 from mempiler.runs.repeating import resume_key
 from mempiler.systems.catalog import SYSTEMS
 
 from ...run_inputs import run_config
+from .small_paper import small_paper
 
-SETUP = run_config(benchmark="", test=8, threads=2)
+EVALUATE = run_config(benchmark="", test=8, threads=2)
 
 
-def test_the_usage_of_a_run_lies_within_its_plan(make_paper):
-    paper, meter = make_paper(), Meter()
-    plan, _ = plan_paper(paper, SETUP)
-    reproduce(paper, SETUP, meter=meter)
-    used = meter.read()
-    assert plan.calls.low <= sum(used.calls.values()) <= plan.calls.high
-    assert plan.tokens.low <= used.input_tokens + used.output_tokens <= plan.tokens.high
+def test_the_usage_of_a_run_lies_within_its_plan() -> None:
+    paper = small_paper()
+    meter = Meter()
+
+    plan, _ = plan_paper(paper, EVALUATE)
+    reproduce(paper, EVALUATE, meter=meter)
+
+    usage = meter.read()
+    assert plan.calls.low <= sum(usage.calls.values()) <= plan.calls.high
+    tokens = usage.input_tokens + usage.output_tokens
+    assert plan.tokens.low <= tokens <= plan.tokens.high
 
 
 @pytest.mark.slow
-def test_seeds_multiply_what_samples_alone(make_paper):
-    once, thrice = (plan_paper(make_paper(), SETUP, Selection(seeds=seeds)).plan for seeds in (1, 3))
-    assert once == thrice
-    named = run_config(benchmark="", test=8, lm="openai/gpt-4.1-mini")
-    asked = [plan_paper(make_paper(), named, Selection(seeds=seeds)).plan for seeds in (1, 3)]
-    assert asked[1].calls.high == pytest.approx(3 * asked[0].calls.high)
-    assert asked[0].usd is not None
-    assert 0 < asked[0].usd.low < asked[0].usd.high
+def test_seeds_do_not_multiply_what_does_not_sample() -> None:
+    one_seed, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=1))
+    three_seeds, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=3))
+    assert three_seeds == one_seed
 
 
-def test_compiles_and_trainings_are_planned():
+@pytest.mark.slow
+def test_seeds_multiply_what_samples() -> None:
+    config = run_config(benchmark="", test=8, lm="openai/gpt-4.1-mini")
+    one_seed, _ = plan_paper(small_paper(), config, Selection(seeds=1))
+    three_seeds, _ = plan_paper(small_paper(), config, Selection(seeds=3))
+    assert three_seeds.calls.high == pytest.approx(3 * one_seed.calls.high)
+    assert one_seed.usd is not None
+    assert 0 < one_seed.usd.low < one_seed.usd.high
+
+
+def test_compiles_and_trainings_are_planned() -> None:
     config = run_config(benchmark="", test=4, dev=2, train=4)
     plan, notes = plan_paper(read_paper("memory-r2"), config, Selection(["ladder-tiny"]))
     assert plan.calls.high > 1000
+    not_counted = "not counted: the tuning of SFT, tiny: the provider of"
+    assert any(note.startswith(not_counted) for note in notes)
     assert not any("LoGo-GRPO" in note for note in notes)
-    assert any(note.startswith("not counted: the tuning of SFT, tiny: the provider of") for note in notes)
 
 
-def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monkeypatch, capsys):
+PLAN_SIZES = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3"]
+
+
+def test_the_command_prints_a_plan_as_json_and_makes_nothing(
+    publish: Any, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: make_paper())
-    words = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3", "--lm", "openai/gpt-4.1-mini"]
-    app.main([*words, "--judge-lm", "openai/gpt-4.1", "--json"], standalone_mode=False)
-    found = json.loads(capsys.readouterr().out)
-    assert set(found["phases"]) == {"sizes"}
-    assert found["calls"]["low"] > 0
-    assert "not counted: calls of the judge" in found["notes"]
-    app.main(words, standalone_mode=False)
-    assert "sizes" in capsys.readouterr().out
+    publish(small_paper())
+    models = ["--lm", "openai/gpt-4.1-mini", "--judge-lm", "openai/gpt-4.1"]
+
+    exit_code, output, error_output = cli(*PLAN_SIZES, *models, "--json")
+
+    assert exit_code == 0, error_output
+    plan = json.loads(output)
+    assert set(plan["phases"]) == {"sizes"}
+    assert plan["calls"]["low"] > 0
+    assert "not counted: calls of the judge" in plan["notes"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_prints_a_plan_as_text_and_makes_nothing(
+    publish: Any, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    publish(small_paper())
+
+    exit_code, output, error_output = cli(*PLAN_SIZES, "--lm", "openai/gpt-4.1-mini")
+
+    assert exit_code == 0, error_output
+    assert "sizes" in output
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         (["nobody"], "unknown paper 'nobody'"),
         (["pgr", "--section", "nothing"], "unknown section of pgr 'nothing'"),
         (["pgr", "--data", "a", "--data", "b"], "--data b: say which benchmark it is of"),
-        (["rgmem", "--data", "msc=x"], "msc=x is one file for 3 benchmarks; say --data personamem=FILE"),
-        (["rgmem", "--section", "table2", "--data", "personamem=x"], "unknown benchmark of these sections"),
+        (
+            ["rgmem", "--data", "msc=x"],
+            "msc=x is one file for 3 benchmarks; say --data personamem=FILE",
+        ),
+        (
+            ["rgmem", "--section", "table2", "--data", "personamem=x"],
+            "unknown benchmark of these sections",
+        ),
         (["rgmem", "--section", "table2", "--benchmark-set", "colour=red"], "colour"),
-        (["h2memory", "--section", "table3", "--lm", "openai/x"], "section table3 is scored by a judge"),
+        (
+            ["h2memory", "--section", "table3", "--lm", "openai/x"],
+            "section table3 is scored by a judge",
+        ),
         (
             ["memory-r2", "--section", "grpo", "--lm", "openai/x"],
             "trains a model in this process, which openai/x is not",
@@ -84,88 +127,176 @@ def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monke
         (["rgmem", "--lm", "openai/gpt-4.1-mini"], "there is no key; set OPENAI_API_KEY"),
     ],
 )
-def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, cli):
+def test_a_wrong_option_is_refused_in_one_line_before_anything_is_made(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: Any,
+) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    code, _, err = cli("reproduce", *words)
-    assert code == 2
-    assert said in err.splitlines()[-1]
-    assert "Traceback" not in err
+    exit_code, _, error_output = cli("reproduce", *options)
+    assert exit_code == 2
+    assert message in error_output.splitlines()[-1]
+    assert "Traceback" not in error_output
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_known():
+def test_a_data_file_of_a_suite_is_that_of_all_its_benchmarks() -> None:
+    selection = Selection(["table2", "table4"], files={"palbench": "input.json"})
+    sections, _ = resolve_sections(read_paper("h2memory"), run_config(benchmark=""), selection)
+    files = [section.config.data.file for section in sections]
+    # The fourth section is not on Mem-PAL's benchmark.
+    assert files == ["input.json", "input.json", "input.json", None]
+
+
+def test_an_option_of_a_benchmark_goes_to_the_benchmarks_that_have_it() -> None:
     config = run_config(benchmark="", benchmark_set={"language": "zh"})
-    resolved, _ = resolve_sections(read_paper("h2memory"), config, Selection(["table2", "table4"], {"palbench": "input.json"}))
-    assert [each.config.data.file for each in resolved] == ["input.json"] * 3 + [None]
-    assert ["language" in each.config.data.settings for each in resolved] == [True] * 3 + [False]
+    selection = Selection(["table2", "table4"], files={"palbench": "input.json"})
+    sections, _ = resolve_sections(read_paper("h2memory"), config, selection)
+    has_language = ["language" in section.config.data.settings for section in sections]
+    assert has_language == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
-    ("judge", "options"), [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})]
+    ("judge", "options"),
+    [
+        ("openai/gpt-4.1", {"metric": "judge"}),
+        (None, {"metric": "f1", "categories": "1,2,3,4"}),
+    ],
 )
-def test_a_metric_without_a_judge_stands_in(judge, options):
-    (found,), _ = resolve_sections(
-        read_paper("rgmem"), run_config(benchmark="", judge_lm=judge, lm="openai/x"), Selection(["table2"])
-    )
-    assert found.config.data.settings == options
+def test_a_metric_without_a_judge_stands_in_where_there_is_none(
+    judge: str | None, options: dict[str, str]
+) -> None:
+    config = run_config(benchmark="", judge_lm=judge, lm="openai/x")
+    (section,), _ = resolve_sections(read_paper("rgmem"), config, Selection(["table2"]))
+    assert section.config.data.settings == options
 
 
-def test_another_model_reads_the_memories_of_its_own_section_alone():
-    paper, config = read_paper("pramem"), run_config(benchmark="", lm="openai/x")
-    without, notes = resolve_sections(paper, config, Selection(["table1"]))
-    assert [each.section.name for each in without] == ["table1"]
-    assert "section table1-transfer asks another model about what openai/x wrote; name that with --answer-lm" in notes
-    found, notes = resolve_sections(paper, config.with_options(answer_lm="openai/y"), Selection(["table1"]))
-    models = {each.section.name: (each.config.models.task.name, each.config.models.answer.name) for each in found}
-    assert models == {"table1": ("openai/x", None), "table1-transfer": ("openai/x", "openai/y")}
-    assert "section table1 is answered by openai/x, as in the paper, and not by --answer-lm" in notes
-    offline, _ = resolve_sections(paper, run_config(benchmark=""), Selection(["table1-transfer"]))
-    assert offline[0].config.models.answer.name == "offline"
+def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> None:
+    config = run_config(benchmark="", lm="openai/x")
+    sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
+    assert [section.section.name for section in sections] == ["table1"]
+    reason = "asks another model about what openai/x wrote; name that with --answer-lm"
+    assert f"section table1-transfer {reason}" in notes
 
 
-def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
-    paper = read_paper("pramem")
-    by_label = {label: PraMemSettings.model_validate(dict(v.settings))
-                for label, v in paper.variants.items() if v.program == "pramem"}  # fmt: skip
-    for settings in by_label.values():
+def test_another_answer_model_answers_only_in_the_section_that_is_about_it() -> None:
+    config = run_config(benchmark="", lm="openai/x", answer_lm="openai/y")
+
+    sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
+
+    own_answers, transfer = sections
+    assert own_answers.section.name == "table1"
+    assert own_answers.config.models.task.name == "openai/x"
+    assert own_answers.config.models.answer.name is None
+    assert transfer.section.name == "table1-transfer"
+    assert transfer.config.models.task.name == "openai/x"
+    assert transfer.config.models.answer.name == "openai/y"
+    note = "section table1 is answered by openai/x, as in the paper, and not by --answer-lm"
+    assert note in notes
+
+
+def test_the_offline_engine_answers_in_place_of_another_model() -> None:
+    selection = Selection(["table1-transfer"])
+    (section,), _ = resolve_sections(read_paper("pramem"), run_config(benchmark=""), selection)
+    assert section.config.models.answer.name == "offline"
+
+
+def pramem_settings() -> dict[str, PraMemSettings]:
+    """Return the settings of all variants of PraMem, by label."""
+    settings = {}
+    for label, variant in read_paper("pramem").variants.items():
+        if variant.program == "pramem":
+            settings[label] = PraMemSettings.model_validate(dict(variant.settings))
+    return settings
+
+
+def test_variants_of_pramem_practise_as_in_the_paper() -> None:
+    settings_by_label = pramem_settings()
+    assert settings_by_label
+    for settings in settings_by_label.values():
         assert settings.rounds == 80
         assert settings.distinct_records is False
         assert settings.blind is False
-    (fig4,) = paper.select_sections(["fig4"])
-    assert [by_label[label].at_round for label in fig4.variants] == [10, 20, 40, 60, None]
-    assert len({by_label[label].restrict_to(PracticeSettings) for label in ("PraMem", *fig4.variants)}) == 1
-    assert by_label["patterns alone"].alerts is False
+    assert settings_by_label["patterns alone"].alerts is False
 
 
-def test_rows_that_cannot_be_run_are_named_and_the_rest_is_run():
-    resolved, notes = resolve_sections(read_paper("h2memory"), run_config(benchmark="", lm="openai/x"))
-    assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
+def test_figure_4_of_pramem_reads_one_run_after_several_rounds() -> None:
+    settings_by_label = pramem_settings()
+    (figure,) = read_paper("pramem").select_sections(["fig4"])
+
+    rounds = [settings_by_label[label].at_round for label in figure.variants]
+    assert rounds == [10, 20, 40, 60, None]
+    # Variants with the same practice share its run.
+    practice = settings_by_label["PraMem"].restrict_to(PracticeSettings)
+    for label in figure.variants:
+        assert settings_by_label[label].restrict_to(PracticeSettings) == practice
+
+
+def test_sections_that_need_a_judge_are_left_out_and_named_without_one() -> None:
+    config = run_config(benchmark="", lm="openai/x")
+    sections, notes = resolve_sections(read_paper("h2memory"), config)
+    names = [section.section.name for section in sections]
+    assert names
+    assert "table3" not in names
+    assert "table11" not in names
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
-    offline, told = resolve_sections(read_paper("h2memory"), run_config(benchmark=""), Selection(["table3"]))
-    assert offline[0].config.models.judge.name == "offline"
-    assert offline[0].config.data.test == 4
-    assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_every_name_in_the_description_of_a_paper_exists(name):
-    paper = read_paper(name)
-    tables = [table for found in paper.printed.values() for table in found]
-    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
-    shown = {key for each in (*paper.sections, *paper.not_reproduced) for key in each.printed}
-    assert shown == paper.printed.keys()
+def test_the_offline_engine_judges_a_few_questions_of_a_sample() -> None:
+    config = run_config(benchmark="")
+    (section,), notes = resolve_sections(read_paper("h2memory"), config, Selection(["table3"]))
+    assert section.config.models.judge.name == "offline"
+    assert section.config.data.test == 4
+    assert notes == ("on the bundled samples: 4 questions a section; --test N takes others",)
+
+
+def printed_tables(paper_name: str) -> list[PrintedTable]:
+    """Return all tables that a paper prints."""
+    tables: list[PrintedTable] = []
+    for group in read_paper(paper_name).printed.values():
+        tables.extend(group)
+    assert tables
+    return tables
+
+
+@pytest.mark.parametrize("paper_name", PAPERS)
+def test_rows_of_printed_tables_are_as_long_as_their_heads(paper_name: str) -> None:
+    for table in printed_tables(paper_name):
+        for row in table.rows:
+            assert len(row) == len(table.columns), table.title
+
+
+@pytest.mark.parametrize("paper_name", PAPERS)
+def test_every_printed_table_of_a_paper_is_shown_somewhere(paper_name: str) -> None:
+    paper = read_paper(paper_name)
+    shown_keys: set[str] = set()
+    for section in paper.sections:
+        shown_keys.update(section.printed)
+    for omission in paper.not_reproduced:
+        shown_keys.update(omission.printed)
+    assert shown_keys == set(paper.printed)
+
+
+@pytest.mark.parametrize("paper_name", PAPERS)
+def test_every_variant_that_a_paper_names_exists(paper_name: str) -> None:
+    paper = read_paper(paper_name)
     for section in paper.sections:
         assert section.baseline in section.variants
-        assert {end for pair in section.comparisons for end in (pair.one, pair.other)} <= paper.variants.keys()
-    starts = {variant.tuned.start for variant in paper.variants.values() if variant.tuned}
-    assert starts <= {"", *paper.variants}
+        for comparison in section.comparisons:
+            assert comparison.one in paper.variants
+            assert comparison.other in paper.variants
+    for variant in paper.variants.values():
+        if variant.tuned and variant.tuned.start:
+            assert variant.tuned.start in paper.variants
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("paper_name", PAPERS)
 @pytest.mark.slow
-def test_every_variant_of_every_section_can_be_built(name):
-    paper = read_paper(name)
-    assert paper.name == name
+def test_every_variant_of_every_section_can_be_built(paper_name: str) -> None:
+    paper = read_paper(paper_name)
+    assert paper.name == paper_name
     for section in paper.sections:
         assert section.benchmark in BENCHMARKS
         options = {**section.options, **paper.unjudged.get(section.benchmark, {})}
@@ -176,66 +307,84 @@ def test_every_variant_of_every_section_can_be_built(name):
             if variant.program.startswith("system:"):
                 assert variant.program.removeprefix("system:") in SYSTEMS
             else:
-                start_program(variant.program, RunInputs(config.with_options(set=variant.program_settings)), benchmark)
+                inputs = RunInputs(config.with_options(set=variant.program_settings))
+                start_program(variant.program, inputs, benchmark)
             if variant.tuned is not None:
                 assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
 
 
-class Acknowledges:
+class AcceptingJudge:
     """A judge that finds every reference in every context."""
 
-    def __call__(self, question, references, context):
+    def __call__(self, question: Any, references: Any, context: Any) -> Any:
         return tuple(ReferenceVerdict(present=True) for _ in references)
 
 
-@pytest.mark.parametrize("name", ["memoryquest", "implexconv", "personamem-v2"])
-def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(name):
-    (resolved,), _ = resolve_sections(
-        read_paper("pgr"), run_config(benchmark="", lm="openai/x", judge_lm="openai/x"), Selection([name])
-    )
-    benchmark = RunInputs(resolved.config).benchmark
-    example = next(each for each in benchmark.examples if benchmark.in_headline(each))
+@pytest.mark.parametrize("section_name", ["memoryquest", "implexconv", "personamem-v2"])
+def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(section_name: str) -> None:
+    config = run_config(benchmark="", lm="openai/x", judge_lm="openai/x")
+    (resolved,), _ = resolve_sections(read_paper("pgr"), config, Selection([section_name]))
+    benchmark = RunInputs(resolved.config).benchmark.with_judges(lambda kind: AcceptingJudge())
+    example, *_ = [question for question in benchmark.examples if benchmark.in_headline(question)]
     hit = Hit(id="f1", text="something", sources=tuple(example.history.turns))
     prediction = dspy.Prediction(answer="Rest.", context=Context(hits=(hit,)))
-    parts = benchmark.with_judges(lambda kind: Acknowledges()).score(example, prediction).parts
-    shown = {column.key for column in resolved.section.columns if column.of == "part"}
-    assert "recall" in shown
-    assert shown <= set(parts)
+
+    measured_parts = set(benchmark.score(example, prediction).parts)
+
+    columns = {column.key for column in resolved.section.columns if column.of == "part"}
+    assert "recall" in columns
+    assert columns <= measured_parts
 
 
-def test_pgr_asks_the_opposed_questions_of_implexconv():
-    (resolved,), _ = resolve_sections(read_paper("pgr"), run_config(benchmark="", lm="openai/x"), Selection(["implexconv"]))
-    assert {example.category for example in RunInputs(resolved.config).benchmark.examples} == {"opposed"}
+def test_pgr_asks_the_opposed_questions_of_implexconv() -> None:
+    config = run_config(benchmark="", lm="openai/x")
+    (section,), _ = resolve_sections(read_paper("pgr"), config, Selection(["implexconv"]))
+    examples = RunInputs(section.config).benchmark.examples
+    assert {example.category for example in examples} == {"opposed"}
 
 
+# Source: PGR, Table 1, columns "Humans".
 @pytest.mark.parametrize(
-    ("section", "rates"),
-    [("memoryquest", (90, 75, 95)), ("implexconv", (70, 60, 70)), ("personamem-v2", (80, 65, 65))],
+    ("section_name", "graphrag", "tacitree", "mem0"),
+    [
+        ("memoryquest", 90, 75, 95),
+        ("implexconv", 70, 60, 70),
+        ("personamem-v2", 80, 65, 65),
+    ],
 )
-def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(section, rates):
-    """Source: PGR, Table 1, columns "Humans", rows GraphRAG, TaciTree and Mem0 with graph."""
+def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(
+    section_name: str, graphrag: int, tacitree: int, mem0: int
+) -> None:
     paper = read_paper("pgr")
-    (found,) = paper.select_sections([section])
-    (table,) = (each for each in paper.tables(found) if "Table 1 " in each.title)
-    place = table.columns.index("win rate %, humans")
-    assert [row[0] for row in table.rows] == ["GraphRAG", "TaciTree", "Mem0 with graph", "PGR-TOT"]
-    assert tuple(row[place] for row in table.rows) == (*rates, None)
+    (section,) = paper.select_sections([section_name])
+    (table,) = [table for table in paper.tables(section) if "Table 1 " in table.title]
+    column = table.columns.index("win rate %, humans")
+    win_rates = {row[0]: row[column] for row in table.rows}
+    assert win_rates == {
+        "GraphRAG": graphrag,
+        "TaciTree": tacitree,
+        "Mem0 with graph": mem0,
+        "PGR-TOT": None,
+    }
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
-    paper = read_paper(name)
-    resolved, _ = resolve_sections(paper, run_config(benchmark="", lm="local:tiny"))
-    for section in resolved:
+@pytest.mark.parametrize("paper_name", PAPERS)
+def test_no_variant_resolves_relative_dates_which_no_paper_does(paper_name: str) -> None:
+    paper = read_paper(paper_name)
+    config = run_config(benchmark="", lm="local:tiny")
+    sections, _ = resolve_sections(paper, config)
+    assert sections
+    for section in sections:
         for label in section.labels:
             variant = paper.variants[label]
-            configs = repetitions(variant, section)
-            for config in (*configs, section.learning_config(variant)):
-                assert config.method.settings["task.dates"] is False, (section.section.name, label)
+            configs = [*repetitions(variant, section), section.learning_config(variant)]
+            for variant_config in configs:
+                settings = variant_config.method.settings
+                assert settings["task.dates"] is False, (section.section.name, label)
 
 
 @pytest.mark.parametrize(
-    ("name", "section", "label", "column", "cells"),
+    ("paper_name", "section_name", "label", "column_name", "cells"),
     [
         ("rgmem", "table2", "RGMem", "all", (78.92, 86.17)),
         ("rgmem", "table4", "w/o RG", "context tokens", ("8,479",)),
@@ -258,7 +407,13 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
         ("memory-r2", "categories", "32 sessions", "J, multi-hop", ("85.1 (figure)",)),
         ("memory-r2", "categories", "32 sessions", "J, open-domain", ("64.91 (notes)",)),
         ("memory-r2", "sizes", "Qwen2.5-3B, trained", "F1", ("46.8 (figure)",)),
-        ("memory-r2", "agents", "32 sessions, Qwen2.5-7B after RL answers", "F1", ("50.6 (figure)",)),
+        (
+            "memory-r2",
+            "agents",
+            "32 sessions, Qwen2.5-7B after RL answers",
+            "F1",
+            ("50.6 (figure)",),
+        ),
         ("memory-r2", "curriculum", "8, then 32 sessions", "F1", ("49.68 (notes)",)),
         ("memory-r2", "curriculum", "32 sessions at once", "F1", ("25.8 (earlier notes)",)),
         ("memory-r2", "curriculum", "32 sessions at once", "M-Fail, %", ("72.1 (figure)",)),
@@ -273,74 +428,119 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
         ("memory-r2", "transfer-longmemeval", "8 sessions of LoCoMo", "J", ("70.4 (notes)",)),
     ],
 )
-def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, label, column, cells):
-    paper = read_paper(name)
-    (found,) = (each for each in paper.sections if each.name == section)
-    (wanted,) = (each for each in found.columns if each.name == column)
-    assert paper.printed_cells(found, label, wanted) == cells
+def test_the_papers_cells_stand_beside_the_right_ones_of_ours(
+    paper_name: str,
+    section_name: str,
+    label: str,
+    column_name: str,
+    cells: tuple[float | str, ...],
+) -> None:
+    paper = read_paper(paper_name)
+    (section,) = [section for section in paper.sections if section.name == section_name]
+    (column,) = [column for column in section.columns if column.name == column_name]
+    assert paper.printed_cells(section, label, column) == cells
 
 
-def layered(layer, *row):
-    return {"title": layer, "model": "m", "columns": ["method", "A", "B"], "rows": [list(row)], "layer": layer}
-
-
-def test_the_first_of_several_sources_that_prints_a_cell_is_taken_and_named(make_paper):
-    paper = make_paper(printed={"table1": [layered("figure", "RAG", 38.1, None), layered("notes", "RAG", 37.9, 12)]})
-    section = paper.sections[0]
-    columns = [Column(name=name, printed=(name,)) for name in ("A", "B")]
-    cells = [paper.printed_cells(section, "three turns", column) for column in columns]
-    assert cells == [("38.1 (figure)",), ("12 (notes)",)]
-
-
-def test_every_number_of_memory_r2_says_where_it_was_read():
-    commits = {"figure": "357b4ec", "notes": "7b3d747", "earlier notes": "63e3672", "model card": "memory-r2-7b"}
-    tables = [table for tables in read_paper("memory-r2").printed.values() for table in tables]
-    assert tables
-    for table in tables:
-        assert commits[table.layer] in table.source, table.title
-
-
-def test_a_row_of_certain_weights_is_run_with_no_others():
-    paper = read_paper("memory-r2")
-    config = run_config(benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b")
-    resolved, notes = resolve_sections(paper, config, Selection(["sizes", "agents"]))
-    assert [each.labels for each in resolved] == [
-        ("Qwen2.5-3B", "Qwen2.5-3B, trained"),
-        ("start, gpt-oss-120b answers", "32 sessions, gpt-oss-120b answers"),
-    ]
-    assert "Qwen2.5-7B is left out: it is a row of Qwen2.5-7B-Instruct; name that with --lm" in notes
-    left_out = "start, Qwen2.5-7B answers is left out: it is a row of answers by Qwen2.5-7B-Instruct"
-    assert f"{left_out}; name that with --answer-lm" in notes
-    with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
-        resolve_sections(paper, config.with_options(lm="local:tiny"), Selection(["sizes"]))
-
-
-def test_rows_that_need_no_training_are_run_with_a_model_elsewhere():
-    (found,), notes = resolve_sections(read_paper("memory-r2"), run_config(benchmark="", lm="openai/x"), Selection(["main"]))
-    assert {"start", "RAG"} <= set(found.labels)
-    assert "32 sessions" not in found.labels
-    # Those that nothing learned from, as beside a trained row.
-    assert found.part == "test"
-    told = "32 sessions is left out: it trains a model in this process, which openai/x is not; use --lm local:NAME"
-    assert told in notes
-
-
-def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_them():
-    """Rewards are of a metric without a judge."""
-    config = run_config(benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b")
-    paper = read_paper("memory-r2")
-    resolved, _ = resolve_sections(paper, config, Selection(["main", "agents", "transfer-msc"]))
-    trained = {
-        "main": "32 sessions",
-        "agents": "32 sessions, gpt-oss-120b answers",
-        "transfer-msc": "32 sessions of LoCoMo",
+def test_the_first_of_several_sources_that_prints_a_cell_is_shown_and_named() -> None:
+    columns = ["method", "A", "B"]
+    figure = {
+        "title": "a figure",
+        "model": "m",
+        "layer": "figure",
+        "columns": columns,
+        "rows": [["RAG", 38.1, None]],
     }
-    learning = [each.learning_config(paper.variants[trained[each.section.name]]) for each in resolved]
-    keys = [resume_key(RunInputs(each)) for each in learning]
-    assert keys[0] == keys[1] == keys[2]
-    first = learning[0]
-    assert first.data.benchmark == "locomo"
-    assert first.data.settings["metric"] == "f1"
-    assert first.models.judge.name is None
-    assert resolved[0].config.data.settings["metric"] == "judge"
-    assert {RunInputs(each).benchmark.scorer.required_judges == {} for each in learning} == {True}
+    notes = {
+        "title": "the notes",
+        "model": "m",
+        "layer": "notes",
+        "columns": columns,
+        "rows": [["RAG", 37.9, 12]],
+    }
+    paper = small_paper(printed={"table1": [figure, notes]})
+    section = paper.sections[0]
+
+    in_both = paper.printed_cells(section, "three turns", Column(name="A", printed=("A",)))
+    in_notes = paper.printed_cells(section, "three turns", Column(name="B", printed=("B",)))
+
+    assert in_both == ("38.1 (figure)",)
+    assert in_notes == ("12 (notes)",)
+
+
+def test_every_number_of_memory_r2_says_where_it_was_read() -> None:
+    sources = {
+        "figure": "357b4ec",
+        "notes": "7b3d747",
+        "earlier notes": "63e3672",
+        "model card": "memory-r2-7b",
+    }
+    for table in printed_tables("memory-r2"):
+        assert sources[table.layer] in table.source, table.title
+
+
+QWEN_3B = "local:models/Qwen2.5-3B-Instruct/"
+
+
+def test_a_row_of_certain_weights_is_run_with_no_others() -> None:
+    config = run_config(benchmark="", lm=QWEN_3B, answer_lm="openai/openai/gpt-oss-120b")
+    selection = Selection(["sizes", "agents"])
+
+    (sizes, agents), notes = resolve_sections(read_paper("memory-r2"), config, selection)
+
+    assert sizes.labels == ("Qwen2.5-3B", "Qwen2.5-3B, trained")
+    reason = "it is a row of Qwen2.5-7B-Instruct; name that with --lm"
+    assert f"Qwen2.5-7B is left out: {reason}" in notes
+    assert agents.labels == ("start, gpt-oss-120b answers", "32 sessions, gpt-oss-120b answers")
+    reason = "it is a row of answers by Qwen2.5-7B-Instruct; name that with --answer-lm"
+    assert f"start, Qwen2.5-7B answers is left out: {reason}" in notes
+
+
+def test_a_section_all_of_whose_rows_are_of_other_weights_is_refused() -> None:
+    config = run_config(benchmark="", lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b")
+    with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
+        resolve_sections(read_paper("memory-r2"), config, Selection(["sizes"]))
+
+
+def test_rows_that_need_no_training_are_run_with_a_model_elsewhere() -> None:
+    config = run_config(benchmark="", lm="openai/x")
+    (section,), notes = resolve_sections(read_paper("memory-r2"), config, Selection(["main"]))
+    assert "start" in section.labels
+    assert "RAG" in section.labels
+    assert "32 sessions" not in section.labels
+    # Questions that nothing learned from are asked, as beside a trained row.
+    assert section.part == "test"
+    reason = "it trains a model in this process, which openai/x is not; use --lm local:NAME"
+    assert f"32 sessions is left out: {reason}" in notes
+
+
+def test_sections_with_other_judges_and_answer_models_share_a_training() -> None:
+    config = run_config(
+        benchmark="",
+        lm="local:x",
+        judge_lm="openai/judge",
+        answer_lm="openai/gpt-oss-120b",
+    )
+    paper = read_paper("memory-r2")
+    selection = Selection(["main", "agents", "transfer-msc"])
+    resolved, _ = resolve_sections(paper, config, selection)
+    sections = {section.section.name: section for section in resolved}
+
+    trainings = []
+    for section_name, label in (
+        ("main", "32 sessions"),
+        ("agents", "32 sessions, gpt-oss-120b answers"),
+        ("transfer-msc", "32 sessions of LoCoMo"),
+    ):
+        trainings.append(sections[section_name].learning_config(paper.variants[label]))
+
+    # Equal keys are one run.
+    keys = [resume_key(RunInputs(training)) for training in trainings]
+    assert keys[1] == keys[0]
+    assert keys[2] == keys[0]
+    # Rewards are of a metric without a judge, whatever scores the section.
+    assert sections["main"].config.data.settings["metric"] == "judge"
+    for training in trainings:
+        assert training.data.benchmark == "locomo"
+        assert training.data.settings["metric"] == "f1"
+        assert training.models.judge.name is None
+        assert RunInputs(training).benchmark.scorer.required_judges == {}
