@@ -46,11 +46,18 @@ def entries() -> list[Path]:
 def test_a_file_is_read_once(weights: Path, reads: list[str]) -> None:
     link = weights.with_name("link")
     link.symlink_to(weights)
-    assert remembered_digest(weights) == remembered_digest(weights) == remembered_digest(link) == sha256(weights)
+    assert (
+        remembered_digest(weights)
+        == remembered_digest(weights)
+        == remembered_digest(link)
+        == sha256(weights)
+    )
     assert reads == ["weights.bin"]
 
 
-def test_a_change_in_place_of_the_same_size_and_time_is_seen(weights: Path, reads: list[str]) -> None:
+def test_a_change_in_place_of_the_same_size_and_time_is_seen(
+    weights: Path, reads: list[str]
+) -> None:
     before, about = remembered_digest(weights), weights.stat()
     with weights.open("r+b") as file:
         file.seek(500)
@@ -61,7 +68,9 @@ def test_a_change_in_place_of_the_same_size_and_time_is_seen(weights: Path, read
     assert len(reads) == 2
 
 
-def test_another_file_of_the_same_size_and_time_in_its_place_is_seen(weights: Path, reads: list[str]) -> None:
+def test_another_file_of_the_same_size_and_time_in_its_place_is_seen(
+    weights: Path, reads: list[str]
+) -> None:
     before, about = remembered_digest(weights), weights.stat()
     other = weights.with_name("other")
     other.write_bytes(b"!" * 1000)
@@ -76,7 +85,9 @@ def test_a_file_that_has_just_changed_is_not_remembered(weights: Path) -> None:
     assert not (cache_folder() / "digests").exists()
 
 
-@pytest.mark.parametrize("harm", [b"", b"{", b"[]", b'{"sha256": 5}', b'{"sha256": "abc", "state": {}}', b"\xff"])
+@pytest.mark.parametrize(
+    "harm", [b"", b"{", b"[]", b'{"sha256": 5}', b'{"sha256": "abc", "state": {}}', b"\xff"]
+)
 def test_a_damaged_entry_costs_time_only(weights: Path, reads: list[str], harm: bytes) -> None:
     remembered_digest(weights)
     (entry,) = entries()
@@ -117,7 +128,9 @@ while True:
 """
 
 
-def test_processes_that_are_killed_while_they_write_leave_whole_entries(weights: Path, reads: list[str]) -> None:
+def test_processes_that_are_killed_while_they_write_leave_whole_entries(
+    weights: Path, reads: list[str]
+) -> None:
     command = [sys.executable, "-c", FORGET_AND_DIGEST, str(weights)]
     writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:

@@ -99,7 +99,11 @@ def test_a_call_waits_for_room_in_the_budget_until_its_deadline():
 
     def wait_for_room() -> float:
         started = time.monotonic()
-        with call_context(deadline=Deadline(0.2)), pytest.raises(AbandonedCallError), guard.reserve(Usage(calls=3)):
+        with (
+            call_context(deadline=Deadline(0.2)),
+            pytest.raises(AbandonedCallError),
+            guard.reserve(Usage(calls=3)),
+        ):
             pass
         return time.monotonic() - started
 
@@ -176,7 +180,9 @@ def test_a_waiting_caller_is_served_before_the_second_call_of_another(come: str,
     assert lane.waiting == 0
 
 
-def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest_comes_first() -> None:
+def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest_comes_first() -> (
+    None
+):
     lane, order, go = FairSemaphore(4, lambda: 0.5), list[str](), threading.Event()
     wait = {"acme": lambda: go.wait(10), "other": lambda: None}
 
@@ -202,8 +208,12 @@ async def taken(lane: FairSemaphore) -> None:
     await run_bridged(lambda: lane.slot().__enter__())
 
 
-@pytest.mark.parametrize("taking", [lambda lane: lane.slot().__enter__(), lambda lane: asyncio.run(taken(lane))])
-def test_a_caller_that_leaves_at_the_deadline_holds_no_slot(taking: Callable[[FairSemaphore], Any]) -> None:
+@pytest.mark.parametrize(
+    "taking", [lambda lane: lane.slot().__enter__(), lambda lane: asyncio.run(taken(lane))]
+)
+def test_a_caller_that_leaves_at_the_deadline_holds_no_slot(
+    taking: Callable[[FairSemaphore], Any],
+) -> None:
     lane = FairSemaphore(1)
     with lane.slot():
         for _ in range(3):
@@ -351,7 +361,9 @@ def test_an_answer_without_a_cost_is_priced_by_its_tokens(scripted, prices, cost
         ({}, 0, 0),
     ],
 )
-def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(scripted, details, reported, cached):
+def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(
+    scripted, details, reported, cached
+):
     lm = scripted(echo)
     lm.count(100, 1, details)
     usage = lm.meter.read()

@@ -33,7 +33,9 @@ from mempiler.errors import EndpointError, MissingDependencyError, UserError
 from ..stub_server import StubServer
 
 CONTENT = b"GGUF" + bytes(range(200))
-HISTORY = mempiler.History.from_messages([{"role": "user", "name": "Ann", "content": "I live in Oslo."}])
+HISTORY = mempiler.History.from_messages(
+    [{"role": "user", "name": "Ann", "content": "I live in Oslo."}]
+)
 
 
 @pytest.fixture
@@ -55,7 +57,10 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
         return Mock(listening_address=stub.url.removesuffix("/v1"))
 
     module = Mock(seen=[])
-    module.CommonParams.side_effect, module.Server.side_effect = lambda: Mock(no_extra_bufts=False), serve
+    module.CommonParams.side_effect, module.Server.side_effect = (
+        lambda: Mock(no_extra_bufts=False),
+        serve,
+    )
     monkeypatch.setitem(sys.modules, "xllamacpp", module)
     with StubServer() as stub:
         yield module
@@ -65,14 +70,19 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: 
     loaded = LoadedModels()
     lm = language_model(f"gguf:{own}", loaded=loaded, slots=3)
     with dspy.context(lm=lm):
-        assert mempiler.build("turn-rag")(history=HISTORY, question="Where does Ann live?").answer == "I live in Oslo."
+        assert (
+            mempiler.build("turn-rag")(history=HISTORY, question="Where does Ann live?").answer
+            == "I live in Oslo."
+        )
     (wanted,) = llama.seen
     assert wanted.n_parallel == 3
     assert wanted.n_ctx == 3 * 8192
     assert wanted.sampling.temp == 0
     assert wanted.no_extra_bufts is False
     assert wanted.api_keys == [lm.engine.key]
-    assert wanted.speculative.types == [llama.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+    assert wanted.speculative.types == [
+        llama.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE
+    ]
     assert language_model(f"gguf:{own}", loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
     assert lm.copy(temperature=0.5).engine.server is loaded.gguf[f"gguf:{own}"]
@@ -106,9 +116,15 @@ def test_all_parts_of_a_model_in_several_files_count(llama: Any, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "no such GGUF file"), (b"PK\3\4 no model", "is no GGUF file"), (b"GGUF", "cannot serve it")],
+    [
+        (None, "no such GGUF file"),
+        (b"PK\3\4 no model", "is no GGUF file"),
+        (b"GGUF", "cannot serve it"),
+    ],
 )
-def test_a_gguf_model_that_cannot_be_served_is_refused(llama: Any, own: Path, monkeypatch: Any, content: Any, said: str) -> None:
+def test_a_gguf_model_that_cannot_be_served_is_refused(
+    llama: Any, own: Path, monkeypatch: Any, content: Any, said: str
+) -> None:
     own.unlink() if content is None else own.write_bytes(content)
     with pytest.raises(UserError, match=said):
         language_model(f"gguf:{own}")
@@ -118,7 +134,9 @@ def test_a_gguf_model_that_cannot_be_served_is_refused(llama: Any, own: Path, mo
         language_model(f"gguf:{own}")
 
 
-def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, own: Path, monkeypatch: Any) -> None:
+def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(
+    llama: Any, own: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("MEMPILER_MODELS", str(own.parent))
     file = File(own.name, hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
     named = Weights("tiny", "language model", "Who/Tiny-GGUF", "main", "Apache-2.0", (file,))
@@ -133,7 +151,9 @@ def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, own: Pat
     with pytest.raises(UserError, match="is no language model; use it as --embedder minilm"):
         language_model("gguf:minilm")
     own.write_bytes(CONTENT[:-1] + b"!")
-    with pytest.raises(UserError, match=r"is not tiny .*; delete it, then run: mempiler fetch tiny"):
+    with pytest.raises(
+        UserError, match=r"is not tiny .*; delete it, then run: mempiler fetch tiny"
+    ):
         language_model("gguf:tiny")
     own.unlink()
     with pytest.raises(UserError, match="mempiler fetch tiny"):
@@ -142,7 +162,13 @@ def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, own: Pat
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MISTRAL_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE")
+    keys = (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "MISTRAL_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_API_BASE",
+    )
     for name in keys:
         monkeypatch.delenv(name, raising=False)
 
@@ -156,7 +182,9 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mistral/x", "set MISTRAL_API_KEY"),
     ],
 )
-def test_a_model_that_cannot_be_asked_is_one_line(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_cannot_be_asked_is_one_line(
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UserError, match=message) as raised:
         check_key(language_model(name))
     assert repr(name) in str(raised.value)
@@ -173,7 +201,9 @@ def test_a_model_that_cannot_be_asked_is_one_line(name: str, message: str, capsy
         ("openai/x", None, ("OPENAI_BASE_URL", "OPENAI_API_KEY")),
     ],
 )
-def test_a_model_that_may_be_asked_is_not_refused(name, base, keys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_may_be_asked_is_not_refused(
+    name, base, keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for variable in keys:
         monkeypatch.setenv(variable, "http://127.0.0.1:9/v1")
     check_key(language_model(name, api_base=base))
@@ -196,7 +226,9 @@ HAS = ["gpt-4.1-mini", "gpt-4.1", "o9", "models/gemini-3"]
         ("whatever", b"[" * 100_000, "404", 0, None),
     ],
 )
-def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(stub, model, models, fault, asked, said):
+def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(
+    stub, model, models, fault, asked, said
+):
     server = stub(lambda n, text: fault, models=models)
     lm = language_model(f"openai/{model}", api_base=server.url)
     if said is None:
@@ -209,7 +241,10 @@ def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(stub
 
 def test_offline_vectors_are_a_promise():
     vectors = embedder().embed(["Ann moved to Lisbon", "ＬＩＳＢＯＮ", "他在北京工作"])
-    found = [{int(at): round(float(row[at]), 4) for at in np.flatnonzero(np.abs(row) > 0.4)} for row in vectors]
+    found = [
+        {int(at): round(float(row[at]), 4) for at in np.flatnonzero(np.abs(row) > 0.4)}
+        for row in vectors
+    ]
     assert found == [{1: -0.4082, 122: 0.4082, 206: -0.4082}, {122: 0.7071}, {51: 0.4264}]
     assert np.count_nonzero(vectors, axis=1).tolist() == [36, 16, 29]
 
@@ -221,7 +256,10 @@ def test_offline_batch_equals_one_by_one_and_rows_have_length_one_or_none(texts)
     batch = embedder().embed(texts)
     assert batch.shape == (len(texts), DIMENSION)
     assert batch.dtype == np.float32
-    assert all(np.array_equal(row, embedder().embed([text])[0]) for row, text in zip(batch, texts, strict=True))
+    assert all(
+        np.array_equal(row, embedder().embed([text])[0])
+        for row, text in zip(batch, texts, strict=True)
+    )
     lengths = np.linalg.norm(batch, axis=1)
     assert np.minimum(abs(lengths - 1), lengths) == pytest.approx(0, abs=1e-6)
 
@@ -236,7 +274,9 @@ def counting():
     return TextEmbedder("counting", compute), calls
 
 
-def test_distinct_texts_are_computed_once_and_forgotten_when_they_were_used_longest_ago(monkeypatch):
+def test_distinct_texts_are_computed_once_and_forgotten_when_they_were_used_longest_ago(
+    monkeypatch,
+):
     monkeypatch.setattr("mempiler.engines.embedders.MAX_CACHED_BYTES", 2 * 8)
     counted, calls = counting()
     first = counted.embed(["a", "bb", "a", ""])
@@ -295,14 +335,24 @@ def server(monkeypatch):
 
 
 def good(request, numbers=(3.0, 4.0)):
-    rows = [{"index": at, "embedding": [len(text), *numbers]} for at, text in enumerate(request["input"])]
-    return {"object": "list", "model": request["model"], "data": rows[::-1], "usage": {"prompt_tokens": 1}}
+    rows = [
+        {"index": at, "embedding": [len(text), *numbers]}
+        for at, text in enumerate(request["input"])
+    ]
+    return {
+        "object": "list",
+        "model": request["model"],
+        "data": rows[::-1],
+        "usage": {"prompt_tokens": 1},
+    }
 
 
 FAILED = {"error": {"message": "out of\nservice", "type": "server_error"}}
 
 
-def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_put_in_order(server, monkeypatch):
+def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_put_in_order(
+    server, monkeypatch
+):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     remote = embedder("openai/bge-m3", server.url)
     texts = ["x" * n for n in range(1, 101)]
@@ -312,7 +362,10 @@ def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_pu
     asked = [(len(body["input"]), body["model"]) for _, _, body in server.requests]
     assert asked == [(64, "bge-m3")] * 3 + [(36, "bge-m3")]
     assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, range(1, 101), rtol=1e-4)
-    sent = [{name.lower(): value for name, value in headers.items()} for _, headers, _ in server.requests]
+    sent = [
+        {name.lower(): value for name, value in headers.items()}
+        for _, headers, _ in server.requests
+    ]
     assert {headers["authorization"] for headers in sent} == {"Bearer sk-test"}
     assert remote.dimension == 3
     assert remote.name == "openai/bge-m3"
@@ -324,7 +377,11 @@ def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_pu
         ([(503, FAILED)] * 9, EndpointError, "^embedder 'm': status 503: out of service$"),
         ([(401, FAILED)], UserError, "embedder 'm': the key was refused; check OPENAI_API_KEY"),
         ([(404, FAILED)], UserError, "embedder 'm' was refused, check its name"),
-        ([(200, {"object": "list", "data": [{"index": 0}]})], EndpointError, "answered no list of vectors: KeyError"),
+        (
+            [(200, {"object": "list", "data": [{"index": 0}]})],
+            EndpointError,
+            "answered no list of vectors: KeyError",
+        ),
         ([(200, "hello")], EndpointError, "answered no list of vectors"),
     ],
     ids=["down", "key", "model", "no vector", "no object"],
@@ -338,7 +395,10 @@ def test_a_fault_of_an_embedding_endpoint_is_one_line(server, replies, error, me
 def test_without_a_key_the_variable_is_named(monkeypatch):
     for each in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.delenv(each, raising=False)
-    for name, variable in (("openai/text-embedding-3-small", "OPENAI_API_KEY"), ("gemini/g", "GEMINI_API_KEY")):
+    for name, variable in (
+        ("openai/text-embedding-3-small", "OPENAI_API_KEY"),
+        ("gemini/g", "GEMINI_API_KEY"),
+    ):
         with pytest.raises(UserError, match=rf"{variable}.*\Z"):
             embedder(name).embed(["a"])
 
@@ -403,7 +463,9 @@ def test_tokens_of_texts_are_estimated_where_the_reported_number_cannot_be_true(
     remote, guard, meter = embedder("m", server.url), BudgetGuard(), Meter()
     remote.account.open(meter, guard)
     texts = ["word " * 200, "words " * 200]
-    server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": reported}})]
+    server.replies = [
+        (200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": reported}})
+    ]
     assert remote.embed(texts).shape == (2, 3)
     used = meter.read()
     assert used.failed == 0
@@ -416,7 +478,9 @@ def test_an_embedder_that_cuts_long_texts_is_believed(server):
     remote, meter = embedder("m", server.url), Meter()
     remote.account.open(meter, BudgetGuard())
     texts = ["word " * 2000]
-    server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": 256}})]
+    server.replies = [
+        (200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": 256}})
+    ]
     remote.embed(texts)
     assert meter.read().input_tokens == 256
     assert meter.read().estimated == 0
@@ -484,7 +548,11 @@ def test_vectors_belong_to_a_model_and_its_address(server):
 
 
 def test_vectors_are_those_of_an_address_in_any_spelling(server, monkeypatch):
-    for address in (server.url, f"{server.url}/", server.url.replace("http://", "HTTP://ann:secret@")):
+    for address in (
+        server.url,
+        f"{server.url}/",
+        server.url.replace("http://", "HTTP://ann:secret@"),
+    ):
         embedder("openai/m", address).embed(["a"])
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -512,7 +580,10 @@ def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
 
 def test_vectors_of_another_length_are_those_of_another_model(server):
     embedder("m", server.url).embed(["a", "bb", "ccc"])
-    longer = [good({"input": texts, "model": "m"}, (2.0, 3.0, 4.0)) for texts in (["dddd"], ["dddd", "a", "bb", "ccc"])]
+    longer = [
+        good({"input": texts, "model": "m"}, (2.0, 3.0, 4.0))
+        for texts in (["dddd"], ["dddd", "a", "bb", "ccc"])
+    ]
     server.replies = [(200, each) for each in longer]
     assert embedder("m", server.url).embed(["dddd", "a", "bb", "ccc"]).shape == (4, 4)
     assert embedder("m", server.url).embed(["a", "bb", "ccc", "dddd"]).shape == (4, 4)
@@ -521,11 +592,22 @@ def test_vectors_of_another_length_are_those_of_another_model(server):
 
 def test_a_config_and_keywords_make_the_same_model():
     config = ModelConfig(
-        api_base="http://elsewhere:1/v1", timeout=3, retries=0, deadline=9, cache=False, settings={"temperature": 0.5}
+        api_base="http://elsewhere:1/v1",
+        timeout=3,
+        retries=0,
+        deadline=9,
+        cache=False,
+        settings={"temperature": 0.5},
     )
     by_config = language_model("openai/any", config)
     by_keywords = language_model(
-        "openai/any", api_base="http://elsewhere:1/v1", timeout=3, retries=0, deadline=9, cache=False, temperature=0.5
+        "openai/any",
+        api_base="http://elsewhere:1/v1",
+        timeout=3,
+        retries=0,
+        deadline=9,
+        cache=False,
+        temperature=0.5,
     )
     engine = by_config.engine
     assert engine.address == "http://elsewhere:1/v1"
@@ -546,7 +628,9 @@ def test_keywords_change_a_config_for_one_model():
     assert lm.engine.retries == 0
     assert lm.kwargs["temperature"] == 0.5
     assert lm.kwargs["max_tokens"] == 9
-    assert config == ModelConfig(timeout=3, retries=0, settings={"temperature": 0.5, "max_tokens": 7})
+    assert config == ModelConfig(
+        timeout=3, retries=0, settings={"temperature": 0.5, "max_tokens": 7}
+    )
 
 
 def test_a_config_does_not_show_its_key():

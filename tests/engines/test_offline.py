@@ -39,7 +39,9 @@ def make_lm(engine: OfflineEngine | None = None, **settings: Any) -> dspy.LM:
     return dspy.LM("offline/extractive-1", **given)
 
 
-def predict(signature: Any, demos: Sequence[Any] = (), adapter: Any = None, lm: Any = None, **inputs: Any) -> Any:
+def predict(
+    signature: Any, demos: Sequence[Any] = (), adapter: Any = None, lm: Any = None, **inputs: Any
+) -> Any:
     """Fills a signature, by the chat adapter unless another is given."""
     program = dspy.Predict(signature)
     program.demos = list(demos)
@@ -80,7 +82,11 @@ JOIN = "When did Ann join a pottery class?"
         (JOIN, WHAT_DEMOS, "class yesterday"),
         (JOIN, [*WHAT_DEMOS, *WHEN_DEMOS], "7 May 2023"),
         ("When did Tom run a charity race?", WHEN_DEMOS, "20 May 2023"),
-        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "2"),
+        (
+            "How many kittens were adopted?",
+            [{"question": "How many cats are there?", "answer": "3"}],
+            "2",
+        ),
     ],
 )
 def test_the_best_sentence_answers_and_the_nearest_demo_decides_kind_and_length(
@@ -89,7 +95,9 @@ def test_the_best_sentence_answers_and_the_nearest_demo_decides_kind_and_length(
     assert ask(question, demos) == answer
 
 
-@pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])
+@pytest.mark.parametrize(
+    ("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")]
+)
 def test_empty_inputs_are_answered(context: str, question: str) -> None:
     assert isinstance(ask(question, context=context), str)
 
@@ -104,9 +112,7 @@ def test_empty_inputs_are_answered(context: str, question: str) -> None:
     ids=["the best unit has it", "none: the first", "letters"],
 )
 def test_one_word_or_letter_of_a_list_is_chosen(question: str, options: Any, answer: str) -> None:
-    rated = (
-        "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5\n[u:2] user: Robot Night, a horror film => 2"
-    )
+    rated = "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5\n[u:2] user: Robot Night, a horror film => 2"
     signature = "records, question, options: list[str] -> answer"
     assert predict(signature, records=rated, question=question, options=options).answer == answer
 
@@ -120,15 +126,30 @@ TOLD = (
 @pytest.mark.parametrize(
     ("signature", "inputs", "expected"),
     [
-        ("lines -> facts: list[str]", {"lines": TOLD.splitlines()[0]}, ["Ann: I moved to Rome last week."]),
-        ("text -> facts: list[str]", {"text": "Ann moved. Bob stayed."}, ["Ann moved.", "Bob stayed."]),
+        (
+            "lines -> facts: list[str]",
+            {"lines": TOLD.splitlines()[0]},
+            ["Ann: I moved to Rome last week."],
+        ),
+        (
+            "text -> facts: list[str]",
+            {"text": "Ann moved. Bob stayed."},
+            ["Ann moved.", "Bob stayed."],
+        ),
         ("question -> queries: list[str]", {"question": "Where is Ann?"}, ["Where is Ann?"]),
         ("facts: list[str] -> kept: list[str]", {"facts": []}, []),
-        ("turns, question -> turn_ids: list[str]", {"turns": TOLD, "question": "Who has a dog?"}, ["D1:2"]),
+        (
+            "turns, question -> turn_ids: list[str]",
+            {"turns": TOLD, "question": "Who has a dog?"},
+            ["D1:2"],
+        ),
         ("turns, question -> turn_id", {"turns": TOLD, "question": "Who has a dog?"}, "D1:2"),
         (
             "question, options: list[str] -> best: list[Literal['S1', 'S2', 'S3']]",
-            {"question": "A long walk with the dog?", "options": ["S1: a walk", "S2: tea", "S3: a long walk"]},
+            {
+                "question": "A long walk with the dog?",
+                "options": ["S1: a walk", "S2: tea", "S3: a long walk"],
+            },
             ["S3", "S1"],
         ),
     ],
@@ -165,18 +186,29 @@ class FirstUnreadable(OfflineEngine):
 
 @pytest.mark.parametrize("name", ["chat", "json", "auto"])
 def test_a_retry_is_answered_like_the_request(name: str) -> None:
-    demos = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
+    demos = [
+        {"question": "When did Joe leave?", "answer": "3 March 2022"},
+        {"context": "x: y", "question": "When?"},
+    ]
     engine = FirstUnreadable()
     signature = "context, question -> answer, days: list[int]"
-    found = predict(signature, demos, adapter(name), make_lm(engine), context=CONTEXT, question=JOIN)
+    found = predict(
+        signature, demos, adapter(name), make_lm(engine), context=CONTEXT, question=JOIN
+    )
     assert found.answer == "7 May 2023"
     assert engine.replies[0] == engine.replies[1]
 
 
 @pytest.mark.parametrize("name", ["chat", "json", "auto"])
-@pytest.mark.parametrize("signature", ["context, question -> answer", "turns: list[Part], question -> best: Whole"])
+@pytest.mark.parametrize(
+    "signature", ["context, question -> answer", "turns: list[Part], question -> best: Whole"]
+)
 def test_our_adapters_and_those_of_dspy_get_the_same_answer(name: str, signature: str) -> None:
-    inputs = {"context": CONTEXT, "turns": [Part(name="Ann's [[ ## best ## ]] bowl", weight=0.5)], "question": JOIN}
+    inputs = {
+        "context": CONTEXT,
+        "turns": [Part(name="Ann's [[ ## best ## ]] bowl", weight=0.5)],
+        "question": JOIN,
+    }
     made = make_signature(signature, custom_types={"Part": Part, "Whole": Whole})
     inputs = {name: value for name, value in inputs.items() if name in made.input_fields}
     ours = predict(made, WHEN_DEMOS, adapter(name), **inputs)
@@ -188,7 +220,9 @@ def test_our_adapters_and_those_of_dspy_get_the_same_answer(name: str, signature
 def test_the_adapters_of_dspy_are_answered_in_a_task_too(adapter: Any) -> None:
     async def ask() -> Any:
         with dspy.context(lm=language_model("offline"), adapter=adapter()):
-            return await dspy.ChainOfThought("context, question -> answer").acall(context=CONTEXT, question="Who ran?")
+            return await dspy.ChainOfThought("context, question -> answer").acall(
+                context=CONTEXT, question="Who ran?"
+            )
 
     assert asyncio.run(ask()).answer == "My brother Tom ran a charity race last Saturday"
 
@@ -197,7 +231,9 @@ def test_the_adapters_of_dspy_are_answered_in_a_task_too(adapter: Any) -> None:
 def test_our_adapters_are_answered_in_a_task_too(name: str) -> None:
     async def ask() -> Any:
         with dspy.context(lm=language_model("offline"), adapter=adapter(name)):
-            return await dspy.Predict("context, question -> answer").acall(context=CONTEXT, question="Who ran?")
+            return await dspy.Predict("context, question -> answer").acall(
+                context=CONTEXT, question="Who ran?"
+            )
 
     assert asyncio.run(ask()).answer == "My brother Tom ran a charity race last Saturday"
 
@@ -210,7 +246,9 @@ class Joined(dspy.Predict):
     """Asks a plain question after the call of its predictor."""
 
     def forward(self, **inputs: Any) -> Any:
-        return dspy.Prediction(first=super().forward(**inputs), text=dspy.settings.lm("Ann: I moved to Rome."))
+        return dspy.Prediction(
+            first=super().forward(**inputs), text=dspy.settings.lm("Ann: I moved to Rome.")
+        )
 
 
 def test_a_plain_text_that_a_predictor_asks_is_answered_without_fields() -> None:
@@ -221,10 +259,15 @@ def test_a_plain_text_that_a_predictor_asks_is_answered_without_fields() -> None
 
 def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
     text = "Ann wrote [[ ## answer ## ]] on the wall."
-    assert "on the wall" in predict("context, question -> answer", context=text, question="What wall?").answer
+    assert (
+        "on the wall"
+        in predict("context, question -> answer", context=text, question="What wall?").answer
+    )
 
 
-def answers(engine: OfflineEngine, temperature: float, times: int, demos: Sequence[Any] = (), **more: Any) -> list[str]:
+def answers(
+    engine: OfflineEngine, temperature: float, times: int, demos: Sequence[Any] = (), **more: Any
+) -> list[str]:
     lm, signature = make_lm(engine, temperature=temperature, **more), "context, question -> answer"
     inputs: Any = {"context": CONTEXT, "question": "What was fun about the class?"}
     return [predict(signature, demos, lm=lm, **inputs).answer for _ in range(times)]
@@ -244,13 +287,20 @@ def test_a_saved_program_brings_its_engine_back(tmp_path: Path) -> None:
     predict.save(tmp_path / "program.json")
     loaded = dspy.Predict("context, question -> answer")
     loaded.load(tmp_path / "program.json", allow_unsafe_lm_state=True)
-    assert loaded(context=CONTEXT, question="Who ran?").answer == "My brother Tom ran a charity race last Saturday"
+    assert (
+        loaded(context=CONTEXT, question="Who ran?").answer
+        == "My brother Tom ran a charity race last Saturday"
+    )
 
 
 def test_a_stream_adds_up_to_the_response() -> None:
-    asked = Request(model="extractive-1", messages=(Message.user("Ann: I moved.\n\nWhere did Ann move?"),))
+    asked = Request(
+        model="extractive-1", messages=(Message.user("Ann: I moved.\n\nWhere did Ann move?"),)
+    )
     events, whole = list(OfflineEngine().stream(asked)), OfflineEngine().complete(asked)
-    assert "".join(event.delta.text for event in events if event.type == "delta") == whole.message.text
+    assert (
+        "".join(event.delta.text for event in events if event.type == "delta") == whole.message.text
+    )
 
 
 # Every output type is filled with a valid value
@@ -284,33 +334,51 @@ ANY: Any = Ellipsis
 KINDS: list[tuple[Any, Any]] = [
     # What has no rule is the first option, or the least value.
     *((int, 0), (bool, True), (Literal["b", "a"], "b"), (dict[str, str], {})),
-    *((kind, ANY) for kind in (float, str | None, int | str, Literal["yes; or no", "b"], Literal[1, 2, 3])),
-    *((kind, ANY) for kind in (Color, Whole, Tree, Part | None, list[Whole], set[str], list[list[str]])),
+    *(
+        (kind, ANY)
+        for kind in (float, str | None, int | str, Literal["yes; or no", "b"], Literal[1, 2, 3])
+    ),
+    *(
+        (kind, ANY)
+        for kind in (Color, Whole, Tree, Part | None, list[Whole], set[str], list[list[str]])
+    ),
 ]
 
 
 @pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
 @pytest.mark.parametrize(("kind", "value"), KINDS, ids=str)
-def test_an_output_field_of_any_type_gets_a_valid_value(kind: Any, value: Any, adapter: Any) -> None:
+def test_an_output_field_of_any_type_gets_a_valid_value(
+    kind: Any, value: Any, adapter: Any
+) -> None:
     inputs = {"context": (str, dspy.InputField()), "question": (str, dspy.InputField())}
     signature = make_signature({**inputs, "value": (kind, dspy.OutputField())}, "Fill the fields.")
-    found = predict(signature, adapter=adapter(), context=CONTEXT, question="How many kittens were adopted?").value
-    pydantic.TypeAdapter(kind).validate_python(found, strict=not isinstance(found, (list, tuple, set)))
+    found = predict(
+        signature, adapter=adapter(), context=CONTEXT, question="How many kittens were adopted?"
+    ).value
+    pydantic.TypeAdapter(kind).validate_python(
+        found, strict=not isinstance(found, (list, tuple, set))
+    )
     if value is not ANY:
         assert found == value
 
 
 @pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
 @pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
-def test_every_signature_of_the_suite_gets_what_its_schema_accepts(signature: Any, adapter: Any) -> None:
-    inputs = {name: CONTEXT if each.annotation is str else [] for name, each in signature.input_fields.items()}
+def test_every_signature_of_the_suite_gets_what_its_schema_accepts(
+    signature: Any, adapter: Any
+) -> None:
+    inputs = {
+        name: CONTEXT if each.annotation is str else []
+        for name, each in signature.input_fields.items()
+    }
     found = predict(signature, adapter=adapter(), **inputs)
     for name, field in signature.output_fields.items():
         pydantic.TypeAdapter(field.annotation).validate_python(found[name], strict=True)
 
 
 SOURCES = [
-    ast.parse(path.read_text(encoding="utf-8")) for path in Path(mempiler.engines.offline.__path__[0]).glob("*.py")
+    ast.parse(path.read_text(encoding="utf-8"))
+    for path in Path(mempiler.engines.offline.__path__[0]).glob("*.py")
 ]
 ROLES = {"id", "ids", "speaker", "time", "date", "month", "user"}
 """The words for the parts of a line and of a date, which it reads heads by; `user` is the role of a message, too."""
@@ -318,7 +386,11 @@ ROLES = {"id", "ids", "speaker", "time", "date", "month", "user"}
 
 @pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
 def test_no_name_and_no_wording_of_the_suite_is_in_the_engine(signature: Any) -> None:
-    literals = [node.value for tree in SOURCES for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    literals = [
+        node.value for tree in SOURCES for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    ]
     texts = {text for text in literals if isinstance(text, str)}
     assert not (set(signature.fields) - ROLES) & texts
-    assert not {line.strip() for line in signature.instructions.splitlines() if len(line) > 20} & texts
+    assert (
+        not {line.strip() for line in signature.instructions.splitlines() if len(line) > 20} & texts
+    )

@@ -19,7 +19,9 @@ from mempiler.programs.adapter import adapter
 
 from ..conftest import chat_fields
 
-WARNED_OF_BY_DSPY = pytest.mark.filterwarnings("ignore:LegacyEngine and AsyncLegacyEngine:DeprecationWarning")
+WARNED_OF_BY_DSPY = pytest.mark.filterwarnings(
+    "ignore:LegacyEngine and AsyncLegacyEngine:DeprecationWarning"
+)
 """DSPy says that models which implement `forward` have to change before its version 3.5."""
 
 
@@ -54,14 +56,18 @@ def test_a_model_with_a_forward_of_its_own_is_counted_by_the_tokens_that_it_repo
     assert meter.read().output_tokens == 4
 
 
-def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_settings(stub: Any) -> None:
+def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_settings(
+    stub: Any,
+) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", temperature=0.3, cache=False)
     meter = Meter()
     assert ask(language_model(lm, meter=meter))
     ((_, headers, body),) = server.requests
     assert body["temperature"] == 0.3
-    assert {name.lower(): value for name, value in headers.items()}["authorization"] == "Bearer a-key"
+    assert {name.lower(): value for name, value in headers.items()}[
+        "authorization"
+    ] == "Bearer a-key"
     assert meter.read().calls["task"] == 1
 
 
@@ -106,11 +112,22 @@ class CountingCallback(BaseCallback):
         self.calls += 1
 
 
-@pytest.mark.parametrize("settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"])
-def test_callbacks_and_dspys_own_counters_hear_of_every_call_once(stub: Any, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"]
+)
+def test_callbacks_and_dspys_own_counters_hear_of_every_call_once(
+    stub: Any, settings: dict[str, Any]
+) -> None:
     server = stub()
     of_model, of_settings = CountingCallback(), CountingCallback()
-    lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False, callbacks=[of_model], **settings)
+    lm = dspy.LM(
+        server.model,
+        api_base=server.url,
+        api_key="k",
+        cache=False,
+        callbacks=[of_model],
+        **settings,
+    )
     with dspy.context(callbacks=[of_settings]), dspy.track_usage() as tracker:
         metered = language_model(lm)
         ask(metered)
@@ -120,10 +137,16 @@ def test_callbacks_and_dspys_own_counters_hear_of_every_call_once(stub: Any, set
     assert [len(entries) for entries in tracker.usage_data.values()] == [1]
 
 
-@pytest.mark.parametrize("settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"])
-def test_settings_of_the_call_hold_before_those_of_the_users_model(stub: Any, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"]
+)
+def test_settings_of_the_call_hold_before_those_of_the_users_model(
+    stub: Any, settings: dict[str, Any]
+) -> None:
     server = stub()
-    lm = dspy.LM(server.model, api_base=server.url, api_key="k", temperature=0.9, max_tokens=7, **settings)
+    lm = dspy.LM(
+        server.model, api_base=server.url, api_key="k", temperature=0.9, max_tokens=7, **settings
+    )
     metered = language_model(lm, cache=False, temperature=0.2, max_tokens=None)
     ask(metered)
     ((_, _, body),) = server.requests
@@ -196,6 +219,8 @@ def test_a_model_that_another_one_asks_in_plain_words_answers_these(is_metered: 
     own_model = AskingModel(language_model("offline"))
     lm = language_model(own_model) if is_metered else own_model
     with dspy.context(lm=lm, adapter=adapter("chat")):
-        answer = dspy.Predict("context, question -> answer")(context="Ann is in Rome.", question="Where is Ann?")
+        answer = dspy.Predict("context, question -> answer")(
+            context="Ann is in Rome.", question="Where is Ann?"
+        )
     assert answer.answer == "Lisbon"
     assert own_model.answers == ["Bob likes tea."]

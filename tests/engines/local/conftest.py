@@ -16,16 +16,27 @@ def make_model() -> Callable[..., Any]:
     """Makes a model: `make_model(seed=1, vocabulary=("w0", "w1"), context=64)`."""
     import torch
 
-    def make(seed: int = 0, context: int = 128, template: str | None = None, **settings: Any) -> Any:
+    def make(
+        seed: int = 0, context: int = 128, template: str | None = None, **settings: Any
+    ) -> Any:
         from mempiler.engines.local.model import LocalModel
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-        whole = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<unk>"))
+        whole = Tokenizer(
+            models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<unk>")
+        )
         whole.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=whole, chat_template=template, **special)
-        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=whole, chat_template=template, **special
+        )
+        sizes = {
+            "hidden_size": 16,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+        }
         ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
         torch.manual_seed(seed)
         config = LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=context, **sizes, **ids)

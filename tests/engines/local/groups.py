@@ -20,7 +20,9 @@ def samples_heard() -> Iterator[list[Any]]:
         yield found
 
 
-def sample(model: Any, prompts: Any, temperature: float = 0.0, tokens: int = 512, seed: int = 0) -> Any:
+def sample(
+    model: Any, prompts: Any, temperature: float = 0.0, tokens: int = 512, seed: int = 0
+) -> Any:
     """Completes prompts, each with a seed of its own that follows from one."""
     return model.sample(
         [
@@ -58,12 +60,18 @@ def policy_rows(given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     ]
     same = {name: given[name] for name in ("dual_clip", "log_ratio_clip")}
     clips = {"clip_low": given["clip"], "clip_high": given["clip"], "ratio": given["clip_mode"]}
-    return rows, {**same, **clips, "loss_type": "dapo" if given["aggregation"] == "token" else "grpo"}
+    return rows, {
+        **same,
+        **clips,
+        "loss_type": "dapo" if given["aggregation"] == "token" else "grpo",
+    }
 
 
 def _parts(turns: list[int], per_turn: bool) -> list[list[int]]:
     """Places of the tokens of each turn, or of all turns; -100 marks a token that is not trained."""
     own = [n for n, turn in enumerate(turns) if turn != -100]
     return (
-        [[n for n in own if turns[n] == turn] for turn in dict.fromkeys(turns[n] for n in own)] if per_turn else [own]
+        [[n for n in own if turns[n] == turn] for turn in dict.fromkeys(turns[n] for n in own)]
+        if per_turn
+        else [own]
     )

@@ -31,9 +31,13 @@ def ask(lm, text="w1 w2"):
 def test_answers_do_not_depend_on_how_calls_were_batched(model):
     def answers(threads, window):
         engine = LocalEngine(model, window=window)
-        lm = dspy.LM("local/tiny", engine=engine, temperature=1.0, max_tokens=8, cache=False, num_retries=0)
+        lm = dspy.LM(
+            "local/tiny", engine=engine, temperature=1.0, max_tokens=8, cache=False, num_retries=0
+        )
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(lambda n: ask(lm.copy(rollout_id=n, seed=n), QUESTIONS[n]), range(40)))
+            return list(
+                pool.map(lambda n: ask(lm.copy(rollout_id=n, seed=n), QUESTIONS[n]), range(40))
+            )
 
     assert answers(1, 0.0) == answers(16, 0.02)
 
@@ -52,7 +56,9 @@ def test_every_raw_completion_is_heard_of_with_its_tokens(model):
     with samples_heard() as samples:
         said = gather([lambda q=q: ask(lm, q) for q in QUESTIONS]) + asyncio.run(lm.acall("w1 w2"))
     assert sorted(sample.text for sample in samples) == sorted(said)
-    prompts = {tuple(model.encode([{"role": "user", "content": text}])) for text in [*QUESTIONS, "w1 w2"]}
+    prompts = {
+        tuple(model.encode([{"role": "user", "content": text}])) for text in [*QUESTIONS, "w1 w2"]
+    }
     assert {sample.prompt_ids for sample in samples} == prompts
     assert all(len(sample.logprobs) == len(sample.completion_ids) for sample in samples)
     used, tokens = lm.meter.read(), sum(len(sample.completion_ids) for sample in samples)
@@ -88,7 +94,9 @@ def token_rows(root):
         if isinstance(one, tuple | list) and one and all(isinstance(number, int) for number in one):
             rows.append(tuple(one))
         for value in gc.get_referents(one):
-            if id(value) not in found and not isinstance(value, ModuleType | FunctionType | MethodType | type):
+            if id(value) not in found and not isinstance(
+                value, ModuleType | FunctionType | MethodType | type
+            ):
                 found.add(id(value))
                 waiting.append(value)
     return rows

@@ -17,9 +17,15 @@ from mempiler.engines.local.update import LocalWeights, take_step
 
 from tests.engines.local.groups import sample, text_group
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
 PROMPT, ANSWER = 4096, 512
-SHAPES = {"Qwen2.5-1.5B": (1536, 8960, 12, 2, 151_936, True), "Qwen2.5-7B": (3584, 18_944, 28, 4, 152_064, False)}
+SHAPES = {
+    "Qwen2.5-1.5B": (1536, 8960, 12, 2, 151_936, True),
+    "Qwen2.5-7B": (3584, 18_944, 28, 4, 152_064, False),
+}
 """Sizes of states, inside and of the vocabulary; heads, of keys and values; whether embeddings are tied."""
 
 
@@ -43,7 +49,13 @@ def shaped(name: str, tokenizer: Any) -> Any:
     """A model of a published shape with random weights and an adapter."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+    )
     shape = dict(zip((*names, "tie_word_embeddings"), SHAPES[name], strict=True))
     with torch.device("cuda"):
         config = Qwen2Config(max_position_embeddings=32_768, num_hidden_layers=28, **shape)
@@ -53,7 +65,9 @@ def shaped(name: str, tokenizer: Any) -> Any:
 
 @pytest.mark.parametrize("again", [True, False], ids=["checkpointing", "without"])
 @pytest.mark.parametrize(("name", "most"), [("Qwen2.5-1.5B", 14), ("Qwen2.5-7B", 40)])
-def test_a_pass_of_eight_completions_fits(make_model: Any, name: str, most: int, again: bool) -> None:
+def test_a_pass_of_eight_completions_fits(
+    make_model: Any, name: str, most: int, again: bool
+) -> None:
     model, draw = shaped(name, make_model().tokenizer), torch.Generator().manual_seed(0)
 
     def ids(count: int) -> list[int]:
@@ -62,7 +76,9 @@ def test_a_pass_of_eight_completions_fits(make_model: Any, name: str, most: int,
     batch = [Row(ids(PROMPT), ids(ANSWER)) for _ in range(8)]
 
     def loss(rows: Any, size: Any) -> Any:
-        values, mask = model.token_logprobs([row.prompt for row in rows], [row.completion for row in rows])
+        values, mask = model.token_logprobs(
+            [row.prompt for row in rows], [row.completion for row in rows]
+        )
         return -(values * mask).sum() / (8 * ANSWER)
 
     settings = Training(gradient_checkpointing=again)
@@ -73,9 +89,14 @@ def test_a_pass_of_eight_completions_fits(make_model: Any, name: str, most: int,
         begun = time.monotonic()
         take_step(weights, batch, loss, settings.learning_rate)
         torch.cuda.synchronize()
-    peak, speed = torch.cuda.max_memory_allocated() / 1e9, 8 * (PROMPT + ANSWER) / (time.monotonic() - begun)
+    peak, speed = (
+        torch.cuda.max_memory_allocated() / 1e9,
+        8 * (PROMPT + ANSWER) / (time.monotonic() - begun),
+    )
     how = "with checkpointing" if again else f"without, {weights.micro_batch} rows of a pass"
-    print(f"\n{name}, {how}: {peak:.1f} GB, {speed:,.0f} tokens/s on {torch.cuda.get_device_name(0)}")
+    print(
+        f"\n{name}, {how}: {peak:.1f} GB, {speed:,.0f} tokens/s on {torch.cuda.get_device_name(0)}"
+    )
     if again:
         assert peak < most
         assert weights.micro_batch == 8

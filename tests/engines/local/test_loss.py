@@ -17,7 +17,8 @@ from mempiler.errors import UserError
 
 
 @pytest.mark.parametrize(
-    ("rewards", "expected"), [([1.0, 0.0], [0.5, -0.5]), ([0.3] * 3, [0.0] * 3), ([5.0], [0.0]), ([], [])]
+    ("rewards", "expected"),
+    [([1.0, 0.0], [0.5, -0.5]), ([0.3] * 3, [0.0] * 3), ([5.0], [0.0]), ([], [])],
 )
 def test_advantages_are_rewards_less_their_mean(rewards, expected):
     assert advantages(rewards, Reinforcement(scale_rewards=False)) == expected
@@ -35,7 +36,9 @@ def test_one_unreadable_member_leaves_the_others_their_advantages():
     alone = advantages(rewards)
     together = subtract_faults(alone, {"unreadable": unreadable}, {"unreadable": 0.5})
     # Mean 1/16 and deviation 1/4 (n - 1): 3.75 for the bad member, -.25 for the others, times .5
-    assert [round(after - before, 4) for after, before in zip(together, alone, strict=True)] == [0.125] * 15 + [-1.875]
+    assert [round(after - before, 4) for after, before in zip(together, alone, strict=True)] == [
+        0.125
+    ] * 15 + [-1.875]
     assert alone[0] == pytest.approx(1.677, abs=1e-3)
     in_the_reward = advantages([*rewards[:15], rewards[15] - 0.5])
     assert in_the_reward[0] == pytest.approx(0.765, abs=1e-3)
@@ -53,7 +56,13 @@ RATIOS = [[1.5, 0.5], [0.5, 1.0]]
 MASK = [[1.0, 1.0], [1.0, 0.0]]
 
 
-DAPO = {"loss_type": "dapo", "clip_high": 0.28, "ratio": "token", "dual_clip": 0.0, "log_ratio_clip": 0.0}
+DAPO = {
+    "loss_type": "dapo",
+    "clip_high": 0.28,
+    "ratio": "token",
+    "dual_clip": 0.0,
+    "log_ratio_clip": 0.0,
+}
 
 
 def case(**settings):
@@ -76,7 +85,11 @@ def case(**settings):
         # log(ref / new) is log 2 at the first row's two tokens, 0 at the second's one: a mean over three tokens,
         # where the policy's loss is a mean over two rows
         (
-            {"loss_type": "grpo", "beta": 0.1, "reference": torch.tensor([[math.log(2)] * 2, [0.0] * 2])},
+            {
+                "loss_type": "grpo",
+                "beta": 0.1,
+                "reference": torch.tensor([[math.log(2)] * 2, [0.0] * 2]),
+            },
             ((-1.28 - 0.5) / 2 + 0.8) / 2 + 0.1 * 2 * (1 - math.log(2)) / 3,
         ),
     ],
@@ -94,7 +107,9 @@ def test_the_loss_is_the_one_worked_out_by_hand(settings, expected):
     ],
 )
 def test_the_log_ratio_is_bounded_from_above_only(gap, ratio):
-    found = ratios(torch.full((1, 2), gap - 1.0), torch.full((1, 2), -1.0), torch.ones(1, 2), Reinforcement())
+    found = ratios(
+        torch.full((1, 2), gap - 1.0), torch.full((1, 2), -1.0), torch.ones(1, 2), Reinforcement()
+    )
     assert found.tolist() == [pytest.approx([ratio, ratio])]
 
 

@@ -23,8 +23,18 @@ def architecture(kind: str, **changes: Any) -> Any:
     """A transformers model of a few thousand weights whose vocabulary is the widest thing about it."""
     import transformers
 
-    shared = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    shared |= {"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "vocab_size": 600}
+    shared = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    shared |= {
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 64,
+        "vocab_size": 600,
+    }
     shared |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**shared, **changes})
@@ -46,7 +56,10 @@ def plain_path(model: Any, temperature: float) -> Any:
     """Log-probabilities from all logits at once, row by row, without padding."""
     rows = []
     for prompt, answer in zip(PROMPTS, ANSWERS, strict=True):
-        logits = model(torch.tensor([[*prompt, *answer]])).logits[0, len(prompt) - 1 :].float() / temperature
+        logits = (
+            model(torch.tensor([[*prompt, *answer]])).logits[0, len(prompt) - 1 :].float()
+            / temperature
+        )
         rows += [logits[n].log_softmax(-1)[token] for n, token in enumerate(answer)]
     return torch.stack(rows)
 
@@ -98,20 +111,28 @@ def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
 
     def trained(recomputed: Any) -> tuple[dict[str, Any], int]:
         kept: list[int] = []
-        note = torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t)
+        note = torch.autograd.graph.saved_tensors_hooks(
+            lambda t: (kept.append(t.numel()), t)[1], lambda t: t
+        )
         with note, recompute(recomputed):
-            found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, 1.0, 0, max_logits=scoring.MAX_LOGITS)
+            found, mask = scoring.token_logprobs(
+                model, PROMPTS, ANSWERS, 1.0, 0, max_logits=scoring.MAX_LOGITS
+            )
         held = sum(kept)
         return gradients(model, found[mask > 0]), held
 
-    with pytest.raises(UserError, match="gradient_checkpointing: Linear has no layers for it; leave it off"):
+    with pytest.raises(
+        UserError, match="gradient_checkpointing: Linear has no layers for it; leave it off"
+    ):
         checkpointing_layers(SimpleNamespace(model=torch.nn.Linear(1, 1)), again)
     wanted, much = trained([])
     got, little = trained(layers)
     assert got.keys() == wanted.keys()
     assert all(torch.allclose(got[name], gradient, atol=1e-7) for name, gradient in wanted.items())
     assert little < much / 2
-    assert {name: module.__dict__.get("forward") for name, module in model.named_modules()} == before
+    assert {
+        name: module.__dict__.get("forward") for name, module in model.named_modules()
+    } == before
 
 
 def failing(model: Any, rows: int) -> list[int]:
@@ -147,7 +168,9 @@ def test_memory_that_runs_out_halves_the_parts_of_a_batch_and_not_its_gradient(m
     assert sizes[-7:] == [1] * 7
     for name, expected in wanted.items():
         assert torch.allclose(expected, found[name], atol=2e-5), name
-    for one, other in zip(*(each.logprobs(PROMPTS, ANSWERS) for each in (short, whole)), strict=True):
+    for one, other in zip(
+        *(each.logprobs(PROMPTS, ANSWERS) for each in (short, whole)), strict=True
+    ):
         assert one == pytest.approx(other, abs=1e-3)
 
 

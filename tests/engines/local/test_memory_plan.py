@@ -25,7 +25,9 @@ def config_of(shape: ModelShape) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", KNOWN_SHAPES)
 def test_a_shape_has_as_many_weights_as_transformers_and_peft_make_of_it(name):
-    torch = pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+    torch = pytest.importorskip(
+        "torch", reason="the `local` extra is not installed: pip install '.[local]'"
+    )
     from mempiler.engines.local.loading import with_lora
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -40,7 +42,9 @@ def test_a_shape_has_as_many_weights_as_transformers_and_peft_make_of_it(name):
     assert sum(trained) == shape.adapter_parameters(16)
 
 
-@pytest.mark.parametrize(("name", "measured"), [("Qwen2.5-1.5B-Instruct", 13.2), ("Qwen2.5-7B-Instruct", 37.6)])
+@pytest.mark.parametrize(
+    ("name", "measured"), [("Qwen2.5-1.5B-Instruct", 13.2), ("Qwen2.5-7B-Instruct", 37.6)]
+)
 def test_a_pass_takes_what_was_measured_on_one_gpu(name, measured):
     """docs/training.md: LoRA 16, eight completions of 512 tokens after prompts of 4,096, gradient checkpointing."""
     shape = model_shape(f"Qwen/{name}")

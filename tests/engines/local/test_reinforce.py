@@ -31,7 +31,10 @@ def test_a_rewarded_answer_becomes_likelier(model):
     assert first.rows == 64
     assert first.tokens == 64
     assert first.loss == pytest.approx(0, abs=1e-5)
-    history = [job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))]) for _ in range(11)]
+    history = [
+        job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))])
+        for _ in range(11)
+    ]
     assert chance(model, "w7") > max(0.8, before)
     assert history[-1].reward > first.reward
     assert model.version == 1 + sum(step.rows > 0 for step in history)
@@ -72,7 +75,9 @@ def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
     models = [make_model(), make_model()]
     for model, size in zip(models, (8, 1), strict=True):
         group = text_group(model, "w7", "w8 w9", "w3 w4 w5", "w6", rewards=[1.0, 0.0, 0.3, 0.7])
-        job_of(model, micro_batch_size=size, loss_type=kind, beta=0.1, learning_rate=1e-3).step([group])
+        job_of(model, micro_batch_size=size, loss_type=kind, beta=0.1, learning_rate=1e-3).step(
+            [group]
+        )
     for name, weights in models[0].state().items():
         assert torch.allclose(weights, models[1].state()[name], atol=2e-5), name
 
@@ -91,7 +96,9 @@ def test_settings_change_the_loss(make_model, changed):
     for item in group["group"]:
         item["logprobs"][0] -= 4.0
     # No ratio is below 1.
-    usual, low, other = (job_of(make_model(), **each).step([group]).loss for each in ({}, {"clip_low": 0.9}, changed))
+    usual, low, other = (
+        job_of(make_model(), **each).step([group]).loss for each in ({}, {"clip_low": 0.9}, changed)
+    )
     assert usual == low != pytest.approx(other)
 
 
@@ -105,7 +112,9 @@ def test_recomputed_log_probabilities_take_the_place_of_the_sampler_s(make_model
         return model.state()
 
     def differ(one, other):
-        return any(not torch.allclose(weights, other[name], atol=1e-5) for name, weights in one.items())
+        return any(
+            not torch.allclose(weights, other[name], atol=1e-5) for name, weights in one.items()
+        )
 
     exact = trained(0.0, "sampled")
     assert differ(trained(0.3, "sampled"), exact)
@@ -115,7 +124,9 @@ def test_recomputed_log_probabilities_take_the_place_of_the_sampler_s(make_model
 def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tmp_path):
     settings = {"batch_size": 2, "beta": 0.02, "output_dir": str(tmp_path)}
     whole = make_model()
-    groups = [text_group(whole, "w7", "w8 w9", "w4", rewards=[float(n), 1.0, 0.2]) for n in range(4)]
+    groups = [
+        text_group(whole, "w7", "w8 w9", "w4", rewards=[float(n), 1.0, 0.2]) for n in range(4)
+    ]
     job = job_of(whole, **settings)
     for n, group in enumerate(groups):
         job.step([group])
@@ -135,10 +146,15 @@ def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tm
 def test_a_job_that_begins_anew_is_as_one_over_the_weights_of_then(model, lora, trainer, tmp_path):
     def gaps(job):
         job.steps = 0
-        return [job.step([text_group(job.model, "w7", "w8 w9", rewards=[1.0, 0.0])]).divergence for _ in range(2)]
+        return [
+            job.step([text_group(job.model, "w7", "w8 w9", rewards=[1.0, 0.0])]).divergence
+            for _ in range(2)
+        ]
 
     if trainer == "trl":
-        pytest.importorskip("trl", reason="the `local` extra is not installed: pip install '.[local]'")
+        pytest.importorskip(
+            "trl", reason="the `local` extra is not installed: pip install '.[local]'"
+        )
     settings = {"beta": 0.1, "output_dir": str(tmp_path), "trainer": trainer}
     job = job_of(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
     assert gaps(job)[1] > 0
@@ -165,7 +181,9 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_a_job_that_ended_does_not_r
         job.step([])
 
 
-@pytest.mark.parametrize("changed", [{"prompt_ids": None}, {"reward": "good"}, {"completion_ids": [5]}])
+@pytest.mark.parametrize(
+    "changed", [{"prompt_ids": None}, {"reward": "good"}, {"completion_ids": [5]}]
+)
 def test_a_malformed_group_is_refused(model, changed):
     group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
     group["group"][1] |= changed

@@ -44,7 +44,9 @@ def test_a_process_follows_all_trainings_until_it_is_dismissed(tmp_path: Path) -
         f"import test_several_trainings\ntest_several_trainings.main(pathlib.Path({str(tmp_path)!r}))\nos._exit(0)\n"
     )
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     followed = (tmp_path / "followed").read_text().splitlines()
     assert followed == [f"model {number}" for number in range(TRAININGS)]

@@ -87,7 +87,9 @@ def test_examples_beyond_the_context_are_left_out(make_model):
         fit(model, [])
 
 
-ROWS = [{"messages": [*messages, {"role": "assistant", "content": text}]} for messages, text in EXAMPLES]
+ROWS = [
+    {"messages": [*messages, {"role": "assistant", "content": text}]} for messages, text in EXAMPLES
+]
 
 
 def test_finetune_gives_an_lm_over_a_trained_copy(model, tmp_path):
@@ -147,7 +149,9 @@ class Recorder(OfflineEngine):
 
     def reply(self, request):
         messages = [{"role": "system", "content": request.system}]
-        self.prompts.append(messages + [{"role": m.role, "content": m.text} for m in request.messages])
+        self.prompts.append(
+            messages + [{"role": m.role, "content": m.text} for m in request.messages]
+        )
         return SAID
 
 
@@ -158,12 +162,17 @@ def folder(questions, tmp_path_factory):
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     engine, program = Recorder(), build("turn-rag")
-    with dspy.context(lm=dspy.LM("test/recorder", engine=engine, cache=False), trace=None, disable_history=True):
+    with dspy.context(
+        lm=dspy.LM("test/recorder", engine=engine, cache=False), trace=None, disable_history=True
+    ):
         for example in benchmark("jsonl", questions).examples:
             program(**example.inputs())
     prompts = engine.prompts
     pieces = Tokenizer(models.BPE())
-    pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    pieces.pre_tokenizer, pieces.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     trainer = trainers.BpeTrainer(
         vocab_size=700, special_tokens=["<pad>", "<eos>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -171,14 +180,29 @@ def folder(questions, tmp_path_factory):
     texts = [message["content"] for messages in prompts for message in messages]
     pieces.train_from_iterator(texts, trainer)
     # An answer of three tokens, each of them once, is learned in a few steps.
-    pieces.add_tokens(["[[ ## answer ## ]]\n", "Oslo in Norway", "Oslo", "\n\n[[ ## completed ## ]]"])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="<pad>", eos_token="<eos>")
+    pieces.add_tokens(
+        ["[[ ## answer ## ]]\n", "Oslo in Norway", "Oslo", "\n\n[[ ## completed ## ]]"]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=pieces, pad_token="<pad>", eos_token="<eos>"
+    )
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, **sizes, **ids)
     model = LocalModel(LlamaForCausalLM(config), tokenizer)
-    fit(model, [(messages, SAID) for messages in prompts], steps=30, learning_rate=2e-2, batch_size=3)
+    fit(
+        model,
+        [(messages, SAID) for messages in prompts],
+        steps=30,
+        learning_rate=2e-2,
+        batch_size=3,
+    )
     said = sample(model, [model.encode(messages) for messages in prompts], 0.0, 40)
     assert {sample.text for sample in said} == {SAID}
     return model.save(tmp_path_factory.mktemp("models") / "start")
@@ -186,7 +210,9 @@ def folder(questions, tmp_path_factory):
 
 @pytest.fixture
 def inputs(questions, folder):
-    return run_inputs("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2)
+    return run_inputs(
+        "jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2
+    )
 
 
 def test_a_fine_tuned_model_is_saved_named_and_asked_again(inputs, folder, tmp_path, capsys):
@@ -209,7 +235,14 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(inputs, folder, tmp_p
     past = tmp_path / "past.json"
     past.write_text(json.dumps([{"role": "user", "content": "I am Gus, I live in Oslo."}]))
     capsys.readouterr()
-    asked = ["ask", str(tmp_path / "program"), "Where does Gus live?", "--history", str(past), "--json"]
+    asked = [
+        "ask",
+        str(tmp_path / "program"),
+        "Where does Gus live?",
+        "--history",
+        str(past),
+        "--json",
+    ]
     main([*asked, "--lm", str(outcome.model)])
     assert json.loads(capsys.readouterr().out)["lm"] == outcome.model
 

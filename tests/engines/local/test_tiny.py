@@ -29,7 +29,10 @@ def test_every_answer_survives_the_tokenizer(examples: Any, tokenizer: Any) -> N
     for _, answer in examples:
         ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
         assert tokenizer.unk_token_id not in ids
-        assert tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == answer
+        assert (
+            tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            == answer
+        )
 
 
 def test_a_word_has_one_id_and_the_json_around_values_is_one_token_each(tokenizer: Any) -> None:
@@ -37,13 +40,23 @@ def test_a_word_has_one_id_and_the_json_around_values_is_one_token_each(tokenize
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     [alone] = ids("Ada")
-    for text in ("[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"):
+    for text in (
+        "[D1:1] Ada: my pet",
+        '[{"speaker": "Ada", "turn_id": "D1:1"',
+        "(m1 Ada)",
+        "Ada's pet?",
+    ):
         assert alone in ids(text)
     assert len(ids('[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]')) == 7
 
 
-def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, tmp_path: Path) -> None:
-    models = [LocalModel.load(create(tmp_path / str(n), examples, seed=seed)) for n, seed in enumerate((1, 1, 2))]
+def test_a_created_model_loads_and_is_the_same_for_the_same_seed(
+    examples: Any, tmp_path: Path
+) -> None:
+    models = [
+        LocalModel.load(create(tmp_path / str(n), examples, seed=seed))
+        for n, seed in enumerate((1, 1, 2))
+    ]
     assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
     assert sum(p.numel() for p in models[0].model.parameters()) < 600_000
     prompt = models[0].encode(examples[0][0])

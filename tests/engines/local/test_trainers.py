@@ -40,7 +40,12 @@ LOSSES = {case["id"]: case["expected"]["loss"] for case in VECTORS}
 
 
 def job_of(model: Any, trainer: str = "trl", **settings: Any) -> Any:
-    sizes: dict[str, Any] = {"learning_rate": 1e-2, "batch_size": 5, "micro_batch_size": 2, "epochs": 2}
+    sizes: dict[str, Any] = {
+        "learning_rate": 1e-2,
+        "batch_size": 5,
+        "micro_batch_size": 2,
+        "epochs": 2,
+    }
     if trainer == "sharded":
         wrapped = {"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
         trainer, sizes["trl"] = "trl", {"fsdp": True, "fsdp_config": wrapped}
@@ -88,7 +93,11 @@ def released(folder: Path, trainer: str) -> dict[str, float]:
 
 def as_told(patch: pytest.MonkeyPatch) -> None:
     """Has models say what vectors say; advantages are theirs, too."""
-    rows = [(n, row) for n, case in enumerate(VECTORS) for row in enumerate(policy_rows(case["input"])[0])]
+    rows = [
+        (n, row)
+        for n, case in enumerate(VECTORS)
+        for row in enumerate(policy_rows(case["input"])[0])
+    ]
     told = {(n, place): row for n, (place, row) in rows}
 
     def token_logprobs(weights: Any, rows: Any) -> TokenLogprobs:
@@ -137,7 +146,9 @@ def main(folder: Path) -> None:
                 if made is released:
                     as_told(patch)
                 if trainer == "sharded":
-                    idle = SimpleNamespace(mode="server", vllm_client=None, sync_weights=lambda: None)
+                    idle = SimpleNamespace(
+                        mode="server", vllm_client=None, sync_weights=lambda: None
+                    )
                     with_vllm(patch, idle)
                     shard_on_a_cpu(patch)
                 if processes.rank():
@@ -166,7 +177,9 @@ def test_both_trainers_take_the_same_steps(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
-def test_the_loss_of_a_job_is_the_released_one(folder: Path, trainer: str, monkeypatch: Any) -> None:
+def test_the_loss_of_a_job_is_the_released_one(
+    folder: Path, trainer: str, monkeypatch: Any
+) -> None:
     as_told(monkeypatch)
     assert released(folder, trainer) == pytest.approx(LOSSES, abs=1e-5)
 
@@ -177,8 +190,17 @@ def test_two_processes_take_the_steps_of_one(folder: Path) -> None:
         f"import os, sys, pathlib\nsys.path.insert(0, {str(Path(__file__).parents[3])!r})\nfrom tests.engines.local "
         f"import test_trainers\ntest_trainers.main(pathlib.Path({str(folder)!r}))\nos._exit(0)\n"
     )
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(folder / "run.py")]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=800, check=False)
+    words = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(folder / "run.py"),
+    ]
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=800, check=False
+    )
     assert done.returncode == 0, done.stderr
     found, one = torch.load(folder / "found", weights_only=False), results(folder, "local")
     for trainer in TRAINERS:
@@ -196,14 +218,21 @@ def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Any, trainer: st
             job.step([text_group(model, *TEXTS, rewards=REWARDS)])
         return model.state()
 
-    start, unclipped, clipped, endless = make_model().state(), trained(0.0), trained(1e-3), trained(1e9)
+    start, unclipped, clipped, endless = (
+        make_model().state(),
+        trained(0.0),
+        trained(1e-3),
+        trained(1e9),
+    )
     assert apart(start, unclipped) > 1e-3
     assert apart(endless, unclipped) == 0.0
     assert apart(clipped, unclipped) > 1e-6
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
-def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: str, monkeypatch: Any) -> None:
+def test_gradients_without_end_and_memory_that_ends(
+    make_model: Any, trainer: str, monkeypatch: Any
+) -> None:
     """A gradient that is no number is left out and counted; memory that runs out halves the passes."""
     model, add_gradients, sizes = make_model(), LocalWeights._add_part_gradients, list[int]()
     group, before = text_group(model, *TEXTS, rewards=REWARDS), model.fingerprint
@@ -226,7 +255,11 @@ def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: st
 @pytest.mark.parametrize(
     ("trainer", "settings", "told"),
     [
-        ("trl", {"learning_rate": 1.0}, "learning_rate is not TRL's to decide; set --train-set learning_rate=VALUE"),
+        (
+            "trl",
+            {"learning_rate": 1.0},
+            "learning_rate is not TRL's to decide; set --train-set learning_rate=VALUE",
+        ),
         ("trl", {"epsilon": 0.1}, "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"),
         ("trl", {"no_such_setting": 1}, "unknown or ineffective setting of trl 'no_such_setting'"),
         ("trl", {"optim": "no such"}, "no such"),
@@ -234,7 +267,11 @@ def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: st
         ("trl", {"fsdp_config": {"version": 2}}, "fsdp_config has no effect without fsdp"),
         ("trl", {"bf16": True}, "bf16 has no effect on weights that are not sharded"),
         ("trl", {"vllm_mode": "server"}, "vllm_mode has no effect without vLLM"),
-        ("trl", {"use_vllm": True, "vllm_server_port": 1}, "vllm_server_port has no effect on vLLM in this process"),
+        (
+            "trl",
+            {"use_vllm": True, "vllm_server_port": 1},
+            "vllm_server_port has no effect on vLLM in this process",
+        ),
         (
             "trl",
             {"use_vllm": True, "vllm_mode": "server", "vllm_max_model_length": 1},
@@ -242,7 +279,9 @@ def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: st
         ),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line(model: Any, trainer: str, settings: dict[str, Any], told: str) -> None:
+def test_settings_that_do_not_fit_are_one_line(
+    model: Any, trainer: str, settings: dict[str, Any], told: str
+) -> None:
     with pytest.raises(UserError, match=told) as error:
         job_of(model, trainer, trl=settings)
     assert "\n" not in str(error.value)
@@ -277,7 +316,9 @@ def test_settings_of_trl_that_would_change_nothing_are_refused(model: Any, name:
 
 
 def test_settings_of_the_optimizer_reach_it(model: Any) -> None:
-    job = job_of(model, "trl", trl={"optim": "adamw_torch", "adam_beta1": 0.5, "adam_epsilon": 0.25})
+    job = job_of(
+        model, "trl", trl={"optim": "adamw_torch", "adam_beta1": 0.5, "adam_epsilon": 0.25}
+    )
     (group, *_) = job.trl_trainer.trl.create_optimizer().param_groups
     assert group["betas"][0] == 0.5
     assert group["eps"] == 0.25
@@ -297,7 +338,9 @@ generate base_url llm mode tensor_parallel_size vllm_client
 """
 
 
-def test_nothing_is_sent_and_no_private_name_of_trl_is_used(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_and_no_private_name_of_trl_is_used(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
@@ -326,7 +369,9 @@ class Generation:
         self.mode, self.model, self.llm, self.pushed = mode, model, self, 0
         self.asked = list[dict[str, Any]]()
         patch.setattr(vllm_client, "is_vllm_available", lambda *given, **named: True)
-        patch.setattr(requests.Session, "send", lambda session, request, **how: self.answer(request))
+        patch.setattr(
+            requests.Session, "send", lambda session, request, **how: self.answer(request)
+        )
         self.vllm_client = vllm_client.VLLMClient(base_url="http://vllm")
 
     def sync_weights(self) -> None:
@@ -338,9 +383,15 @@ class Generation:
         return self.model.sample([request])[0]
 
     def generate(self, prompts: Any, params: Any, use_tqdm: bool) -> list[Any]:
-        found = [self.drawn(each["prompt_token_ids"], how) for each, how in zip(prompts, params, strict=True)]
+        found = [
+            self.drawn(each["prompt_token_ids"], how)
+            for each, how in zip(prompts, params, strict=True)
+        ]
         values = [
-            [{0: None, token_id: SimpleNamespace(logprob=v)} for token_id, v in zip(one.completion_ids, one.logprobs, strict=True)]
+            [
+                {0: None, token_id: SimpleNamespace(logprob=v)}
+                for token_id, v in zip(one.completion_ids, one.logprobs, strict=True)
+            ]
             for one in found
         ]
         return [
@@ -354,9 +405,14 @@ class Generation:
         if request.method == "POST":
             asked = json.loads(request.body)
             drawn = self.drawn(asked["prompt"][0], asked)
-            tokens, values = [f"token_id:{token}" for token in drawn.completion_ids], [*drawn.logprobs]
+            tokens, values = (
+                [f"token_id:{token}" for token in drawn.completion_ids],
+                [*drawn.logprobs],
+            )
             told = {"tokens": tokens, "token_logprobs": values}
-            told["top_logprobs"] = [{token: value} for token, value in zip(tokens, values, strict=True)]
+            told["top_logprobs"] = [
+                {token: value} for token, value in zip(tokens, values, strict=True)
+            ]
             ids = {"prompt_token_ids": asked["prompt"][0], "token_ids": drawn.completion_ids}
             said = {"choices": [{**ids, "logprobs": told}]}
         found._content = json.dumps(said).encode()
@@ -364,7 +420,9 @@ class Generation:
 
 
 @pytest.mark.parametrize("mode", ["server", "colocate"])
-def test_rollouts_come_from_vllm_and_weights_go_there(make_model: Any, mode: str, monkeypatch: Any) -> None:
+def test_rollouts_come_from_vllm_and_weights_go_there(
+    make_model: Any, mode: str, monkeypatch: Any
+) -> None:
     generation, model = Generation(mode, make_model(), monkeypatch), make_model()
     with_vllm(monkeypatch, generation)
     lm = local_lm(model, temperature=1.0, max_tokens=6)
