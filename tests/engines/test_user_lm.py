@@ -208,7 +208,7 @@ def test_a_copy_of_a_metered_model_keeps_its_meter_and_limits() -> None:
 def test_a_copy_of_a_metered_model_may_have_other_limits() -> None:
     lm = language_model("offline", guard=BudgetGuard(Limits(max_calls=0)))
     lm_copy = language_model(lm, guard=BudgetGuard())
-    assert lm_copy("Who else?")
+    assert lm_copy("Who may ask?")
 
 
 def test_a_setting_that_the_users_model_refuses_is_a_user_error() -> None:
