@@ -138,7 +138,9 @@ def test_the_loss_of_a_part_is_its_share_of_the_mean_over_the_batch() -> None:
     batch_size = BatchSize(rows=4, tokens=6)
     assert loss_of_two_completions(batch_size) == pytest.approx(-0.98 / 6, abs=1e-6)
     expected_loss = ((-1.28 - 0.5) / 2 + 0.8) / 4
-    assert loss_of_two_completions(batch_size, loss_type="grpo") == pytest.approx(expected_loss, abs=1e-6)
+    assert loss_of_two_completions(batch_size, loss_type="grpo") == pytest.approx(
+        expected_loss, abs=1e-6
+    )
 
 
 def test_a_wider_clip_leaves_more_ratios_as_they_are() -> None:
