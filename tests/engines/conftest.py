@@ -79,9 +79,10 @@ def encoded_texts(tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> list[s
     texts_so_far: list[str] = []
     encode = Encoder.__call__
 
-    def record_and_encode(encoder: Encoder, texts: Sequence[str]) -> list[TextEncoding]:
+    def encode_and_record(encoder: Encoder, texts: Sequence[str]) -> list[TextEncoding]:
+        encodings = encode(encoder, texts)
         texts_so_far.extend(texts)
-        return encode(encoder, texts)
+        return encodings
 
-    monkeypatch.setattr(Encoder, "__call__", record_and_encode)
+    monkeypatch.setattr(Encoder, "__call__", encode_and_record)
     return texts_so_far

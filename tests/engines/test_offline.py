@@ -385,14 +385,14 @@ class PredictAndAsk(dspy.Predict):
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
         super().forward(**inputs)
-        return dspy.Prediction(completions=dspy.settings.lm("Ann: I moved to Rome."))
+        return dspy.Prediction(plain_answers=dspy.settings.lm("Ann: I moved to Rome."))
 
 
 def test_a_plain_question_from_within_a_predictor_is_answered_without_fields() -> None:
     program = PredictAndAsk("context, question -> answer")
     with dspy.context(lm=make_lm(), adapter=adapter()):
         prediction = program(context=CONTEXT, question="Who ran?")
-    assert prediction.completions == ["I moved to Rome."]
+    assert prediction.plain_answers == ["I moved to Rome."]
 
 
 # As an engine of DSPy.

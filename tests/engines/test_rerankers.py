@@ -118,7 +118,7 @@ def test_a_saved_program_does_not_decide_to_download_a_reranker(
 ) -> None:
     built_embedder = embedder("minilm", reranker="fastembed:x/y")
     save(build("turn-rag", embedder=built_embedder), tmp_path / "program")
-    message = "fastembed:x/y: was made with --reranker fastembed:x/y; give --reranker"
+    message = "was made with --reranker fastembed:x/y; give --reranker fastembed:x/y"
     with pytest.raises(UserError, match=message):
         load(tmp_path / "program")
 

@@ -1,6 +1,8 @@
 """On a GPU: the numbers of the CPU, and what a training pass takes. Skipped where there is none.
 
-python -m pytest -s -m slow tests/engines/local/test_gpu.py      # prints the rows of docs/training.md
+python -m pytest -s -m slow tests/engines/local/test_gpu.py
+
+prints the rows of docs/training.md.
 """
 
 import time
@@ -134,9 +136,9 @@ def test_a_pass_of_eight_completions_fits(
     variant = "with checkpointing"
     if not gradient_checkpointing:
         variant = f"without, {weights.micro_batch} rows of a pass"
-    device_name = torch.cuda.get_device_name(0)
     print(
-        f"\n{name}, {variant}: {gigabytes:.1f} GB, {tokens_per_second:,.0f} tokens/s on {device_name}"
+        f"\n{name}, {variant}: {gigabytes:.1f} GB, {tokens_per_second:,.0f} tokens/s "
+        f"on {torch.cuda.get_device_name(0)}"
     )
     if gradient_checkpointing:
         assert gigabytes < max_gigabytes

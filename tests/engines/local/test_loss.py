@@ -52,8 +52,8 @@ def test_the_fault_of_one_member_hardly_changes_the_advantages_of_the_others() -
     ]
     # The faults have the mean 1/16 and the deviation 1/4 (with n - 1). So the unreadable member is
     # 3.75 deviations above the mean and the others .25 below it, each with the weight .5.
-    assert changes[:15] == pytest.approx([0.125] * 15)
-    assert changes[15] == pytest.approx(-1.875)
+    assert changes[:15] == pytest.approx([0.125] * 15, abs=1e-5)
+    assert changes[15] == pytest.approx(-1.875, abs=1e-5)
 
 
 def test_a_fault_within_the_reward_would_halve_the_advantages_of_the_good_members() -> None:
