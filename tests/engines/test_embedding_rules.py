@@ -119,10 +119,7 @@ def test_number_of_requests_is_limited_exactly(server: StubServer) -> None:
 
 
 class MiscountingServer(StubServer):
-    """A server that answers the first request without the last vector, and the others late.
-
-    The missing vector begins the answer to the second request.
-    """
+    """A server that leaves the last vector of the first request for the second request."""
 
     missing_rows: list[Any] | None = None
 
@@ -138,10 +135,11 @@ class MiscountingServer(StubServer):
 
 
 def test_server_that_gives_texts_the_vectors_of_other_texts_is_refused() -> None:
-    texts = [f"text number {number}" for number in range(128)]  # two requests
-    refused = pytest.raises(EndpointError, match="answered 63 vectors for 64 texts")
-    with MiscountingServer() as server, refused:
-        embedder(server.model, server.url).embed(texts)
+    texts_of_two_requests = [f"text number {number}" for number in range(128)]
+    with MiscountingServer() as server:
+        remote_embedder = embedder(server.model, server.url)
+        with pytest.raises(EndpointError, match="answered 63 vectors for 64 texts"):
+            remote_embedder.embed(texts_of_two_requests)
 
 
 @pytest.mark.parametrize("credentials", ["", "ann:secret@"])
@@ -160,12 +158,12 @@ def test_server_that_needs_no_proxy_gets_none(
 
 def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubServer) -> None:
     guard = BudgetGuard(Limits(max_usd=1))
-    own_embedder = embedder("bge-m3", server.url)
+    remote_embedder = embedder("bge-m3", server.url)
     with (
         call_context(accounting=Accounting(Meter(), guard)),
         pytest.raises(UserError, match="price"),
     ):
-        own_embedder.embed(["a text"])
+        remote_embedder.embed(["a text"])
 
     assert isinstance(guard.fatal_error, UserError)
     assert server.requests == []

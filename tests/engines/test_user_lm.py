@@ -113,7 +113,7 @@ class CountingCallback(BaseCallback):
         self.calls += 1
 
 
-# A model with settings alone is made anew by its name; one with headers is asked as it is.
+# A model without headers is asked by its name, address and key; one with headers is asked itself.
 PLAIN_OR_WITH_HEADERS = [
     pytest.param({}, id="plain"),
     pytest.param({"extra_headers": {"x-team": "a"}}, id="with headers"),

@@ -34,10 +34,9 @@ class EmbeddingServer(StubServer):
         self.replies: list[tuple[int, Any]] = []
 
     def reply(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        if self.replies:
-            status, reply_body = self.replies.pop(0)
-        else:
-            status, reply_body = 200, embeddings_of(body["input"])
+        if not self.replies:
+            return 200, json.dumps(embeddings_of(body["input"])).encode()
+        status, reply_body = self.replies.pop(0)
         return status, json.dumps(reply_body).encode()
 
     @property
@@ -64,12 +63,9 @@ def embeddings_of(
         for index, text in enumerate(texts)
     ]
     rows.reverse()  # a client must not rely on their order
-    return {
-        "object": "list",
-        "model": "m",
-        "data": rows,
-        "usage": {"prompt_tokens": 1} if usage is None else usage,
-    }
+    if usage is None:
+        usage = {"prompt_tokens": 1}
+    return {"object": "list", "model": "m", "data": rows, "usage": usage}
 
 
 def text_lengths(vectors: np.ndarray) -> np.ndarray:

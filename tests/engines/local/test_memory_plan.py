@@ -98,9 +98,9 @@ def test_without_shards_every_gpu_has_all_weights() -> None:
 
 
 def test_layers_that_are_kept_for_the_gradient_take_more() -> None:
-    checkpointed = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2).use()
-    kept = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, is_checkpointed=False).use()
-    assert kept.parts["activations"] > 5 * checkpointed.parts["activations"]
+    with_checkpointing = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2).use()
+    without = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, is_checkpointed=False).use()
+    assert without.parts["activations"] > 5 * with_checkpointing.parts["activations"]
 
 
 def test_vllm_beside_a_training_takes_its_share_of_the_gpu() -> None:
