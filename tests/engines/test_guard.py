@@ -33,6 +33,20 @@ def call_in_threads(functions: list[Callable[[], object]]) -> list[Future[object
         return [pool.submit(function) for function in functions]
 
 
+def answer_at_once(kind: str, text: str, number: int) -> str:
+    """Answer a call, as the replies of a `scripted` model."""
+    return f"answer to {text}"
+
+
+def raise_error(error: Exception) -> Callable[[str, str, int], str]:
+    """Return the replies of a `scripted` model whose every call fails."""
+
+    def reply(kind: str, text: str, number: int) -> str:
+        raise error
+
+    return reply
+
+
 # Budgets.
 
 
@@ -390,20 +404,6 @@ def test_a_call_that_waits_for_a_slot_is_refused_if_the_endpoint_dies_meanwhile(
 
 
 # The meter.
-
-
-def answer_at_once(kind: str, text: str, number: int) -> str:
-    """Answer a call of a scripted model."""
-    return f"answer to {text}"
-
-
-def raise_error(error: Exception) -> Callable[[str, str, int], str]:
-    """Return the replies of a scripted model whose every call fails."""
-
-    def reply(kind: str, text: str, number: int) -> str:
-        raise error
-
-    return reply
 
 
 def test_calls_of_copies_in_many_threads_are_counted_by_one_meter(
