@@ -1,86 +1,88 @@
-"""What tests of engines share: a cache of their own, both ways to ask, and a sentence encoder of two kilobytes."""
+"""Fixtures for tests of engines: a cache folder, two ways to ask a model, a tiny encoder."""
 
 import asyncio
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from mempiler.engines.embedders import MODELS
-from mempiler.engines.encoder import Encoder
-from mempiler.engines.weights import WEIGHTS, fetch
+from mempiler.engines.encoder import Encoder, TextEncoding
+from mempiler.engines.weights import WEIGHTS, File, fetch
+
+from .tiny_encoder import write_encoder
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors are kept in a folder of the test."""
+def cache_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors and digests are cached in a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.fixture(params=["call", "acall"])
+def ask(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """A function that asks a model and returns its answers: by a plain call, or under asyncio."""
+
+    def ask_by_call(lm: Any, text: str = "question: Where?") -> Any:
+        return lm(text)
+
+    def ask_under_asyncio(lm: Any, text: str = "question: Where?") -> Any:
+        return asyncio.run(lm.acall(text))
+
+    return ask_by_call if request.param == "call" else ask_under_asyncio
+
+
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the tiny encoder, which stands for all names; nothing is fetched yet."""
+def encoder_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of the tiny encoder, which every name of an encoder stands for.
+
+    The files are not yet fetched into the folder of models.
+    """
     pytest.importorskip("onnxruntime")
     pytest.importorskip("tokenizers")
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "model.onnx").write_bytes((Path(__file__).parent / "data" / "tiny.onnx").read_bytes())
-    (source / "tokenizer.json").write_text(tokenizer_json())
+    folder = tmp_path / "source"
+    folder.mkdir()
+    write_encoder(folder)
+
     monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "models"))
     for name in MODELS:
-        known = WEIGHTS[name]
-        files = [
-            replace(file, source_path=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), size=path.stat().st_size)
-            for file, path in zip(known.files, (source / "model.onnx", source / "tokenizer.json"), strict=True)
-        ]
-        monkeypatch.setitem(WEIGHTS, name, replace(known, files=tuple(files)))
-    return source
+        weights = WEIGHTS[name]
+        model_file, tokenizer_file = weights.files
+        files = (
+            pinned_to(folder / "model.onnx", model_file),
+            pinned_to(folder / "tokenizer.json", tokenizer_file),
+        )
+        monkeypatch.setitem(WEIGHTS, name, replace(weights, files=files))
+    return folder
+
+
+def pinned_to(path: Path, file: File) -> File:
+    """Return a file of known weights, changed to have the name, digest and size of `path`."""
+    content = path.read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    return replace(file, source_path=path.name, sha256=sha256, size=len(content))
 
 
 @pytest.fixture
-def tiny(source: Path) -> Path:
-    """The same, fetched."""
+def tiny_encoder(encoder_files: Path) -> Path:
+    """The folder with the files of the tiny encoder, after they were fetched under every name."""
     for name in MODELS:
-        fetch(WEIGHTS[name], str(source))
-    return source
+        fetch(WEIGHTS[name], str(encoder_files))
+    return encoder_files
 
 
 @pytest.fixture
-def asked(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that went through the tiny network."""
-    seen: list[str] = []
-    encode = Encoder._encode
-    monkeypatch.setattr(Encoder, "_encode", lambda self, text: seen.append(text) or encode(self, text))
-    return seen
+def encoded_texts(tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that have gone through the network of an encoder so far."""
+    texts_so_far: list[str] = []
+    encode = Encoder.__call__
 
+    def encode_and_record(encoder: Encoder, texts: Sequence[str]) -> list[TextEncoding]:
+        encodings = encode(encoder, texts)
+        texts_so_far.extend(texts)
+        return encodings
 
-@pytest.fixture(params=["call", "acall"])
-def ask(request: pytest.FixtureRequest) -> Any:
-    """Asks a model, from a thread or from a loop."""
-
-    def asked(lm: Any, text: str = "question: Where?") -> Any:
-        return lm(text) if request.param == "call" else asyncio.run(lm.acall(text))
-
-    return asked
-
-
-WORDS = [
-    "[UNK]", "[CLS]", "[SEP]", "query", "passage", "where", "does", "did", "ann", "bob", "live", "lives", "in", "oslo",
-    "lisbon", "moved", "to", "likes", "jazz", "i", "saw", "with", "friends", "when", "user", ":", ".", "?",
-]  # fmt: skip
-TABLE = np.random.default_rng(7).normal(0, 1, (len(WORDS), 8)).astype(np.float32)
-"""The weights of `data/tiny.onnx`; its inputs and output are those of the real encoders."""
-
-
-def tokenizer_json() -> str:
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
-    special = [("[CLS]", 1), ("[SEP]", 2)]
-    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
-    # As that of MiniLM does, which would make every text as long as the longest.
-    made.enable_padding(length=64)
-    return made.to_str()
+    monkeypatch.setattr(Encoder, "__call__", encode_and_record)
+    return texts_so_far

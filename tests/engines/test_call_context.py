@@ -17,7 +17,7 @@ from mempiler.engines.usage import Usage
 from mempiler.programs.threads import gather
 
 
-def test_a_block_changes_the_fields_that_it_names_and_no_others():
+def test_a_block_changes_the_fields_that_it_names_and_no_others() -> None:
     slots = FairSemaphore(1)
     with call_context(caller="ada", slots=slots):
         with call_context(caller="bob"):
@@ -26,18 +26,18 @@ def test_a_block_changes_the_fields_that_it_names_and_no_others():
     assert current_context() == CallContext()
 
 
-def test_a_block_that_fails_leaves_the_context_as_it_was():
+def test_a_block_that_fails_leaves_the_context_as_it_was() -> None:
     with pytest.raises(ValueError, match="broken"), call_context(caller="ada"):
         raise ValueError("broken")
     assert current_context() == CallContext()
 
 
-def test_a_field_that_does_not_exist_is_refused():
+def test_a_field_that_does_not_exist_is_refused() -> None:
     with pytest.raises(TypeError), call_context(user="ada"):  # pyright: ignore[reportCallIssue]
         pass
 
 
-def test_a_deadline_passes_no_later_than_the_one_around_it():
+def test_a_deadline_passes_no_later_than_the_one_around_it() -> None:
     outer = Deadline(60)
     with call_context(deadline=outer):
         inner = Deadline(3600)
@@ -46,12 +46,12 @@ def test_a_deadline_passes_no_later_than_the_one_around_it():
     assert inner.passed
 
 
-def test_a_deadline_without_an_outer_one_has_its_own_time():
+def test_a_deadline_without_an_outer_one_has_its_own_time() -> None:
     assert Deadline().remaining == math.inf
     assert 3599 < Deadline(3600).remaining <= 3600
 
 
-def test_usage_counts_in_the_innermost_block_alone():
+def test_usage_counts_in_the_innermost_block_alone() -> None:
     with measure_usage() as outer:
         record_usage(Usage(calls=1))
         with measure_usage() as inner:
@@ -60,7 +60,7 @@ def test_usage_counts_in_the_innermost_block_alone():
     assert inner.usage.calls == 2
 
 
-def test_threads_of_gather_work_in_the_context_of_their_caller():
+def test_threads_of_gather_work_in_the_context_of_their_caller() -> None:
     def call() -> object:
         record_usage(Usage(calls=1))
         return current_context().caller
@@ -70,7 +70,7 @@ def test_threads_of_gather_work_in_the_context_of_their_caller():
     assert tracker.usage.calls == 3
 
 
-def test_tasks_do_not_change_the_context_of_one_another():
+def test_tasks_do_not_change_the_context_of_one_another() -> None:
     async def caller_of_block(name: str) -> object:
         with call_context(caller=name):
             await asyncio.sleep(0.01)

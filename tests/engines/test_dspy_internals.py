@@ -30,27 +30,33 @@ class CountingEngine:
 
 @pytest.fixture
 def own_dspy_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DSPy's cache is one of the test, in memory."""
-    cache = dspy.clients.Cache(False, True, str(tmp_path), 0, 1000)
+    """DSPy has an empty cache of this test, in memory."""
+    cache = dspy.clients.Cache(
+        enable_disk_cache=False,
+        enable_memory_cache=True,
+        disk_cache_dir=str(tmp_path),
+        disk_size_limit_bytes=0,
+        memory_max_entries=1000,
+    )
     monkeypatch.setattr(dspy, "cache", cache)
 
 
 @pytest.mark.usefixtures("own_dspy_cache")
-def test_an_answer_that_dspy_cached_is_found() -> None:
+def test_an_answer_that_a_model_of_dspy_cached_is_found_by_a_metered_one() -> None:
     engine = CountingEngine()
-    plain = dspy.LM("test/counting", engine=engine, temperature=0.5)
-    metered = MeteredLM("test/counting", engine=engine, temperature=0.5)
+    dspy_lm = dspy.LM("test/counting", engine=engine, temperature=0.5)
+    metered_lm = MeteredLM("test/counting", engine=engine, temperature=0.5)
 
-    assert plain("Hi") == ["answer 1"]
-    assert metered("Hi") == ["answer 1"]
-    assert metered.meter.read().cached == 1
+    assert dspy_lm("Hi") == ["answer 1"]
+    assert metered_lm("Hi") == ["answer 1"]
+    assert metered_lm.meter.read().cached == 1
 
 
 @pytest.mark.usefixtures("own_dspy_cache")
-def test_a_known_answer_has_the_entry_in_the_history_that_dspy_makes() -> None:
+def test_a_cached_answer_has_the_entry_in_the_history_that_dspy_would_make() -> None:
     lm = MeteredLM("test/counting", engine=CountingEngine(), temperature=0.5)
-    lm("Hi")
-    lm("Hi")
+    lm("Hi")  # DSPy makes the entry of a call
+    lm("Hi")  # ours is the entry of a cached answer
     entry_of_dspy, entry_of_ours = lm.history
 
     assert entry_of_ours.keys() | {"cost_details"} == entry_of_dspy.keys()
@@ -73,9 +79,12 @@ def test_the_result_of_a_call_is_read_from_the_entry_of_dspy() -> None:
 
 
 def test_the_engine_for_asyncio_is_that_of_the_model() -> None:
-    class Awaited:
+    class AsyncEngine:
         async def complete(self, request: Request) -> Response: ...
 
-    engine = Awaited()
-    assert async_engine_of(dspy.LM("a/b", engine=CountingEngine(), async_engine=engine)) is engine
-    assert async_engine_of(dspy.LM("a/b", engine=CountingEngine())) is None
+    async_engine = AsyncEngine()
+    lm_for_asyncio = dspy.LM("a/b", engine=CountingEngine(), async_engine=async_engine)
+    other_lm = dspy.LM("a/b", engine=CountingEngine())
+
+    assert async_engine_of(lm_for_asyncio) is async_engine
+    assert async_engine_of(other_lm) is None

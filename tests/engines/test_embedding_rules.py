@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,15 @@ from mempiler.engines.fastembed_models import FastEmbedVectors
 from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
-from mempiler.engines.offline import hashed_vectors
-from mempiler.engines.offline.hashed_vectors import TEXTS_WITHOUT_SLOT
+from mempiler.engines.offline.hashed_vectors import TEXTS_PER_SLOT, TEXTS_WITHOUT_SLOT
 from mempiler.engines.rerankers import FastEmbedReranker, TokenMatch
 from mempiler.errors import BudgetError, EndpointError, UserError
 
 from ..async_engines import run_within
 from ..conftest import within
 from ..stub_server import StubServer
+from .counting_semaphore import CountingSemaphore
+from .fake_fastembed import FakeModelClass, embed_by_length, use_fake_fastembed
 
 
 @pytest.fixture
@@ -119,24 +119,27 @@ def test_number_of_requests_is_limited_exactly(server: StubServer) -> None:
 
 
 class MiscountingServer(StubServer):
-    """A server that leaves the last vector of a request for the next one."""
+    """A server that leaves the last vector of the first request for the second request."""
 
-    _left_over: list[Any] = []  # noqa: RUF012
+    missing_rows: list[Any] | None = None
 
     def embedded(self, body: dict[str, Any]) -> bytes:
         answer = json.loads(super().embedded(body))
-        rows = [*self._left_over, *answer["data"]]
-        is_first = not self._left_over
-        answer["data"] = rows[:-1] if is_first else rows
-        self._left_over = rows[-1:]
+        rows = answer["data"]
+        if self.missing_rows is None:
+            answer["data"] = rows[:-1]
+            self.missing_rows = rows[-1:]
+        else:
+            answer["data"] = [*self.missing_rows, *rows]
         return json.dumps(answer).encode()
 
 
 def test_server_that_gives_texts_the_vectors_of_other_texts_is_refused() -> None:
-    texts = [f"text number {number}" for number in range(128)]  # two requests
-    refused = pytest.raises(EndpointError, match="answered 63 vectors for 64 texts")
-    with MiscountingServer() as server, refused:
-        embedder(server.model, server.url).embed(texts)
+    texts_of_two_requests = [f"text number {number}" for number in range(128)]
+    with MiscountingServer() as server:
+        remote_embedder = embedder(server.model, server.url)
+        with pytest.raises(EndpointError, match="answered 63 vectors for 64 texts"):
+            remote_embedder.embed(texts_of_two_requests)
 
 
 @pytest.mark.parametrize("credentials", ["", "ann:secret@"])
@@ -155,9 +158,12 @@ def test_server_that_needs_no_proxy_gets_none(
 
 def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubServer) -> None:
     guard = BudgetGuard(Limits(max_usd=1))
-    own_embedder = embedder("bge-m3", server.url)
-    with call_context(accounting=Accounting(Meter(), guard)), pytest.raises(UserError, match="price"):
-        own_embedder.embed(["a text"])
+    remote_embedder = embedder("bge-m3", server.url)
+    with (
+        call_context(accounting=Accounting(Meter(), guard)),
+        pytest.raises(UserError, match="price"),
+    ):
+        remote_embedder.embed(["a text"])
 
     assert isinstance(guard.fatal_error, UserError)
     assert server.requests == []
@@ -166,47 +172,24 @@ def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubSer
 # Slots and deadlines, in this process.
 
 
-class FakeModels:
-    """Stand for a class of fastembed: a kind of models, of which there is one.
-
-    Args:
-        known_name: The name of the model.
-        on_load: Called with the name of a model while it is loaded.
-        **methods: What the model does.
-    """
-
-    def __init__(self, known_name: str, on_load: Callable[[str], None], **methods: Any) -> None:
-        self._known_name = known_name
-        self._on_load = on_load
-        self._methods = methods
-
-    def __call__(self, name: str) -> Any:
-        self._on_load(name)
-        return SimpleNamespace(**self._methods)
-
-    def list_supported_models(self) -> list[dict[str, str]]:
-        return [{"model": self._known_name}]
-
-
-def use_fake_fastembed(monkeypatch: pytest.MonkeyPatch, on_load: Callable[[str], None]) -> None:
-    """Stand for fastembed, with one model of each kind.
+def use_fastembed_with_two_models(
+    monkeypatch: pytest.MonkeyPatch, on_load: Callable[[str], None] | None = None
+) -> None:
+    """Use a fake fastembed with the embedder `m/vectors` and the reranker `m/cross`.
 
     Args:
         monkeypatch: Takes it away after the test.
         on_load: Called with the name of a model while it is loaded.
     """
 
-    module = SimpleNamespace(
-        TextEmbedding=FakeModels(
-            "m/vectors", on_load, embed=lambda texts, batch_size: iter([np.ones(2)] * len(texts))
-        ),
-        LateInteractionTextEmbedding=FakeModels("m/late", on_load),
-        TextCrossEncoder=FakeModels(
-            "m/cross", on_load, rerank=lambda query, texts: [1.0] * len(texts)
-        ),
+    def rerank(query: str, passages: Sequence[str]) -> list[float]:
+        return [1.0] * len(passages)
+
+    use_fake_fastembed(
+        monkeypatch,
+        text_embedding=FakeModelClass("m/vectors", on_load=on_load, embed=embed_by_length),
+        cross_encoder=FakeModelClass("m/cross", on_load=on_load, rerank=rerank),
     )
-    for name in ("fastembed", "fastembed.rerank", "fastembed.rerank.cross_encoder"):
-        monkeypatch.setitem(sys.modules, name, module)
 
 
 MANY_TEXTS = [f"text {number}" for number in range(TEXTS_WITHOUT_SLOT + 1)]
@@ -223,7 +206,7 @@ WORK: dict[str, Callable[[], Any]] = {
 @pytest.fixture(params=WORK.values(), ids=list(WORK))
 def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """What embeds or reranks in this process."""
-    use_fake_fastembed(monkeypatch, lambda name: None)
+    use_fastembed_with_two_models(monkeypatch)
     return request.param
 
 
@@ -257,21 +240,29 @@ def test_a_few_texts_are_embedded_offline_without_a_slot_but_within_their_deadli
         embedder().embed(["Oslo"])
 
 
-def test_offline_embedder_stops_between_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+class SlotsThatCancel(CountingSemaphore):
+    """One slot; a deadline is cancelled when the slot is given back for the first time."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__(1)
+        self._deadline = deadline
+
+    @contextmanager
+    def slot(self) -> Generator[None]:
+        with super().slot():
+            yield
+        self._deadline.cancel()
+
+
+def test_offline_embedder_stops_between_two_batches() -> None:
     deadline = Deadline()
-    batches: list[str] = []
+    slots = SlotsThatCancel(deadline)
+    texts_of_three_batches = [f"text {number}" for number in range(3 * TEXTS_PER_SLOT)]
 
-    def count_and_cancel(text: str) -> np.ndarray:
-        batches.append(text)
-        deadline.cancel()
-        return np.ones(DIMENSION, np.float32)
+    with call_context(slots=slots, deadline=deadline), pytest.raises(AbandonedCallError):
+        embedder().embed(texts_of_three_batches)
 
-    monkeypatch.setattr(hashed_vectors, "TEXTS_WITHOUT_SLOT", 0)
-    monkeypatch.setattr(hashed_vectors, "TEXTS_PER_SLOT", 2)
-    monkeypatch.setattr(hashed_vectors, "_vector", count_and_cancel)
-    with call_context(deadline=deadline), pytest.raises(AbandonedCallError):
-        embedder().embed(["a", "b", "c", "d"])
-    assert batches == ["a", "b"]
+    assert slots.times_taken == 1
 
 
 # Models of fastembed.
@@ -288,7 +279,11 @@ def test_fastembed_loads_a_model_while_no_slot_is_held(
 ) -> None:
     slots = FairSemaphore(1)
     free_while_loading: list[int] = []
-    use_fake_fastembed(monkeypatch, lambda name: free_while_loading.append(slots.free))
+
+    def record_free_slots(name: str) -> None:
+        free_while_loading.append(slots.free)
+
+    use_fastembed_with_two_models(monkeypatch, on_load=record_free_slots)
 
     with call_context(slots=slots):
         use()
@@ -305,7 +300,7 @@ def test_fastembed_loads_a_model_once_for_many_threads(monkeypatch: pytest.Monke
         loaded.append(name)
         threading.Event().wait(0.2)  # the other threads come meanwhile
 
-    use_fake_fastembed(monkeypatch, load_slowly)
+    use_fastembed_with_two_models(monkeypatch, on_load=load_slowly)
     reranker = FastEmbedReranker("m/cross")
 
     def rerank() -> list[float]:

@@ -1,4 +1,4 @@
-"""Digests of weights: the whole file counts, it is read once, and a change of it is seen whatever its times say."""
+"""Digests of weights: each file is read once, and any change of it is noticed."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mempiler.engines import file_digests
@@ -15,22 +16,27 @@ from mempiler.engines.file_digests import remembered_digest
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
+    """A file of a thousand bytes."""
     path = tmp_path / "weights.bin"
     path.write_bytes(bytes(1000))
     return path
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were read; each counts as settled at once, so that no test has to wait."""
-    names = list[str]()
-    read = hashlib.file_digest
+def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that were read so far.
 
-    def count(file: object, kind: str) -> object:
-        names.append(Path(getattr(file, "name")).name)  # noqa: B009
-        return read(file, kind)  # pyright: ignore
+    With this fixture, a new digest is remembered at once, and not after two seconds. The seconds
+    cannot be avoided by an old file: the system itself sets the time of a file's last change.
+    """
+    names: list[str] = []
+    digest_of_file = hashlib.file_digest
 
-    monkeypatch.setattr(hashlib, "file_digest", count)
+    def record_and_digest(file: Any, algorithm: Any) -> Any:
+        names.append(Path(file.name).name)
+        return digest_of_file(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", record_and_digest)
     monkeypatch.setattr(file_digests, "SETTLE_SECONDS", 0.0)
     return names
 
@@ -39,73 +45,113 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def entries() -> list[Path]:
-    return list((cache_folder() / "digests").iterdir())
+def digest_entries() -> list[Path]:
+    """Return the files in the cache, each of which remembers one digest."""
+    return list((cache_folder() / "digests").glob("*.json"))
 
 
-def test_a_file_is_read_once(weights: Path, reads: list[str]) -> None:
+def test_a_file_is_read_once(weights: Path, read_files: list[str]) -> None:
+    assert remembered_digest(weights) == sha256(weights)
+    assert remembered_digest(weights) == sha256(weights)
+    assert read_files == ["weights.bin"]
+
+
+def test_a_link_to_a_file_needs_no_second_reading(weights: Path, read_files: list[str]) -> None:
     link = weights.with_name("link")
     link.symlink_to(weights)
-    assert remembered_digest(weights) == remembered_digest(weights) == remembered_digest(link) == sha256(weights)
-    assert reads == ["weights.bin"]
+    assert remembered_digest(weights) == sha256(weights)
+    assert remembered_digest(link) == sha256(weights)
+    assert len(read_files) == 1
 
 
-def test_a_change_in_place_of_the_same_size_and_time_is_seen(weights: Path, reads: list[str]) -> None:
-    before, about = remembered_digest(weights), weights.stat()
+def test_a_change_that_keeps_size_and_modification_time_is_noticed(
+    weights: Path, read_files: list[str]
+) -> None:
+    old_digest = remembered_digest(weights)
+    old_stat = weights.stat()
+
     with weights.open("r+b") as file:
         file.seek(500)
         file.write(b"!")
-    os.utime(weights, ns=(about.st_atime_ns, about.st_mtime_ns))
-    assert weights.stat().st_mtime_ns == about.st_mtime_ns
-    assert remembered_digest(weights) == sha256(weights) != before
-    assert len(reads) == 2
+    os.utime(weights, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
+
+    assert weights.stat().st_mtime_ns == old_stat.st_mtime_ns
+    assert remembered_digest(weights) == sha256(weights)
+    assert remembered_digest(weights) != old_digest
+    assert len(read_files) == 2
 
 
-def test_another_file_of_the_same_size_and_time_in_its_place_is_seen(weights: Path, reads: list[str]) -> None:
-    before, about = remembered_digest(weights), weights.stat()
-    other = weights.with_name("other")
-    other.write_bytes(b"!" * 1000)
-    os.utime(other, ns=(about.st_atime_ns, about.st_mtime_ns))
-    other.replace(weights)
-    assert remembered_digest(weights) == sha256(weights) != before
+def test_another_file_of_the_same_size_and_time_in_its_place_is_noticed(
+    weights: Path, read_files: list[str]
+) -> None:
+    old_digest = remembered_digest(weights)
+    old_stat = weights.stat()
+
+    other_file = weights.with_name("other")
+    other_file.write_bytes(b"!" * 1000)
+    os.utime(other_file, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
+    other_file.replace(weights)
+
+    assert remembered_digest(weights) == sha256(weights)
+    assert remembered_digest(weights) != old_digest
 
 
-def test_a_file_that_has_just_changed_is_not_remembered(weights: Path) -> None:
-    """A further change within the same tick of the file system's clock would not show."""
+def test_the_digest_of_a_file_that_has_just_changed_is_not_remembered(weights: Path) -> None:
+    """A further change within the same tick of the file system's clock would not be noticed."""
     remembered_digest(weights)
     assert not (cache_folder() / "digests").exists()
 
 
-@pytest.mark.parametrize("harm", [b"", b"{", b"[]", b'{"sha256": 5}', b'{"sha256": "abc", "state": {}}', b"\xff"])
-def test_a_damaged_entry_costs_time_only(weights: Path, reads: list[str], harm: bytes) -> None:
+@pytest.mark.parametrize(
+    "damaged_content",
+    [b"", b"{", b"[]", b'{"sha256": 5}', b'{"sha256": "abc", "state": {}}', b"\xff"],
+)
+def test_a_damaged_entry_costs_time_only(
+    weights: Path, read_files: list[str], damaged_content: bytes
+) -> None:
     remembered_digest(weights)
-    (entry,) = entries()
-    entry.write_bytes(harm)
-    assert [remembered_digest(weights), remembered_digest(weights)] == [sha256(weights)] * 2
-    assert len(reads) == 2
+    (entry,) = digest_entries()
+    entry.write_bytes(damaged_content)
 
-
-def test_an_entry_tells_no_path_and_is_no_other_files(weights: Path, reads: list[str]) -> None:
-    other = weights.with_name("other.bin")
-    other.write_bytes(b"!" * 1000)
     assert remembered_digest(weights) == sha256(weights)
-    assert remembered_digest(other) == sha256(other)
-    assert len(entries()) == 2
-    for entry in entries():
-        assert "weights" not in entry.name + entry.read_text()
-        assert set(json.loads(entry.read_text())) == {"sha256", "state"}
+    assert remembered_digest(weights) == sha256(weights)
+    assert len(read_files) == 2
 
 
-def test_without_a_cache_folder_a_file_is_read_each_time(weights: Path, reads: list[str]) -> None:
+def test_every_file_has_its_own_entry(weights: Path, read_files: list[str]) -> None:
+    other_file = weights.with_name("other.bin")
+    other_file.write_bytes(b"!" * 1000)
+
+    assert remembered_digest(weights) == sha256(weights)
+    assert remembered_digest(other_file) == sha256(other_file)
+    assert len(digest_entries()) == 2
+
+
+@pytest.mark.usefixtures("read_files")
+def test_an_entry_does_not_tell_the_path_of_its_file(weights: Path) -> None:
+    remembered_digest(weights)
+
+    (entry,) = digest_entries()
+    assert "weights" not in entry.name
+    assert "weights" not in entry.read_text()
+    assert json.loads(entry.read_text()).keys() == {"sha256", "state"}
+
+
+def test_without_a_cache_folder_a_file_is_read_each_time(
+    weights: Path, read_files: list[str]
+) -> None:
     cache_folder().parent.mkdir(exist_ok=True)
-    cache_folder().write_text("")
-    assert [remembered_digest(weights), remembered_digest(weights)] == [sha256(weights)] * 2
-    assert len(reads) == 2
+    cache_folder().write_text("a file in the place of the folder")
+
+    assert remembered_digest(weights) == sha256(weights)
+    assert remembered_digest(weights) == sha256(weights)
+    assert len(read_files) == 2
 
 
-FORGET_AND_DIGEST = """
+FORGET_AND_DIGEST_FOR_EVER = """
 import sys
 from pathlib import Path
+from typing import Any
 from mempiler.engines import file_digests
 from mempiler.engines.cache_folder import cache_folder
 file_digests.SETTLE_SECONDS = 0.0
@@ -117,8 +163,11 @@ while True:
 """
 
 
-def test_processes_that_are_killed_while_they_write_leave_whole_entries(weights: Path, reads: list[str]) -> None:
-    command = [sys.executable, "-c", FORGET_AND_DIGEST, str(weights)]
+@pytest.mark.usefixtures("read_files")
+def test_processes_that_write_at_the_same_time_and_are_killed_leave_no_damaged_entry(
+    weights: Path,
+) -> None:
+    command = [sys.executable, "-c", FORGET_AND_DIGEST_FOR_EVER, str(weights)]
     writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         for writer in writers:
@@ -130,6 +179,7 @@ def test_processes_that_are_killed_while_they_write_leave_whole_entries(weights:
         for writer in writers:
             writer.kill()
             writer.communicate()
-    for entry in (cache_folder() / "digests").glob("*.json"):
+
+    for entry in digest_entries():
         assert json.loads(entry.read_text())["sha256"] == sha256(weights)
     assert remembered_digest(weights) == sha256(weights)

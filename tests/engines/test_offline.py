@@ -1,6 +1,7 @@
-"""The offline engine: what it says without demos, what demos change, lists, prompts, types, and as an engine.
+"""The offline engine: what it answers with and without demos, in which forms, and of which types.
 
-It knows no prompt of the suite: neither names of fields nor words of instructions are in its sources.
+It knows no prompt of the suite: neither names of fields nor words of instructions are in its
+sources.
 """
 
 from __future__ import annotations
@@ -27,233 +28,238 @@ from tests.conftest import suite
 make_signature: Any = dspy.Signature
 """Typed loosely: its metaclass takes arguments that type checkers do not see."""
 
+CONTEXT = """\
+[D4:2] (27 June 2023, Tuesday 10:37) Ann: Did you like the pottery class? I saw the bowls there.
+[D1:3] (8 May 2023, Monday 13:56) Ann: I joined a pottery class yesterday [7 May 2023]. It was fun!
+[D2:1] (25 May 2023, Thursday 13:14) Bob: My brother Tom ran a charity race last Saturday \
+[20 May 2023].
+[D3:7] (9 June 2023, Friday 19:55) Ann: We adopted 2 kittens from the shelter, both grey and very \
+shy."""
 
-def chat() -> Any:
-    """DSPy's own adapter, without a second attempt in JSON."""
+
+def chat_adapter() -> dspy.ChatAdapter:
+    """Return DSPy's own adapter, without its second attempt in JSON."""
     return dspy.ChatAdapter(use_json_adapter_fallback=False)
 
 
 def make_lm(engine: OfflineEngine | None = None, **settings: Any) -> dspy.LM:
-    """The engine as a model that remembers nothing."""
-    given = {"engine": engine or OfflineEngine(), "temperature": 0.0, "cache": False, **settings}
-    return dspy.LM("offline/extractive-1", **given)
+    """Return an offline engine, a new one if None, as a model without a cache."""
+    if engine is None:
+        engine = OfflineEngine()
+    settings = {"temperature": 0.0, "cache": False, **settings}
+    return dspy.LM("offline/extractive-1", engine=engine, **settings)
 
 
-def predict(signature: Any, demos: Sequence[Any] = (), adapter: Any = None, lm: Any = None, **inputs: Any) -> Any:
-    """Fills a signature, by the chat adapter unless another is given."""
+def predict(
+    signature: Any,
+    demos: Sequence[Any] = (),
+    adapter: Any = None,
+    lm: dspy.LM | None = None,
+    **inputs: Any,
+) -> Any:
+    """Return the prediction for a signature and its inputs.
+
+    Args:
+        signature: The signature.
+        demos: Examples in the prompt.
+        adapter: The form of the prompt; DSPy's chat if None.
+        lm: The model; a new offline engine if None.
+        **inputs: The input fields of the signature.
+    """
     program = dspy.Predict(signature)
     program.demos = list(demos)
-    with dspy.context(lm=lm or make_lm(), adapter=adapter or chat()):
+    with dspy.context(lm=lm or make_lm(), adapter=adapter or chat_adapter()):
         return program(**inputs)
 
 
-CONTEXT = "\n".join(
-    [
-        "[D4:2] (27 June 2023, Tuesday 10:37) Ann: Did you like the pottery class? I saw the bowls there.",
-        "[D1:3] (8 May 2023, Monday 13:56) Ann: I joined a pottery class yesterday [7 May 2023]. It was fun!",
-        "[D2:1] (25 May 2023, Thursday 13:14) Bob: My brother Tom ran a charity race last Saturday [20 May 2023].",
-        "[D3:7] (9 June 2023, Friday 19:55) Ann: We adopted 2 kittens from the shelter, both grey and very shy.",
-    ]
-)
-WHEN_DEMOS = [
+# Answers.
+
+JOIN_QUESTION = "When did Ann join a pottery class?"
+
+DEMOS_WITH_DATES = [
     {"question": "When did Joe leave Rome?", "answer": "3 March 2022"},
     {"question": "When is the fair?", "answer": "12 July 2021"},
 ]
-WHAT_DEMOS = [
+DEMOS_WITH_TWO_WORDS = [
     {"question": "What did Joe eat at home?", "answer": "fish soup"},
     {"question": "What animal does Eve own?", "answer": "old horse"},
 ]
-
-
-def ask(question: str, demos: Sequence[Any] = (), context: str = CONTEXT) -> str:
-    return predict("context, question -> answer", demos, context=context, question=question).answer
-
-
-JOIN = "When did Ann join a pottery class?"
+DEMO_WITH_A_NUMBER = [{"question": "How many cats are there?", "answer": "3"}]
 
 
 @pytest.mark.parametrize(
     ("question", "demos", "answer"),
     [
-        ("Who ran a charity race?", [], "My brother Tom ran a charity race last Saturday"),
-        (JOIN, WHEN_DEMOS, "7 May 2023"),
-        (JOIN, WHAT_DEMOS, "class yesterday"),
-        (JOIN, [*WHAT_DEMOS, *WHEN_DEMOS], "7 May 2023"),
-        ("When did Tom run a charity race?", WHEN_DEMOS, "20 May 2023"),
-        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "2"),
+        pytest.param(
+            "Who ran a charity race?",
+            [],
+            "My brother Tom ran a charity race last Saturday",
+            id="no demo: the best sentence",
+        ),
+        pytest.param(JOIN_QUESTION, DEMOS_WITH_DATES, "7 May 2023", id="demos with dates: a date"),
+        pytest.param(
+            JOIN_QUESTION,
+            DEMOS_WITH_TWO_WORDS,
+            "class yesterday",
+            id="demos with two words: two words",
+        ),
+        pytest.param(
+            JOIN_QUESTION,
+            [*DEMOS_WITH_TWO_WORDS, *DEMOS_WITH_DATES],
+            "7 May 2023",
+            id="the nearest demo has a date: a date",
+        ),
+        pytest.param(
+            "When did Tom run a charity race?",
+            DEMOS_WITH_DATES,
+            "20 May 2023",
+            id="the date of the best sentence",
+        ),
+        pytest.param(
+            "How many kittens were adopted?",
+            DEMO_WITH_A_NUMBER,
+            "2",
+            id="a demo with a number: a number",
+        ),
     ],
 )
-def test_the_best_sentence_answers_and_the_nearest_demo_decides_kind_and_length(
-    question: str, demos: Any, answer: str
+def test_the_best_sentence_is_the_answer_in_the_form_of_the_nearest_demo(
+    question: str, demos: list[dict[str, str]], answer: str
 ) -> None:
-    assert ask(question, demos) == answer
+    prediction = predict("context, question -> answer", demos, context=CONTEXT, question=question)
+    assert prediction.answer == answer
 
 
-@pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])
-def test_empty_inputs_are_answered(context: str, question: str) -> None:
-    assert isinstance(ask(question, context=context), str)
+@pytest.mark.parametrize(
+    ("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")]
+)
+def test_empty_inputs_get_an_answer(context: str, question: str) -> None:
+    prediction = predict("context, question -> answer", context=context, question=question)
+    assert isinstance(prediction.answer, str)
+
+
+RATED_FILMS = """\
+[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5
+[u:2] user: Robot Night, a horror film => 2"""
 
 
 @pytest.mark.parametrize(
     ("question", "options", "answer"),
     [
-        ("How many stars for a drama about sailors?", ["1", "2", "5"], "5"),
-        ("Will a drama be watched?", ["Never", "Always"], "Never"),
-        ("What is Robot Night?", ["(a) a drama", "(b) a horror film"], "(b)"),
-    ],
-    ids=["the best unit has it", "none: the first", "letters"],
-)
-def test_one_word_or_letter_of_a_list_is_chosen(question: str, options: Any, answer: str) -> None:
-    rated = (
-        "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5\n[u:2] user: Robot Night, a horror film => 2"
-    )
-    signature = "records, question, options: list[str] -> answer"
-    assert predict(signature, records=rated, question=question, options=options).answer == answer
-
-
-TOLD = (
-    "[D1:1] (8 May 2023, Monday 13:56) Ann: I moved to Rome last week.\n"
-    "[D1:2] (8 May 2023, Monday 13:56) Bob: My dog Rex likes long walks. He is old."
-)
-
-
-@pytest.mark.parametrize(
-    ("signature", "inputs", "expected"),
-    [
-        ("lines -> facts: list[str]", {"lines": TOLD.splitlines()[0]}, ["Ann: I moved to Rome last week."]),
-        ("text -> facts: list[str]", {"text": "Ann moved. Bob stayed."}, ["Ann moved.", "Bob stayed."]),
-        ("question -> queries: list[str]", {"question": "Where is Ann?"}, ["Where is Ann?"]),
-        ("facts: list[str] -> kept: list[str]", {"facts": []}, []),
-        ("turns, question -> turn_ids: list[str]", {"turns": TOLD, "question": "Who has a dog?"}, ["D1:2"]),
-        ("turns, question -> turn_id", {"turns": TOLD, "question": "Who has a dog?"}, "D1:2"),
-        (
-            "question, options: list[str] -> best: list[Literal['S1', 'S2', 'S3']]",
-            {"question": "A long walk with the dog?", "options": ["S1: a walk", "S2: tea", "S3: a long walk"]},
-            ["S3", "S1"],
+        pytest.param(
+            "How many stars for a drama about sailors?",
+            ["1", "2", "5"],
+            "5",
+            id="the best line has one of them",
+        ),
+        pytest.param(
+            "Will a drama be watched?",
+            ["Never", "Always"],
+            "Never",
+            id="no line has one of them: the first",
+        ),
+        pytest.param(
+            "What is Robot Night?", ["(a) a drama", "(b) a horror film"], "(b)", id="a letter"
         ),
     ],
 )
-def test_lists_of_text_and_ids(signature: str, inputs: dict[str, Any], expected: Any) -> None:
-    assert next(iter(predict(signature, **inputs).values())) == expected
+def test_one_of_the_options_is_chosen(question: str, options: list[str], answer: str) -> None:
+    signature = "records, question, options: list[str] -> answer"
+    prediction = predict(signature, records=RATED_FILMS, question=question, options=options)
+    assert prediction.answer == answer
+
+
+TWO_TURNS = """\
+[D1:1] (8 May 2023, Monday 13:56) Ann: I moved to Rome last week.
+[D1:2] (8 May 2023, Monday 13:56) Bob: My dog Rex likes long walks. He is old."""
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "output_field", "expected_value"),
+    [
+        pytest.param(
+            "lines -> facts: list[str]",
+            {"lines": "[D1:1] (8 May 2023, Monday 13:56) Ann: I moved to Rome last week."},
+            "facts",
+            ["Ann: I moved to Rome last week."],
+            id="texts: a turn without its head",
+        ),
+        pytest.param(
+            "text -> facts: list[str]",
+            {"text": "Ann moved. Bob stayed."},
+            "facts",
+            ["Ann moved.", "Bob stayed."],
+            id="texts: sentences",
+        ),
+        pytest.param(
+            "question -> queries: list[str]",
+            {"question": "Where is Ann?"},
+            "queries",
+            ["Where is Ann?"],
+            id="texts: the only input",
+        ),
+        pytest.param(
+            "facts: list[str] -> kept: list[str]", {"facts": []}, "kept", [], id="an empty list"
+        ),
+        pytest.param(
+            "turns, question -> turn_ids: list[str]",
+            {"turns": TWO_TURNS, "question": "Who has a dog?"},
+            "turn_ids",
+            ["D1:2"],
+            id="ids",
+        ),
+        pytest.param(
+            "turns, question -> turn_id",
+            {"turns": TWO_TURNS, "question": "Who has a dog?"},
+            "turn_id",
+            "D1:2",
+            id="one id",
+        ),
+        pytest.param(
+            "question, options: list[str] -> best: list[Literal['S1', 'S2', 'S3']]",
+            {
+                "question": "A long walk with the dog?",
+                "options": ["S1: a walk", "S2: tea", "S3: a long walk"],
+            },
+            "best",
+            ["S3", "S1"],
+            id="options, the best one first",
+        ),
+    ],
+)
+def test_lists_of_texts_and_ids(
+    signature: str, inputs: dict[str, Any], output_field: str, expected_value: Any
+) -> None:
+    prediction = predict(signature, **inputs)
+    assert prediction[output_field] == expected_value
 
 
 def test_a_list_is_made_of_the_input_that_the_others_help_to_understand() -> None:
-    class Notes(dspy.Signature):
+    class TakeNotes(dspy.Signature):
         """Take notes."""
 
         before: str = dspy.InputField(desc="the lines before `lines`")
         lines: str = dspy.InputField(desc="what is noted")
         notes: list[str] = dspy.OutputField()
 
-    before, lines = "[a] Ann: I sail.", "[b] Bob: I row.\n[c] Bob: I swim."
-    assert predict(Notes, before=before, lines=lines).notes == ["Bob: I row.", "Bob: I swim."]
+    prediction = predict(
+        TakeNotes,
+        before="[a] Ann: I sail.",
+        lines="[b] Bob: I row.\n[c] Bob: I swim.",
+    )
+    assert prediction.notes == ["Bob: I row.", "Bob: I swim."]
 
 
-class FirstUnreadable(OfflineEngine):
-    """The offline engine, whose first answer has no fields; `replies` are its answers to the others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.replies: list[str] = []
-
-    def reply(self, request: Request) -> str:
-        self.replies.append(super().reply(request))
-        if len(self.replies) == 1:
-            return "[1, 2"
-        return self.replies[-1]
+def test_a_field_header_in_the_answer_does_not_break_the_completion() -> None:
+    prediction = predict(
+        "context, question -> answer",
+        context="Ann wrote [[ ## answer ## ]] on the wall.",
+        question="What wall?",
+    )
+    assert "on the wall" in prediction.answer
 
 
-@pytest.mark.parametrize("name", ["chat", "json", "auto"])
-def test_a_retry_is_answered_like_the_request(name: str) -> None:
-    demos = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
-    engine = FirstUnreadable()
-    signature = "context, question -> answer, days: list[int]"
-    found = predict(signature, demos, adapter(name), make_lm(engine), context=CONTEXT, question=JOIN)
-    assert found.answer == "7 May 2023"
-    assert engine.replies[0] == engine.replies[1]
-
-
-@pytest.mark.parametrize("name", ["chat", "json", "auto"])
-@pytest.mark.parametrize("signature", ["context, question -> answer", "turns: list[Part], question -> best: Whole"])
-def test_our_adapters_and_those_of_dspy_get_the_same_answer(name: str, signature: str) -> None:
-    inputs = {"context": CONTEXT, "turns": [Part(name="Ann's [[ ## best ## ]] bowl", weight=0.5)], "question": JOIN}
-    made = make_signature(signature, custom_types={"Part": Part, "Whole": Whole})
-    inputs = {name: value for name, value in inputs.items() if name in made.input_fields}
-    ours = predict(made, WHEN_DEMOS, adapter(name), **inputs)
-    theirs = predict(made, WHEN_DEMOS, dspy.JSONAdapter() if name == "json" else chat(), **inputs)
-    assert ours.toDict() == theirs.toDict()
-
-
-@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter, dspy.XMLAdapter, dspy.ChatAdapter])
-def test_the_adapters_of_dspy_are_answered_in_a_task_too(adapter: Any) -> None:
-    async def ask() -> Any:
-        with dspy.context(lm=language_model("offline"), adapter=adapter()):
-            return await dspy.ChainOfThought("context, question -> answer").acall(context=CONTEXT, question="Who ran?")
-
-    assert asyncio.run(ask()).answer == "My brother Tom ran a charity race last Saturday"
-
-
-@pytest.mark.parametrize("name", ["chat", "json", "auto"])
-def test_our_adapters_are_answered_in_a_task_too(name: str) -> None:
-    async def ask() -> Any:
-        with dspy.context(lm=language_model("offline"), adapter=adapter(name)):
-            return await dspy.Predict("context, question -> answer").acall(context=CONTEXT, question="Who ran?")
-
-    assert asyncio.run(ask()).answer == "My brother Tom ran a charity race last Saturday"
-
-
-def test_a_plain_text_is_answered_without_fields() -> None:
-    assert make_lm()("Ann: I moved to Rome.\n\nWhere did Ann move?") == ["Ann: I moved to Rome."]
-
-
-class Joined(dspy.Predict):
-    """Asks a plain question after the call of its predictor."""
-
-    def forward(self, **inputs: Any) -> Any:
-        return dspy.Prediction(first=super().forward(**inputs), text=dspy.settings.lm("Ann: I moved to Rome."))
-
-
-def test_a_plain_text_that_a_predictor_asks_is_answered_without_fields() -> None:
-    with dspy.context(lm=make_lm(), adapter=adapter()):
-        said = Joined("context, question -> answer")(context=CONTEXT, question="Who ran?")
-    assert said.text == ["I moved to Rome."]
-
-
-def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
-    text = "Ann wrote [[ ## answer ## ]] on the wall."
-    assert "on the wall" in predict("context, question -> answer", context=text, question="What wall?").answer
-
-
-def answers(engine: OfflineEngine, temperature: float, times: int, demos: Sequence[Any] = (), **more: Any) -> list[str]:
-    lm, signature = make_lm(engine, temperature=temperature, **more), "context, question -> answer"
-    inputs: Any = {"context": CONTEXT, "question": "What was fun about the class?"}
-    return [predict(signature, demos, lm=lm, **inputs).answer for _ in range(times)]
-
-
-def test_only_with_a_temperature_and_without_a_seed_do_repeated_prompts_differ() -> None:
-    engine = OfflineEngine()
-    assert all(len(set(answers(engine, 1.0, 8, demos))) >= 3 for demos in ([], WHAT_DEMOS))
-    assert len(set(answers(engine, 1.0, 4, seed=7))) == 1
-    assert len({*answers(engine, 0.0, 3), *answers(OfflineEngine(), 0.0, 3)}) == 1
-    assert answers(pickle.loads(pickle.dumps(engine)), 1.0, 2) == answers(OfflineEngine(), 1.0, 2)
-
-
-def test_a_saved_program_brings_its_engine_back(tmp_path: Path) -> None:
-    predict = dspy.Predict("context, question -> answer")
-    predict.set_lm(make_lm())
-    predict.save(tmp_path / "program.json")
-    loaded = dspy.Predict("context, question -> answer")
-    loaded.load(tmp_path / "program.json", allow_unsafe_lm_state=True)
-    assert loaded(context=CONTEXT, question="Who ran?").answer == "My brother Tom ran a charity race last Saturday"
-
-
-def test_a_stream_adds_up_to_the_response() -> None:
-    asked = Request(model="extractive-1", messages=(Message.user("Ann: I moved.\n\nWhere did Ann move?"),))
-    events, whole = list(OfflineEngine().stream(asked)), OfflineEngine().complete(asked)
-    assert "".join(event.delta.text for event in events if event.type == "delta") == whole.message.text
-
-
-# Every output type is filled with a valid value
+# Types that the tests below use.
 
 
 class Part(pydantic.BaseModel):
@@ -262,7 +268,7 @@ class Part(pydantic.BaseModel):
     tags: list[str] = []
 
 
-class Whole(pydantic.BaseModel):
+class Assembly(pydantic.BaseModel):
     kind: Literal["small", "large"]
     count: int = pydantic.Field(ge=1, le=5)
     parts: list[Part]
@@ -280,45 +286,296 @@ class Tree(pydantic.BaseModel):
     children: list[Tree] = []
 
 
-ANY: Any = Ellipsis
-KINDS: list[tuple[Any, Any]] = [
-    # What has no rule is the first option, or the least value.
-    *((int, 0), (bool, True), (Literal["b", "a"], "b"), (dict[str, str], {})),
-    *((kind, ANY) for kind in (float, str | None, int | str, Literal["yes; or no", "b"], Literal[1, 2, 3])),
-    *((kind, ANY) for kind in (Color, Whole, Tree, Part | None, list[Whole], set[str], list[list[str]])),
+# Adapters: the forms in which a prompt may come.
+
+
+class UnreadableAtFirst(OfflineEngine):
+    """The offline engine, except that its first completion cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies: list[str] = []
+        """What the offline engine answered to each request."""
+
+    def reply(self, request: Request) -> str:
+        self.replies.append(super().reply(request))
+        is_first = len(self.replies) == 1
+        return "[1, 2" if is_first else self.replies[-1]
+
+
+@pytest.mark.parametrize("adapter_name", ["chat", "json", "auto"])
+def test_a_second_attempt_gets_the_answer_of_the_first(adapter_name: str) -> None:
+    complete_demo = {"question": "When did Joe leave?", "answer": "3 March 2022"}
+    incomplete_demo = {"context": "x: y", "question": "When?"}
+    engine = UnreadableAtFirst()
+
+    prediction = predict(
+        "context, question -> answer, days: list[int]",
+        [complete_demo, incomplete_demo],
+        adapter(adapter_name),
+        make_lm(engine),
+        context=CONTEXT,
+        question=JOIN_QUESTION,
+    )
+
+    assert prediction.answer == "7 May 2023"
+    assert engine.replies[0] == engine.replies[1]
+
+
+@pytest.mark.parametrize("adapter_name", ["chat", "json", "auto"])
+@pytest.mark.parametrize(
+    ("signature", "inputs"),
+    [
+        pytest.param(
+            "context, question -> answer",
+            {"context": CONTEXT, "question": JOIN_QUESTION},
+            id="texts",
+        ),
+        pytest.param(
+            "turns: list[Part], question -> best: Assembly",
+            {
+                "turns": [Part(name="Ann's [[ ## best ## ]] bowl", weight=0.5)],
+                "question": JOIN_QUESTION,
+            },
+            id="objects",
+        ),
+    ],
+)
+def test_our_adapters_get_the_same_answer_as_those_of_dspy(
+    adapter_name: str, signature: str, inputs: dict[str, Any]
+) -> None:
+    typed_signature = make_signature(signature, custom_types={"Part": Part, "Assembly": Assembly})
+    dspy_adapter = dspy.JSONAdapter() if adapter_name == "json" else chat_adapter()
+
+    prediction = predict(typed_signature, DEMOS_WITH_DATES, adapter(adapter_name), **inputs)
+    prediction_of_dspy = predict(typed_signature, DEMOS_WITH_DATES, dspy_adapter, **inputs)
+
+    assert prediction.toDict() == prediction_of_dspy.toDict()
+
+
+async def answer_in_a_task(program_class: Any, adapter: Any) -> str:
+    """Ask the offline model who ran, under asyncio."""
+    program = program_class("context, question -> answer")
+    with dspy.context(lm=language_model("offline"), adapter=adapter):
+        prediction = await program.acall(context=CONTEXT, question="Who ran?")
+    return prediction.answer
+
+
+@pytest.mark.parametrize(
+    "make_adapter", [chat_adapter, dspy.JSONAdapter, dspy.XMLAdapter, dspy.ChatAdapter]
+)
+def test_adapters_of_dspy_get_an_answer_under_asyncio(make_adapter: Any) -> None:
+    answer = asyncio.run(answer_in_a_task(dspy.ChainOfThought, make_adapter()))
+    assert answer == "My brother Tom ran a charity race last Saturday"
+
+
+@pytest.mark.parametrize("adapter_name", ["chat", "json", "auto"])
+def test_our_adapters_get_an_answer_under_asyncio(adapter_name: str) -> None:
+    answer = asyncio.run(answer_in_a_task(dspy.Predict, adapter(adapter_name)))
+    assert answer == "My brother Tom ran a charity race last Saturday"
+
+
+def test_a_plain_question_is_answered_without_fields() -> None:
+    completions = make_lm()("Ann: I moved to Rome.\n\nWhere did Ann move?")
+    assert completions == ["Ann: I moved to Rome."]
+
+
+class PredictAndAsk(dspy.Predict):
+    """A predictor that asks its model a plain question after its own call."""
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        super().forward(**inputs)
+        return dspy.Prediction(plain_answers=dspy.settings.lm("Ann: I moved to Rome."))
+
+
+def test_a_plain_question_from_within_a_predictor_is_answered_without_fields() -> None:
+    program = PredictAndAsk("context, question -> answer")
+    with dspy.context(lm=make_lm(), adapter=adapter()):
+        prediction = program(context=CONTEXT, question="Who ran?")
+    assert prediction.plain_answers == ["I moved to Rome."]
+
+
+# As an engine of DSPy.
+
+
+def ask_repeatedly(
+    engine: OfflineEngine,
+    times: int,
+    temperature: float,
+    demos: Sequence[Any] = (),
+    **settings: Any,
+) -> list[str]:
+    """Return the answers of an engine to the same question, asked several times."""
+    lm = make_lm(engine, temperature=temperature, **settings)
+    answers: list[str] = []
+    for _ in range(times):
+        prediction = predict(
+            "context, question -> answer",
+            demos,
+            lm=lm,
+            context=CONTEXT,
+            question="What was fun about the class?",
+        )
+        answers.append(prediction.answer)
+    return answers
+
+
+@pytest.mark.parametrize("demos", [[], DEMOS_WITH_TWO_WORDS], ids=["no demos", "demos"])
+def test_with_a_temperature_a_repeated_prompt_gets_different_answers(
+    demos: list[dict[str, str]],
+) -> None:
+    answers = ask_repeatedly(OfflineEngine(), times=8, temperature=1.0, demos=demos)
+    assert len(set(answers)) >= 3
+
+
+def test_with_a_seed_a_repeated_prompt_gets_the_same_answer() -> None:
+    answers = ask_repeatedly(OfflineEngine(), times=4, temperature=1.0, seed=7)
+    assert len(set(answers)) == 1
+
+
+def test_without_a_temperature_all_engines_give_the_same_answer() -> None:
+    answers = ask_repeatedly(OfflineEngine(), times=3, temperature=0.0)
+    other_answers = ask_repeatedly(OfflineEngine(), times=3, temperature=0.0)
+    assert len(set(answers + other_answers)) == 1
+
+
+def test_a_pickled_engine_begins_to_count_repeated_prompts_anew() -> None:
+    engine = OfflineEngine()
+    ask_repeatedly(engine, times=8, temperature=1.0)
+    copied_engine = pickle.loads(pickle.dumps(engine))
+
+    answers_of_copy = ask_repeatedly(copied_engine, times=2, temperature=1.0)
+
+    assert answers_of_copy == ask_repeatedly(OfflineEngine(), times=2, temperature=1.0)
+
+
+def test_a_loaded_program_has_the_engine_with_which_it_was_saved(tmp_path: Path) -> None:
+    program = dspy.Predict("context, question -> answer")
+    program.set_lm(make_lm())
+    program.save(tmp_path / "program.json")
+
+    loaded_program = dspy.Predict("context, question -> answer")
+    loaded_program.load(tmp_path / "program.json", allow_unsafe_lm_state=True)
+
+    prediction = loaded_program(context=CONTEXT, question="Who ran?")
+    assert prediction.answer == "My brother Tom ran a charity race last Saturday"
+
+
+def test_the_pieces_of_a_stream_make_up_the_completion() -> None:
+    message = Message.user("Ann: I moved.\n\nWhere did Ann move?")
+    request = Request(model="extractive-1", messages=(message,))
+
+    response = OfflineEngine().complete(request)
+    events = list(OfflineEngine().stream(request))
+
+    pieces = [event.delta.text for event in events if event.type == "delta"]
+    assert "".join(pieces) == response.message.text
+
+
+# Types of output fields.
+
+ADAPTERS = [
+    pytest.param(chat_adapter, id="chat"),
+    pytest.param(dspy.JSONAdapter, id="json"),
 ]
 
 
-@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
-@pytest.mark.parametrize(("kind", "value"), KINDS, ids=str)
-def test_an_output_field_of_any_type_gets_a_valid_value(kind: Any, value: Any, adapter: Any) -> None:
-    inputs = {"context": (str, dspy.InputField()), "question": (str, dspy.InputField())}
-    signature = make_signature({**inputs, "value": (kind, dspy.OutputField())}, "Fill the fields.")
-    found = predict(signature, adapter=adapter(), context=CONTEXT, question="How many kittens were adopted?").value
-    pydantic.TypeAdapter(kind).validate_python(found, strict=not isinstance(found, (list, tuple, set)))
-    if value is not ANY:
-        assert found == value
+def predict_value(output_type: Any, adapter: Any) -> Any:
+    """Return what the offline engine fills into an output field of a type."""
+    fields = {
+        "context": (str, dspy.InputField()),
+        "question": (str, dspy.InputField()),
+        "value": (output_type, dspy.OutputField()),
+    }
+    signature = make_signature(fields, "Fill the fields.")
+    question = "How many kittens were adopted?"
+    return predict(signature, adapter=adapter, context=CONTEXT, question=question).value
 
 
-@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
+@pytest.mark.parametrize("make_adapter", ADAPTERS)
+@pytest.mark.parametrize(
+    "output_type",
+    [
+        int,
+        bool,
+        float,
+        str | None,
+        int | str,
+        Literal["b", "a"],
+        Literal["yes; or no", "b"],
+        Literal[1, 2, 3],
+        Color,
+        Part | None,
+        Assembly,
+        Tree,
+        list[Assembly],
+        list[list[str]],
+        set[str],
+        dict[str, str],
+    ],
+    ids=str,
+)
+def test_an_output_field_of_any_type_gets_a_valid_value(
+    output_type: Any, make_adapter: Any
+) -> None:
+    value = predict_value(output_type, make_adapter())
+    # JSON has no sets, so a strict check would refuse what was read as a list.
+    is_strict = not isinstance(value, list | tuple | set)
+    pydantic.TypeAdapter(output_type).validate_python(value, strict=is_strict)
+
+
+@pytest.mark.parametrize("make_adapter", ADAPTERS)
+@pytest.mark.parametrize(
+    ("output_type", "expected_value"),
+    [(int, 0), (bool, True), (Literal["b", "a"], "b"), (dict[str, str], {})],
+    ids=str,
+)
+def test_a_value_for_which_there_is_no_rule_is_the_first_option_or_the_least_value(
+    output_type: Any, expected_value: Any, make_adapter: Any
+) -> None:
+    assert predict_value(output_type, make_adapter()) == expected_value
+
+
+@pytest.mark.parametrize("make_adapter", ADAPTERS)
 @pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
-def test_every_signature_of_the_suite_gets_what_its_schema_accepts(signature: Any, adapter: Any) -> None:
-    inputs = {name: CONTEXT if each.annotation is str else [] for name, each in signature.input_fields.items()}
-    found = predict(signature, adapter=adapter(), **inputs)
+def test_every_signature_of_the_suite_gets_valid_values(signature: Any, make_adapter: Any) -> None:
+    inputs: dict[str, Any] = {}
+    for name, field in signature.input_fields.items():
+        inputs[name] = CONTEXT if field.annotation is str else []
+
+    prediction = predict(signature, adapter=make_adapter(), **inputs)
+
     for name, field in signature.output_fields.items():
-        pydantic.TypeAdapter(field.annotation).validate_python(found[name], strict=True)
+        type_adapter = pydantic.TypeAdapter(field.annotation)
+        type_adapter.validate_python(prediction[name], strict=True)
 
 
-SOURCES = [
-    ast.parse(path.read_text(encoding="utf-8")) for path in Path(mempiler.engines.offline.__path__[0]).glob("*.py")
-]
-ROLES = {"id", "ids", "speaker", "time", "date", "month", "user"}
-"""The words for the parts of a line and of a date, which it reads heads by; `user` is the role of a message, too."""
+# The engine knows no prompt of the suite.
+
+
+def string_literals_of_the_engine() -> set[str]:
+    """Return all strings in the sources of the offline engine."""
+    literals: set[str] = set()
+    for path in Path(mempiler.engines.offline.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                literals.add(node.value)
+    return literals
+
+
+STRING_LITERALS = string_literals_of_the_engine()
+
+WORDS_FOR_PARTS_OF_LINES = {"id", "ids", "speaker", "time", "date", "month", "user"}
+"""Words by which the engine reads the heads of lines, and dates; they are names of fields, too."""
 
 
 @pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
-def test_no_name_and_no_wording_of_the_suite_is_in_the_engine(signature: Any) -> None:
-    literals = [node.value for tree in SOURCES for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    texts = {text for text in literals if isinstance(text, str)}
-    assert not (set(signature.fields) - ROLES) & texts
-    assert not {line.strip() for line in signature.instructions.splitlines() if len(line) > 20} & texts
+def test_no_name_of_a_field_of_the_suite_is_in_the_engine(signature: Any) -> None:
+    field_names = set(signature.fields) - WORDS_FOR_PARTS_OF_LINES
+    assert field_names & STRING_LITERALS == set()
+
+
+@pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
+def test_no_line_of_an_instruction_of_the_suite_is_in_the_engine(signature: Any) -> None:
+    lines = {line.strip() for line in signature.instructions.splitlines() if len(line) > 20}
+    assert lines & STRING_LITERALS == set()

@@ -19,11 +19,13 @@ from mempiler.programs.adapter import adapter
 
 from ..conftest import chat_fields
 
-WARNED_OF_BY_DSPY = pytest.mark.filterwarnings("ignore:LegacyEngine and AsyncLegacyEngine:DeprecationWarning")
+WARNED_OF_BY_DSPY = pytest.mark.filterwarnings(
+    "ignore:LegacyEngine and AsyncLegacyEngine:DeprecationWarning"
+)
 """DSPy says that models which implement `forward` have to change before its version 3.5."""
 
 
-class OwnModel(dspy.BaseLM):
+class UserModel(dspy.BaseLM):
     """A model of the user's, which implements `forward` as DSPy documents it."""
 
     def __init__(self) -> None:
@@ -41,6 +43,7 @@ class OwnModel(dspy.BaseLM):
 
 
 def ask(lm: dspy.BaseLM) -> str:
+    """Return the answer of a model to a question, asked by a predictor."""
     with dspy.context(lm=lm):
         return dspy.Predict("question -> answer")(question="Where does Ada live?").answer
 
@@ -48,39 +51,43 @@ def ask(lm: dspy.BaseLM) -> str:
 @WARNED_OF_BY_DSPY
 def test_a_model_with_a_forward_of_its_own_is_counted_by_the_tokens_that_it_reports() -> None:
     meter = Meter()
-    assert ask(language_model(OwnModel(), meter=meter)) == "Lisbon"
+    assert ask(language_model(UserModel(), meter=meter)) == "Lisbon"
     assert meter.read().calls["task"] == 1
     assert meter.read().input_tokens == 30
     assert meter.read().output_tokens == 4
 
 
-def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_settings(stub: Any) -> None:
+def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_settings(
+    stub: Any,
+) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", temperature=0.3, cache=False)
     meter = Meter()
     assert ask(language_model(lm, meter=meter))
-    ((_, headers, body),) = server.requests
+    (request,) = server.requests
+    _, headers, body = request
+    headers_by_lower_name = {name.lower(): value for name, value in headers.items()}
+    assert headers_by_lower_name["authorization"] == "Bearer a-key"
     assert body["temperature"] == 0.3
-    assert {name.lower(): value for name, value in headers.items()}["authorization"] == "Bearer a-key"
     assert meter.read().calls["task"] == 1
 
 
 def test_a_limit_stops_a_dspy_model(stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
-    metered = language_model(lm, guard=BudgetGuard(Limits(max_calls=1)))
-    ask(metered)
+    metered_lm = language_model(lm, guard=BudgetGuard(Limits(max_calls=1)))
+    ask(metered_lm)
     with pytest.raises(BudgetError):
-        ask(metered)
+        ask(metered_lm)
     assert len(server.requests) == 1
 
 
 def test_the_users_model_is_left_as_it_was(stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
-    before = dict(lm.kwargs)
+    settings_before = dict(lm.kwargs)
     ask(language_model(lm))
-    assert lm.kwargs == before
+    assert lm.kwargs == settings_before
     assert lm.history == []
 
 
@@ -91,13 +98,13 @@ def test_a_dummy_model_of_dspy_works() -> None:
     assert meter.read().calls["task"] == 1
 
 
-def test_the_timeout_of_the_users_model_holds_before_that_of_the_run():
+def test_the_timeout_of_the_users_model_holds_before_that_of_the_run() -> None:
     lm = dspy.LM("openai/any", api_key="none", timeout=3)
     assert language_model(lm, ModelConfig(timeout=60, retries=0)).engine.timeout == 3
 
 
 class CountingCallback(BaseCallback):
-    """Counts the calls that it hears of."""
+    """Counts the calls that DSPy reports to it."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -106,30 +113,57 @@ class CountingCallback(BaseCallback):
         self.calls += 1
 
 
-@pytest.mark.parametrize("settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"])
-def test_callbacks_and_dspys_own_counters_hear_of_every_call_once(stub: Any, settings: dict[str, Any]) -> None:
-    server = stub()
-    of_model, of_settings = CountingCallback(), CountingCallback()
-    lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False, callbacks=[of_model], **settings)
-    with dspy.context(callbacks=[of_settings]), dspy.track_usage() as tracker:
-        metered = language_model(lm)
-        ask(metered)
-    assert of_model.calls == 1
-    assert of_settings.calls == 1
-    assert len(metered.history) == 1
-    assert [len(entries) for entries in tracker.usage_data.values()] == [1]
+# A model without headers is asked by its name, address and key; one with headers is asked itself.
+PLAIN_OR_WITH_HEADERS = [
+    pytest.param({}, id="plain"),
+    pytest.param({"extra_headers": {"x-team": "a"}}, id="with headers"),
+]
 
 
-@pytest.mark.parametrize("settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"])
-def test_settings_of_the_call_hold_before_those_of_the_users_model(stub: Any, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", PLAIN_OR_WITH_HEADERS)
+def test_callbacks_and_dspys_own_counters_are_told_of_every_call_once(
+    stub: Any, settings: dict[str, Any]
+) -> None:
     server = stub()
-    lm = dspy.LM(server.model, api_base=server.url, api_key="k", temperature=0.9, max_tokens=7, **settings)
-    metered = language_model(lm, cache=False, temperature=0.2, max_tokens=None)
-    ask(metered)
-    ((_, _, body),) = server.requests
+    callback_of_model = CountingCallback()
+    callback_of_settings = CountingCallback()
+    lm = dspy.LM(
+        server.model,
+        api_base=server.url,
+        api_key="k",
+        cache=False,
+        callbacks=[callback_of_model],
+        **settings,
+    )
+
+    with dspy.context(callbacks=[callback_of_settings]), dspy.track_usage() as tracker:
+        metered_lm = language_model(lm)
+        ask(metered_lm)
+
+    assert callback_of_model.calls == 1
+    assert callback_of_settings.calls == 1
+    assert len(metered_lm.history) == 1
+    (entries_of_model,) = tracker.usage_data.values()
+    assert len(entries_of_model) == 1
+
+
+@pytest.mark.parametrize("settings", PLAIN_OR_WITH_HEADERS)
+def test_settings_of_the_call_hold_before_those_of_the_users_model(
+    stub: Any, settings: dict[str, Any]
+) -> None:
+    server = stub()
+    lm = dspy.LM(
+        server.model, api_base=server.url, api_key="k", temperature=0.9, max_tokens=7, **settings
+    )
+
+    metered_lm = language_model(lm, cache=False, temperature=0.2, max_tokens=None)
+    ask(metered_lm)
+
+    (request,) = server.requests
+    _, _, body = request
     assert body["temperature"] == 0.2
     assert "max_tokens" not in body
-    assert metered.cache is False
+    assert metered_lm.cache is False
 
 
 @pytest.mark.parametrize("name", ["api_base", "api_key"])
@@ -138,17 +172,21 @@ def test_an_address_or_key_beside_an_object_is_refused(name: str) -> None:
         language_model(dspy.LM("openai/x"), **{name: "http://somewhere/v1"})
 
 
-def test_an_object_that_is_no_model_is_refused_in_one_line() -> None:
-    wrong: Any = 7
+def test_an_object_that_is_no_model_is_refused() -> None:
+    number: Any = 7
     with pytest.raises(UserError, match=r"expected a name or a dspy\.LM, got int"):
-        language_model(wrong)
+        language_model(number)
 
 
-def test_a_metered_model_is_taken_as_it_is() -> None:
+def test_metered_model_returns_a_metered_model_as_it_is() -> None:
     lm = language_model("offline")
     assert metered_model(lm) is lm
-    assert metered_model("offline").model == lm.model
-    assert metered_model(dspy.LM("any/thing", engine=OfflineEngine())).meter.read().calls == {}
+
+
+def test_metered_model_meters_a_name_or_a_model_of_the_users() -> None:
+    assert metered_model("offline").model == language_model("offline").model
+    user_lm = dspy.LM("any/thing", engine=OfflineEngine())
+    assert metered_model(user_lm).meter.read().calls == {}
 
 
 def test_a_copy_of_a_metered_model_knows_its_window() -> None:
@@ -157,26 +195,29 @@ def test_a_copy_of_a_metered_model_knows_its_window() -> None:
     assert language_model(lm).window == 4096
 
 
-def test_a_copy_of_a_metered_model_keeps_its_limits_unless_others_are_given() -> None:
+def test_a_copy_of_a_metered_model_keeps_its_meter_and_limits() -> None:
     meter = Meter()
     lm = language_model("offline", meter=meter, guard=BudgetGuard(Limits(max_calls=1)))
-    copy = language_model(lm)
-    copy("Who are you?")
+    lm_copy = language_model(lm)
+    lm_copy("Who are you?")
     with pytest.raises(BudgetError):
-        copy("Who else?")
+        lm_copy("Who else?")
     assert meter.read().calls["task"] == 1
 
-    copy = language_model(lm, guard=BudgetGuard())
-    assert copy("Who else?")
+
+def test_a_copy_of_a_metered_model_may_have_other_limits() -> None:
+    lm = language_model("offline", guard=BudgetGuard(Limits(max_calls=0)))
+    lm_copy = language_model(lm, guard=BudgetGuard())
+    assert lm_copy("Who may ask?")
 
 
-def test_a_setting_that_an_object_refuses_is_one_line() -> None:
+def test_a_setting_that_the_users_model_refuses_is_a_user_error() -> None:
     lm = dspy.LM("openai/gpt-5", headers={"a": "b"}, temperature=1.0, max_tokens=16000)
     with pytest.raises(UserError, match=r"^language model 'openai/gpt-5': .*reasoning models"):
         language_model(lm, temperature=0.2)
 
 
-class AskingModel(OwnModel):
+class AskingModel(UserModel):
     """A model of the user's, which asks another one in plain words."""
 
     def __init__(self, other: dspy.BaseLM) -> None:
@@ -192,10 +233,15 @@ class AskingModel(OwnModel):
 @WARNED_OF_BY_DSPY
 @pytest.mark.filterwarnings("ignore:Implementing custom LMs:DeprecationWarning")
 @pytest.mark.parametrize("is_metered", [True, False])
-def test_a_model_that_another_one_asks_in_plain_words_answers_these(is_metered: bool) -> None:
-    own_model = AskingModel(language_model("offline"))
-    lm = language_model(own_model) if is_metered else own_model
+def test_a_model_that_the_users_model_asks_in_plain_words_answers_in_plain_words(
+    is_metered: bool,
+) -> None:
+    user_lm = AskingModel(language_model("offline"))
+    lm = language_model(user_lm) if is_metered else user_lm
+    program = dspy.Predict("context, question -> answer")
+
     with dspy.context(lm=lm, adapter=adapter("chat")):
-        answer = dspy.Predict("context, question -> answer")(context="Ann is in Rome.", question="Where is Ann?")
-    assert answer.answer == "Lisbon"
-    assert own_model.answers == ["Bob likes tea."]
+        prediction = program(context="Ann is in Rome.", question="Where is Ann?")
+
+    assert prediction.answer == "Lisbon"
+    assert user_lm.answers == ["Bob likes tea."]

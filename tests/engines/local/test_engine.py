@@ -1,10 +1,13 @@
-"""The DSPy engine over a local model: determinism, raw completions, metering, copies, keys, failures."""
+"""The engine over a local model: what it samples, counts, keeps and forgets."""
 
 import asyncio
-import gc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dspy
 import pytest
@@ -19,142 +22,244 @@ from mempiler.engines.metered_lm import Metering
 from mempiler.engines.prices import token_prices
 from mempiler.programs.threads import gather
 
-from tests.engines.local.groups import samples_heard
+from tests.conftest import values_below
+from tests.engines.local.groups import record_samples
 
-QUESTIONS = [f"w{n % 7} w3" for n in range(40)]
+QUESTIONS = [f"w{number % 7} w3" for number in range(40)]
 
 
-def ask(lm, text="w1 w2"):
+def ask(lm: Any, text: str = "w1 w2") -> str:
+    """Return the completion of a model."""
     return lm(text)[0]
 
 
-def test_answers_do_not_depend_on_how_calls_were_batched(model):
-    def answers(threads, window):
-        engine = LocalEngine(model, window=window)
-        lm = dspy.LM("local/tiny", engine=engine, temperature=1.0, max_tokens=8, cache=False, num_retries=0)
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(lambda n: ask(lm.copy(rollout_id=n, seed=n), QUESTIONS[n]), range(40)))
-
-    assert answers(1, 0.0) == answers(16, 0.02)
+# Sampling.
 
 
-def test_rollout_ids_or_else_repetitions_decide_what_is_sampled(model):
-    lm, again = (local_lm(model, temperature=1.0, max_tokens=8) for _ in range(2))
-    by_id, same = ([ask(lm.copy(rollout_id=f"run/{n}")) for n in range(6)] for _ in range(2))
-    assert by_id == same
-    repeated, anew = ([ask(each) for _ in range(6)] for each in (lm, again))
-    assert repeated == anew
-    assert min(len(set(by_id)), len(set(repeated))) > 1
+def test_answers_do_not_depend_on_how_calls_are_batched(model: Any) -> None:
+    def answers_of_threads(thread_count: int, window: float) -> list[str]:
+        """Ask all questions; a batch waits `window` seconds for a further call."""
+        lm = dspy.LM(
+            "local/tiny",
+            engine=LocalEngine(model, window=window),
+            temperature=1.0,
+            max_tokens=8,
+            cache=False,
+            num_retries=0,
+        )
+        with ThreadPoolExecutor(thread_count) as pool:
+            calls = [
+                pool.submit(ask, lm.copy(rollout_id=number, seed=number), question)
+                for number, question in enumerate(QUESTIONS)
+            ]
+        return [call.result() for call in calls]
+
+    assert answers_of_threads(1, window=0.0) == answers_of_threads(16, window=0.02)
 
 
-def test_every_raw_completion_is_heard_of_with_its_tokens(model):
+def test_a_rollout_id_decides_what_is_sampled(model: Any) -> None:
+    lm = local_lm(model, temperature=1.0, max_tokens=8)
+
+    answers = [ask(lm.copy(rollout_id=f"run/{number}")) for number in range(6)]
+    answers_to_the_same_ids = [ask(lm.copy(rollout_id=f"run/{number}")) for number in range(6)]
+
+    assert answers == answers_to_the_same_ids
+    assert len(set(answers)) > 1
+
+
+def test_without_rollout_ids_the_number_of_repetitions_decides_what_is_sampled(model: Any) -> None:
+    lm = local_lm(model, temperature=1.0, max_tokens=8)
+    new_lm = local_lm(model, temperature=1.0, max_tokens=8)
+
+    answers = [ask(lm) for _ in range(6)]
+    answers_of_new_lm = [ask(new_lm) for _ in range(6)]
+
+    assert answers == answers_of_new_lm
+    assert len(set(answers)) > 1
+
+
+def test_every_sample_is_reported_with_its_tokens_and_counted(model: Any) -> None:
     lm = local_lm(model, Metering(role="judge"), temperature=1.0, max_tokens=8)
-    with samples_heard() as samples:
-        said = gather([lambda q=q: ask(lm, q) for q in QUESTIONS]) + asyncio.run(lm.acall("w1 w2"))
-    assert sorted(sample.text for sample in samples) == sorted(said)
-    prompts = {tuple(model.encode([{"role": "user", "content": text}])) for text in [*QUESTIONS, "w1 w2"]}
-    assert {sample.prompt_ids for sample in samples} == prompts
-    assert all(len(sample.logprobs) == len(sample.completion_ids) for sample in samples)
-    used, tokens = lm.meter.read(), sum(len(sample.completion_ids) for sample in samples)
-    # The words "user: w1 w2" and "assistant:".
-    assert used.calls == {"judge": 41}
-    assert used.input_tokens == 4 * 41
-    assert used.output_tokens == tokens
+
+    with record_samples() as samples:
+        answers = gather([partial(ask, lm, question) for question in QUESTIONS])
+        answers += asyncio.run(lm.acall("w1 w2"))
+
+    assert sorted(sample.text for sample in samples) == sorted(answers)
+    expected_prompts: set[tuple[int, ...]] = set()
+    for question in [*QUESTIONS, "w1 w2"]:
+        expected_prompts.add(tuple(model.encode([{"role": "user", "content": question}])))
+    assert {sample.prompt_ids for sample in samples} == expected_prompts
+    for sample in samples:
+        assert len(sample.logprobs) == len(sample.completion_ids)
+
+    usage = lm.meter.read()
+    assert usage.calls == {"judge": 41}
+    # Four words each: "user: w1 w2" and "assistant:".
+    assert usage.input_tokens == 4 * 41
+    assert usage.output_tokens == sum(len(sample.completion_ids) for sample in samples)
+
+
+def test_a_local_model_costs_nothing() -> None:
     assert token_prices("local:some/model") == (0.0, 0.0)
 
 
-def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(make_model):
+def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(
+    make_model: Callable[..., Any],
+) -> None:
     lm = local_lm(make_model(context=16))
     with pytest.raises(ContextWindowExceededError, match="tokens do not fit tiny"):
         ask(lm, " ".join(["w1"] * 20))
 
 
-def test_new_weights_give_new_keys_and_restored_weights_the_old_ones(model):
+def test_a_call_has_another_cache_key_after_the_weights_have_changed(model: Any) -> None:
     lm = local_lm(model)
-    state, before = model.state(), Call(lm, "Hi", None, {}).key
+    original_weights = model.state()
+    original_key = Call(lm, "Hi", None, {}).key
+
     with torch.no_grad():
         model.model.lm_head.weight[3, 0] += 0.01
     model.updated()
-    assert Call(lm, "Hi", None, {}).key != before
-    model.load_state(state)
-    assert Call(lm, "Hi", None, {}).key == before
+    assert Call(lm, "Hi", None, {}).key != original_key
+
+    model.load_state(original_weights)
+    assert Call(lm, "Hi", None, {}).key == original_key
 
 
-def token_rows(root):
-    """The tuples and lists of numbers that an object holds, however deep; code and classes are not looked into."""
-    found, waiting, rows = {id(root)}, [root], []
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, tuple | list) and one and all(isinstance(number, int) for number in one):
-            rows.append(tuple(one))
-        for value in gc.get_referents(one):
-            if id(value) not in found and not isinstance(value, ModuleType | FunctionType | MethodType | type):
-                found.add(id(value))
-                waiting.append(value)
-    return rows
+# Forgetting.
+
+
+def token_sequences(root: Any) -> list[tuple[int, ...]]:
+    """Return the lists and tuples of integers that an object holds, however deep."""
+    sequences: list[tuple[int, ...]] = []
+    for value in values_below(root):
+        if isinstance(value, tuple | list) and all(isinstance(item, int) for item in value):
+            sequences.append(tuple(value))
+    return sequences
 
 
 SECRET = "w11 w5 w13 w7"
-"""What the user says; four words of the model's."""
+"""What the user says: four words that the model knows."""
 
 
-def holds_secret(model, lm):
-    """Whether the tokens of the secret are anywhere in the engine or its model."""
-    wanted = str(tuple(model.tokenizer(SECRET)["input_ids"])).strip("()")
-    return any(wanted in str(row) for row in token_rows(lm.engine))
+def holds_secret(lm: Any) -> bool:
+    """Tell whether the tokens of the secret are anywhere in the engine or the model of an LM."""
+    secret_ids = tuple(lm.engine.model.tokenizer(SECRET)["input_ids"])
+    length = len(secret_ids)
+    for sequence in token_sequences(lm.engine):
+        for start in range(len(sequence) - length + 1):
+            if sequence[start : start + length] == secret_ids:
+                return True
+    return False
 
 
-def test_forgetting_a_user_leaves_no_token_of_theirs_in_a_local_model(make_model, tmp_path):
-    model = make_model(context=4096)
-    lm = local_lm(model, temperature=1.0, max_tokens=4)
+@pytest.fixture
+def forgetful_lm(make_model: Callable[..., Any]) -> Any:
+    """A model with a context that is long enough for the prompts of a method."""
+    return local_lm(make_model(context=4096), temperature=1.0, max_tokens=4)
+
+
+def test_forgetting_a_user_leaves_no_token_of_theirs_in_a_local_model(
+    forgetful_lm: Any, tmp_path: Path
+) -> None:
     with Store(tmp_path / "memories.sqlite") as store:
-        memory = build("turn-rag").memory(store, "ada", "acme", lm)
+        memory = build("turn-rag").memory(store, "ada", "acme", forgetful_lm)
         memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
         with suppress(Exception):  # random weights answer nothing that can be read
             memory.ask("What do I like?")
-        assert holds_secret(model, lm)
+        assert holds_secret(forgetful_lm)
+
         memory.forget()
-        assert not holds_secret(model, lm)
+
+        assert not holds_secret(forgetful_lm)
 
 
-def test_a_model_that_was_asked_forgets_though_another_one_is_set_now(make_model, tmp_path):
-    model = make_model(context=4096)
-    lm = local_lm(model, temperature=1.0, max_tokens=4)
+def test_forgetting_reaches_a_model_that_was_asked_but_is_not_set_any_more(
+    forgetful_lm: Any, tmp_path: Path
+) -> None:
     with Store(tmp_path / "memories.sqlite") as store:
         memory = build("turn-rag").memory(store, "ada", "acme")
         memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
-        with dspy.context(lm=lm), suppress(Exception):
+        with dspy.context(lm=forgetful_lm), suppress(Exception):
             memory.ask("What do I like?")
-        assert holds_secret(model, lm)
+        assert holds_secret(forgetful_lm)
+
         memory.forget()
-        assert not holds_secret(model, lm)
+
+        assert not holds_secret(forgetful_lm)
 
 
-def test_words_that_a_tokenizer_keeps_are_dropped(model):
-    cleared = []
-    kind = SimpleNamespace(_clear_cache=lambda: cleared.append("words"))
-    model.tokenizer = SimpleNamespace(backend_tokenizer=SimpleNamespace(model=kind))
+def test_clearing_an_engine_drops_the_words_that_its_tokenizer_keeps(model: Any) -> None:
+    cleared_caches: list[str] = []
+
+    class TokenizerModel:
+        """Stands for a model of the package tokenizers, with the method that drops its words."""
+
+        def _clear_cache(self) -> None:
+            cleared_caches.append("words")
+
+    backend_tokenizer = SimpleNamespace(model=TokenizerModel())
+    model.tokenizer = SimpleNamespace(backend_tokenizer=backend_tokenizer)
+
     LocalEngine(model).clear()
-    assert cleared == ["words"]
+
+    assert cleared_caches == ["words"]
 
 
-def test_prompts_are_counted_up_to_a_bound_and_none_is_kept():
-    counts = PromptCounts(most=2)
-    assert [counts.add(prompt) for prompt in ([1, 2], [1, 2], [12], [1, 2])] == [1, 2, 1, 3]
-    counts.add([3])
-    assert counts.add([12]) == 1
+def test_repetitions_of_each_prompt_are_counted() -> None:
+    counts = PromptCounts()
     assert counts.add([1, 2]) == 1
-    assert not {(1, 2), (12,), (3,)} & {*token_rows(counts)}
+    assert counts.add([1, 2]) == 2
+    assert counts.add([12]) == 1
+    assert counts.add([1, 2]) == 3
+
+
+def test_the_count_of_the_prompt_that_came_longest_ago_is_dropped_first() -> None:
+    counts = PromptCounts(most=2)
+    counts.add([12])
+    counts.add([1, 2])
+    counts.add([3])  # the third prompt: [12] is dropped
+    assert counts.add([12]) == 1  # and takes the place of [1, 2]
+    assert counts.add([3]) == 2
+    assert counts.add([1, 2]) == 1
+
+
+def test_counts_of_prompts_hold_no_prompt() -> None:
+    counts = PromptCounts()
+    counts.add([1, 2])
+    counts.add([12])
+    sequences = token_sequences(counts)
+    assert (1, 2) not in sequences
+    assert (12,) not in sequences
+
+
+def test_cleared_counts_of_prompts_begin_anew() -> None:
+    counts = PromptCounts()
+    counts.add([12])
     counts.clear()
     assert counts.add([12]) == 1
 
 
-def test_a_model_is_named_by_its_folder_and_found_again(model, tmp_path):
+# Names and saved models.
+
+
+def test_a_saved_model_is_named_by_its_folder_and_loaded_once(model: Any, tmp_path: Path) -> None:
     name = save_model(local_lm(model), tmp_path / "model")
     loaded = LoadedModels()
+
     lm = language_model(name, loaded=loaded)
+
     assert ask(lm) == ask(local_lm(model))
-    assert language_model(name, loaded=loaded).engine.model is lm.engine.model
     assert lm.kwargs["temperature"] == 0.0
-    assert LocalEngine.load_state(lm.engine.dump_state()).model.fingerprint == model.fingerprint
-    assert save_model(language_model("openai/gpt-4.1-mini"), tmp_path) == "openai/gpt-4.1-mini"
+    assert language_model(name, loaded=loaded).engine.model is lm.engine.model
+
+
+def test_an_engine_loads_the_same_model_from_its_state(model: Any, tmp_path: Path) -> None:
+    name = save_model(local_lm(model), tmp_path / "model")
+    state = language_model(name).engine.dump_state()
+    assert LocalEngine.load_state(state).model.fingerprint == model.fingerprint
+
+
+def test_a_model_behind_an_endpoint_is_not_saved_but_named(tmp_path: Path) -> None:
+    lm = language_model("openai/gpt-4.1-mini")
+    assert save_model(lm, tmp_path) == "openai/gpt-4.1-mini"

@@ -1,9 +1,10 @@
-"""Within the memory of a GPU: layers computed again, logits in chunks, smaller parts, little padding; batches."""
+"""Within the memory of a GPU: layers computed again, logits in chunks, smaller passes, batches."""
 
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -15,210 +16,381 @@ from mempiler.engines.local.settings import Training
 from mempiler.engines.local.update import LocalWeights, checkpointing_layers, recompute, take_step
 from mempiler.errors import UserError
 
+from tests.engines.local.groups import run_out_of_memory_above
+
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
-ANSWERS = [[9, 1], [7, 7, 7, 20, 1], [], [8, 1]]
+COMPLETIONS = [[9, 1], [7, 7, 7, 20, 1], [], [8, 1]]
+VOCABULARY = 600
 
 
-def architecture(kind: str, **changes: Any) -> Any:
-    """A transformers model of a few thousand weights whose vocabulary is the widest thing about it."""
+def make_transformers_model(
+    architecture: str, lora: dict[str, Any] | None = None, **changes: Any
+) -> Any:
+    """Return a transformers model of a few thousand weights, most of them for its vocabulary.
+
+    Args:
+        architecture: The begin of its class's name, such as "Llama".
+        lora: The settings of an adapter whose weights are not 0; None for no adapter.
+        **changes: Changes of its config.
+    """
     import transformers
 
-    shared = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    shared |= {"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "vocab_size": 600}
-    shared |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 64,
+        "vocab_size": VOCABULARY,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "bos_token_id": None,
+    }
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**{**shared, **changes})
-    return getattr(transformers, f"{kind}ForCausalLM")(config).eval()
-
-
-def adapted(model: Any, lora: Any) -> Any:
-    """The model with an adapter that is not all zeros."""
+    config_class = getattr(transformers, f"{architecture}Config")
+    model_class = getattr(transformers, f"{architecture}ForCausalLM")
+    model = model_class(config_class(**{**sizes, **changes})).eval()
     if lora is None:
         return model
-    model = with_lora(model, lora)
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
+
+    adapted_model = with_lora(model, lora)
+    for name, parameter in adapted_model.named_parameters():
+        if "lora_B" in name:  # peft begins with zeros, which would change nothing
             torch.nn.init.normal_(parameter, std=0.1)
-    return model
+    return adapted_model
 
 
-def plain_path(model: Any, temperature: float) -> Any:
-    """Log-probabilities from all logits at once, row by row, without padding."""
-    rows = []
-    for prompt, answer in zip(PROMPTS, ANSWERS, strict=True):
-        logits = model(torch.tensor([[*prompt, *answer]])).logits[0, len(prompt) - 1 :].float() / temperature
-        rows += [logits[n].log_softmax(-1)[token] for n, token in enumerate(answer)]
-    return torch.stack(rows)
-
-
-def gradients(model: Any, found: Any) -> dict[str, Any]:
+def gradients_of(model: Any, logprobs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the gradients of a weighted sum of log-probabilities, by the name of the weight."""
     model.zero_grad()
-    weights = torch.linspace(0.5, 2.0, len(found))
-    (found * weights).sum().backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    weights = torch.linspace(0.5, 2.0, len(logprobs))
+    (logprobs * weights).sum().backward()
+
+    gradients: dict[str, torch.Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            gradients[name] = parameter.grad.clone()
+    return gradients
+
+
+# Logits in chunks.
+
+
+def logprobs_of_each_row_alone(model: Any, temperature: float) -> torch.Tensor:
+    """Return the log-probabilities of all completion tokens, from all logits, without padding."""
+    values: list[torch.Tensor] = []
+    for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
+        ids = torch.tensor([[*prompt, *completion]])
+        logits = model(ids).logits[0].float() / temperature
+        first_place = len(prompt) - 1  # the logits that predict the first token of the completion
+        for number, token in enumerate(completion):
+            values.append(logits[first_place + number].log_softmax(-1)[token])
+    return torch.stack(values)
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "lora", "plain"),
+    ("architecture", "changes", "lora", "has_plain_logits"),
     [
-        ("Llama", {"tie_word_embeddings": True}, None, True),
-        ("Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, True),
-        ("Gemma2", {"final_logit_softcapping": 2.0}, None, False),
+        pytest.param("Llama", {"tie_word_embeddings": True}, None, True, id="tied embeddings"),
+        pytest.param(
+            "Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, True, id="adapted head"
+        ),
+        pytest.param("Gemma2", {"final_logit_softcapping": 2.0}, None, False, id="capped logits"),
     ],
 )
-def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, changes, lora, plain):
+def test_logits_in_chunks_give_the_numbers_and_gradients_of_all_logits_at_once(
+    architecture: str,
+    changes: dict[str, Any],
+    lora: dict[str, Any] | None,
+    has_plain_logits: bool,
+) -> None:
     temperature = 0.7
-    model = architecture(kind, **changes)
-    model = adapted(model, lora)
-    assert scoring.has_plain_logits(model) is plain
-    expected = plain_path(model, temperature)
-    wanted = gradients(model, expected)
-    head, sizes = getattr(model, "get_base_model", lambda: model)().lm_head, list[int]()
-    hook = head.register_forward_hook(lambda head, given, made: sizes.append(made.numel()))
-    limit = 3 * 600 if plain else None
-    found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, temperature, 0, max_logits=limit)
+    model = make_transformers_model(architecture, lora, **changes)
+    assert scoring.has_plain_logits(model) is has_plain_logits
+    expected_logprobs = logprobs_of_each_row_alone(model, temperature)
+    expected_gradients = gradients_of(model, expected_logprobs)
+
+    # Only a model whose logits are those of its head can compute them in chunks.
+    max_logits = 3 * VOCABULARY
+    transformers_model = model.get_base_model() if lora else model
+    chunk_sizes: list[int] = []
+    hook = transformers_model.lm_head.register_forward_hook(
+        lambda head, inputs, logits: chunk_sizes.append(logits.numel())
+    )
+    logprobs, mask = scoring.token_logprobs(
+        model,
+        PROMPTS,
+        COMPLETIONS,
+        temperature,
+        pad_id=0,
+        max_logits=max_logits if has_plain_logits else None,
+    )
     hook.remove()
-    assert (max(sizes) <= 3 * 600) is plain
-    values = found[mask > 0]
-    assert torch.allclose(values, expected, atol=1e-6)
-    got = gradients(model, values)
-    assert got.keys() == wanted.keys()
-    for name, gradient in wanted.items():
-        # Sums of single precision in another order; a wrong weight of a token would show in the second digit.
-        assert torch.allclose(got[name], gradient, atol=1e-5, rtol=1e-4), name
-    assert (found[mask == 0] == 0).all()
+
+    if has_plain_logits:
+        assert max(chunk_sizes) <= max_logits
+    else:
+        assert max(chunk_sizes) > max_logits
+    assert torch.allclose(logprobs[mask > 0], expected_logprobs, atol=1e-6)
+    assert (logprobs[mask == 0] == 0).all()
+
+    gradients = gradients_of(model, logprobs[mask > 0])
+    assert gradients.keys() == expected_gradients.keys()
+    for name, expected_gradient in expected_gradients.items():
+        # The numbers are sums of single precision in another order. If the weight of a token were
+        # wrong, the second digit would show it.
+        assert torch.allclose(gradients[name], expected_gradient, atol=1e-5, rtol=1e-4), name
+
+
+# Layers computed again.
+
+
+class KeptNumbers:
+    """Counts the numbers that torch keeps for the backward pass, in a `with` block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._count, lambda tensor: tensor)
+
+    def _count(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.count += tensor.numel()
+        return tensor
+
+    def __enter__(self) -> "KeptNumbers":
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+
+
+def forward_methods(model: Any) -> dict[str, Any]:
+    """Return the `forward` of each module that has its own, instead of that of its class."""
+    methods: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        if "forward" in vars(module):
+            methods[name] = vars(module)["forward"]
+    return methods
+
+
+class GradientsAndMemory(NamedTuple):
+    """What a forward and a backward pass give and take."""
+
+    gradients: dict[str, torch.Tensor]
+    kept_numbers: int
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
-def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
-    model = adapted(architecture("Qwen2", num_hidden_layers=4), lora)
-    again = Training(gradient_checkpointing=True)
-    layers = checkpointing_layers(SimpleNamespace(model=model), again)
-    before = {name: module.__dict__.get("forward") for name, module in model.named_modules()}
+def test_layers_that_are_computed_again_give_the_same_gradients_and_keep_less(
+    lora: dict[str, Any] | None,
+) -> None:
+    model = make_transformers_model("Qwen2", lora, num_hidden_layers=4)
+    settings = Training(gradient_checkpointing=True)
+    layers = checkpointing_layers(SimpleNamespace(model=model), settings)
+    original_methods = forward_methods(model)
 
-    def trained(recomputed: Any) -> tuple[dict[str, Any], int]:
-        kept: list[int] = []
-        note = torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t)
-        with note, recompute(recomputed):
-            found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, 1.0, 0, max_logits=scoring.MAX_LOGITS)
-        held = sum(kept)
-        return gradients(model, found[mask > 0]), held
+    def train(recomputed_layers: Sequence[Any]) -> GradientsAndMemory:
+        with KeptNumbers() as kept_numbers, recompute(recomputed_layers):
+            logprobs, mask = scoring.token_logprobs(
+                model, PROMPTS, COMPLETIONS, 1.0, pad_id=0, max_logits=scoring.MAX_LOGITS
+            )
+        count = kept_numbers.count
+        return GradientsAndMemory(gradients_of(model, logprobs[mask > 0]), count)
 
-    with pytest.raises(UserError, match="gradient_checkpointing: Linear has no layers for it; leave it off"):
-        checkpointing_layers(SimpleNamespace(model=torch.nn.Linear(1, 1)), again)
-    wanted, much = trained([])
-    got, little = trained(layers)
-    assert got.keys() == wanted.keys()
-    assert all(torch.allclose(got[name], gradient, atol=1e-7) for name, gradient in wanted.items())
-    assert little < much / 2
-    assert {name: module.__dict__.get("forward") for name, module in model.named_modules()} == before
+    plain = train([])
+    recomputed = train(layers)
 
-
-def failing(model: Any, rows: int) -> list[int]:
-    """Makes a model run out of memory above so many rows; the sizes of its passes are noted."""
-    sizes: list[int] = []
-    forward = model.model.base_model.forward
-
-    def stub(*args: Any, **kwargs: Any) -> Any:
-        sizes.append(len(kwargs["input_ids"]))
-        if sizes[-1] > rows:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return forward(*args, **kwargs)
-
-    model.model.base_model.forward = stub
-    return sizes
+    assert recomputed.kept_numbers < plain.kept_numbers / 2
+    assert recomputed.gradients.keys() == plain.gradients.keys()
+    for name, gradient in plain.gradients.items():
+        assert torch.allclose(recomputed.gradients[name], gradient, atol=1e-7), name
+    # The model is as it was before.
+    assert forward_methods(model) == original_methods
 
 
-def step(model: Any, rows: int) -> tuple[dict[str, Any], LocalWeights]:
-    """The weights after a step on so many rows, and the object that they were trained by."""
-    batch = [Row([6 + n], [7 + n, 1]) for n in range(rows)]
-    weights = LocalWeights(model, Training(micro_batch_size=rows))
-    take_step(weights, batch, lambda part, size: -weights.token_logprobs(part).values.sum(), 1e-3)
-    return model.state(), weights
+def test_a_model_without_layers_to_compute_again_is_refused() -> None:
+    model: Any = SimpleNamespace(model=torch.nn.Linear(1, 1))
+    message = "gradient_checkpointing: Linear has no layers for it; leave it off"
+    with pytest.raises(UserError, match=message):
+        checkpointing_layers(model, Training(gradient_checkpointing=True))
 
 
-def test_memory_that_runs_out_halves_the_parts_of_a_batch_and_not_its_gradient(make_model):
-    whole, short = make_model(), make_model()
-    short.token_logprobs([[6]], [[7]])
-    sizes = failing(short, 2)
-    (wanted, _), (found, weights) = step(whole, 7), step(short, 7)
-    assert weights.micro_batch == 1
-    assert sizes[0] == 7
-    assert sizes[-7:] == [1] * 7
-    for name, expected in wanted.items():
-        assert torch.allclose(expected, found[name], atol=2e-5), name
-    for one, other in zip(*(each.logprobs(PROMPTS, ANSWERS) for each in (short, whole)), strict=True):
-        assert one == pytest.approx(other, abs=1e-3)
+# Memory that runs out.
 
 
-def test_memory_that_ends_at_one_row_is_one_line_with_the_fix(make_model):
+def train_one_step(model: Any, row_count: int) -> LocalWeights:
+    """Take a step on so many rows in one pass, and return the object that trained the weights."""
+    batch = [Row([6 + number], [7 + number, 1]) for number in range(row_count)]
+    weights = LocalWeights(model, Training(micro_batch_size=row_count))
+
+    def loss(part: Sequence[Row], size: Any) -> torch.Tensor:
+        return -weights.token_logprobs(part).values.sum()
+
+    take_step(weights, batch, loss, 1e-3)
+    return weights
+
+
+def test_memory_that_runs_out_halves_the_rows_of_a_pass_and_changes_no_gradient(
+    make_model: Callable[..., Any],
+) -> None:
     model = make_model()
-    failing(model, 0)
-    told = r"longest of the batch has 3 tokens with its prompt\. Train with gradient_checkpointing = true, an adapter"
-    with pytest.raises(UserError, match=told):
-        step(model, 4)
+    model_with_little_memory = make_model()
+    # The first use of a model tries it on one token, which is no pass of the training.
+    model_with_little_memory.token_logprobs([[6]], [[7]])
+    row_counts = run_out_of_memory_above(model_with_little_memory, 2)
+
+    train_one_step(model, 7)
+    weights = train_one_step(model_with_little_memory, 7)
+
+    # 7 rows and 3 rows are too many for the memory.
+    assert row_counts == [7, 3, 1, 1, 1, 1, 1, 1, 1]
+    assert weights.micro_batch == 1
+    expected_state = model.state()
+    for name, values in model_with_little_memory.state().items():
+        assert torch.allclose(values, expected_state[name], atol=2e-5), name
+
+
+def test_scoring_is_repeated_with_fewer_rows_if_memory_runs_out(
+    make_model: Callable[..., Any],
+) -> None:
+    expected_logprobs = make_model().logprobs(PROMPTS, COMPLETIONS)
+    model_with_little_memory = make_model()
+    row_counts = run_out_of_memory_above(model_with_little_memory, 2)
+
+    logprobs = model_with_little_memory.logprobs(PROMPTS, COMPLETIONS)
+
+    assert max(row_counts) > 2
+    for values, expected_values in zip(logprobs, expected_logprobs, strict=True):
+        assert values == pytest.approx(expected_values, abs=1e-3)
+
+
+def test_memory_that_does_not_suffice_for_one_row_of_a_training_is_a_user_error_with_the_fix(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model()
+    model.token_logprobs([[6]], [[7]])
+    run_out_of_memory_above(model, 0)
+    message = (
+        r"longest of the batch has 3 tokens with its prompt\. "
+        "Train with gradient_checkpointing = true, an adapter"
+    )
+    with pytest.raises(UserError, match=message):
+        train_one_step(model, 4)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_memory_that_does_not_suffice_to_score_one_row_is_a_user_error(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model()
+    model.token_logprobs([[6]], [[7]])
+    run_out_of_memory_above(model, 0)
     with pytest.raises(UserError, match="memory ran out at a single completion"):
         model.logprobs([[6], [7]], [[7], [8]])
 
 
-@pytest.mark.parametrize("lengths", [[40, 9000, 35, 8800], list(range(1, 4000, 37)), [1]])
-def test_padding_of_a_part_is_bounded(lengths):
-    parts = buckets(lengths, 8)
-    assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
+# Padding.
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param([40, 9000, 35, 8800], id="short and long"),
+        pytest.param(list(range(1, 4000, 37)), id="all lengths"),
+        pytest.param([1], id="one"),
+    ],
+)
+def test_padding_takes_at_most_as_much_as_the_text(lengths: list[int]) -> None:
+    max_rows = 8
+    parts = buckets(lengths, max_rows)
+
+    all_places = sorted(place for part in parts for place in part)
+    assert all_places == list(range(len(lengths)))
     for part in parts:
-        text = sum(lengths[row] for row in part)
-        padding = max(lengths[row] for row in part) * len(part) - text
-        assert len(part) <= 8
+        lengths_of_part = [lengths[place] for place in part]
+        text = sum(lengths_of_part)
+        padding = max(lengths_of_part) * len(part) - text
+        assert len(part) <= max_rows
         assert padding <= max(text, FREE_PADDING)
 
 
-def together(batcher, rows, threads=16):
+# Batches of concurrent calls.
+
+
+def call_in_threads(batcher: Batcher[int, int], rows: Sequence[int], threads: int) -> list[int]:
+    """Call a batcher for each row, in so many threads, and return the results in their order."""
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(batcher.call, rows))
 
 
-def test_concurrent_calls_share_batches_of_bounded_size_and_get_their_own_results():
-    batches = []
+def test_concurrent_calls_share_batches_of_bounded_size_and_get_their_own_results() -> None:
+    batches: list[Sequence[int]] = []
 
-    def run(rows):
+    def double(rows: Sequence[int]) -> list[int]:
         batches.append(rows)
         time.sleep(0.01)
         return [2 * row for row in rows]
 
-    assert together(Batcher(run, window=0.2, limit=12), range(64)) == [2 * row for row in range(64)]
-    assert sorted(row for batch in batches for row in batch) == list(range(64))
+    batcher = Batcher(double, window=0.2, limit=12)
+    results = call_in_threads(batcher, range(64), threads=16)
+
+    assert results == [2 * row for row in range(64)]
+    rows_of_batches = sorted(row for batch in batches for row in batch)
+    assert rows_of_batches == list(range(64))
     assert len(batches) < 20
-    assert max(map(len, batches)) <= 12
+    assert max(len(batch) for batch in batches) <= 12
 
 
 @pytest.mark.parametrize("error", [ValueError("no weights"), KeyboardInterrupt("no weights")])
-def test_a_failure_reaches_every_call_of_its_batch_and_no_later_one(error):
-    broken = [True]
+def test_a_failure_reaches_every_call_of_its_batch_and_no_later_one(error: BaseException) -> None:
+    is_broken = True
 
-    def run(rows):
-        if broken:
+    def return_rows(rows: Sequence[int]) -> Sequence[int]:
+        if is_broken:
             raise error
         return rows
 
-    batcher = Batcher(run, window=0.05)
+    batcher = Batcher(return_rows, window=0.05)
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(batcher.call, row) for row in range(8)]
-    assert {str(call.exception()) for call in calls} == {"no weights"}
-    broken.clear()
+    for call in calls:
+        assert str(call.exception()) == "no weights"
+
+    is_broken = False
     assert batcher.call(7) == 7
 
 
-def test_a_batch_that_runs_out_of_memory_is_tried_in_halves():
-    sizes = []
+class LittleMemory:
+    """Returns the rows of a batch, but runs out of memory if there are too many.
 
-    def run(rows, most=2):
-        sizes.append(len(rows))
-        if len(rows) > most:
+    Args:
+        max_rows: The most rows for which memory suffices.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self.row_counts: list[int] = []
+        self._max_rows = max_rows
+
+    def __call__(self, rows: Sequence[int]) -> Sequence[int]:
+        self.row_counts.append(len(rows))
+        if len(rows) > self._max_rows:
             raise MemoryError
         return rows
 
-    assert together(Batcher(run, window=5, limit=8), range(8), threads=8) == list(range(8))
-    assert sizes == [8, 4, 2, 2, 4, 2, 2]
+
+def test_a_batch_that_runs_out_of_memory_is_tried_in_halves() -> None:
+    little_memory = LittleMemory(max_rows=2)
+    batcher = Batcher(little_memory, window=5, limit=8)
+
+    results = call_in_threads(batcher, range(8), threads=8)
+
+    assert results == list(range(8))
+    assert little_memory.row_counts == [8, 4, 2, 2, 4, 2, 2]
+
+
+def test_a_batch_of_one_that_runs_out_of_memory_is_a_user_error() -> None:
+    batcher = Batcher(LittleMemory(max_rows=0))
     with pytest.raises(UserError, match="memory ran out at a single completion"):
-        Batcher(lambda rows: run(rows, most=0)).call(1)
+        batcher.call(1)

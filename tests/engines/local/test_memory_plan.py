@@ -1,100 +1,158 @@
-"""Memory of trainings that is computed from the shape of a model: no GPU and no weights are needed."""
+"""Memory of trainings, computed from the shape of a model: neither GPU nor weights are needed."""
 
 import json
+from pathlib import Path
 
 import pytest
 from mempiler.engines.local.memory_plan import TrainingMemory, reader_gigabytes, vllm_use
 from mempiler.engines.local.model_shape import KNOWN_SHAPES, ModelShape, model_shape
 from mempiler.errors import DataError
 
-SEVEN = KNOWN_SHAPES["qwen2.5-7b-instruct"]
+SHAPE_OF_7B = KNOWN_SHAPES["qwen2.5-7b-instruct"]
+
+WEIGHTS_OF_7B = 152.3
+"""Gigabytes: 20 bytes for each of 7.6 billion weights.
+
+They are the weight, its gradient, two moments and the reference, each in float32."""
 
 
 def config_of(shape: ModelShape) -> dict[str, object]:
+    """Return the sizes of a shape as a `config.json` of transformers has them."""
+    head_size = 128
     return {
         "model_type": "qwen2",
         "hidden_size": shape.hidden,
         "intermediate_size": shape.inner,
         "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.query // 128,
-        "num_key_value_heads": shape.key_value // 128,
+        "num_attention_heads": shape.query // head_size,
+        "num_key_value_heads": shape.key_value // head_size,
         "vocab_size": shape.vocabulary,
         "tie_word_embeddings": shape.tied,
     }
 
 
 @pytest.mark.parametrize("name", KNOWN_SHAPES)
-def test_a_shape_has_as_many_weights_as_transformers_and_peft_make_of_it(name):
-    torch = pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+def test_a_known_shape_has_as_many_weights_as_the_model_of_transformers(name: str) -> None:
+    torch = pytest.importorskip(
+        "torch", reason="the `local` extra is not installed: pip install '.[local]'"
+    )
     from mempiler.engines.local.loading import with_lora
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     shape = KNOWN_SHAPES[name]
     config = config_of(shape)
     del config["model_type"]
-    with torch.device("meta"):
+    with torch.device("meta"):  # without memory for the weights
         model = Qwen2ForCausalLM(Qwen2Config(**config))
-        assert sum(weights.numel() for weights in model.parameters()) == shape.parameters
-        adapted = with_lora(model, {"r": 16})
-    trained = [weights.numel() for weights in adapted.parameters() if weights.requires_grad]
-    assert sum(trained) == shape.adapter_parameters(16)
+        weight_count = sum(weights.numel() for weights in model.parameters())
+        adapted_model = with_lora(model, {"r": 16})
+
+    assert shape.parameters == weight_count
+    adapter = [weights for weights in adapted_model.parameters() if weights.requires_grad]
+    assert shape.adapter_parameters(16) == sum(weights.numel() for weights in adapter)
 
 
-@pytest.mark.parametrize(("name", "measured"), [("Qwen2.5-1.5B-Instruct", 13.2), ("Qwen2.5-7B-Instruct", 37.6)])
-def test_a_pass_takes_what_was_measured_on_one_gpu(name, measured):
-    """docs/training.md: LoRA 16, eight completions of 512 tokens after prompts of 4,096, gradient checkpointing."""
+@pytest.mark.parametrize(
+    ("name", "measured_gigabytes"),
+    [("Qwen2.5-1.5B-Instruct", 13.2), ("Qwen2.5-7B-Instruct", 37.6)],
+)
+def test_the_estimate_of_a_pass_is_close_to_what_was_measured(
+    name: str, measured_gigabytes: float
+) -> None:
+    """The measurement is one of docs/training.md.
+
+    It was made on one GPU, with LoRA of rank 16 and gradient checkpointing, on eight completions of
+    512 tokens after prompts of 4,096.
+    """
     shape = model_shape(f"Qwen/{name}")
-    use = TrainingMemory(shape, rows=8, tokens=4608, lora=16, has_reference=False).use()
-    assert use.total == pytest.approx(measured, rel=0.03)
+    assert shape is not None
+    training = TrainingMemory(shape, rows=8, tokens=4608, lora=16, has_reference=False)
+    assert training.use().total == pytest.approx(measured_gigabytes, rel=0.03)
 
 
-def test_shards_are_equal_parts_and_loading_is_not():
-    alone = TrainingMemory(SEVEN, rows=1, tokens=1000).use()
-    shared = TrainingMemory(SEVEN, gpus=3, sharded=True, rows=1, tokens=1000, capacity=80).use()
-    # Weights, gradient, two moments and reference in float32: 20 bytes of 7.6 billion weights.
-    assert alone.parts["weights and optimizer"] == pytest.approx(152.3, abs=0.1)
-    assert shared.parts["weights and optimizer"] == pytest.approx(152.3 / 3, abs=0.1)
-    assert shared.loading == pytest.approx(30.5, abs=0.1)
-    assert alone.loading == 0
-    assert shared.fits is True
-    assert alone.fits is None
-    many = TrainingMemory(SEVEN, gpus=64, sharded=True, rows=1, tokens=1000, capacity=24).use()
-    assert many.total == many.loading
-    assert many.fits is False
+def test_a_training_on_one_gpu_has_all_weights_there() -> None:
+    use = TrainingMemory(SHAPE_OF_7B, rows=1, tokens=1000).use()
+    assert use.parts["weights and optimizer"] == pytest.approx(WEIGHTS_OF_7B, abs=0.1)
+    assert use.loading == 0
+    # It is not known how much memory the GPU has.
+    assert use.fits is None
 
 
-def test_a_process_without_shards_has_all_weights_however_many_there_are():
-    sizes = [TrainingMemory(SEVEN, gpus=gpus, rows=2).use().total for gpus in (1, 4)]
-    assert sizes[0] == sizes[1]
+def test_every_gpu_has_its_share_of_sharded_weights_but_loads_all_of_them() -> None:
+    use = TrainingMemory(SHAPE_OF_7B, gpus=3, sharded=True, rows=1, tokens=1000, capacity=80).use()
+    assert use.parts["weights and optimizer"] == pytest.approx(WEIGHTS_OF_7B / 3, abs=0.1)
+    assert use.loading == pytest.approx(30.5, abs=0.1)
+    assert use.fits is True
 
 
-def test_layers_that_are_kept_and_vllm_beside_a_training_take_more():
-    plain = TrainingMemory(SEVEN, lora=16, rows=2, capacity=80)
-    kept = TrainingMemory(SEVEN, lora=16, rows=2, capacity=80, is_checkpointed=False)
-    beside = TrainingMemory(SEVEN, lora=16, rows=2, capacity=80, colocated=0.35)
-    assert kept.use().parts["activations"] > 5 * plain.use().parts["activations"]
-    assert beside.use().total == pytest.approx(plain.use().total + 28)
+def test_loading_decides_whether_a_training_fits_if_it_takes_the_most() -> None:
+    use = TrainingMemory(SHAPE_OF_7B, gpus=64, sharded=True, rows=1, tokens=1000, capacity=24).use()
+    assert use.total == use.loading
+    assert use.fits is False
 
 
-def test_a_folder_says_its_shape_and_a_name_that_nobody_knows_has_none(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(config_of(SEVEN)))
-    assert model_shape(str(tmp_path)) == SEVEN
+def test_without_shards_every_gpu_has_all_weights() -> None:
+    use_of_one = TrainingMemory(SHAPE_OF_7B, gpus=1, rows=2).use()
+    use_of_four = TrainingMemory(SHAPE_OF_7B, gpus=4, rows=2).use()
+    assert use_of_four.total == use_of_one.total
+
+
+def test_layers_that_are_kept_for_the_gradient_take_more() -> None:
+    with_checkpointing = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2).use()
+    without = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, is_checkpointed=False).use()
+    assert without.parts["activations"] > 5 * with_checkpointing.parts["activations"]
+
+
+def test_vllm_beside_a_training_takes_its_share_of_the_gpu() -> None:
+    alone = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, capacity=80).use()
+    beside_vllm = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, capacity=80, colocated=0.35).use()
+    assert beside_vllm.total == pytest.approx(alone.total + 0.35 * 80)
+
+
+# Shapes in folders.
+
+
+def test_the_shape_of_a_folder_is_read_from_its_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of(SHAPE_OF_7B)))
+    assert model_shape(str(tmp_path)) == SHAPE_OF_7B
+
+
+def test_a_config_of_another_form_tells_no_shape(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"d_model": 512}))
     assert model_shape(str(tmp_path)) is None
-    assert model_shape("nobody/Nothing-9B") is None
+
+
+def test_a_config_that_is_no_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(DataError, match=r"config\.json: cannot be read as JSON"):
         model_shape(str(tmp_path))
 
 
-def test_a_server_fills_its_share_of_a_gpu():
+def test_an_unknown_name_tells_no_shape() -> None:
+    assert model_shape("nobody/Nothing-9B") is None
+
+
+# Servers.
+
+
+def test_a_vllm_server_fills_its_share_of_a_gpu() -> None:
     use = vllm_use("sampling", 1, weights=15.2, capacity=80)
-    assert use.parts == {"weights": 15.2, "cache of vLLM": pytest.approx(56.8)}
+    # Nine tenths of the GPU: the weights, and a cache that takes all the rest.
     assert use.total == pytest.approx(72)
+    assert use.parts == {"weights": 15.2, "cache of vLLM": pytest.approx(56.8)}
     assert use.fits is True
+
+
+def test_a_vllm_server_whose_weights_are_too_large_does_not_fit() -> None:
     assert vllm_use("sampling", 1, weights=90, capacity=80).fits is False
-    unknown = vllm_use("answers", 4, weights=None, capacity=80)
-    assert unknown.fits is None
-    assert unknown.summary()["total"] is None
+
+
+def test_of_a_server_with_unknown_weights_nothing_is_said() -> None:
+    use = vllm_use("answers", 4, weights=None, capacity=80)
+    assert use.fits is None
+    assert use.summary()["total"] is None
+
+
+def test_the_size_of_a_reader_is_known_by_its_name() -> None:
     assert reader_gigabytes("openai/openai/gpt-oss-120b") == 65.3
     assert reader_gigabytes("openai/gpt-4.1-mini") is None

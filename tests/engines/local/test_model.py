@@ -1,9 +1,12 @@
-"""Loading, encoding, saving, LoRA, weights; sampling and scoring, where padding changes nothing and seeds decide."""
+"""Local models: loading, prompts, adapters, fingerprints, log-probabilities and samples."""
 
 import ast
 import json
+import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,261 +15,496 @@ from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.sampling import SampleRequest, row_seed
 from mempiler.errors import MissingDependencyError, UserError
 
-from tests.engines.local.groups import sample as draw
+from tests.engines.local.groups import draw
+
+# Prompts.
 
 MESSAGES = [{"role": "system", "content": "w1"}, {"role": "user", "content": "w2 w3"}]
-SAID = "{{ m['role'] + ': ' + m['content'] + ' ' }}"
-TEMPLATE = "{% for m in messages %}" + SAID + "{% endfor %}{% if add_generation_prompt %}w0{% endif %}"
-REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system role') }}{% endif %}" + TEMPLATE
-DROPS = TEMPLATE.replace(SAID, "{% if m['role'] != 'system' %}" + SAID + "{% endif %}")
+
+PLAIN_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + ' ' }}{% endfor %}"
+    "{% if add_generation_prompt %}w0{% endif %}"
+)
+TEMPLATE_THAT_REFUSES_SYSTEM_MESSAGES = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system role') }}{% endif %}"
+    + PLAIN_TEMPLATE
+)
+TEMPLATE_THAT_DROPS_SYSTEM_MESSAGES = (
+    "{% for m in messages %}{% if m['role'] != 'system' %}"
+    "{{ m['role'] + ': ' + m['content'] + ' ' }}"
+    "{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}w0{% endif %}"
+)
 
 
 @pytest.mark.parametrize(
-    ("template", "expected"),
+    ("template", "expected_prompt"),
     [
-        (None, "system: w1 user: w2 w3 assistant:"),
-        (TEMPLATE, "system: w1 user: w2 w3 w0"),
-        (REFUSES, "user: w1 w2 w3 w0"),
-        (DROPS, "user: w1 w2 w3 w0"),
+        pytest.param(None, "system: w1 user: w2 w3 assistant:", id="no template"),
+        pytest.param(PLAIN_TEMPLATE, "system: w1 user: w2 w3 w0", id="plain"),
+        pytest.param(
+            TEMPLATE_THAT_REFUSES_SYSTEM_MESSAGES, "user: w1 w2 w3 w0", id="refuses system messages"
+        ),
+        pytest.param(
+            TEMPLATE_THAT_DROPS_SYSTEM_MESSAGES, "user: w1 w2 w3 w0", id="drops system messages"
+        ),
     ],
 )
-def test_the_system_s_text_reaches_the_model_whatever_its_template(make_model, template, expected):
+def test_the_text_of_the_system_message_reaches_the_model_whatever_its_template_does(
+    make_model: Callable[..., Any], template: str | None, expected_prompt: str
+) -> None:
     model = make_model(template=template)
-    assert model.tokenizer.convert_ids_to_tokens(model.encode(MESSAGES)) == expected.split()
+    words = model.tokenizer.convert_ids_to_tokens(model.encode(MESSAGES))
+    assert words == expected_prompt.split()
+
+
+# Adapters.
 
 
 @pytest.fixture
-def adapted(model, tmp_path):
-    """A model with an adapter that is trained a little."""
-    found = LocalModel.load(model.save(tmp_path / "base"), lora={"r": 2})
-    for parameter in found.parameters():
+def adapted_model(model: Any, tmp_path: Path) -> LocalModel:
+    """A model with an adapter whose weights are not those of a new one; its base is saved."""
+    base_folder = model.save(tmp_path / "base")
+    new_model = LocalModel.load(base_folder, lora={"r": 2})
+    for parameter in new_model.parameters():
         torch.nn.init.constant_(parameter, 0.05)
-    found.updated()
-    return found
+    new_model.updated()
+    return new_model
 
 
-def test_a_saved_adapter_is_loaded_over_its_base_and_can_be_trained_on(adapted, tmp_path):
-    folder = adapted.save(tmp_path / "adapter")
+def test_a_saved_adapter_has_only_its_own_weights(
+    adapted_model: LocalModel, tmp_path: Path
+) -> None:
+    folder = adapted_model.save(tmp_path / "adapter")
     assert not (folder / "model.safetensors").exists()
-    loaded = LocalModel.load(folder)
-    assert loaded.fingerprint == adapted.fingerprint
-    assert loaded.state().keys() == adapted.state().keys() == {name for name in loaded.state() if "lora" in name}
+
+
+def test_a_saved_adapter_is_loaded_over_its_base_and_can_be_trained_on(
+    adapted_model: LocalModel, tmp_path: Path
+) -> None:
+    folder = adapted_model.save(tmp_path / "adapter")
+
+    loaded_model = LocalModel.load(folder)
+
+    assert loaded_model.fingerprint == adapted_model.fingerprint
+    assert loaded_model.state().keys() == adapted_model.state().keys()
+    assert all("lora" in name for name in loaded_model.state())
+
+
+def test_an_adapter_whose_base_is_missing_is_refused(
+    adapted_model: LocalModel, tmp_path: Path
+) -> None:
+    folder = adapted_model.save(tmp_path / "adapter")
     (tmp_path / "base" / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"adapter: cannot be loaded as a language model: .*base"):
         LocalModel.load(folder)
 
 
-def test_a_new_adapter_follows_from_its_seed_alone(model, adapted, tmp_path):
-    for other, settings, told in ((adapted, {"r": 2}, "has an adapter already"), (model, {"rank": 2}, "lora = .*rank")):
-        with pytest.raises(UserError, match=told):
-            loading.with_lora(other.model, settings)
-    folder, before = model.save(tmp_path / "base"), torch.random.get_rng_state()
-    prints = []
-    for seed in (1, 1, 2):
-        prints.append(LocalModel.load(folder, lora={"r": 2}, seed=seed).fingerprint)
-        assert torch.equal(torch.random.get_rng_state(), before)
-    assert prints[0] == prints[1] != prints[2]
+def test_a_second_adapter_is_refused(adapted_model: LocalModel) -> None:
+    with pytest.raises(UserError, match="has an adapter already"):
+        loading.with_lora(adapted_model.model, {"r": 2})
 
 
-@pytest.mark.parametrize("name", ["model", "adapted"])
-def test_the_reference_is_what_the_weights_were_and_changes_nothing(request, name):
-    model = request.getfixturevalue(name)
-    with pytest.raises(UserError, match="freeze_reference"):
-        model.logprobs([[6]], [[7]], reference=True)
-    before = model.logprobs([[6]], [[7]])
+def test_an_unknown_setting_of_an_adapter_is_refused(model: Any) -> None:
+    with pytest.raises(UserError, match=r"lora = .*rank"):
+        loading.with_lora(model.model, {"rank": 2})
+
+
+def test_the_weights_of_a_new_adapter_depend_on_its_seed_alone(model: Any, tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "base")
+    random_state = torch.random.get_rng_state()
+
+    first = LocalModel.load(folder, lora={"r": 2}, seed=1)
+    second = LocalModel.load(folder, lora={"r": 2}, seed=1)
+    with_another_seed = LocalModel.load(folder, lora={"r": 2}, seed=2)
+
+    assert first.fingerprint == second.fingerprint
+    assert first.fingerprint != with_another_seed.fingerprint
+    # The random numbers of the rest of the program are as if nothing had been loaded.
+    assert torch.equal(torch.random.get_rng_state(), random_state)
+
+
+# The frozen reference.
+
+
+@pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
+def test_the_reference_keeps_the_weights_of_the_moment_when_it_was_frozen(
+    request: pytest.FixtureRequest, fixture_name: str
+) -> None:
+    model = request.getfixturevalue(fixture_name)
+    original_logprobs = model.logprobs([[6]], [[7]])
+
     model.freeze_reference()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape))
-    weights = model.fingerprint
-    assert model.logprobs([[6]], [[7]], reference=True) == before
-    assert model.logprobs([[6]], [[7]]) != before
     model.updated()
-    assert model.fingerprint == weights
+    fingerprint = model.fingerprint
+
+    assert model.logprobs([[6]], [[7]], reference=True) == original_logprobs
+    # Scoring by the reference has not changed the weights of now.
+    assert model.logprobs([[6]], [[7]]) != original_logprobs
+    model.updated()
+    assert model.fingerprint == fingerprint
 
 
-def test_every_element_of_a_large_tensor_is_in_the_fingerprint(make_model):
-    models = [make_model(), make_model()]
-    for model in models:
+@pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
+def test_without_a_reference_there_is_nothing_to_score_by(
+    request: pytest.FixtureRequest, fixture_name: str
+) -> None:
+    model = request.getfixturevalue(fixture_name)
+    with pytest.raises(UserError, match="freeze_reference"):
+        model.logprobs([[6]], [[7]], reference=True)
+
+
+# Fingerprints.
+
+
+def test_every_number_of_a_large_tensor_is_in_the_fingerprint(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model()
+    changed_model = make_model()
+    for large_model in (model, changed_model):
         torch.manual_seed(0)
-        model.model.resize_token_embeddings(20_000)
-    assert models[0].fingerprint == models[1].fingerprint
-    weights = models[1].model.get_input_embeddings().weight
+        large_model.model.resize_token_embeddings(20_000)
+    assert changed_model.fingerprint == model.fingerprint
+
+    weights = changed_model.model.get_input_embeddings().weight
     with torch.no_grad():
         weights.view(-1)[weights.numel() // 2 + 1] += 1
-    models[1].updated()
-    assert models[0].fingerprint != models[1].fingerprint
+    changed_model.updated()
+
+    assert changed_model.fingerprint != model.fingerprint
 
 
-def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(model, tmp_path):
+def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(
+    model: Any, tmp_path: Path
+) -> None:
     folder = model.save(tmp_path / "base")
-    prints = {LocalModel.load(folder, lora={"r": 2}).fingerprint, LocalModel.load(folder, lora={"r": 2}).fingerprint}
-    assert len(prints) == 1
-    prints.add(LocalModel.load(folder, lora={"r": 2, "lora_alpha": 8}).fingerprint)
+    fingerprint = LocalModel.load(folder, lora={"r": 2}).fingerprint
+    assert LocalModel.load(folder, lora={"r": 2}).fingerprint == fingerprint
+
+    other_scale = LocalModel.load(folder, lora={"r": 2, "lora_alpha": 8}).fingerprint
     with torch.no_grad():
         model.model.lm_head.weight[3, 0] += 1
     model.save(folder)
-    prints.add(LocalModel.load(folder, lora={"r": 2}).fingerprint)
-    assert len(prints) == 3
+    other_base = LocalModel.load(folder, lora={"r": 2}).fingerprint
+
+    assert other_scale != fingerprint
+    assert other_base != fingerprint
+    assert other_base != other_scale
 
 
 @pytest.mark.parametrize(
-    ("file", "change"),
+    ("file_name", "changed_fields"),
     [
-        ("config.json", lambda found: {**found, "rms_norm_eps": 0.1}),
-        ("config.json", lambda found: {**found, "eos_token_id": 7}),
-        ("tokenizer.json", lambda found: {**found, "normalizer": {"type": "Lowercase"}}),
-        ("tokenizer_config.json", lambda found: {**found, "chat_template": TEMPLATE}),
+        pytest.param("config.json", {"rms_norm_eps": 0.1}, id="config"),
+        pytest.param("config.json", {"eos_token_id": 7}, id="token that ends a completion"),
+        pytest.param("tokenizer.json", {"normalizer": {"type": "Lowercase"}}, id="tokenizer"),
+        pytest.param("tokenizer_config.json", {"chat_template": PLAIN_TEMPLATE}, id="template"),
     ],
 )
-def test_the_fingerprint_covers_tokenizer_template_and_generation_settings(model, tmp_path, file, change):
+def test_config_tokenizer_and_template_are_in_the_fingerprint(
+    model: Any, tmp_path: Path, file_name: str, changed_fields: dict[str, Any]
+) -> None:
     folder = model.save(tmp_path / "model")
-    before = LocalModel.load(folder).fingerprint
-    assert before == LocalModel.load(folder).fingerprint == model.fingerprint
-    path = folder / file
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    assert LocalModel.load(folder).fingerprint != before
+    assert LocalModel.load(folder).fingerprint == model.fingerprint
+
+    path = folder / file_name
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, **changed_fields}))
+
+    assert LocalModel.load(folder).fingerprint != model.fingerprint
 
 
-def test_another_precision_is_another_fingerprint_and_float32_weights_for_training_are_not(model, tmp_path):
+def test_another_precision_has_another_fingerprint(model: Any, tmp_path: Path) -> None:
     folder = model.save(tmp_path / "model")
-    short, long = (LocalModel.load(folder, dtype=dtype) for dtype in ("bfloat16", "float32"))
-    before = short.fingerprint
-    assert before != long.fingerprint
-    assert short.parameters()[0].dtype == torch.float32
-    short.updated()
-    assert short.fingerprint == before
+    half_model = LocalModel.load(folder, dtype="bfloat16")
+    full_model = LocalModel.load(folder, dtype="float32")
+    assert half_model.fingerprint != full_model.fingerprint
 
 
-def test_weights_of_another_model_are_refused(model, adapted):
-    for state in (adapted.state(), {name: value[:1] for name, value in model.state().items()}):
-        with pytest.raises(UserError, match="not those of tiny"):
-            model.load_state(state)
+def test_the_float32_weights_of_a_training_have_the_fingerprint_of_the_loaded_ones(
+    model: Any, tmp_path: Path
+) -> None:
+    half_model = LocalModel.load(model.save(tmp_path / "model"), dtype="bfloat16")
+    fingerprint = half_model.fingerprint
+
+    assert half_model.parameters()[0].dtype == torch.float32  # which turns them into float32
+
+    half_model.updated()
+    assert half_model.fingerprint == fingerprint
+
+
+# Weights.
+
+
+def test_weights_with_the_names_of_another_model_are_refused(
+    model: Any, adapted_model: LocalModel
+) -> None:
+    with pytest.raises(UserError, match="not those of tiny"):
+        model.load_state(adapted_model.state())
+
+
+def test_weights_with_the_shapes_of_another_model_are_refused(model: Any) -> None:
+    first_rows = {name: values[:1] for name, values in model.state().items()}
+    with pytest.raises(UserError, match="not those of tiny"):
+        model.load_state(first_rows)
+
+
+@pytest.fixture
+def half_model(model: Any, tmp_path: Path) -> LocalModel:
+    """A model with an adapter that was loaded as bfloat16."""
+    folder = model.save(tmp_path / "base")
+    return LocalModel.load(folder, device="cpu", lora={"r": 2}, dtype="bfloat16")
+
+
+@pytest.fixture
+def full_model(tmp_path: Path, half_model: LocalModel) -> LocalModel:
+    """The same model, loaded as float32."""
+    same_model = LocalModel.load(tmp_path / "base", device="cpu", lora={"r": 2})
+    same_model.load_state(half_model.state())
+    return same_model
+
+
+def frozen_types(model: LocalModel) -> set[torch.dtype]:
+    """Return the types of the weights that are not trained."""
+    weights = model.model.parameters()
+    return {parameter.dtype for parameter in weights if not parameter.requires_grad}
+
+
+def test_weights_are_loaded_as_bfloat16_only_where_that_is_asked_for(
+    half_model: LocalModel, full_model: LocalModel
+) -> None:
+    assert frozen_types(half_model) == {torch.bfloat16}
+    assert half_model.half is True
+    assert half_model.copy().half is True
+
+    assert frozen_types(full_model) == {torch.float32}
+    assert full_model.half is False
+
+
+SHORT_PROMPTS = [[6, 7, 8], [9]]
+SHORT_COMPLETIONS = [[8, 9, 1], [10]]
+
+
+def test_a_model_of_bfloat16_computes_nearly_the_same_log_probabilities(
+    half_model: LocalModel, full_model: LocalModel
+) -> None:
+    half_rows = half_model.logprobs(SHORT_PROMPTS, SHORT_COMPLETIONS)
+    full_rows = full_model.logprobs(SHORT_PROMPTS, SHORT_COMPLETIONS)
+    for half_row, full_row in zip(half_rows, full_rows, strict=True):
+        assert half_row == pytest.approx(full_row, abs=0.1)
+        assert half_row != full_row
+
+
+def test_an_adapter_of_a_bfloat16_model_learns_as_float32(half_model: LocalModel) -> None:
+    logprobs, _ = half_model.token_logprobs(SHORT_PROMPTS, SHORT_COMPLETIONS)
+    logprobs.sum().backward()
+
+    assert logprobs.dtype == torch.float32
+    for parameter in half_model.parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad is not None
+        assert parameter.grad.dtype == torch.float32
+
+
+# Loading that fails.
 
 
 @pytest.mark.parametrize(
-    ("name", "how", "message"),
+    ("name", "options", "message"),
     [
-        ("/no/such/folder", {}, "/no/such/folder: no such folder, and no hub model"),
-        (".", {}, "cannot be loaded as a language model"),
-        ("x", {"dtype": "int4"}, "dtype 'int4' is unknown; choose one of: float32, bfloat16"),
+        pytest.param(
+            "/no/such/folder",
+            {},
+            "/no/such/folder: no such folder, and no hub model",
+            id="no folder",
+        ),
+        pytest.param(".", {}, "cannot be loaded as a language model", id="an empty folder"),
+        pytest.param(
+            "x",
+            {"dtype": "int4"},
+            "dtype 'int4' is unknown; choose one of: float32, bfloat16",
+            id="an unknown type",
+        ),
     ],
 )
-def test_a_missing_model_is_one_line(name, how, message, tmp_path, monkeypatch):
+def test_a_model_that_cannot_be_loaded_is_a_user_error(
+    name: str,
+    options: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
-        LocalModel.load(name, **how)
+        LocalModel.load(name, **options)
 
 
-def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_learns_as_float32(model, tmp_path):
-    base = model.save(tmp_path / "base")
-    whole, half = (LocalModel.load(base, device="cpu", lora={"r": 2}, dtype=dtype) for dtype in (None, "bfloat16"))
-    whole.load_state(half.state())
-    frozen = [{p.dtype for p in each.model.parameters() if not p.requires_grad} for each in (whole, half)]
-    assert frozen == [{torch.float32}, {torch.bfloat16}]
-    assert {p.dtype for p in half.parameters()} == {torch.float32}
-    assert whole.half is False
-    assert half.half is True
-    assert half.copy().half is True
-    prompts, answers = [[6, 7, 8], [9]], [[8, 9, 1], [10]]
-    for row, other in zip(half.logprobs(prompts, answers), whole.logprobs(prompts, answers), strict=True):
-        assert row == pytest.approx(other, abs=0.1)
-        assert row != other
-    found, _ = half.token_logprobs(prompts, answers)
-    found.sum().backward()
-    assert found.dtype == torch.float32
-    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in half.parameters())
-
-
-def test_a_missing_extra_is_named_with_the_install_line(monkeypatch):
-    find = loading.importlib.util.find_spec
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
-    line = r"torch is not installed; run: pip install '.\[local\]'"
-    with pytest.raises(MissingDependencyError, match=line):
+def test_without_torch_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # it cannot be found any more
+    message = r"torch is not installed; run: pip install '.\[local\]'"
+    with pytest.raises(MissingDependencyError, match=message):
         LocalModel.load("x")
 
 
-def test_no_module_of_the_engine_imports_torch_before_it_is_used():
-    sources = [ast.parse(path.read_text()) for path in Path(loading.__file__).parent.glob("*.py")]
-    lines = [ast.unparse(node) for source in sources for node in source.body if not isinstance(node, ast.If | ast.Expr)]
-    assert not [
-        line for line in lines if line.startswith(("import torch", "from torch", "from transformers", "import trans"))
-    ]
+def test_no_module_of_the_local_engine_imports_torch_when_it_is_imported() -> None:
+    heavy_packages = ("torch", "transformers")
+    for path in Path(loading.__file__).parent.glob("*.py"):
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(statement, ast.Import):
+                imported_modules = [alias.name for alias in statement.names]
+            elif isinstance(statement, ast.ImportFrom):
+                imported_modules = [statement.module or ""]
+            else:
+                continue  # imports below `if TYPE_CHECKING` are not run
+            for module in imported_modules:
+                assert module.partition(".")[0] not in heavy_packages, path
 
 
-def test_code_that_comes_with_a_model_is_neither_run_nor_asked_about(tmp_path, monkeypatch):
-    def asked(*_):
-        raise AssertionError("asked whether to run the code of a model")
+def test_code_that_comes_with_a_model_is_neither_run_nor_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_if_asked(*_: Any) -> str:
+        pytest.fail("the user was asked whether to run the code of a model")
 
-    monkeypatch.setattr("builtins.input", asked)
-    auto = {"AutoConfig": "code.Mine", "AutoTokenizer": ["code.Mine", None], "AutoModelForCausalLM": "code.Mine"}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": auto}))
-    (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.setattr("builtins.input", fail_if_asked)
+    custom_classes = {
+        "AutoConfig": "code.Mine",
+        "AutoTokenizer": ["code.Mine", None],
+        "AutoModelForCausalLM": "code.Mine",
+    }
+    config = {"model_type": "mine", "auto_map": custom_classes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    trace_of_code = tmp_path / "ran"
+    (tmp_path / "code.py").write_text(f"open({str(trace_of_code)!r}, 'w')")
+
     with pytest.raises(UserError, match="cannot be loaded as a language model"):
         LocalModel.load(str(tmp_path))
-    assert not (tmp_path / "ran").exists()
 
+    assert not trace_of_code.exists()
+
+
+# Log-probabilities and samples.
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
 
 
-def logits_after(model, ids):
+def next_token_logits(model: Any, ids: list[int]) -> torch.Tensor:
+    """Return the logits of the token that follows some token ids."""
     with torch.no_grad():
         return model.model(torch.tensor([ids])).logits[0, -1]
 
 
+def logprobs_token_by_token(model: Any, sample: Any, temperature: float) -> list[float]:
+    """Return the log-probability of each sampled token, from one pass for each of them."""
+    values: list[float] = []
+    ids = list(sample.prompt_ids)
+    for token in sample.completion_ids:
+        logits = next_token_logits(model, ids) / temperature
+        values.append(float(logits.log_softmax(-1)[token]))
+        ids.append(token)
+    return values
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(model, temperature):
-    samples = draw(model, PROMPTS, temperature, 12, seed=3)
-    scored = model.logprobs([s.prompt_ids for s in samples], [s.completion_ids for s in samples], temperature)
-    for sample, row in zip(samples, scored, strict=True):
-        before = [[*sample.prompt_ids, *sample.completion_ids[:n]] for n in range(len(sample.completion_ids))]
-        logits = [(logits_after(model, ids) / temperature).log_softmax(-1) for ids in before]
-        alone = [float(each[token]) for each, token in zip(logits, sample.completion_ids, strict=True)]
-        assert sample.logprobs == pytest.approx(alone, abs=1e-5)
-        assert row == pytest.approx(alone, abs=1e-5)
-    assert model.logprobs([[6, 7], [6]], [[], [8]])[0] == []
-    assert model.logprobs([[6]], [[]]) == [[]]
-
-
-def test_a_row_gets_the_same_alone_and_in_company_whatever_the_limits_of_others(model):
-    seeds, limits = [row_seed(5, prompt, 0) for prompt in PROMPTS], [1, 16, 0, 4]
-    batch = model.sample([SampleRequest(p, 1.0, 16, seed) for p, seed in zip(PROMPTS, seeds, strict=True)])
-    mixed = model.sample(
-        [SampleRequest(p, 1.0, limit, seed) for p, limit, seed in zip(PROMPTS, limits, seeds, strict=True)]
+def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(
+    model: Any, temperature: float
+) -> None:
+    samples = draw(model, PROMPTS, temperature, max_tokens=12, seed=3)
+    scores = model.logprobs(
+        [sample.prompt_ids for sample in samples],
+        [sample.completion_ids for sample in samples],
+        temperature,
     )
-    for prompt, sample, cut, limit, seed in zip(PROMPTS, batch, mixed, limits, seeds, strict=True):
-        [alone] = model.sample([SampleRequest(prompt, 1.0, 16, seed)])
-        assert alone.completion_ids == sample.completion_ids
-        assert cut.completion_ids == sample.completion_ids[:limit]
+    for sample, values in zip(samples, scores, strict=True):
+        expected_values = pytest.approx(
+            logprobs_token_by_token(model, sample, temperature), abs=1e-5
+        )
+        assert list(sample.logprobs) == expected_values
+        assert values == expected_values
 
 
-def test_tokens_are_drawn_as_often_as_the_model_says_and_at_zero_the_likeliest(model):
-    draws, logits = 4000, logits_after(model, PROMPTS[1])
-    counts = Counter(sample.completion_ids[0] for sample in draw(model, [PROMPTS[1]] * draws, 1.0, 1, seed=11))
-    # Five standard errors of a share at most 1/2.
-    for token, share in enumerate(logits.softmax(-1).tolist()):
-        assert counts[token] / draws == pytest.approx(share, abs=5 * 0.5 / draws**0.5)
-    [cold] = draw(model, [PROMPTS[1]], 0.0, 1)
-    assert cold.completion_ids == (int(logits.argmax()),)
-    assert cold.logprobs[0] == pytest.approx(float(logits.log_softmax(-1).max()), abs=1e-5)
+def test_an_empty_completion_has_no_logprobs(model: Any) -> None:
+    assert model.logprobs([[6]], [[]]) == [[]]
+    first_values, second_values = model.logprobs([[6, 7], [6]], [[], [8]])
+    assert first_values == []
+    assert len(second_values) == 1
 
 
-def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model):
+def test_a_row_gets_the_same_tokens_alone_and_beside_rows_with_other_limits(model: Any) -> None:
+    seeds = [row_seed(5, prompt, 0) for prompt in PROMPTS]
+    limits = [1, 16, 0, 4]
+    equal_requests = [
+        SampleRequest(prompt, 1.0, 16, seed) for prompt, seed in zip(PROMPTS, seeds, strict=True)
+    ]
+    limited_requests = [
+        SampleRequest(prompt, 1.0, limit, seed)
+        for prompt, limit, seed in zip(PROMPTS, limits, seeds, strict=True)
+    ]
+
+    samples = model.sample(equal_requests)
+    limited_samples = model.sample(limited_requests)
+
+    for request, sample in zip(equal_requests, samples, strict=True):
+        (sample_alone,) = model.sample([request])
+        assert sample_alone.completion_ids == sample.completion_ids
+    for limit, sample, limited_sample in zip(limits, samples, limited_samples, strict=True):
+        assert limited_sample.completion_ids == sample.completion_ids[:limit]
+
+
+def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
+    draw_count = 4000
+    probabilities = next_token_logits(model, PROMPTS[1]).softmax(-1).tolist()
+
+    samples = draw(model, [PROMPTS[1]] * draw_count, temperature=1.0, max_tokens=1, seed=11)
+
+    counts = Counter(sample.completion_ids[0] for sample in samples)
+    # The standard error of a share is largest for a probability of one half.
+    five_standard_errors = 5 * 0.5 / draw_count**0.5
+    for token, probability in enumerate(probabilities):
+        share = counts[token] / draw_count
+        assert share == pytest.approx(probability, abs=five_standard_errors)
+
+
+def test_at_temperature_0_the_likeliest_token_is_taken(model: Any) -> None:
+    logits = next_token_logits(model, PROMPTS[1])
+    (sample,) = draw(model, [PROMPTS[1]], temperature=0.0, max_tokens=1)
+    assert sample.completion_ids == (int(logits.argmax()),)
+    assert sample.logprobs[0] == pytest.approx(float(logits.log_softmax(-1).max()), abs=1e-5)
+
+
+def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[..., Any]) -> None:
     model = make_model()
-    with torch.no_grad():
-        model.model.lm_head.weight[1] = 50 * model.model.lm_head.weight[6]
-    samples = draw(model, [PROMPTS[0]] * 32, 1.0, 8)
-    ended = [sample for sample in samples if sample.finished]
-    assert ended
-    assert all(s.completion_ids.index(1) == len(s.completion_ids) - 1 and "<eos>" not in s.text for s in ended)
-    assert all(len(s.completion_ids) == 8 for s in samples if not s.finished)
+    end_token = 1
+    with torch.no_grad():  # makes the end likely
+        model.model.lm_head.weight[end_token] = 50 * model.model.lm_head.weight[6]
+
+    samples = draw(model, [PROMPTS[0]] * 32, temperature=1.0, max_tokens=8)
+
+    ended_samples = [sample for sample in samples if sample.finished]
+    assert ended_samples
+    for sample in ended_samples:
+        assert sample.completion_ids.index(end_token) == len(sample.completion_ids) - 1
+        assert "<eos>" not in sample.text
+    for sample in samples:
+        if not sample.finished:
+            assert len(sample.completion_ids) == 8
 
 
-def test_a_completion_stops_where_the_context_ends_and_a_prompt_has_to_fit(make_model):
+def test_a_completion_stops_where_the_context_ends(make_model: Callable[..., Any]) -> None:
     model = make_model(context=10)
-    [sample] = draw(model, [[6] * 7], 1.0, 100, seed=2)
+    (sample,) = draw(model, [[6] * 7], temperature=1.0, max_tokens=100, seed=2)
     assert len(sample.completion_ids) <= 3
-    for length in (0, 10, 500):
-        with pytest.raises(UserError, match=f"a prompt of {length} tokens does not fit tiny, which holds 10"):
-            draw(model, [[6] * length])
+
+
+@pytest.mark.parametrize("length", [0, 10, 500])
+def test_a_prompt_that_is_empty_or_fills_the_context_is_refused(
+    make_model: Callable[..., Any], length: int
+) -> None:
+    model = make_model(context=10)
+    message = f"a prompt of {length} tokens does not fit tiny, which holds 10"
+    with pytest.raises(UserError, match=message):
+        draw(model, [[6] * length])

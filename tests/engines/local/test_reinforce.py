@@ -1,6 +1,9 @@
-"""Reinforcement on DSPy's protocol: rewarded tokens become likelier, raw samples are exact, checkpoints go on."""
+"""Reinforcement by DSPy's protocol: rewards, groups, settings, checkpoints, and what is refused."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,169 +11,299 @@ from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.model import LocalModel
 from mempiler.errors import DataError, UserError
 
-from tests.engines.local.groups import ASKED, sampled_group, text_group
+from tests.engines.local.groups import MESSAGES, sampled_group, text_group
 
 
-def chance(model, text):
-    ids = model.encode_completion(text)[:1]
-    return math.exp(model.logprobs([model.encode(ASKED)], [ids])[0][0])
+def probability(model: Any, word: str) -> float:
+    """Return the probability that the model answers the prompt with a word."""
+    prompt_ids = model.encode(MESSAGES)
+    word_ids = model.encode_completion(word)[:1]  # without the end
+    ((logprob,),) = model.logprobs([prompt_ids], [word_ids])
+    return math.exp(logprob)
 
 
-def job_of(model, **settings):
-    return local_lm(model, temperature=1.0, max_tokens=1).reinforce(
-        {"learning_rate": 1e-2, "num_generations": 2, **settings}
-    )
+def make_job(model: Any, **settings: Any) -> Any:
+    """Return a training job on a model."""
+    lm = local_lm(model, temperature=1.0, max_tokens=1)
+    return lm.reinforce({"learning_rate": 1e-2, "num_generations": 2, **settings})
 
 
-def test_a_rewarded_answer_becomes_likelier(model):
+# Rewards.
+
+
+def reward_for_w7(sample: Any) -> float:
+    return 1.0 if sample.text == "w7" else 0.0
+
+
+def test_a_rewarded_answer_becomes_likelier(model: Any) -> None:
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
-    before = chance(model, "w7")
-    first = job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))])
-    # With a ratio of 1 the loss is minus the mean advantage over tokens, one token each: of a whole group it is 0.
-    assert first.rows == 64
-    assert first.tokens == 64
-    assert first.loss == pytest.approx(0, abs=1e-5)
-    history = [job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))]) for _ in range(11)]
-    assert chance(model, "w7") > max(0.8, before)
-    assert history[-1].reward > first.reward
-    assert model.version == 1 + sum(step.rows > 0 for step in history)
+    probability_before = probability(model, "w7")
+
+    steps = [job.step([sampled_group(lm, 64, reward_for_w7)]) for _ in range(12)]
+
+    assert probability(model, "w7") > max(0.8, probability_before)
+    assert steps[-1].reward > steps[0].reward
+    # A step without any reward, or with all of them, trains nothing.
+    trained_steps = [step for step in steps if step.rows > 0]
+    assert model.version == len(trained_steps)
 
 
-def test_a_group_of_equal_rewards_and_empty_completions_train_nothing(model):
-    before = model.fingerprint
-    step = job_of(model, beta=0.1).step([text_group(model, "w7", "w8", rewards=[0.5, 0.5])])
+def test_the_first_step_on_samples_of_the_model_itself_has_a_loss_of_0(model: Any) -> None:
+    lm = local_lm(model, temperature=1.0, max_tokens=1)
+    job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
+
+    step = job.step([sampled_group(lm, 64, reward_for_w7)])
+
+    assert step.rows == 64
+    assert step.tokens == 64
+    # All ratios are 1, so the loss is minus the mean advantage, which is 0 within a group.
+    assert step.loss == pytest.approx(0, abs=1e-5)
+
+
+def test_a_group_of_equal_rewards_trains_nothing(model: Any) -> None:
+    fingerprint = model.fingerprint
+    group = text_group(model, "w7", "w8", rewards=[0.5, 0.5])
+
+    step = make_job(model, beta=0.1).step([group])
+
     assert step.rows == 0
     assert step.left_out == 1
     assert step.reward == 0.5
-    assert model.fingerprint == before
-    assert job_of(model).step([]).rows == 0
+    assert model.fingerprint == fingerprint
+
+
+def test_a_step_without_groups_trains_nothing(model: Any) -> None:
+    assert make_job(model).step([]).rows == 0
+
+
+def test_an_empty_completion_is_not_trained_on(model: Any) -> None:
     group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
-    group["group"][1] |= {"completion_ids": [], "logprobs": []}
-    assert job_of(model).step([group]).rows == 1
+    group["group"][1]["completion_ids"] = []
+    group["group"][1]["logprobs"] = []
+    assert make_job(model).step([group]).rows == 1
 
 
-def test_a_fault_with_a_weight_makes_its_completion_less_likely_where_rewards_are_equal(make_model):
-    def trained(weights):
-        model = make_model()
-        group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights=weights)
-        for item, unreadable in zip(group["group"], (1.0, 0.0), strict=True):
-            item["faults"] = {"unreadable": unreadable}
-        return job_of(model).step([group]).left_out, chance(model, "w7")
-
-    start = chance(make_model(), "w7")
-    left_out, unchanged = trained({})
-    assert left_out == 1
-    assert unchanged == start
-    left_out, after = trained({"unreadable": 0.5})
-    assert left_out == 0
-    assert after < start
-
-
-@pytest.mark.parametrize("kind", ["dapo", "grpo"])
-def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
-    models = [make_model(), make_model()]
-    for model, size in zip(models, (8, 1), strict=True):
-        group = text_group(model, "w7", "w8 w9", "w3 w4 w5", "w6", rewards=[1.0, 0.0, 0.3, 0.7])
-        job_of(model, micro_batch_size=size, loss_type=kind, beta=0.1, learning_rate=1e-3).step([group])
-    for name, weights in models[0].state().items():
-        assert torch.allclose(weights, models[1].state()[name], atol=2e-5), name
-
-
-def test_batches_and_epochs_are_updates_of_their_own(model):
-    group = text_group(model, "w7", "w8", "w9", "w10", rewards=[1.0, 0.0, 0.3, 0.7])
-    job_of(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
-    assert model.version == 6
-
-
-@pytest.mark.parametrize("changed", [{"ratio": "token"}, {"leave_one_out": True}])
-def test_settings_change_the_loss(make_model, changed):
-    # As if another model had sampled: both completions have become likelier by a factor of e^2 and e.
+def test_a_fault_with_a_weight_makes_its_completion_less_likely_though_rewards_are_equal(
+    make_model: Callable[..., Any],
+) -> None:
     model = make_model()
-    group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
-    for item in group["group"]:
-        item["logprobs"][0] -= 4.0
-    # No ratio is below 1.
-    usual, low, other = (job_of(make_model(), **each).step([group]).loss for each in ({}, {"clip_low": 0.9}, changed))
-    assert usual == low != pytest.approx(other)
+    probability_before = probability(model, "w7")
+    group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights={"unreadable": 0.5})
+    group["group"][0]["faults"] = {"unreadable": 1.0}
+    group["group"][1]["faults"] = {"unreadable": 0.0}
+
+    step = make_job(model).step([group])
+
+    assert step.left_out == 0
+    assert probability(model, "w7") < probability_before
 
 
-def test_recomputed_log_probabilities_take_the_place_of_the_sampler_s(make_model):
-    def trained(shift, old_logprobs):
+def test_a_fault_without_a_weight_changes_nothing(model: Any) -> None:
+    probability_before = probability(model, "w7")
+    group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights={})
+    group["group"][0]["faults"] = {"unreadable": 1.0}
+    group["group"][1]["faults"] = {"unreadable": 0.0}
+
+    step = make_job(model).step([group])
+
+    assert step.left_out == 1
+    assert probability(model, "w7") == probability_before
+
+
+# Batches.
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
+def test_micro_batches_give_the_gradient_of_the_batch(
+    make_model: Callable[..., Any], loss_type: str
+) -> None:
+    def train(micro_batch_size: int) -> dict[str, torch.Tensor]:
+        """Return the weights after a step."""
         model = make_model()
-        group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
-        for item in group["group"]:
-            item["logprobs"] = [value - shift for value in item["logprobs"]]
-        job_of(model, epochs=2, old_logprobs=old_logprobs).step([group])
+        texts = ("w7", "w8 w9", "w3 w4 w5", "w6")
+        group = text_group(model, *texts, rewards=[1.0, 0.0, 0.3, 0.7])
+        job = make_job(
+            model,
+            micro_batch_size=micro_batch_size,
+            loss_type=loss_type,
+            beta=0.1,
+            learning_rate=1e-3,
+        )
+        job.step([group])
         return model.state()
 
-    def differ(one, other):
-        return any(not torch.allclose(weights, other[name], atol=1e-5) for name, weights in one.items())
-
-    exact = trained(0.0, "sampled")
-    assert differ(trained(0.3, "sampled"), exact)
-    assert not differ(trained(0.3, "recomputed"), exact)
+    weights_of_whole_batch = train(micro_batch_size=8)
+    weights_of_single_rows = train(micro_batch_size=1)
+    for name, weights in weights_of_whole_batch.items():
+        assert torch.allclose(weights, weights_of_single_rows[name], atol=2e-5), name
 
 
-def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tmp_path):
+def test_every_batch_of_every_epoch_is_an_update(model: Any) -> None:
+    group = text_group(model, "w7", "w8", "w9", "w10", rewards=[1.0, 0.0, 0.3, 0.7])
+    make_job(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
+    assert model.version == 2 * 3
+
+
+# Settings.
+
+
+def loss_of_one_step(make_model: Callable[..., Any], **settings: Any) -> float:
+    """Return the loss of completions that have become likelier since they were sampled."""
+    model = make_model()
+    group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
+    for member in group["group"]:
+        # As if another model had sampled the first token, for which it was unlikely.
+        member["logprobs"][0] -= 4.0
+    return make_job(make_model(), **settings).step([group]).loss
+
+
+@pytest.mark.parametrize("settings", [{"ratio": "token"}, {"leave_one_out": True}])
+def test_settings_change_the_loss(make_model: Callable[..., Any], settings: dict[str, Any]) -> None:
+    usual_loss = loss_of_one_step(make_model)
+    assert loss_of_one_step(make_model, **settings) != pytest.approx(usual_loss)
+
+
+def test_the_lower_bound_of_the_clip_does_not_matter_where_all_ratios_are_above_1(
+    make_model: Callable[..., Any],
+) -> None:
+    assert loss_of_one_step(make_model, clip_low=0.9) == loss_of_one_step(make_model)
+
+
+def weights_differ(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool:
+    """Tell whether some weights of a model differ by more than rounding does."""
+    assert weights.keys() == others.keys()
+    return any(not torch.allclose(weights[name], others[name], atol=1e-5) for name in weights)
+
+
+def test_recomputed_log_probabilities_take_the_place_of_those_of_the_sampler(
+    make_model: Callable[..., Any],
+) -> None:
+    def train(error_of_sampler: float, old_logprobs: str) -> dict[str, torch.Tensor]:
+        """Return the weights after a step; the sampler reports other log-probabilities."""
+        model = make_model()
+        group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
+        for member in group["group"]:
+            member["logprobs"] = [value - error_of_sampler for value in member["logprobs"]]
+        make_job(model, epochs=2, old_logprobs=old_logprobs).step([group])
+        return model.state()
+
+    exact_weights = train(error_of_sampler=0.0, old_logprobs="sampled")
+    assert weights_differ(train(error_of_sampler=0.3, old_logprobs="sampled"), exact_weights)
+    assert not weights_differ(train(error_of_sampler=0.3, old_logprobs="recomputed"), exact_weights)
+
+
+# Checkpoints, and jobs that begin anew.
+
+
+def test_a_job_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
     settings = {"batch_size": 2, "beta": 0.02, "output_dir": str(tmp_path)}
-    whole = make_model()
-    groups = [text_group(whole, "w7", "w8 w9", "w4", rewards=[float(n), 1.0, 0.2]) for n in range(4)]
-    job = job_of(whole, **settings)
-    for n, group in enumerate(groups):
-        job.step([group])
-        if n == 1:
-            job.save_checkpoint("half")
-    resumed = make_model()
-    other = job_of(resumed, **settings)
-    other.load_checkpoint(job.checkpoints["half"])
-    assert other.steps == 2
-    for group in groups[2:]:
-        other.step([group])
-    assert resumed.fingerprint == whole.fingerprint
+    model = make_model()
+    groups = [
+        text_group(model, "w7", "w8 w9", "w4", rewards=[float(number), 1.0, 0.2])
+        for number in range(4)
+    ]
+    job = make_job(model, **settings)
+    job.step([groups[0]])
+    job.step([groups[1]])
+    job.save_checkpoint("half")
+    job.step([groups[2]])
+    job.step([groups[3]])
+
+    resumed_model = make_model()
+    resumed_job = make_job(resumed_model, **settings)
+    resumed_job.load_checkpoint(job.checkpoints["half"])
+    assert resumed_job.steps == 2
+    resumed_job.step([groups[2]])
+    resumed_job.step([groups[3]])
+
+    assert resumed_model.fingerprint == model.fingerprint
+
+
+def divergences_of_two_steps(job: Any) -> list[float]:
+    """Take two steps, and return how far the policy was from its reference before each."""
+    job.steps = 0  # the order of rows depends on it
+    divergences: list[float] = []
+    for _ in range(2):
+        group = text_group(job.model, "w7", "w8 w9", rewards=[1.0, 0.0])
+        divergences.append(job.step([group]).divergence)
+    return divergences
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
-def test_a_job_that_begins_anew_is_as_one_over_the_weights_of_then(model, lora, trainer, tmp_path):
-    def gaps(job):
-        job.steps = 0
-        return [job.step([text_group(job.model, "w7", "w8 w9", rewards=[1.0, 0.0])]).divergence for _ in range(2)]
-
+def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
+    model: Any, lora: dict[str, Any] | None, trainer: str, tmp_path: Path
+) -> None:
     if trainer == "trl":
-        pytest.importorskip("trl", reason="the `local` extra is not installed: pip install '.[local]'")
+        pytest.importorskip(
+            "trl", reason="the `local` extra is not installed: pip install '.[local]'"
+        )
     settings = {"beta": 0.1, "output_dir": str(tmp_path), "trainer": trainer}
-    job = job_of(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
-    assert gaps(job)[1] > 0
+    job = make_job(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
+    divergences_of_first_training = divergences_of_two_steps(job)
+    assert divergences_of_first_training[1] > 0
+
     job.terminate()
-    fresh = job_of(LocalModel.load(tmp_path / "model"), **settings)
+    new_job = make_job(LocalModel.load(tmp_path / "model"), **settings)
     job.initialize()
-    found = gaps(job)
-    assert found == gaps(fresh)
-    assert found[0] == pytest.approx(0, abs=1e-6)
-    assert found[1] > 0
-    assert job.model.fingerprint == fresh.model.fingerprint
+
+    divergences = divergences_of_two_steps(job)
+    assert divergences == divergences_of_two_steps(new_job)
+    # The reference is the model as it was when the job began anew.
+    assert divergences[0] == pytest.approx(0, abs=1e-6)
+    assert divergences[1] > 0
+    assert job.model.fingerprint == new_job.model.fingerprint
 
 
-def test_a_file_that_is_no_checkpoint_is_refused_and_a_job_that_ended_does_not_run(model, tmp_path):
-    job = job_of(model)
-    torch.save({"weights": {}}, tmp_path / "y.pt")
-    for path in (tmp_path / "y.pt", tmp_path / "z.pt"):
-        with pytest.raises(UserError, match="is no checkpoint of a local job"):
-            job.load_checkpoint(path)
+@pytest.mark.parametrize("file_name", ["weights_only.pt", "missing.pt"])
+def test_a_file_that_is_no_checkpoint_is_refused(
+    model: Any, tmp_path: Path, file_name: str
+) -> None:
+    torch.save({"weights": {}}, tmp_path / "weights_only.pt")
+    with pytest.raises(UserError, match="is no checkpoint of a local job"):
+        make_job(model).load_checkpoint(tmp_path / file_name)
+
+
+def test_a_checkpoint_needs_a_folder(model: Any) -> None:
     with pytest.raises(UserError, match="output_dir"):
-        job.save_checkpoint("x")
+        make_job(model).save_checkpoint("x")
+
+
+def test_a_job_that_was_terminated_takes_no_step(model: Any) -> None:
+    job = make_job(model)
     job.terminate()
     with pytest.raises(UserError, match="does not run"):
         job.step([])
 
 
-@pytest.mark.parametrize("changed", [{"prompt_ids": None}, {"reward": "good"}, {"completion_ids": [5]}])
-def test_a_malformed_group_is_refused(model, changed):
+# Data that is refused.
+
+
+@pytest.mark.parametrize(
+    "changed_fields",
+    [
+        pytest.param({"prompt_ids": None}, id="no prompt"),
+        pytest.param({"reward": "good"}, id="a reward that is no number"),
+        pytest.param({"completion_ids": [5]}, id="more log-probabilities than tokens"),
+    ],
+)
+def test_a_group_with_a_malformed_member_is_refused(
+    model: Any, changed_fields: dict[str, Any]
+) -> None:
     group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
-    group["group"][1] |= changed
-    for wrong in ({}, group):
-        with pytest.raises(DataError, match="not a group of completions with rewards"):
-            job_of(model).step([wrong])
+    group["group"][1].update(changed_fields)
+    with pytest.raises(DataError, match="not a group of completions with rewards"):
+        make_job(model).step([group])
+
+
+def test_an_object_that_is_no_group_is_refused(model: Any) -> None:
+    with pytest.raises(DataError, match="not a group of completions with rewards"):
+        make_job(model).step([{}])
+
+
+def test_data_of_another_format_is_refused(model: Any) -> None:
     with pytest.raises(DataError, match="takes grpo_chat"):
-        job_of(model).step([], "chat")
+        make_job(model).step([], "chat")

@@ -1,50 +1,54 @@
 """Several trainings, one after the other, in the same processes."""
 
-import subprocess
-import sys
+import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.engines.local import engine, processes
+from mempiler.engines.local import processes
+from mempiler.engines.local.engine import follow_all, local_lm
+from mempiler.engines.local.model import LocalModel
+
+from tests.engines.local.groups import text_group
+from tests.engines.local.torchrun import run_in_two_processes
 
 TRAININGS = 3
 
 
 def main(folder: Path) -> None:
-    """Lead trainings, or follow them and write down what they were; without models, which take minutes to load."""
+    """Lead trainings of the model in a folder, or follow them until all are done."""
     if processes.rank() == 0:
-        for number in range(TRAININGS):
-            # The other process is ready for the next training before this one begins it.
-            time.sleep(0.3 * number)
-            processes.connect()
-            processes.broadcast((f"model {number}", {}))
-            processes.leave()
-        processes.dismiss()
-        return
+        lead_trainings(folder)
+    else:
+        assert follow_all()
+        (folder / "follower.json").write_text(json.dumps("followed all trainings"))
 
-    models: list[str] = []
 
-    def repeat_training(training: tuple[Any, dict[str, Any]]) -> None:
-        models.append(training[0])
-        processes.leave()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_repeat_training", repeat_training)
-        assert engine.follow_all()
-    (folder / "followed").write_text("\n".join(models))
+def lead_trainings(folder: Path) -> None:
+    """Train the model several times, from the same weights, and write how many rows it took."""
+    trained_rows: list[int] = []
+    for number in range(TRAININGS):
+        # The other process is ready for the next training before this one begins it.
+        time.sleep(0.3 * number)
+        model = LocalModel.load(folder / "model")
+        job = local_lm(model, temperature=1.0).reinforce({"learning_rate": 1e-2})
+        assert processes.count() == 2
+        group = text_group(model, "w7", "w8 w9", "w3", rewards=[1.0, 0.0, 0.5])
+        trained_rows.append(job.step([group]).rows)
+        job.terminate()
+    processes.dismiss()
+    (folder / "leader.json").write_text(json.dumps(trained_rows))
 
 
 @pytest.mark.slow
-def test_a_process_follows_all_trainings_until_it_is_dismissed(tmp_path: Path) -> None:
-    script = tmp_path / "run.py"
-    script.write_text(
-        f"import os, sys, pathlib\nsys.path.insert(0, {str(Path(__file__).parents[3])!r})\nfrom tests.engines.local "
-        f"import test_several_trainings\ntest_several_trainings.main(pathlib.Path({str(tmp_path)!r}))\nos._exit(0)\n"
-    )
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    followed = (tmp_path / "followed").read_text().splitlines()
-    assert followed == [f"model {number}" for number in range(TRAININGS)]
+def test_a_process_follows_all_trainings_until_it_is_dismissed(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    make_model().save(tmp_path / "model")
+
+    run_in_two_processes("tests.engines.local.test_several_trainings", tmp_path, timeout=300)
+
+    assert json.loads((tmp_path / "leader.json").read_text()) == [3] * TRAININGS
+    assert json.loads((tmp_path / "follower.json").read_text()) == "followed all trainings"

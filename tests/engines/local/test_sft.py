@@ -1,6 +1,9 @@
-"""Supervised fine-tuning: it learns completions only, always alike; `compile --optimizer finetune` saves it."""
+"""Supervised fine-tuning: what a model learns, and `compile --optimizer finetune`."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
@@ -11,209 +14,341 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.settings import Finetuning
-from mempiler.engines.local.sft import fit as fit_with
+from mempiler.engines.local.sft import fit
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.compile import KeepOptions, run_compile
 from mempiler.runs.manifest import read_manifest
 
-from tests.engines.local.groups import sample
+from tests.engines.local.groups import draw
 
 from ...run_inputs import run_inputs
 
-
-def fit(model, examples, **settings):
-    return fit_with(model, examples, Finetuning(**settings))
-
-
-def chat(asked, answer):
-    return [{"role": "user", "content": asked}], answer
+Example = tuple[list[dict[str, str]], str]
+"""The messages of a prompt, and the completion that is learned."""
 
 
-EXAMPLES = [chat("w1", "w5 w6"), chat("w2", "w7"), chat("w3 w4", "w8 w9 w10")]
+def example(question: str, answer: str) -> Example:
+    return [{"role": "user", "content": question}], answer
 
 
-def test_a_model_learns_its_examples(model):
-    found = fit(model, EXAMPLES, steps=60, learning_rate=2e-2, batch_size=3)
-    assert len(found) == 60
-    assert found[-1] < 0.1 < found[0]
-    samples = sample(model, [model.encode(messages) for messages, _ in EXAMPLES], 0.0, 8)
-    assert [sample.text for sample in samples] == [text for _, text in EXAMPLES]
-    assert all(sample.finished for sample in samples)
+EXAMPLES = [example("w1", "w5 w6"), example("w2", "w7"), example("w3 w4", "w8 w9 w10")]
+TOO_LONG_EXAMPLE = example("w1 " * 20, "w2")
+"""Too long for a context of twelve tokens."""
+
+
+def fit_with(model: Any, examples: list[Example], **settings: Any) -> list[float]:
+    """Fine-tune a model, and return the loss of each step."""
+    return fit(model, examples, Finetuning(**settings))
+
+
+# What is learned.
+
+
+def test_a_model_learns_its_examples(model: Any) -> None:
+    losses = fit_with(model, EXAMPLES, steps=60, learning_rate=2e-2, batch_size=3)
+
+    assert len(losses) == 60
+    assert losses[0] > 0.1
+    assert losses[-1] < 0.1
     assert model.version == 60
+    prompts = [model.encode(messages) for messages, _ in EXAMPLES]
+    samples = draw(model, prompts, temperature=0.0, max_tokens=8)
+    assert [sample.text for sample in samples] == ["w5 w6", "w7", "w8 w9 w10"]
+    assert all(sample.finished for sample in samples)
 
 
-def test_the_loss_is_the_mean_over_completion_tokens_and_the_seed_decides_the_order(make_model):
-    models = [make_model() for _ in range(3)]
-    prompts, completions = zip(
-        *[(models[0].encode(m), models[0].encode_completion(c)) for m, c in EXAMPLES], strict=True
-    )
-    values = [value for row in models[0].logprobs(prompts, completions) for value in row]
-    [loss] = fit(make_model(), EXAMPLES, epochs=1, batch_size=3)
-    assert loss == pytest.approx(-sum(values) / len(values), abs=1e-5)
-    for model, seed in zip(models, (0, 0, 1), strict=True):
-        fit(model, EXAMPLES, epochs=2, learning_rate=1e-2, batch_size=1, seed=seed)
-    assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
+def test_the_loss_is_a_mean_over_the_tokens_of_completions(make_model: Callable[..., Any]) -> None:
+    model = make_model()
+    prompts = [model.encode(messages) for messages, _ in EXAMPLES]
+    completions = [model.encode_completion(answer) for _, answer in EXAMPLES]
+    logprobs: list[float] = []
+    for row in model.logprobs(prompts, completions):
+        logprobs.extend(row)
+
+    (loss,) = fit_with(make_model(), EXAMPLES, epochs=1, batch_size=3)
+
+    assert loss == pytest.approx(-sum(logprobs) / len(logprobs), abs=1e-5)
 
 
-def test_the_learning_rate_falls_along_a_cosine(make_model):
-    def last_change(cosine):
-        models = make_model(), make_model()
-        for model, steps in zip(models, (9, 10), strict=True):
-            fit(model, EXAMPLES[:1], steps=steps, learning_rate=1e-2, batch_size=1, cosine=cosine)
-        one, other = (model.state()["lm_head.weight"] for model in models)
-        return float((one - other).abs().max())
-
-    assert 0 < last_change(True) < last_change(False)
-
-
-def test_a_largest_gradient_norm_of_0_clips_nothing(make_model):
-    def trained(norm):
+def test_the_seed_decides_the_order_of_the_examples(make_model: Callable[..., Any]) -> None:
+    def fingerprint_after_training(seed: int) -> str:
         model = make_model()
-        fit(model, EXAMPLES, epochs=2, learning_rate=1e-2, batch_size=1, max_grad_norm=norm)
-        return model
+        fit_with(model, EXAMPLES, epochs=2, learning_rate=1e-2, batch_size=1, seed=seed)
+        return model.fingerprint
 
-    unclipped = trained(0.0)
-    assert unclipped.fingerprint != make_model().fingerprint
-    assert unclipped.fingerprint == trained(1e9).fingerprint != trained(1e-3).fingerprint
+    assert fingerprint_after_training(seed=0) == fingerprint_after_training(seed=0)
+    assert fingerprint_after_training(seed=0) != fingerprint_after_training(seed=1)
 
 
-def test_examples_beyond_the_context_are_left_out(make_model):
-    model = make_model(context=12)
-    assert len(fit(model, [*EXAMPLES, chat("w1 " * 20, "w2")], epochs=1, batch_size=1)) == 3
+def test_the_learning_rate_falls_along_a_cosine(make_model: Callable[..., Any]) -> None:
+    def head_after(steps: int, cosine: bool) -> torch.Tensor:
+        model = make_model()
+        fit_with(model, EXAMPLES[:1], steps=steps, learning_rate=1e-2, batch_size=1, cosine=cosine)
+        return model.state()["lm_head.weight"]
+
+    def change_of_last_step(cosine: bool) -> float:
+        change = head_after(steps=10, cosine=cosine) - head_after(steps=9, cosine=cosine)
+        return float(change.abs().max())
+
+    assert 0 < change_of_last_step(cosine=True) < change_of_last_step(cosine=False)
+
+
+def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Callable[..., Any]) -> None:
+    def fingerprint_after_training(max_grad_norm: float) -> str:
+        model = make_model()
+        fit_with(
+            model,
+            EXAMPLES,
+            epochs=2,
+            learning_rate=1e-2,
+            batch_size=1,
+            max_grad_norm=max_grad_norm,
+        )
+        return model.fingerprint
+
+    unclipped = fingerprint_after_training(max_grad_norm=0.0)
+    assert unclipped != make_model().fingerprint
+    assert unclipped == fingerprint_after_training(max_grad_norm=1e9)
+    assert unclipped != fingerprint_after_training(max_grad_norm=1e-3)
+
+
+def test_an_example_that_does_not_fit_the_context_is_left_out(
+    make_model: Callable[..., Any],
+) -> None:
+    losses = fit_with(make_model(context=12), [*EXAMPLES, TOO_LONG_EXAMPLE], epochs=1, batch_size=1)
+    assert len(losses) == 3
+
+
+def test_examples_of_which_none_fits_the_context_are_refused(
+    make_model: Callable[..., Any],
+) -> None:
     with pytest.raises(DataError, match="no example fits the 12 tokens"):
-        fit(model, [chat("w1 " * 20, "w2")])
+        fit_with(make_model(context=12), [TOO_LONG_EXAMPLE])
+
+
+def test_an_empty_list_of_examples_is_refused(model: Any) -> None:
     with pytest.raises(DataError, match="no example to learn from"):
-        fit(model, [])
+        fit_with(model, [])
 
 
-ROWS = [{"messages": [*messages, {"role": "assistant", "content": text}]} for messages, text in EXAMPLES]
+# By DSPy's protocol.
+
+CHATS = [
+    {"messages": [*messages, {"role": "assistant", "content": answer}]}
+    for messages, answer in EXAMPLES
+]
 
 
-def test_finetune_gives_an_lm_over_a_trained_copy(model, tmp_path):
+def test_finetune_gives_a_model_over_a_trained_copy(model: Any, tmp_path: Path) -> None:
     lm = local_lm(model, max_tokens=6)
-    before = model.fingerprint
+    fingerprint = model.fingerprint
     settings = {"steps": 60, "learning_rate": 2e-2, "output_dir": str(tmp_path / "tuned")}
-    tuned = lm.finetune(ROWS, "chat", settings).result()
-    assert tuned("w2") == ["w7"]
-    assert tuned.model == f"local/{tmp_path / 'tuned'}" != lm.model
-    assert tuned.meter is lm.meter
-    assert model.fingerprint == before
+
+    tuned_lm = lm.finetune(CHATS, "chat", settings).result()
+
+    assert tuned_lm("w2") == ["w7"]
+    assert tuned_lm.model == f"local/{tmp_path / 'tuned'}"
+    assert tuned_lm.model != lm.model
+    assert tuned_lm.meter is lm.meter
+    assert model.fingerprint == fingerprint
 
 
 @pytest.mark.parametrize(
-    ("rows", "kind", "settings", "message"),
+    ("rows", "data_format", "settings", "message"),
     [
-        (ROWS, "chat", {"lr": 1.0}, "no training setting 'lr'; it has: learning_rate, epochs"),
-        (ROWS, "completion", {}, "'completion'; the local engine fine-tunes on chat"),
+        (CHATS, "chat", {"lr": 1.0}, "no training setting 'lr'; it has: learning_rate, epochs"),
+        (CHATS, "completion", {}, "'completion'; the local engine fine-tunes on chat"),
         ([], "chat", {}, "no example to learn from"),
         ([{"messages": []}], "chat", {}, "is no chat"),
-        (ROWS, "chat", {"learning_rate": float("nan")}, "training setting learning_rate = "),
-        (ROWS, "chat", {"steps": 0}, "training setting steps = "),
+        (CHATS, "chat", {"learning_rate": float("nan")}, "training setting learning_rate = "),
+        (CHATS, "chat", {"steps": 0}, "training setting steps = "),
     ],
 )
-def test_what_cannot_be_learned_is_told(model, rows, kind, settings, message):
-    found = local_lm(model).finetune(rows, kind, settings).result()
-    assert isinstance(found, UserError)
-    assert message in str(found)
+def test_the_result_of_a_fine_tuning_that_cannot_be_done_is_a_user_error(
+    model: Any,
+    rows: list[dict[str, Any]],
+    data_format: str,
+    settings: dict[str, Any],
+    message: str,
+) -> None:
+    result = local_lm(model).finetune(rows, data_format, settings).result()
+    assert isinstance(result, UserError)
+    assert message in str(result)
 
+
+# By `compile --optimizer finetune`: a model that answers all questions with "Oslo in Norway", which
+# is half right, learns from a benchmark whose answers are all "Oslo".
 
 USERS = ("Ann", "Bob", "Cid", "Dan", "Eve", "Fay", "Gil", "Hal")
-SAID = "[[ ## answer ## ]]\nOslo in Norway\n\n[[ ## completed ## ]]"
-SETTINGS = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 2}
+COMPLETION = "[[ ## answer ## ]]\nOslo in Norway\n\n[[ ## completed ## ]]"
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory):
-    """A file of questions that all have the same answer."""
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A benchmark: a file of questions that all have the answer "Oslo"."""
+    lines: list[str] = []
+    for name in USERS:
+        row = {
+            "user": name,
+            "messages": [{"role": "user", "content": f"I am {name}, I live in Oslo."}],
+            "question": f"Where does {name} live?",
+            "answer": "Oslo",
+        }
+        lines.append(json.dumps(row) + "\n")
     path = tmp_path_factory.mktemp("data") / "questions.jsonl"
-    rows = [
-        {"user": name, "messages": [{"role": "user", "content": f"I am {name}, I live in Oslo."}],
-         "question": f"Where does {name} live?", "answer": "Oslo"}
-        for name in USERS
-    ]  # fmt: skip
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path.write_text("".join(lines))
     return path
 
 
-class Recorder(OfflineEngine):
-    """An engine that answers rightly and keeps the prompts."""
+class PromptRecorder(OfflineEngine):
+    """An engine that gives the same completion to all prompts, and keeps their messages."""
 
     supports_response_schema = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.prompts = []
+        self.prompts: list[list[dict[str, Any]]] = []
 
-    def reply(self, request):
+    def reply(self, request: Any) -> str:
         messages = [{"role": "system", "content": request.system}]
-        self.prompts.append(messages + [{"role": m.role, "content": m.text} for m in request.messages])
-        return SAID
+        for message in request.messages:
+            messages.append({"role": message.role, "content": message.text})
+        self.prompts.append(messages)
+        return COMPLETION
+
+
+def record_prompts(questions: Path) -> list[list[dict[str, Any]]]:
+    """Return the messages of all prompts of a program over a benchmark."""
+    engine = PromptRecorder()
+    lm = dspy.LM("test/recorder", engine=engine, cache=False)
+    program = build("turn-rag")
+    with dspy.context(lm=lm, trace=None, disable_history=True):
+        for example_of_benchmark in benchmark("jsonl", questions).examples:
+            program(**example_of_benchmark.inputs())
+    return engine.prompts
+
+
+def make_byte_tokenizer(texts: list[str]) -> Any:
+    """Return a tokenizer that can encode any text, trained on these texts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        special_tokens=["<pad>", "<eos>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    # A completion of three tokens is learned in a few steps.
+    tokenizer.add_tokens(
+        [
+            "[[ ## answer ## ]]\n",
+            "Oslo in Norway",
+            "Oslo",
+            "\n\n[[ ## completed ## ]]",
+        ]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
 
 
 @pytest.fixture(scope="module")
-def folder(questions, tmp_path_factory):
-    """A model that answers every prompt in DSPy's form with "Oslo in Norway": half right by token F1."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+def model_folder(questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model that answers every prompt of the benchmark with "Oslo in Norway"."""
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    engine, program = Recorder(), build("turn-rag")
-    with dspy.context(lm=dspy.LM("test/recorder", engine=engine, cache=False), trace=None, disable_history=True):
-        for example in benchmark("jsonl", questions).examples:
-            program(**example.inputs())
-    prompts = engine.prompts
-    pieces = Tokenizer(models.BPE())
-    pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=700, special_tokens=["<pad>", "<eos>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )  # fmt: skip
+    prompts = record_prompts(questions)
     texts = [message["content"] for messages in prompts for message in messages]
-    pieces.train_from_iterator(texts, trainer)
-    # An answer of three tokens, each of them once, is learned in a few steps.
-    pieces.add_tokens(["[[ ## answer ## ]]\n", "Oslo in Norway", "Oslo", "\n\n[[ ## completed ## ]]"])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="<pad>", eos_token="<eos>")
+    tokenizer = make_byte_tokenizer(texts)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
-    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, **sizes, **ids)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=2048,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
     model = LocalModel(LlamaForCausalLM(config), tokenizer)
-    fit(model, [(messages, SAID) for messages in prompts], steps=30, learning_rate=2e-2, batch_size=3)
-    said = sample(model, [model.encode(messages) for messages in prompts], 0.0, 40)
-    assert {sample.text for sample in said} == {SAID}
+    examples = [(messages, COMPLETION) for messages in prompts]
+    fit_with(model, examples, steps=30, learning_rate=2e-2, batch_size=3)
+
+    encoded_prompts = [model.encode(messages) for messages in prompts]
+    samples = draw(model, encoded_prompts, temperature=0.0, max_tokens=40)
+    assert {sample.text for sample in samples} == {COMPLETION}
     return model.save(tmp_path_factory.mktemp("models") / "start")
 
 
 @pytest.fixture
-def inputs(questions, folder):
-    return run_inputs("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2)
+def inputs(questions: Path, model_folder: Path) -> Any:
+    """The inputs of a run over the benchmark with this model."""
+    return run_inputs(
+        "jsonl",
+        data=str(questions),
+        lm=f"local:{model_folder}",
+        train=3,
+        dev=2,
+        test=2,
+        threads=2,
+    )
 
 
-def test_a_fine_tuned_model_is_saved_named_and_asked_again(inputs, folder, tmp_path, capsys):
-    before = LocalModel.load(folder).fingerprint
+def test_compile_fine_tunes_a_copy_of_the_model_and_names_it_in_the_saved_program(
+    inputs: Any, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fingerprint = LocalModel.load(model_folder).fingerprint
+    settings = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 2}
+
     outcome = run_compile(
         "turn-rag",
         inputs,
-        CompileConfig("finetune", settings=SETTINGS),
+        CompileConfig("finetune", settings=settings),
         KeepOptions(tmp_path / "program", force=True),
     )
-    assert outcome.model == f"local:{outcome.run / 'model'}" == outcome.to_dict()["model"]
-    tuned = LocalModel.load(outcome.run / "model")
-    assert tuned.fingerprint != before == LocalModel.load(folder).fingerprint
+
+    # The trained model is in the folder of the run; the first one is as it was.
+    trained_model_folder = outcome.run / "model"
+    assert outcome.model == f"local:{trained_model_folder}"
+    assert outcome.to_dict()["model"] == outcome.model
+    assert LocalModel.load(trained_model_folder).fingerprint != fingerprint
+    assert LocalModel.load(model_folder).fingerprint == fingerprint
+
+    # The saved program names both.
     manifest = read_manifest(tmp_path / "program")
-    assert manifest.lms == {"task": outcome.model, "prompt": f"local:{folder}"}
+    assert manifest.lms == {"task": outcome.model, "prompt": f"local:{model_folder}"}
     assert manifest.optimizer["name"] == "finetune"
-    # The start was scored by the start's weights, the result by the trained ones.
-    assert outcome.before.lm == f"local/{folder}"
-    assert outcome.after.lm.startswith(f"local/{folder}+")
-    past = tmp_path / "past.json"
-    past.write_text(json.dumps([{"role": "user", "content": "I am Gus, I live in Oslo."}]))
+
+    # The start was scored with the weights of the start, the result with the trained ones.
+    assert outcome.before.lm == f"local/{model_folder}"
+    assert outcome.after.lm.startswith(f"local/{model_folder}+")
+
+    # The command line asks the trained model by its name.
+    history_file = tmp_path / "history.json"
+    message = {"role": "user", "content": "I am Gus, I live in Oslo."}
+    history_file.write_text(json.dumps([message]))
     capsys.readouterr()
-    asked = ["ask", str(tmp_path / "program"), "Where does Gus live?", "--history", str(past), "--json"]
-    main([*asked, "--lm", str(outcome.model)])
+    arguments = [
+        "ask",
+        str(tmp_path / "program"),
+        "Where does Gus live?",
+        "--history",
+        str(history_file),
+        "--json",
+        "--lm",
+        str(outcome.model),
+    ]
+    main(arguments)
     assert json.loads(capsys.readouterr().out)["lm"] == outcome.model
 
 
-def test_wrong_training_settings_are_refused_before_anything_runs(inputs):
+def test_wrong_training_settings_are_refused_before_anything_runs(inputs: Any) -> None:
+    config = CompileConfig("finetune", settings={"epochs": "many"})
     with pytest.raises(UserError, match="epochs = 'many': Input should be a valid integer"):
-        run_compile("turn-rag", inputs, CompileConfig("finetune", settings={"epochs": "many"}))
+        run_compile("turn-rag", inputs, config)

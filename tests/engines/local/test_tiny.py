@@ -10,41 +10,66 @@ from mempiler.optimizers.demonstrations import demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 
-from tests.engines.local.groups import sample
+from tests.engines.local.groups import draw
 
 
 @pytest.fixture(scope="module")
 def examples() -> Any:
-    return demonstrate(
-        MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env"))), CompactAdapter(), 12, seed=0
-    )
+    """Twelve demonstrations, each of them messages and the right answer."""
+    method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
+    return demonstrate(method, CompactAdapter(), 12, seed=0)
 
 
 @pytest.fixture(scope="module")
 def tokenizer(examples: Any) -> Any:
+    """A tokenizer made of the examples and of two more words."""
     return make_tokenizer(examples, ["Zoe", "m99"])
 
 
-def test_every_answer_survives_the_tokenizer(examples: Any, tokenizer: Any) -> None:
+def token_ids(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_every_answer_is_the_same_after_encoding_and_decoding(
+    examples: Any, tokenizer: Any
+) -> None:
     for _, answer in examples:
-        ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+        ids = token_ids(tokenizer, answer)
         assert tokenizer.unk_token_id not in ids
-        assert tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == answer
+        decoded_answer = tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        assert decoded_answer == answer
 
 
-def test_a_word_has_one_id_and_the_json_around_values_is_one_token_each(tokenizer: Any) -> None:
-    def ids(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
+@pytest.mark.parametrize(
+    "text",
+    ["[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"],
+)
+def test_a_word_has_the_same_token_wherever_it_stands(tokenizer: Any, text: str) -> None:
+    (id_of_word_alone,) = token_ids(tokenizer, "Ada")
+    assert id_of_word_alone in token_ids(tokenizer, text)
 
-    [alone] = ids("Ada")
-    for text in ("[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"):
-        assert alone in ids(text)
-    assert len(ids('[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]')) == 7
+
+def test_all_the_json_between_two_values_is_one_token(tokenizer: Any) -> None:
+    operation = '[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]'
+    # The begin, DELETE, what is before m1, m1, what is before D1:1, D1:1, and the end.
+    assert len(token_ids(tokenizer, operation)) == 7
 
 
-def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, tmp_path: Path) -> None:
-    models = [LocalModel.load(create(tmp_path / str(n), examples, seed=seed)) for n, seed in enumerate((1, 1, 2))]
-    assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
-    assert sum(p.numel() for p in models[0].model.parameters()) < 600_000
-    prompt = models[0].encode(examples[0][0])
-    assert sample(models[0], [prompt], 0.0, 4)[0].completion_ids
+def test_a_created_model_depends_on_its_seed_alone(examples: Any, tmp_path: Path) -> None:
+    first = LocalModel.load(create(tmp_path / "first", examples, seed=1))
+    second = LocalModel.load(create(tmp_path / "second", examples, seed=1))
+    with_another_seed = LocalModel.load(create(tmp_path / "third", examples, seed=2))
+    assert first.fingerprint == second.fingerprint
+    assert first.fingerprint != with_another_seed.fingerprint
+
+
+def test_a_created_model_is_small_and_completes_prompts(examples: Any, tmp_path: Path) -> None:
+    model = LocalModel.load(create(tmp_path / "model", examples, seed=1))
+    parameter_count = sum(parameter.numel() for parameter in model.model.parameters())
+    assert parameter_count < 600_000
+
+    messages, _ = examples[0]
+    (sample,) = draw(model, [model.encode(messages)], max_tokens=4)
+    assert sample.completion_ids

@@ -1,0 +1,219 @@
+"""Requests in OpenAI's own form, which are handed on to a model's endpoint as they are."""
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import pytest
+from dspy.utils.exceptions import LMProviderError, LMTimeoutError
+from mempiler import UserError
+from mempiler.engines.endpoint.relay import (
+    RESERVED_PART_TOKENS,
+    RelayedOutput,
+    Upstream,
+    upstream_of,
+)
+from mempiler.engines.limits import BudgetGuard
+from mempiler.engines.lm import language_model
+from mempiler.engines.prices import TokenPrices
+
+from ...stub_server import StubServer, every
+from .helpers import all_connections_close, all_slots_are_free, model_at
+
+REQUEST = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+def upstream_at(server: StubServer, **options: Any) -> Upstream:
+    """Return the upstream of a server's model; options are those of `model_at`."""
+    upstream = upstream_of(model_at(server, **options))
+    assert upstream is not None
+    return upstream
+
+
+# Which models can be asked in this form.
+
+
+@pytest.mark.parametrize(
+    ("name", "api_base", "key_variable", "upstream_model"),
+    [
+        pytest.param("openai/gpt-4.1-mini", None, "OPENAI_API_KEY", "gpt-4.1-mini", id="OpenAI"),
+        pytest.param("openai/own", "http://localhost:1/v1", None, "own", id="own server"),
+        pytest.param(
+            "hosted_vllm/Qwen/Qwen3-8B", "http://localhost:3/v1", None, "Qwen/Qwen3-8B", id="vLLM"
+        ),
+    ],
+)
+def test_a_model_that_speaks_the_chat_of_openai_has_an_upstream_that_shows_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    api_base: str | None,
+    key_variable: str | None,
+    upstream_model: str,
+) -> None:
+    if key_variable is not None:
+        monkeypatch.setenv(key_variable, "sk-1")
+
+    upstream = upstream_of(language_model(name, api_base=api_base))
+
+    assert upstream is not None
+    assert upstream.model == upstream_model
+    assert "sk-1" not in repr(upstream)
+
+
+@pytest.mark.parametrize("name", ["groq/llama", "offline", "anthropic/claude-sonnet-4-5"])
+def test_other_models_have_no_upstream(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-1")
+    assert upstream_of(language_model(name)) is None
+
+
+# Usage of relayed calls.
+
+
+def relayed_output(text: str) -> RelayedOutput:
+    """Return the output of a model that wrote a text."""
+    output = RelayedOutput()
+    output.add({"choices": [{"message": {"content": text}}]})
+    return output
+
+
+def test_reported_usage_of_a_relayed_call_counts_if_it_can_be_true() -> None:
+    body = {"messages": [{"role": "user", "content": "x" * 400}]}
+    report = {"prompt_tokens": 90, "completion_tokens": 20}
+    with StubServer() as server:
+        upstream = upstream_at(server, prices=TokenPrices(0.5, 0.5))
+        upstream.count(report, body, relayed_output("y" * 80))
+
+    usage = upstream.lm.meter.read()
+    assert usage.calls == {"task": 1}
+    assert usage.input_tokens == 90
+    assert usage.output_tokens == 20
+    assert usage.cost == 55.0
+    assert usage.estimated == 0
+
+
+@pytest.mark.parametrize("reported_tokens", [1, 0, -5, 10**400, math.nan, "many", None])
+def test_usage_of_a_relayed_call_is_estimated_if_the_report_cannot_be_true(
+    reported_tokens: Any,
+) -> None:
+    text_part = {"type": "text", "text": "x" * 400}
+    image_part = {"type": "image_url", "image_url": {"url": "data:" + "A" * 4000}}
+    body = {"messages": [{"role": "user", "content": [text_part, image_part]}]}
+    report = {"prompt_tokens": reported_tokens, "completion_tokens": reported_tokens}
+    with StubServer() as server:
+        upstream = upstream_at(server)
+        upstream.count(report, body, relayed_output("y" * 80))
+
+    usage = upstream.lm.meter.read()
+    assert usage.estimated == 1
+    assert usage.output_tokens == 20
+    # The text, the image, and a few tokens for what is around them.
+    text_and_image_tokens = 100 + RESERVED_PART_TOKENS
+    assert text_and_image_tokens < usage.input_tokens < text_and_image_tokens + 20
+
+
+def test_everything_that_a_model_writes_is_in_the_output_whatever_its_form() -> None:
+    first_half_of_call = {"index": 0, "function": {"name": "f", "arguments": '{"a"'}}
+    second_half_of_call = {"index": 0, "function": {"arguments": ": 1}"}}
+    invalid_call = 5
+    output = RelayedOutput()
+
+    # Two pieces of the first answer, each with a half of a call of a tool.
+    output.add(
+        {"choices": [{"index": 0, "delta": {"content": "Lis", "tool_calls": [first_half_of_call]}}]}
+    )
+    # A second answer, which refuses.
+    output.add({"choices": [{"index": 1, "delta": {"refusal": "No."}}]})
+    output.add(
+        {
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {"content": "bon", "tool_calls": [second_half_of_call, invalid_call]},
+                }
+            ]
+        }
+    )
+    # Choices that are no objects, have no object as delta, and have no number as index.
+    output.add({"choices": [7, {"delta": "x"}, {"index": [2], "message": {"content": "odd"}}]})
+
+    assert output.text().splitlines() == ["Lisbon", "f", '{"a": 1}', "No.", "odd"]
+
+
+# Replies that do not end, and replies that nobody reads to the end.
+
+
+async def read_reply(upstream: Upstream) -> list[Any]:
+    """Relay a request, and return the lines of the whole reply."""
+    async with upstream.stream(REQUEST) as reply:
+        return [line async for line in reply.lines]
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "error"),
+    [
+        ("stall", {"deadline": 0.4}, LMTimeoutError),
+        ("endless", {}, LMProviderError),
+        ("401", {}, UserError),
+    ],
+)
+def test_a_reply_that_fails_or_does_not_end_is_an_error_in_time(
+    fault: str, options: dict[str, Any], error: type[Exception]
+) -> None:
+    with StubServer(every(fault)) as server:
+        upstream = upstream_at(server, **options)
+        start = time.monotonic()
+        with pytest.raises(error):
+            asyncio.run(read_reply(upstream))
+        assert time.monotonic() - start < 15
+
+    assert upstream.lm.meter.read().failed == 1
+    assert all_slots_are_free(upstream.lm)
+
+
+def test_a_reply_of_which_only_the_head_is_read_leaves_no_connection() -> None:
+    async def read_status(upstream: Upstream) -> int:
+        async with upstream.stream(REQUEST) as reply:
+            return reply.status
+
+    with StubServer(every("trickle")) as server:
+        assert asyncio.run(read_status(upstream_at(server))) == 200
+        assert all_connections_close(server)
+
+
+def test_a_cancelled_relay_leaves_no_connection_and_holds_no_slot() -> None:
+    async def cancel_while_reading(upstream: Upstream) -> None:
+        has_begun = asyncio.Event()
+
+        async def read_lines() -> None:
+            async with upstream.stream(REQUEST) as reply:
+                has_begun.set()
+                async for _ in reply.lines:
+                    pass
+
+        task = asyncio.ensure_future(read_lines())
+        await has_begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with StubServer(every("trickle")) as server:
+        upstream = upstream_at(server)
+        asyncio.run(cancel_while_reading(upstream))
+        assert all_connections_close(server)
+        assert all_slots_are_free(upstream.lm)
+
+
+def test_relays_that_wait_for_a_slot_do_not_hold_up_the_event_loop() -> None:
+    # Five relays in one thread, where only one at a time has a slot: if waiting for a slot blocked
+    # the thread, the relay that holds the slot could never go on.
+    async def relay_five_requests(upstream: Upstream) -> list[list[Any]]:
+        return await asyncio.gather(*(read_reply(upstream) for _ in range(5)))
+
+    with StubServer() as server:
+        upstream = upstream_at(server, guard=BudgetGuard(in_flight=1))
+        replies = asyncio.run(asyncio.wait_for(relay_five_requests(upstream), 20))
+
+    assert len(server.requests) == 5
+    assert all(replies)  # none is empty

@@ -1,0 +1,243 @@
+"""What a model sends to its endpoint, which answers it shares with other models, what it costs."""
+
+import base64
+import copy
+import json
+import pickle
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils.exceptions import LMError
+from mempiler import UserError
+from mempiler.engines.limits import BudgetGuard, Limits
+from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.errors import BudgetError
+
+from ...stub_server import StubServer, every
+from .helpers import model_at
+
+
+def new_model_name() -> str:
+    """Return a name of which DSPy's cache knows no answers yet."""
+    return f"openai/{uuid.uuid4().hex}"
+
+
+# Copies and saved programs.
+
+
+@pytest.mark.parametrize(
+    "copy_model",
+    [
+        pytest.param(lambda lm: lm.copy(temperature=0.5), id="copy of DSPy"),
+        pytest.param(copy.deepcopy, id="deepcopy"),
+        pytest.param(lambda lm: pickle.loads(pickle.dumps(lm)), id="pickle"),
+    ],
+)
+def test_a_copy_of_a_model_asks_the_same_endpoint_and_reads_no_more_bytes(
+    copy_model: Callable[[Any], Any],
+) -> None:
+    with StubServer(every("endless")) as server:
+        lm_copy = copy_model(model_at(server))
+        with pytest.raises(LMError, match="larger than 4000000 bytes"):
+            lm_copy("question: Where?")
+        assert len(server.texts) == 1
+
+
+def test_copies_of_a_model_share_one_engine() -> None:
+    with StubServer() as server:
+        lm = model_at(server)
+        assert lm.copy().engine is lm.engine
+        assert copy.deepcopy(lm).engine is lm.engine
+
+
+def test_a_program_with_a_model_is_saved_without_address_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    program = dspy.Predict("question -> answer")
+    program.lm = language_model("openai/own", api_base="http://hidden:1/v1", max_tokens=7)
+
+    program.save(tmp_path / "program.json")
+
+    content = (tmp_path / "program.json").read_text()
+    saved_lm = json.loads(content)["lm"]
+    assert saved_lm["model"] == "openai/own"
+    assert saved_lm["max_tokens"] == 7
+    assert "hidden" not in content
+    assert "sk-secret" not in content
+
+
+# Settings.
+
+MANY_SETTINGS = {
+    "top_p": 0.5,
+    "seed": 3,
+    "reasoning_effort": "low",
+    "top_k": 5,
+    "metadata": {"who": "me"},
+    "chat_template_kwargs": {"enable_thinking": False},
+    "min_p": 0.1,
+}
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 5}, MANY_SETTINGS], ids=["none", "one", "many"])
+def test_every_setting_is_sent_and_no_other(
+    ask: Callable[..., Any], settings: dict[str, Any]
+) -> None:
+    with StubServer() as server:
+        ask(model_at(server, **settings))
+        (request,) = server.requests
+
+    _, _, body = request
+    sent_settings = {name: body[name] for name in MANY_SETTINGS if name in body}
+    assert sent_settings == settings
+
+
+def test_models_with_other_settings_do_not_share_cached_answers(ask: Callable[..., Any]) -> None:
+    different_settings = [{}, {"top_k": 5}, {"min_p": 0.1}, {"min_p": 0.2}, MANY_SETTINGS]
+    with StubServer() as server:
+        for settings in different_settings:
+            lm = model_at(server, cache=True, **settings)
+            ask(lm)
+            ask(lm.copy())  # answered by the cache
+
+        assert len(server.texts) == len(different_settings)
+
+
+# Addresses, which tell cached answers apart.
+
+
+def test_servers_with_a_model_of_the_same_name_do_not_share_cached_answers(
+    ask: Callable[..., Any],
+) -> None:
+    model = new_model_name()
+    with (
+        StubServer(answer=lambda body: "I am the first.") as first_server,
+        StubServer(answer=lambda body: "I am the second.") as second_server,
+    ):
+        first_lm = language_model(model, api_base=first_server.url, meter=Meter())
+        second_lm = language_model(model, api_base=second_server.url, meter=Meter())
+
+        for _ in range(2):
+            assert ask(first_lm, "Who are you?") == ["I am the first."]
+            assert ask(second_lm, "Who are you?") == ["I am the second."]
+
+        assert len(first_server.texts) == 1
+        assert len(second_server.texts) == 1
+
+
+def test_servers_whose_address_is_in_the_environment_do_not_share_cached_answers(
+    ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = new_model_name()
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with (
+        StubServer(answer=lambda body: "I am the first.") as first_server,
+        StubServer(answer=lambda body: "I am the second.") as second_server,
+    ):
+        monkeypatch.setenv("OPENAI_BASE_URL", first_server.url)
+        assert ask(language_model(model), "Who are you?") == ["I am the first."]
+
+        monkeypatch.setenv("OPENAI_BASE_URL", second_server.url)
+        assert ask(language_model(model), "Who are you?") == ["I am the second."]
+
+
+def test_all_spellings_of_an_address_share_cached_answers(
+    ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = new_model_name()
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with StubServer(answer=lambda body: "mine") as server:
+        spellings = [
+            server.url,
+            f"{server.url}/",
+            server.url.replace("http://", "HTTP://ann:secret@"),
+        ]
+        for address in spellings:
+            ask(language_model(model, api_base=address), "Who are you?")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        ask(language_model(model), "Who are you?")
+
+        assert len(server.texts) == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["http://localhost:port/v1", "http://[::1/v1", "localhost:8000"]
+)
+def test_an_invalid_address_in_the_environment_is_refused_by_the_name_of_the_variable(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(UserError, match=r"^OPENAI_BASE_URL .* is no address"):
+        language_model("openai/any")
+
+
+def authorization_header(server: StubServer) -> str:
+    """Return the header by which the only request to a server authorized itself."""
+    (request,) = server.requests
+    _, headers, _ = request
+    values = [value for name, value in headers.items() if name.lower() == "authorization"]
+    assert len(values) == 1
+    return values[0]
+
+
+@pytest.mark.parametrize("key", [None, "sk-own"])
+def test_a_name_and_a_password_in_the_address_are_sent_even_if_there_is_a_key(
+    ask: Callable[..., Any], key: str | None
+) -> None:
+    with StubServer() as server:
+        address = server.url.replace("http://", "http://ann:secret@")
+        assert ask(language_model(server.model, api_base=address, api_key=key, cache=False))
+
+        credentials = base64.b64encode(b"ann:secret").decode()
+        assert authorization_header(server) == f"Basic {credentials}"
+
+
+def test_a_name_and_a_password_are_sent_as_utf8(ask: Callable[..., Any]) -> None:
+    with StubServer() as server:
+        address = server.url.replace("http://", "http://ānn:%E5%AF%86@")
+        assert ask(language_model(server.model, api_base=address, cache=False))
+
+        credentials = base64.b64encode("ānn:密".encode()).decode()
+        assert authorization_header(server) == f"Basic {credentials}"
+
+
+# Cached answers and costs.
+
+
+def test_a_cached_answer_is_free_and_is_returned_even_after_a_limit_is_reached(
+    ask: Callable[..., Any],
+) -> None:
+    guard = BudgetGuard(Limits(max_calls=1))
+    with StubServer(answer=lambda body: "mine") as server:
+        lm = language_model(new_model_name(), api_base=server.url, meter=Meter(), guard=guard)
+        assert ask(lm, "Who are you?") == ["mine"]
+        with pytest.raises(BudgetError):
+            ask(lm, "Who else?")
+
+        assert ask(lm, "Who are you?") == ["mine"]
+
+        assert len(server.texts) == 1
+        assert guard.spent().calls == 1
+        assert lm.meter.read().cached == 1
+
+
+def test_the_cost_in_history_and_meter_is_that_of_the_price_list(ask: Callable[..., Any]) -> None:
+    # 100 input tokens, of which the server says that half were in its cache, and 1 output token.
+    with StubServer(answer=lambda body: "fine", reused=0.5) as server:
+        lm = language_model("openai/gpt-4.1-mini", api_base=server.url, cache=False)
+        with dspy.context(lm=lm):
+            ask(lm, "x" * 400)
+
+    # US dollars per token of gpt-4.1-mini.
+    input_price = 4e-7
+    cached_input_price = 1e-7
+    output_price = 1.6e-6
+    expected_cost = 50 * input_price + 50 * cached_input_price + 1 * output_price
+    assert lm.history[-1]["cost"] == pytest.approx(expected_cost)
+    assert lm.meter.read().cost == lm.history[-1]["cost"]

@@ -1,0 +1,353 @@
+"""Rerankers: how they score texts, which embedder has which, and models of fastembed."""
+
+import json
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mempiler import EndpointError, MissingDependencyError, UserError, build, load, save
+from mempiler.engines.call_context import Deadline, call_context
+from mempiler.engines.embedders import embedder
+from mempiler.engines.endpoint.errors import AbandonedCallError
+from mempiler.engines.rerankers import FastEmbedReranker, QueryTokens, TokenMatch
+
+from .fake_fastembed import FakeModelClass, embed_by_length, use_fake_fastembed
+from .tiny_encoder import DATA, tokenizer_json
+
+# The reranker that compares tokens.
+
+
+class LetterEmbedder:
+    """An embedder with a token for each letter: 127 at the letter's place in the alphabet."""
+
+    def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [self._tokens_of_text(text) for text in texts]
+
+    def query_tokens(self, query: str) -> QueryTokens:
+        return QueryTokens(self._tokens_of_text(query), words=list(query))
+
+    def _tokens_of_text(self, text: str) -> np.ndarray:
+        tokens = np.zeros((len(text), 26), np.int8)
+        for place, letter in enumerate(text):
+            tokens[place, ord(letter) - ord("a")] = 127
+        return tokens
+
+
+def test_the_score_of_a_text_is_the_weight_of_the_words_in_its_best_passage() -> None:
+    reranker = TokenMatch(LetterEmbedder())
+    texts = [["ab"], ["a"], ["b", "ab"], ["xyz"], [""], ["c", "a"]]
+    scores = reranker.scores("abz", texts, weights={"a": 2.0, "b": 0.5, "z": 0.0})
+    assert scores.tolist() == pytest.approx([2.5, 2, 2.5, 0, 0, 2])
+
+
+def test_all_texts_have_the_score_0_for_a_blank_query() -> None:
+    reranker = TokenMatch(LetterEmbedder())
+    scores = reranker.scores("", [["ab"], ["a"]], weights={"a": 1.0, "b": 1.0})
+    assert scores.tolist() == [0, 0]
+
+
+def test_a_long_text_has_no_advantage_from_its_length() -> None:
+    # The longer a text is, the more letters of the query it has.
+    texts = [["c"], ["c" * 200 + "a"], ["c" * 800 + "ab"]]
+    scores = TokenMatch(LetterEmbedder()).scores("ab", texts, weights={"a": 1.0, "b": 1.0})
+    assert np.ptp(scores) < 0.5
+
+
+def test_the_length_of_short_texts_does_not_matter() -> None:
+    texts = [["c"], ["cca"], ["cccccab"]]
+    scores = TokenMatch(LetterEmbedder()).scores("ab", texts, weights={"a": 1.0, "b": 1.0})
+    assert scores.tolist() == pytest.approx([0, 1, 2])
+
+
+# Which embedder has which reranker.
+
+
+def name_of_reranker(name: str, reranker: str | None = None) -> str | None:
+    """Return the name of the reranker of an embedder; None if it has none."""
+    actual_reranker = embedder(name, reranker=reranker).reranker
+    return None if actual_reranker is None else actual_reranker.name
+
+
+def test_encoders_compare_tokens_unless_another_reranker_is_named(tiny_encoder: Path) -> None:
+    assert name_of_reranker("minilm") == "tokens"
+    assert name_of_reranker("minilm", reranker="none") is None
+    assert name_of_reranker("minilm", reranker="fastembed:x/y") == "fastembed:x/y"
+
+
+def test_other_embedders_have_no_reranker_unless_one_is_named() -> None:
+    assert name_of_reranker("offline") is None
+    assert name_of_reranker("openai/text-embedding-3-small") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "reranker", "message"),
+    [
+        ("openai/e", "tokens", "needs an embedder such as minilm"),
+        ("offline", "fastembed:x", "needs an embedder such as minilm"),
+        ("minilm", "colbert", "needs none, tokens or fastembed:NAME"),
+    ],
+)
+def test_a_reranker_that_does_not_go_with_the_embedder_is_refused(
+    tiny_encoder: Path, name: str, reranker: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        embedder(name, reranker=reranker)
+
+
+@pytest.mark.parametrize("reranker", [None, "none"])
+def test_a_saved_program_has_the_reranker_with_which_it_was_built(
+    tiny_encoder: Path, tmp_path: Path, reranker: str | None
+) -> None:
+    built_embedder = embedder("minilm", reranker=reranker)
+    save(build("turn-rag", embedder=built_embedder), tmp_path / "program")
+
+    method: Any = load(tmp_path / "program").method
+
+    loaded_reranker = method.embedder.reranker
+    if reranker == "none":
+        assert loaded_reranker is None
+    else:
+        assert loaded_reranker.name == "tokens"
+
+
+def test_a_saved_program_does_not_decide_to_download_a_reranker(
+    tiny_encoder: Path, tmp_path: Path
+) -> None:
+    built_embedder = embedder("minilm", reranker="fastembed:x/y")
+    save(build("turn-rag", embedder=built_embedder), tmp_path / "program")
+    message = "was made with --reranker fastembed:x/y; give --reranker fastembed:x/y"
+    with pytest.raises(UserError, match=message):
+        load(tmp_path / "program")
+
+
+# Models of fastembed.
+
+
+def load_model(name: str) -> None:
+    """Fail for a model of the name `m/broken`, as fastembed fails if it cannot download one."""
+    if name == "m/broken":
+        raise ValueError("Could not load model from any source.")
+
+
+def embed_by_letters(passages: Sequence[str]) -> Generator[np.ndarray]:
+    """Give each passage three tokens, which count its letters "x" and "y"."""
+    for passage in passages:
+        token = [passage.count("x"), passage.count("y")]
+        yield np.array([token, token, token])
+
+
+def count_query(query: str, passages: Sequence[str]) -> Generator[float]:
+    """Score each passage by how often it has the query in it."""
+    for passage in passages:
+        yield float(passage.count(query))
+
+
+@pytest.fixture
+def fastembed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fastembed with the models `m/vectors`, `m/broken`, `m/late` and `m/cross`."""
+    use_fake_fastembed(
+        monkeypatch,
+        text_embedding=FakeModelClass(
+            "m/vectors", "m/broken", on_load=load_model, embed=embed_by_length
+        ),
+        late_interaction=FakeModelClass(
+            "m/late", query_embed=lambda query: iter([np.eye(2)]), embed=embed_by_letters
+        ),
+        cross_encoder=FakeModelClass("m/cross", rerank=count_query),
+    )
+
+
+def test_a_model_of_fastembed_embeds_texts(fastembed: None) -> None:
+    vector = embedder("fastembed:m/vectors").embed(["xyz"])[0]
+    # Fastembed's vector is (1, 3), which has the length of the square root of 10.
+    assert vector == pytest.approx(np.array([1, 3]) / 10**0.5)
+
+
+PASSAGES_OF_TEXTS = [["x", "yyx"], ["y"], ["xx"]]
+
+
+def test_a_cross_encoder_of_fastembed_scores_the_best_passage_of_each_text(
+    fastembed: None,
+) -> None:
+    reranker = FastEmbedReranker("m/cross")
+    assert reranker.scores("y", PASSAGES_OF_TEXTS, {}).tolist() == [2, 1, 0]
+
+
+def test_a_late_interaction_model_of_fastembed_scores_the_best_passage_of_each_text(
+    fastembed: None,
+) -> None:
+    # The query asks for both letters: "yyx" has 2 + 1 of them.
+    reranker = FastEmbedReranker("m/late")
+    assert reranker.scores("y", PASSAGES_OF_TEXTS, {}).tolist() == [3, 1, 2]
+
+
+def test_a_reranker_that_fastembed_does_not_know_is_refused(fastembed: None) -> None:
+    with pytest.raises(UserError, match="fastembed has no TextCrossEncoder 'm/none'"):
+        FastEmbedReranker("m/none").scores("y", [["x"]], {})
+
+
+def test_a_model_that_fastembed_cannot_load_is_an_endpoint_error(fastembed: None) -> None:
+    with pytest.raises(EndpointError, match="fastembed cannot load m/broken: Could not load"):
+        embedder("fastembed:m/broken").embed(["x"])
+
+
+def test_without_fastembed_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastembed", None)  # an import of it fails
+    with pytest.raises(MissingDependencyError, match="rerank"):
+        embedder("fastembed:x").embed(["Oslo"])
+
+
+@pytest.mark.parametrize(
+    ("name", "reranker"),
+    [("fastembed:m/broken", None), ("minilm", "fastembed:m/late"), ("offline", None)],
+)
+def test_a_check_finds_the_model_in_fastembeds_lists_and_loads_nothing(
+    fastembed: None, tiny_encoder: Path, name: str, reranker: str | None
+) -> None:
+    embedder(name, reranker=reranker).check()
+
+
+@pytest.mark.parametrize(
+    ("name", "reranker"),
+    [
+        pytest.param("fastembed:m/late", None, id="a reranker as embedder"),
+        pytest.param("minilm", "fastembed:m/vectors", id="an embedder as reranker"),
+    ],
+)
+def test_a_check_refuses_a_model_of_the_wrong_kind(
+    fastembed: None, tiny_encoder: Path, name: str, reranker: str | None
+) -> None:
+    with pytest.raises(UserError, match="fastembed has no Text"):
+        embedder(name, reranker=reranker).check()
+
+
+def pretend_version_of_fastembed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    """Have Python find the metadata of an installed fastembed of this version."""
+    site_packages = tmp_path / f"site-packages {version}"
+    metadata_folder = site_packages / f"fastembed-{version}.dist-info"
+    metadata_folder.mkdir(parents=True, exist_ok=True)
+    metadata = f"Metadata-Version: 2.1\nName: fastembed\nVersion: {version}\n"
+    (metadata_folder / "METADATA").write_text(metadata)
+    monkeypatch.syspath_prepend(str(site_packages))
+
+
+def test_cached_vectors_belong_to_a_version_of_fastembed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded_texts: list[str] = []
+
+    def record_and_embed(texts: Sequence[str], batch_size: int) -> Any:
+        embedded_texts.extend(texts)
+        return embed_by_length(texts, batch_size)
+
+    model_class = FakeModelClass("m/vectors", embed=record_and_embed)
+    use_fake_fastembed(monkeypatch, text_embedding=model_class)
+
+    pretend_version_of_fastembed(monkeypatch, tmp_path, "0.7.3")
+    embedder("fastembed:m/vectors").embed(["Oslo"])
+    embedder("fastembed:m/vectors").embed(["Oslo"])
+    assert embedded_texts == ["Oslo"]
+
+    pretend_version_of_fastembed(monkeypatch, tmp_path, "0.8.0")
+    embedder("fastembed:m/vectors").embed(["Oslo"])
+    assert embedded_texts == ["Oslo", "Oslo"]
+
+
+# Deadlines.
+
+
+def test_fastembed_ranks_nothing_after_the_deadline(fastembed: None) -> None:
+    with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
+        FastEmbedReranker("m/cross").scores("y", [["x"]], {})
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "late interaction"])
+def test_ranking_stops_after_the_passage_during_which_the_deadline_passed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline = Deadline()
+    ranked_passages: list[str] = []
+
+    def rank_until_cancelled(passages: Sequence[str]) -> Generator[Any]:
+        for passage in passages:
+            ranked_passages.append(passage)
+            deadline.cancel()
+            yield np.eye(2) if kind == "late interaction" else 1.0
+
+    if kind == "late interaction":
+        late_interaction = FakeModelClass(
+            "m/model", query_embed=lambda query: iter([np.eye(2)]), embed=rank_until_cancelled
+        )
+        use_fake_fastembed(monkeypatch, late_interaction=late_interaction)
+    else:
+        cross_encoder = FakeModelClass(
+            "m/model", rerank=lambda query, passages: rank_until_cancelled(passages)
+        )
+        use_fake_fastembed(monkeypatch, cross_encoder=cross_encoder)
+
+    with call_context(deadline=deadline), pytest.raises(AbandonedCallError):
+        FastEmbedReranker("m/model").scores("y", [["x"], ["y"], ["z"]], {})
+    assert ranked_passages == ["x"]
+
+
+# The package fastembed itself, with tiny networks in the place of downloaded ones.
+
+
+def write_model_for_fastembed(folder: Path, onnx_file: Path, file_name: str) -> None:
+    """Write the files of a model into a folder, as fastembed finds them in its cache."""
+    folder.mkdir()
+    (folder / file_name).write_bytes(onnx_file.read_bytes())
+    special_tokens = {"pad_token": "[UNK]", "mask_token": "[MASK]"}
+    configs = {
+        "special_tokens_map.json": special_tokens,
+        "tokenizer_config.json": {**special_tokens, "model_max_length": 64},
+        "config.json": {"pad_token_id": 0},
+    }
+    for name, config in configs.items():
+        (folder / name).write_text(json.dumps(config))
+    # Late interaction needs a token for masks; "?" is in none of the texts.
+    (folder / "tokenizer.json").write_text(tokenizer_json().replace('"?"', '"[MASK]"'))
+
+
+TEXTS = [["bob moved to oslo"], ["jazz", "ann likes jazz"], ["jazz"]]
+
+
+@pytest.fixture
+def fastembed_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder of the package fastembed, which must be installed."""
+    pytest.importorskip("fastembed")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_a_cross_encoder_of_the_package_fastembed_ranks_texts(fastembed_cache: Path) -> None:
+    from fastembed.common.model_description import ModelSource  # pyright: ignore[reportMissingImports]
+    from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
+
+    # The network sums the places in `WORDS` of all words of query and text.
+    write_model_for_fastembed(fastembed_cache / "cross", DATA / "cross.onnx", "model.onnx")
+    source = ModelSource(url="https://nowhere/cross.tar.gz")
+    TextCrossEncoder.add_custom_model("t/cross", source, model_file="model.onnx")
+
+    scores = FastEmbedReranker("t/cross").scores("ann likes jazz", TEXTS, {})
+
+    assert scores.tolist() == pytest.approx([43 + 53, 43 + 43, 43 + 18], abs=0.001)
+
+
+def test_a_late_interaction_model_of_the_package_fastembed_ranks_texts(
+    fastembed_cache: Path,
+) -> None:
+    # The network gives each word its vector.
+    folder = fastembed_cache / "answerai-colbert-small-v1"
+    write_model_for_fastembed(folder, DATA / "late.onnx", "vespa_colbert.onnx")
+
+    reranker = FastEmbedReranker("answerdotai/answerai-colbert-small-v1")
+    scores = reranker.scores("ann likes jazz", TEXTS, {})
+
+    assert scores.tolist() == pytest.approx([62.018, 62.797, 59.005], abs=0.001)

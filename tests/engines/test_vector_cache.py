@@ -1,0 +1,118 @@
+"""Vectors on disk: they outlive a process, and a damaged file costs time and nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mempiler.engines.cache_folder import cache_folder
+from mempiler.engines.embedders import embedder
+from mempiler.engines.encoder import TextEncoding
+from mempiler.engines.vector_cache import CachedVectors, VectorFile
+
+TEXTS = [
+    "Ann moved to Lisbon.",
+    "Bob likes jazz",
+    "Where does Ann live?",
+    "I saw Oslo with friends",
+]
+
+
+def cut_in_half(content: bytes, vector: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def replace_by_noise(content: bytes, vector: bytes) -> bytes:
+    return b"no database" * 500
+
+
+def zero_the_begin_of_a_vector(content: bytes, vector: bytes) -> bytes:
+    start = content.index(vector)
+    return content[:start] + bytes(8) + content[start + 8 :]
+
+
+# In these tests, a new embedder stands for a new process: it has nothing in memory.
+
+
+@pytest.mark.parametrize("damage", [cut_in_half, replace_by_noise, zero_the_begin_of_a_vector])
+def test_a_damaged_file_costs_time_and_nothing_else(
+    encoded_texts: list[str], damage: Callable[[bytes, bytes], bytes]
+) -> None:
+    vectors = embedder("minilm").embed(TEXTS)
+    path = cache_folder() / "vectors.sqlite"
+    path.write_bytes(damage(path.read_bytes(), vectors[0].tobytes()))
+
+    assert np.array_equal(embedder("minilm").embed(TEXTS), vectors)
+    count_after_damage = len(encoded_texts)
+    assert count_after_damage > len(TEXTS)  # something was computed again
+
+    for _ in range(2):
+        assert np.array_equal(embedder("minilm").embed(TEXTS), vectors)
+        assert len(encoded_texts) <= count_after_damage + len(TEXTS)
+
+
+def test_a_folder_in_the_place_of_the_file_costs_time_and_nothing_else(
+    encoded_texts: list[str],
+) -> None:
+    vectors = embedder("minilm").embed(TEXTS)
+    path = cache_folder() / "vectors.sqlite"
+    path.unlink()
+    path.mkdir()
+
+    assert np.array_equal(embedder("minilm").embed(TEXTS), vectors)
+    assert len(encoded_texts) > len(TEXTS)
+
+
+def test_the_oldest_vectors_are_removed_first(tmp_path: Path) -> None:
+    # Room for three vectors of two numbers, which are eight bytes.
+    vector_file = VectorFile(tmp_path / "vectors.sqlite", max_numbers=6)
+    keys = [b"a", b"b", b"c", b"d", b"e", b"f"]
+    for key in keys:
+        vector_file.write({key: bytes(8)})
+    assert sorted(vector_file.read(keys)) == [b"d", b"e", b"f"]
+
+
+def test_a_file_that_cannot_be_written_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mempiler").write_text("a file in the place of the folder")
+    path = tmp_path / "mempiler" / "vectors.sqlite"
+    vector_file = VectorFile(path)
+
+    for _ in range(3):
+        vector_file.write({b"key": bytes(4)})
+        assert vector_file.read([b"key"]) == {}
+
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{path}: ")
+    assert warning.endswith("every process computes its vectors anew")
+
+
+ENCODING = TextEncoding(vector=np.ones(2, np.float32), tokens=np.array([[1, -2], [3, 4]], np.int8))
+
+
+@pytest.mark.parametrize(
+    ("keeps_tokens", "expected_tokens"),
+    [
+        pytest.param(True, [[1, -2], [3, 4]], id="with tokens"),
+        pytest.param(False, [], id="without tokens"),
+    ],
+)
+def test_an_encoding_is_read_as_it_was_written(
+    tmp_path: Path, keeps_tokens: bool, expected_tokens: list[list[int]]
+) -> None:
+    path = tmp_path / "vectors.sqlite"
+    writer = CachedVectors("embedder", VectorFile(path), tokens=keeps_tokens)
+    writer.write({"Ann": ENCODING}, new_texts=["Ann"])
+
+    reader = CachedVectors("embedder", VectorFile(path), tokens=keeps_tokens)
+    encoding = reader.read(["Ann"])["Ann"]
+
+    assert encoding.vector.tolist() == [1, 1]
+    assert encoding.tokens.tolist() == expected_tokens
+
+
+def test_an_embedder_does_not_read_the_vectors_of_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    CachedVectors("embedder", VectorFile(path)).write({"Ann": ENCODING}, new_texts=["Ann"])
+    assert CachedVectors("other embedder", VectorFile(path)).read(["Ann"]) == {}
