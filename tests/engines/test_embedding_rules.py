@@ -123,8 +123,8 @@ class MiscountingServer(StubServer):
 
     missing_rows: list[Any] | None = None
 
-    def embedded(self, body: dict[str, Any]) -> bytes:
-        answer = json.loads(super().embedded(body))
+    def embeddings(self, body: dict[str, Any]) -> bytes:
+        answer = json.loads(super().embeddings(body))
         rows = answer["data"]
         if self.missing_rows is None:
             answer["data"] = rows[:-1]

@@ -17,7 +17,7 @@ from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import BudgetError, UserError
 from mempiler.programs.adapter import adapter
 
-from ..conftest import chat_fields
+from ..scripted_engine import chat_fields
 
 WARNED_OF_BY_DSPY = pytest.mark.filterwarnings(
     "ignore:LegacyEngine and AsyncLegacyEngine:DeprecationWarning"

@@ -20,7 +20,7 @@ from mempiler.systems.environment import Environment
 
 from tests.pages import OF_A_GRAPH, OWN_SYSTEMS
 
-from ..conftest import chat_fields as fields
+from ..scripted_engine import chat_fields as fields
 from ..stub_server import StubServer
 from .conftest import installed
 

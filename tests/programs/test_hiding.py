@@ -36,7 +36,7 @@ from pydantic import BaseModel, TypeAdapter
 from tests.conftest import suite
 from tests.stub_server import fill
 
-from ..conftest import facts_of, lines_of
+from ..scripted_engine import facts_of, lines_of
 from .conftest import section
 
 SECRET = "The code of the safe is falcon"

@@ -17,7 +17,7 @@ from mempiler.records import History, Session, Turn
 from mempiler.runs.manifest import read_manifest
 from mempiler.signatures.pgr import FactChange
 
-from ..conftest import lines_of
+from ..scripted_engine import lines_of
 from .conftest import section
 
 

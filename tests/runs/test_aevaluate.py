@@ -21,7 +21,7 @@ from ..async_engines import (
     CrowdEngine,
     run_within,
 )
-from ..conftest import ScriptedEngine, chat_fields
+from ..scripted_engine import ScriptedEngine, chat_fields
 from .evaluations import asked
 
 OPTIONS: dict[str, Any] = {"metric": "f1", "progress": False, "max_failure_rate": 1.0}

@@ -20,7 +20,7 @@ from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.runs.api import make_compilation
 from mempiler.runs.results_folder import results_folder
 
-from ..conftest import chat_fields
+from ..scripted_engine import chat_fields
 
 CITIES = [
     "Lisbon",

@@ -26,8 +26,8 @@ from mempiler.runs.repeating import command_line
 from mempiler.runs.run import Run
 from mempiler.runs.tracking.store import client
 
-from ..conftest import ScriptedEngine
 from ..run_inputs import run_inputs, with_options
+from ..scripted_engine import ScriptedEngine
 from .evaluations import break_optimizer, own_questions, script_models
 
 LABELED = CompileConfig("labeled")

@@ -26,7 +26,8 @@ from mempiler.runs.tracking import store
 from mempiler.runs.tracking.store import artifact_location, client, tracking_uri, use_tracking_store
 from mempiler.runs.tracking.tracker import Tracker
 
-from ..conftest import read_only, run_cli, within
+from ..command_line import run_cli
+from ..conftest import read_only, within
 from ..run_inputs import run_inputs
 from .evaluations import evaluation, refusal, row
 

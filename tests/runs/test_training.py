@@ -34,8 +34,8 @@ from mempiler.runs.setting_pairs import parse_settings
 from mempiler.runs.train import command_options, run_for_printed_command
 
 from ..cli.test_train import warmed_up
-from ..conftest import chat_fields
 from ..run_inputs import run_config
+from ..scripted_engine import chat_fields
 
 PACKAGE = Path(mempiler.__file__).parent
 ENV = ["--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2"]
