@@ -38,7 +38,9 @@ def files(folder: Path) -> bytes:
     ],
     ids=["user", "session", "open session"],
 )
-def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(store, forget, name, sessions, turns):
+def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(
+    store, forget, name, sessions, turns
+):
     store.items.add(ADA, session("one", "more", id="s"))
     store.items.add(ADA, session("two", id="t"))
     store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="three")])
@@ -75,10 +77,14 @@ def _churn(store: Store, chance: random.Random, n: int) -> None:
 
     def text() -> str:
         size = chance.choice([3, 20, 200, 2000])
-        return " ".join(mark if chance.random() < 0.3 else f"word{chance.randrange(999)}" for _ in range(size))
+        return " ".join(
+            mark if chance.random() < 0.3 else f"word{chance.randrange(999)}" for _ in range(size)
+        )
 
     if chance.random() < 0.3:
-        store.open_sessions.append(owner, f"c{chance.randrange(5)}-{n // 40}", [Turn(id="", speaker=mark, text=text())])
+        store.open_sessions.append(
+            owner, f"c{chance.randrange(5)}-{n // 40}", [Turn(id="", speaker=mark, text=text())]
+        )
     else:
         turns = tuple(Turn(id="", speaker="a", text=text()) for _ in range(chance.randrange(1, 5)))
         store.items.add(owner, Session(id=f"{mark}s{n}", turns=turns))
@@ -91,7 +97,9 @@ def _churn(store: Store, chance: random.Random, n: int) -> None:
         store.queue.release(claim)
 
 
-def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(store: Any) -> None:
+def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(
+    store: Any,
+) -> None:
     """It quotes the entry, so the forgotten text would come back with it."""
     store.items.add(ADA, session("a very secret word", id="s1"))
     store.items.add(ADA, session("something else", id="s2"))
@@ -113,11 +121,15 @@ def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
         begun, waits = time.monotonic(), []
-        writing = threading.Thread(target=lambda: waits.append(_timed(lambda: store.items.add(BOB, session("two")))))
+        writing = threading.Thread(
+            target=lambda: waits.append(_timed(lambda: store.items.add(BOB, session("two"))))
+        )
         writing.start()
         found = store.forgetting.forget_user(ADA)
         writing.join()
-        assert max(time.monotonic() - begun, *waits) < 8  # who waits for a writer does so for ten seconds
+        assert (
+            max(time.monotonic() - begun, *waits) < 8
+        )  # who waits for a writer does so for ten seconds
         assert found
         assert found.erased is False
         assert "somebody reads the store" in found.held_by
@@ -136,10 +148,14 @@ def _timed(call: Callable[[], Any]) -> float:
     return time.monotonic() - begun
 
 
-def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_it(tmp_path: Path) -> None:
+def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_it(
+    tmp_path: Path,
+) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
-        memory.add([{"role": "user", "content": "the falcon flies"}], id="s", metadata={"bird": "falcon"})
+        memory.add(
+            [{"role": "user", "content": "the falcon flies"}], id="s", metadata={"bird": "falcon"}
+        )
         memory.entries.update("s:1", "the falcon sleeps", by="falcon")
         assert b"falcon" in files(tmp_path)
         replaced = memory.replace([{"role": "user", "content": "the owl flies"}], id="s")
@@ -158,7 +174,9 @@ def test_a_replaced_open_session_is_the_new_one(tmp_path: Path) -> None:
         assert b"falcon" not in files(tmp_path)
 
 
-def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_too_large_to_be_rewritten_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite, "MAX_REWRITTEN_BYTES", 0)
     with Store(tmp_path / "s.sqlite") as store:
         store.items.add(ADA, session("one"))
@@ -182,7 +200,9 @@ def test_bytes_in_a_file_that_cannot_be_read_are_not_called_erased(tmp_path: Pat
 
 
 @pytest.mark.parametrize("write", ["add", "append", "replace"])
-def test_write_that_began_before_is_refused_in_every_process(open_store: Callable[..., Store], write: str) -> None:
+def test_write_that_began_before_is_refused_in_every_process(
+    open_store: Callable[..., Store], write: str
+) -> None:
     one, two = open_store(), open_store()
     one.forgetting.forget_user(BOB)
     since = two.forgetting.count()
@@ -194,9 +214,13 @@ def test_write_that_began_before_is_refused_in_every_process(open_store: Callabl
         elif write == "replace":
             two.items.replace(owner, session("one", id="s"), forget_count=since)
         else:
-            two.open_sessions.append(owner, "chat", [Turn(id="", speaker="Ada", text="one")], forget_count=since)
+            two.open_sessions.append(
+                owner, "chat", [Turn(id="", speaker="Ada", text="one")], forget_count=since
+            )
 
-    with pytest.raises(ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"):
+    with pytest.raises(
+        ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"
+    ):
         go(ADA, since)
     assert two.users.list_all() == []
     go(BOB, since)
@@ -244,7 +268,9 @@ def test_a_session_that_was_replaced_meanwhile_is_replaced_by_the_last_caller(
     assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == [text]
 
 
-def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store, monkeypatch) -> None:
+def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(
+    open_store, monkeypatch
+) -> None:
     one, two = open_store(), open_store()
 
     def count_before_ada_is_forgotten(database: Any) -> int:
@@ -252,13 +278,17 @@ def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(op
         one.forgetting.forget_user(ADA)
         return count
 
-    monkeypatch.setattr("mempiler.memory.store.items.read_forget_count", count_before_ada_is_forgotten)
+    monkeypatch.setattr(
+        "mempiler.memory.store.items.read_forget_count", count_before_ada_is_forgotten
+    )
     with pytest.raises(ConflictError):
         two.items.add(ADA, session("one"))
     assert one.users.list_all() == []
 
 
-def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callable[..., Store]) -> None:
+def test_first_write_of_a_new_user_is_waited_for_and_deleted(
+    open_store: Callable[..., Store],
+) -> None:
     """Before it is committed nobody else sees that there is such a user."""
     one, two = open_store(), open_store()
     begun, go = threading.Event(), threading.Event()
@@ -285,7 +315,8 @@ FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRI
 
 def changed(count: int, words: list[str], finalized: Any = None) -> Document:
     change = MemoryChange(
-        json.dumps({"words": {"items": [[count, 0, words]]}}), None if finalized is None else json.dumps(finalized)
+        json.dumps({"words": {"items": [[count, 0, words]]}}),
+        None if finalized is None else json.dumps(finalized),
     )
     return Document("", 1, None, 1, (), WRITER, change=change, log=ChangeLog(change_count=count))
 
@@ -298,10 +329,22 @@ ANSWERED = {"words": {"value": ["answered"]}}
     [
         ([], {"words": ["a"], "number": 1}, {"words": []}),
         ([changed(1, ["b"])], {"words": ["a", "b"], "number": 1}, {"words": []}),
-        ([changed(1, ["b"]), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, {"words": []}),
-        ([changed(1, ["b"], ANSWERED)], {"words": ["a", "b"], "number": 1}, {"words": ["answered"], "number": 1}),
+        (
+            [changed(1, ["b"]), changed(2, ["c"])],
+            {"words": ["a", "b", "c"], "number": 1},
+            {"words": []},
+        ),
+        (
+            [changed(1, ["b"], ANSWERED)],
+            {"words": ["a", "b"], "number": 1},
+            {"words": ["answered"], "number": 1},
+        ),
         # What questions are answered from is told by the memory of its own commit.
-        ([changed(1, ["b"], {}), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, "a memory before"),
+        (
+            [changed(1, ["b"], {}), changed(2, ["c"])],
+            {"words": ["a", "b", "c"], "number": 1},
+            "a memory before",
+        ),
         ([changed(1, ["b"]), FIRST], {"words": ["a"], "number": 1}, {"words": []}),
     ],
 )
@@ -319,7 +362,9 @@ def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, fina
     assert found.log.change_count == (0 if changes[-1:] == [FIRST] else len(changes))
 
 
-def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(tmp_path: Path) -> None:
+def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "s.sqlite"
     memory, lengths, counts = remembering(path), list[int](), list[int]()
     for n in range(40):
@@ -344,7 +389,9 @@ def said(memory: UserMemory, n: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "h2memory"])
-def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, tmp_path: Path) -> None:
+def test_another_process_reads_what_was_changed_and_not_the_whole(
+    method: str, tmp_path: Path
+) -> None:
     path = tmp_path / "s.sqlite"
     writing, reading = (remembering(path, method) for _ in range(2))
     behind: list[int] = []
@@ -354,7 +401,13 @@ def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, t
             behind.append(values[-1])
 
     for n in range(4):
-        told = [{"role": "user", "name": "Ada", "content": f"I have {n + 2} dogs, and I moved to town{n}."}]
+        told = [
+            {
+                "role": "user",
+                "name": "Ada",
+                "content": f"I have {n + 2} dogs, and I moved to town{n}.",
+            }
+        ]
         (writing if n < 3 else reading).add(told)
         behind.clear()
         with listening("before_cursor_execute", note_changes_read):
@@ -372,7 +425,9 @@ def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> 
     reading.read()
     said(writing, 2)
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("""UPDATE mempiler_changes SET memory = '{"turns": {"sorted": 1}}' WHERE number > 0""")
+        db.execute(
+            """UPDATE mempiler_changes SET memory = '{"turns": {"sorted": 1}}' WHERE number > 0"""
+        )
     with pytest.raises(StoreError, match="does not fit its program: ValueError; run: mempiler"):
         reading.read()
 
@@ -392,7 +447,9 @@ def path(tmp_path: Path) -> Path:
             for id in ("s1", "s2"):
                 store.items.add(owner, session(SAID, id=id), metadata={"code": SECRET})
             program.memory(store, owner.user, lm=language_model("offline")).remember()
-            store.amendments.append(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
+            store.amendments.append(
+                owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",))
+            )
             store.items.add(owner, session(SAID, id="s3"))
             store.open_sessions.append(owner, "s4", session(SAID).turns, metadata={"code": SECRET})
     return path
@@ -449,10 +506,14 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, va
             assert SECRET not in str(error)
             assert error.__cause__ is None
         assert store.read(BOB).document
-        assert store.forgetting.forget_user(ADA), "damage is no reason to keep what is to be forgotten"
+        assert store.forgetting.forget_user(ADA), (
+            "damage is no reason to keep what is to be forgotten"
+        )
 
 
-def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(store: Any, database: Any) -> None:
+def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(
+    store: Any, database: Any
+) -> None:
     """Its turn has an id that would stay taken. The message does not say what the row holds."""
     store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
     with database.write_transaction() as transaction:

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
+from mempiler import (
+    ConflictError,
+    Logs,
+    Profile,
+    Session,
+    Store,
+    StoreError,
+    Turn,
+    UserError,
+    build,
+)
 from mempiler.memory.store import sqlite
 from mempiler.memory.store import tables as t
 from mempiler.memory.store.database import Database
@@ -31,7 +41,11 @@ from .conftest import ADA, session
 def test_sessions_keep_their_order_and_get_ids_that_are_free(store: Store) -> None:
     store.items.add(ADA, session("x", id="D2"))
     store.open_sessions.append(ADA, "D3", [Turn(id="", speaker="Ada", text="y")])
-    assert [store.items.add(ADA, session(text)).id for text in ("one", "two", "one")] == ["D4", "D5", "D6"]
+    assert [store.items.add(ADA, session(text)).id for text in ("one", "two", "one")] == [
+        "D4",
+        "D5",
+        "D6",
+    ]
     found = [(turn.id, turn.text) for one in store.items.list_all(ADA) for turn in one.item.turns]
     assert found == [("D2:1", "x"), ("D4:1", "one"), ("D5:1", "two"), ("D6:1", "one")]
 
@@ -42,7 +56,9 @@ def test_same_session_twice_is_stored_once(store: Store) -> None:
     assert second.new is False
     assert first.position == second.position
     assert len(store.items.list_all(ADA)) == 1
-    with pytest.raises(ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"):
+    with pytest.raises(
+        ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"
+    ):
         store.items.add(ADA, session("two", id="s"))
 
 
@@ -54,7 +70,10 @@ def test_a_session_is_replaced_only_by_another_one(store: Store) -> None:
     assert [one.item.id for one in store.items.list_all(ADA)] == ["s", "t"]
 
     assert store.items.replace(ADA, session("two", id="s")).new
-    assert [(one.item.id, one.item.turns[0].text) for one in store.items.list_all(ADA)] == [("t", "other"), ("s", "two")]
+    assert [(one.item.id, one.item.turns[0].text) for one in store.items.list_all(ADA)] == [
+        ("t", "other"),
+        ("s", "two"),
+    ]
     with pytest.raises(UserError, match="has no id; give the id of the session that it replaces"):
         store.items.replace(ADA, session("three"))
 
@@ -71,7 +90,10 @@ def test_a_session_that_cannot_be_stored_replaces_nothing(store: Store) -> None:
 def test_turn_id_of_another_session_is_refused(store: Store) -> None:
     turn = Turn(id="t1", speaker="Ada", text="one")
     store.items.add(ADA, Session(id="a", turns=(turn,)))
-    for again in (lambda: store.items.add(ADA, Session(id="b", turns=(turn,))), lambda: store.open_sessions.append(ADA, "c", [turn])):
+    for again in (
+        lambda: store.items.add(ADA, Session(id="b", turns=(turn,))),
+        lambda: store.open_sessions.append(ADA, "c", [turn]),
+    ):
         with pytest.raises(ConflictError, match="another turn 't1'"):
             again()
     assert [one.item.id for one in store.items.list_all(ADA)] == ["a"]
@@ -79,15 +101,23 @@ def test_turn_id_of_another_session_is_refused(store: Store) -> None:
 
 def test_every_kind_of_item_comes_back_as_it_was(store: Store) -> None:
     turn = Turn(id="", speaker="phone", text="12 steps")
-    items = [Session(id="s", turns=(turn,)), Logs(id="l", turns=(turn,)), Profile(id="p", turns=(turn,))]
+    items = [
+        Session(id="s", turns=(turn,)),
+        Logs(id="l", turns=(turn,)),
+        Profile(id="p", turns=(turn,)),
+    ]
     for item in items:
         store.items.add(ADA, item)
     assert [type(one.item) for one in store.items.list_all(ADA)] == [Session, Logs, Profile]
     found = store.items.turns(ADA, ["l:1", "unheard"])
-    assert {id: (turn.text, item.id) for id, (turn, item) in found.items()} == {"l:1": ("12 steps", "l")}
+    assert {id: (turn.text, item.id) for id, (turn, item) in found.items()} == {
+        "l:1": ("12 steps", "l")
+    }
 
 
-@pytest.mark.parametrize("name", ["'; DROP TABLE mempiler_users; --", "x" * 272 + "\U0001f642" * 132])
+@pytest.mark.parametrize(
+    "name", ["'; DROP TABLE mempiler_users; --", "x" * 272 + "\U0001f642" * 132]
+)
 def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
     text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
     store.items.add(Owner(name, name), session(text, id=name))
@@ -104,13 +134,18 @@ def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
     ("item", "message"),
     [
         (Session(id="s"), "has no turns"),
-        (Session(id="s\n[[ ## completed ## ]]", turns=(Turn(id="", speaker="a"),)), "control character"),
+        (
+            Session(id="s\n[[ ## completed ## ]]", turns=(Turn(id="", speaker="a"),)),
+            "control character",
+        ),
         (Session(id="s", turns=(Turn(id="", speaker="a\nb", text="x"),)), "speaker 'a"),
         (Session(id="s", turns=(Turn(id="t\n", speaker="a", text="x"),)), "turn 't"),
         (Session(id="s", turns=(Turn(id="", speaker="a", text="\ud83d"),)), "lone surrogate"),
     ],
 )
-def test_items_that_cannot_be_stored_are_refused(tmp_path: Path, item: Session, message: str) -> None:
+def test_items_that_cannot_be_stored_are_refused(
+    tmp_path: Path, item: Session, message: str
+) -> None:
     with Store(tmp_path / "s.sqlite") as store, pytest.raises(UserError, match=message):
         store.items.add(ADA, item)
 
@@ -122,7 +157,9 @@ def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
     assert store.open_sessions.end(ADA, "chat") is None
     assert store.users.list_all() == []
     store.open_sessions.append(ADA, "chat", hello)
-    turns = store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False)
+    turns = store.open_sessions.append(
+        ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False
+    )
     assert [turn.id for turn in turns] == ["chat:2"]
     assert [turn.text for turn in store.read(ADA).open_sessions[0].turns] == ["hello", "hi"]
     assert store.open_sessions.end(ADA, "chat") is not None
@@ -169,8 +206,15 @@ def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store)
 def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_path: Path) -> None:
     """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
     path = tmp_path / "s.sqlite"
-    with Store(path, timeout=0.05) as store, Store(path, timeout=0.05) as other, ThreadPoolExecutor(32) as pool:
-        writers = [pool.submit((store, other)[n % 2].items.add, Owner(f"user-{n % 32}"), session(f"{n}")) for n in range(160)]
+    with (
+        Store(path, timeout=0.05) as store,
+        Store(path, timeout=0.05) as other,
+        ThreadPoolExecutor(32) as pool,
+    ):
+        writers = [
+            pool.submit((store, other)[n % 2].items.add, Owner(f"user-{n % 32}"), session(f"{n}"))
+            for n in range(160)
+        ]
         assert all(writer.result().new for writer in writers)
         assert sum(user.sessions for user in store.users.list_all()) == 160
 
@@ -225,7 +269,9 @@ def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
     with Store(path, timeout=0.1) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"):
+            with pytest.raises(
+                StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"
+            ):
                 store.items.add(ADA, session("two"))
         assert store.items.list_all(ADA) == []
         assert store.items.add(ADA, session("two")).new is True
@@ -318,15 +364,29 @@ def test_stores_that_cannot_be_opened(address, error, message, tmp_path, monkeyp
 
 def test_error_of_the_database_shows_no_row(store: Store, database: Database) -> None:
     store.items.add(ADA, session("one"))
-    row = {"tenant": "default", "user": "ada", "position": 1, "id": "secret", "digest": "", "json": "secret"}
+    row = {
+        "tenant": "default",
+        "user": "ada",
+        "position": 1,
+        "id": "secret",
+        "digest": "",
+        "json": "secret",
+    }
     with pytest.raises(StoreError) as raised, database.write_transaction() as transaction:
-        transaction.connection.execute(insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0))
+        transaction.connection.execute(
+            insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0)
+        )
     assert not re.search("secret|ada", str(raised.value))
 
 
 NFC = "José"
 NFD = unicodedata.normalize("NFD", NFC)
-HIDDEN = {"zero width": "ad\u200ba", "bidi": "\u202eada", "filler": "ada\u3164", "tag": "ada\U000e0041"}
+HIDDEN = {
+    "zero width": "ad\u200ba",
+    "bidi": "\u202eada",
+    "filler": "ada\u3164",
+    "tag": "ada\U000e0041",
+}
 OTHERS = {"control": "a\x07da", "line": "ada\u2028", "half": "ada\ud83d", "empty": ""}
 LONG = {"long": "a" * 513, "bytes": "名" * 267}
 
@@ -358,7 +418,11 @@ def test_session_id_is_refused_alike(tmp_path: Path) -> None:
             lambda: store.open_sessions.append(ADA, name, [Turn(id="", speaker="Ada", text="x")]),
             lambda: store.open_sessions.end(ADA, name),
             lambda: store.forgetting.forget_session(ADA, name),
-            lambda: build("turn-rag").memory(store, "ada").add([{"role": "user", "content": "x"}], id=name),
+            lambda: (
+                build("turn-rag")
+                .memory(store, "ada")
+                .add([{"role": "user", "content": "x"}], id=name)
+            ),
         ]
         for call in calls:
             with pytest.raises(UserError, match="cannot be seen"):
@@ -370,8 +434,13 @@ def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         for user in ("ada", "bob"):
             store.items.add(Owner(user), session("one"))
-        with closing(Database(tmp_path / "s.sqlite")) as database, database.write_transaction() as transaction:
-            transaction.connection.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
+        with (
+            closing(Database(tmp_path / "s.sqlite")) as database,
+            database.write_transaction() as transaction,
+        ):
+            transaction.connection.execute(
+                update(t.users).where(t.users.c.user == "ada").values(user="\u202eada")
+            )
         assert [found.owner.user for found in store.users.list_all()] == ["bob", "\u202eada"]
 
 

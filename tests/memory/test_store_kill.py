@@ -27,8 +27,11 @@ from sqlalchemy import Engine, create_engine, event, inspect, text
 
 ADA, OLD = Owner("ada"), Owner("old")
 
+
 def engine_of(url: str) -> Engine:
-    return create_engine(url.replace("postgresql:", "postgresql+psycopg:") if "://" in url else f"sqlite:///{url}")
+    return create_engine(
+        url.replace("postgresql:", "postgresql+psycopg:") if "://" in url else f"sqlite:///{url}"
+    )
 
 
 def contents(url: str) -> dict[str, Any]:
@@ -36,7 +39,9 @@ def contents(url: str) -> dict[str, Any]:
     engine = engine_of(url)
     with engine.connect() as db:
         names = inspect(db).get_table_names()
-        found = {name: sorted(map(repr, db.execute(text(f"SELECT * FROM {name}")))) for name in names}
+        found = {
+            name: sorted(map(repr, db.execute(text(f"SELECT * FROM {name}")))) for name in names
+        }
     engine.dispose()
     return found
 
@@ -64,7 +69,9 @@ def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
     return process
 
 
-def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(url_without_tables: str) -> None:
+def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
+    url_without_tables: str,
+) -> None:
     statement, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
         statement += 1
@@ -104,7 +111,10 @@ def test_another_version_is_refused_in_one_line(url: str) -> None:
     with engine.begin() as db:
         db.execute(text("UPDATE mempiler_version SET version_num = '4'"))
     engine.dispose()
-    with pytest.raises(StoreError, match=rf"of version 4, this Mempiler reads {SCHEMA_VERSION} .*add the sessions to a new store"):
+    with pytest.raises(
+        StoreError,
+        match=rf"of version 4, this Mempiler reads {SCHEMA_VERSION} .*add the sessions to a new store",
+    ):
         Store(url)
 
 
@@ -112,8 +122,15 @@ HEADER = '{"mempiler": "memories", "schema": 1}'
 
 
 def line(user: str = "ada", item: dict[str, Any] | None = None, **changes: Any) -> str:
-    whole = {"position": 1, "state": "queued", "digest": "d", "item": {"id": "s", "turns": [turn(id=f"{user}:1")]}}
-    return json.dumps({"tenant": "default", "user": user, "items": [{**whole, **(item or {})}], **changes})
+    whole = {
+        "position": 1,
+        "state": "queued",
+        "digest": "d",
+        "item": {"id": "s", "turns": [turn(id=f"{user}:1")]},
+    }
+    return json.dumps(
+        {"tenant": "default", "user": user, "items": [{**whole, **(item or {})}], **changes}
+    )
 
 
 def turn(**changes: Any) -> dict[str, Any]:
@@ -124,7 +141,14 @@ def of_turn(**changes: Any) -> str:
     return line(item={"item": {"id": "s", "turns": [turn(**changes)]}})
 
 
-DOCUMENT = {"memory": "[1]", "position": 0, "finalized": None, "finalized_position": 0, "speakers": [], "writer": "w"}
+DOCUMENT = {
+    "memory": "[1]",
+    "position": 0,
+    "finalized": None,
+    "finalized_position": 0,
+    "speakers": [],
+    "writer": "w",
+}
 DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
 
 
@@ -137,7 +161,10 @@ DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
         (line().replace('"position": 1', f'"position": {"9" * 5000}'), "has 5000 digits"),
         (of_turn(time="0001-01-01T00:00:00+14:00"), "outside the calendar"),
         (line(item={"item": {"id": "s\u200b", "turns": []}}), "cannot be seen"),
-        (line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]), "is empty or there twice"),
+        (
+            line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]),
+            "is empty or there twice",
+        ),
         (line(document=DOCUMENT), "the memory is no JSON object"),
         (line(**{"a\nb": 1}), r"line 3: 'a\nb: Unexpected"),
         (line()[:40], "line 3: not valid JSON"),
@@ -162,7 +189,9 @@ def test_one_line_and_nothing_half_imported(tmp_path, monkeypatch, cli, bad, mes
         assert store.users.list_all() == []
 
 
-def test_user_who_is_there_already_keeps_all_others_out_and_times_are_kept_in_utc(store: Store) -> None:
+def test_user_who_is_there_already_keeps_all_others_out_and_times_are_kept_in_utc(
+    store: Store,
+) -> None:
     import_users(store, [HEADER, of_turn(time="2024-03-05T10:00:00+02:00")], "file")
     with pytest.raises(ConflictError, match="user 'ada' is in"):
         import_users(store, [HEADER, line("bob"), line("ada")], "file")
@@ -181,7 +210,9 @@ def _replace_and_die_before(url: str, statement: int) -> None:
         store.items.replace(ADA, *read_incoming_item(_message("new"), "s"))
 
 
-def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(url: str) -> None:
+def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(
+    url: str,
+) -> None:
     """`s` is in the memory before; whoever comes afterwards writes the memory that was to be written, once."""
     seen: list[str] = []
     statement, code = 0, -signal.SIGKILL
@@ -203,7 +234,9 @@ def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_ki
             seen.append(texts.pop("s"))
             assert texts == {"t": "other"}
             is_old = seen[-1] == "old"
-            assert store.metadata.sessions_of_turns(ADA, ["s:1"]) == {"s:1": ("s", {"of": "old"} if is_old else {})}
+            assert store.metadata.sessions_of_turns(ADA, ["s:1"]) == {
+                "s:1": ("s", {"of": "old"} if is_old else {})
+            }
             memory.remember()
             written = [entry.text for entry in memory.entries.list().entries if not entry.waiting]
             assert sorted(written) == sorted(["Ada: old" if is_old else "Ada: new", "Ada: other"])

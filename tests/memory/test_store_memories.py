@@ -39,7 +39,9 @@ def document(position: int, finalized: int | None = None, stamp: Stamp = WRITER)
     return Document('{"upto": %d}' % position, position, None, done, ("Ada",), stamp)  # noqa: UP031
 
 
-def claim_of(store: Store, owner: Owner | None = None, worker: str = "me", stamp: Stamp = WRITER) -> Claim:
+def claim_of(
+    store: Store, owner: Owner | None = None, worker: str = "me", stamp: Stamp = WRITER
+) -> Claim:
     (claim,) = store.queue.claim(worker, 60, stamp, owner)
     return claim
 
@@ -75,14 +77,19 @@ def test_one_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., 
     assert one.queue.claim("me", 60, WRITER)
 
 
-def test_several_users_are_claimed_at_once_those_that_wait_longest(open_store: Callable[..., Store]) -> None:
+def test_several_users_are_claimed_at_once_those_that_wait_longest(
+    open_store: Callable[..., Store],
+) -> None:
     one, two = open_store(), open_store()
     owners = [Owner(f"user {n}") for n in range(5)]
     for owner in owners:
         fill(one, owner, 1)
     first = claim_of(one)
     one.queue.release(first)  # the last in the row again
-    early, rest = two.queue.claim("early", 60, WRITER, limit=4), one.queue.claim("rest", 60, WRITER, limit=4)
+    early, rest = (
+        two.queue.claim("early", 60, WRITER, limit=4),
+        one.queue.claim("rest", 60, WRITER, limit=4),
+    )
     assert {claim.owner for claim in early} == {*owners} - {first.owner}
     assert [claim.owner for claim in rest] == [first.owner]
     for claim in (*early, *rest):
@@ -152,8 +159,12 @@ def test_failed_item_stays_beside_the_memory(store: Store) -> None:
     store.queue.fail(claim, 1, "LM refused", is_given_up=True)
     assert store.queue.commit(claim, document(2), 60, item_positions=[2]) is not None
     assert states(store) == ["failed", "remembered"]
-    assert [(stored.item.id, stored.error) for stored in store.read(ADA).pending_items] == [("s0", "LM refused")]
-    assert [(found.sessions, found.queued, found.failed) for found in store.users.list_all()] == [(2, 0, 1)]
+    assert [(stored.item.id, stored.error) for stored in store.read(ADA).pending_items] == [
+        ("s0", "LM refused")
+    ]
+    assert [(found.sessions, found.queued, found.failed) for found in store.users.list_all()] == [
+        (2, 0, 1)
+    ]
 
 
 def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> None:
@@ -165,8 +176,12 @@ def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> 
     assert export_users(store, file) == 2
     with Store(tmp_path / "other.sqlite") as other:
         assert import_users(other, file.getvalue().splitlines(), "file") == 2
-        assert [other.transfer.dump(owner) for owner in (ADA, BOB)] == [store.transfer.dump(owner) for owner in (ADA, BOB)]
-        assert not other.items.add(ADA, store.items.list_all(ADA)[0].item, store.items.list_all(ADA)[0].digest).new
+        assert [other.transfer.dump(owner) for owner in (ADA, BOB)] == [
+            store.transfer.dump(owner) for owner in (ADA, BOB)
+        ]
+        assert not other.items.add(
+            ADA, store.items.list_all(ADA)[0].item, store.items.list_all(ADA)[0].digest
+        ).new
         with pytest.raises(ConflictError, match="--replace"):
             import_users(other, file.getvalue().splitlines(), "file")
         assert import_users(other, file.getvalue().splitlines(), "file", replace_existing=True) == 2
@@ -194,18 +209,31 @@ def test_tenants_take_turns_however_much_one_has_queued(store: Store) -> None:
     assert sorted(claim.owner.tenant for claim in found) == ["large", "large", "small", "small"]
     assert not store.queue.claim("you", 60, WRITER, limit=8, limit_per_tenant=2)
     fill(store, Owner("another", "small"), 1)
-    assert [claim.owner.tenant for claim in store.queue.claim("you", 60, WRITER, limit_per_tenant=3)] == ["large"]
-    assert [claim.owner.tenant for claim in store.queue.claim("you", 60, WRITER, limit_per_tenant=3)] == ["small"]
+    assert [
+        claim.owner.tenant for claim in store.queue.claim("you", 60, WRITER, limit_per_tenant=3)
+    ] == ["large"]
+    assert [
+        claim.owner.tenant for claim in store.queue.claim("you", 60, WRITER, limit_per_tenant=3)
+    ] == ["small"]
 
 
-def test_a_long_queue_is_looked_at_in_parts_until_somebody_of_each_tenant_is_found(store: Store, monkeypatch) -> None:
+def test_a_long_queue_is_looked_at_in_parts_until_somebody_of_each_tenant_is_found(
+    store: Store, monkeypatch
+) -> None:
     monkeypatch.setattr("mempiler.memory.store.queue_scan.PART_SIZE", 4)
     for n in range(10):
         fill(store, Owner(f"user {n}", "large"), 1)
         store.queue.pause(Owner(f"user {n}", "large"), 60 if n < 7 else 0)
     fill(store, Owner("user 3", "small"), 1)
-    claimed = [one.owner for n in range(4) for one in store.queue.claim(f"{n}", 60, WRITER, limit_per_tenant=8)]
-    assert sorted(claimed) == [Owner("user 3", "small"), *(Owner(f"user {n}", "large") for n in (7, 8, 9))]
+    claimed = [
+        one.owner
+        for n in range(4)
+        for one in store.queue.claim(f"{n}", 60, WRITER, limit_per_tenant=8)
+    ]
+    assert sorted(claimed) == [
+        Owner("user 3", "small"),
+        *(Owner(f"user {n}", "large") for n in (7, 8, 9)),
+    ]
     assert not store.queue.claim("me too", 60, WRITER, limit=8)
 
 
@@ -232,14 +260,18 @@ def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
     assert claim_of(store, ADA, "you").owner == ADA
 
 
-@pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (MAX_LEASE / 2, False), (0.0, False)])
+@pytest.mark.parametrize(
+    ("wrong", "free"), [(DAY, True), (-DAY, True), (MAX_LEASE / 2, False), (0.0, False)]
+)
 def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(
     store: Store, database: Database, wrong: float, free: bool
 ) -> None:
     fill(store)
     assert store.queue.claim("me", 10 * MAX_LEASE if wrong == 0 else 60, WRITER)
     with database.write_transaction() as transaction:
-        transaction.connection.execute(update(t.users).values(claimed_until=t.users.c.claimed_until + wrong))
+        transaction.connection.execute(
+            update(t.users).values(claimed_until=t.users.c.claimed_until + wrong)
+        )
     assert bool(store.queue.claim("you", 60, WRITER)) == free
 
 
@@ -249,7 +281,9 @@ def test_an_open_session_whose_turns_are_dated_wrongly_ends(
 ) -> None:
     store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
     with database.write_transaction() as transaction:
-        transaction.connection.execute(update(t.open_turns).values(added=t.open_turns.c.added + wrong))
+        transaction.connection.execute(
+            update(t.open_turns).values(added=t.open_turns.c.added + wrong)
+        )
     assert bool(store.open_sessions.idle(1800)) == idle
 
 
@@ -265,7 +299,9 @@ def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) 
 
 
 @pytest.mark.slow
-def test_clocks_of_workers_do_not_matter_to_postgresql(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_of_workers_do_not_matter_to_postgresql(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, url = time.time, postgres.emptied()
     with Store(url) as one, Store(url) as two:
         fill(one)
@@ -275,11 +311,23 @@ def test_clocks_of_workers_do_not_matter_to_postgresql(postgres: Any, monkeypatc
 
 
 OTHER = Owner("ada", "other")
-ROW = Amendment(1, "update", "D1:1", "turn", "Ada: tea", ("D1:1",), "Ada: rum", datetime(2025, 1, 2, 3, 4, 5), "Ada")
+ROW = Amendment(
+    1,
+    "update",
+    "D1:1",
+    "turn",
+    "Ada: tea",
+    ("D1:1",),
+    "Ada: rum",
+    datetime(2025, 1, 2, 3, 4, 5),
+    "Ada",
+)
 
 
 def of_two(id: str) -> Session:
-    return Session(id=id, turns=tuple(Turn(id=f"{id}:{n}", speaker="Ada", text="tea") for n in (1, 2)))
+    return Session(
+        id=id, turns=tuple(Turn(id=f"{id}:{n}", speaker="Ada", text="tea") for n in (1, 2))
+    )
 
 
 def chosen(store: Any, owner: Owner, **where: Any) -> set[str]:
@@ -301,7 +349,10 @@ def test_sessions_are_found_by_their_metadata_and_no_other_users(store: Any) -> 
 
 
 def test_metadata_are_stored_with_their_session_or_not_at_all(store: Any) -> None:
-    assert [store.items.add(ADA, of_two("a"), metadata={"n": 1}).new for _ in range(2)] == [True, False]
+    assert [store.items.add(ADA, of_two("a"), metadata={"n": 1}).new for _ in range(2)] == [
+        True,
+        False,
+    ]
     for other in ({"n": 2}, None):
         with pytest.raises(ConflictError):
             store.items.add(ADA, of_two("a"), metadata=other)
@@ -313,13 +364,23 @@ def test_metadata_are_stored_with_their_session_or_not_at_all(store: Any) -> Non
     assert chosen(store, ADA, n=1) == set()
 
 
-def test_an_open_session_has_what_was_said_of_it_last_and_takes_it_along_when_it_ends(store: Any) -> None:
-    for id, said in (("a", {"n": 1, "channel": "phone"}), ("a", {"n": 2}), ("a", {}), ("b", {"n": 1})):
+def test_an_open_session_has_what_was_said_of_it_last_and_takes_it_along_when_it_ends(
+    store: Any,
+) -> None:
+    for id, said in (
+        ("a", {"n": 1, "channel": "phone"}),
+        ("a", {"n": 2}),
+        ("a", {}),
+        ("b", {"n": 1}),
+    ):
         store.open_sessions.append(ADA, id, [Turn(id="", speaker="Ada", text="tea")], metadata=said)
     for _ in range(2):
         assert chosen(store, ADA, n=2, channel="phone") == {"a:1", "a:2", "a:3"}
         assert chosen(store, ADA, n=1) == {"b:1"}
-        assert store.metadata.sessions_of_turns(ADA, ["a:3"])["a:3"] == ("a", {"n": 2, "channel": "phone"})
+        assert store.metadata.sessions_of_turns(ADA, ["a:3"])["a:3"] == (
+            "a",
+            {"n": 2, "channel": "phone"},
+        )
         store.open_sessions.end(ADA, "a")
     assert store.transfer.dump(ADA).metadata == {1: {"n": 2, "channel": "phone"}}
     assert store.transfer.dump(ADA).open_metadata == {"b": {"n": 1}}
@@ -328,11 +389,18 @@ def test_an_open_session_has_what_was_said_of_it_last_and_takes_it_along_when_it
 def test_amendments_are_numbered_one_after_the_other_for_each_user(store: Any) -> None:
     for owner in (ADA, OTHER):
         store.items.add(owner, of_two("D1"))
-    assert [store.amendments.append(ADA, row) for row in (ROW, ROW, replace(ROW, number=3))] == [True, False, False]
+    assert [store.amendments.append(ADA, row) for row in (ROW, ROW, replace(ROW, number=3))] == [
+        True,
+        False,
+        False,
+    ]
     assert store.read(ADA).last_amendment == 1
     assert store.read(OTHER).last_amendment == 0
     assert store.amendments.list_all(ADA) == [ROW]
-    assert [store.amendments.append(owner, ROW) for owner in (OTHER, Owner("nobody"))] == [True, False]
+    assert [store.amendments.append(owner, ROW) for owner in (OTHER, Owner("nobody"))] == [
+        True,
+        False,
+    ]
 
 
 def test_amendments_go_with_what_they_rest_on_and_do_not_come_back(store: Any) -> None:

@@ -126,7 +126,9 @@ def condition_of(index: ReflectedIndex) -> str:
     return str(options.get("sqlite_where", options.get("postgresql_where", "")))
 
 
-def test_the_revisions_make_the_keys_and_partial_indexes_that_are_described(database: Database) -> None:
+def test_the_revisions_make_the_keys_and_partial_indexes_that_are_described(
+    database: Database,
+) -> None:
     """Alembic's comparison looks at neither."""
     made_by_revisions = keys_and_indexes(database)
     tables.drop_all(database.engine)

@@ -19,7 +19,10 @@ def path(open_folder: Path) -> Path:
     path = open_folder / "memories.sqlite"
     with Store(path) as store:
         store.items.add(ADA, session("I moved to Lisbon.", id="D1"))
-    assert sorted(file.name for file in open_folder.iterdir()) == ["memories.sqlite", "memories.sqlite-lock"]
+    assert sorted(file.name for file in open_folder.iterdir()) == [
+        "memories.sqlite",
+        "memories.sqlite-lock",
+    ]
     return path
 
 
@@ -28,13 +31,17 @@ def said(store: Store) -> list[str]:
     return [turn.text for stored in store.read(ADA).pending_items for turn in stored.item.turns]
 
 
-def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_written(path: Path) -> None:
+def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_written(
+    path: Path,
+) -> None:
     before = path.read_bytes()
     with read_only(path.parent), Store(path) as store:
         assert not store.writable
         assert said(store) == ["I moved to Lisbon."]
         assert [user.owner for user in store.users.list_all()] == [ADA]
-        with pytest.raises(StoreError, match=r"readonly database; .*; make the file and its folder writable"):
+        with pytest.raises(
+            StoreError, match=r"readonly database; .*; make the file and its folder writable"
+        ):
             store.items.add(ADA, session("I left."))
         names = sorted(file.name for file in path.parent.iterdir())
     assert names == ["memories.sqlite", "memories.sqlite-lock"]
@@ -70,18 +77,26 @@ def test_a_log_without_its_index_is_not_passed_over(path: Path) -> None:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         log = path.with_name(f"{path.name}-wal").read_bytes()
     path.with_name(f"{path.name}-wal").write_bytes(log)
-    with read_only(path.parent), pytest.raises(StoreError, match="copy the file and its -wal to a folder that is"):
+    with (
+        read_only(path.parent),
+        pytest.raises(StoreError, match="copy the file and its -wal to a folder that is"),
+    ):
         Store(path)
 
 
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE mempiler_version SET version_num = '9'", "are of version 9, .* install the Mempiler that made them"),
+        (
+            "UPDATE mempiler_version SET version_num = '9'",
+            "are of version 9, .* install the Mempiler that made them",
+        ),
         ("DROP TABLE mempiler_version; DROP TABLE mempiler_meta", "there are no memories in it"),
     ],
 )
-def test_tables_that_would_have_to_be_made_or_upgraded_are_one_line(path: Path, statement: str, message: str) -> None:
+def test_tables_that_would_have_to_be_made_or_upgraded_are_one_line(
+    path: Path, statement: str, message: str
+) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(statement)
     with read_only(path.parent), pytest.raises(StoreError, match=message):
@@ -101,12 +116,17 @@ def test_a_damaged_item_fails_no_reading(path: Path, caplog: pytest.LogCaptureFi
 def test_a_folder_and_a_pipe_are_no_store(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(UserError, match=f"store {re.escape(str(path))}: is a folder, a pipe or a device"):
+        with pytest.raises(
+            UserError, match=f"store {re.escape(str(path))}: is a folder, a pipe or a device"
+        ):
             Store(path)
 
 
 def test_an_address_that_is_none_is_refused_without_its_password() -> None:
-    for address in ("postgresql://ada:a-long-secret@host:port/x", "mysql://ada:a-long-secret@host/x"):
+    for address in (
+        "postgresql://ada:a-long-secret@host:port/x",
+        "mysql://ada:a-long-secret@host/x",
+    ):
         with pytest.raises(UserError, match=r"ada:\[secret\]@host") as raised:
             Store(address)
         assert "a-long-secret" not in str(raised.value)

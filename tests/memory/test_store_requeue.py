@@ -152,7 +152,9 @@ def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
         assert states(other) == ["remembered", "remembered", "remembered"]
 
 
-def test_a_failure_of_an_item_that_is_reset_in_the_same_moment_is_not_recorded(store: Any, database: Any) -> None:
+def test_a_failure_of_an_item_that_is_reset_in_the_same_moment_is_not_recorded(
+    store: Any, database: Any
+) -> None:
     """PostgreSQL waited for the row of the item, and took the version from before the reset."""
     store.items.add(ADA, session("text", id="s1"))
     (claim,) = store.queue.claim("worker", 60, WRITER)

@@ -41,7 +41,9 @@ def test_requests_of_several_processes_are_counted_together(url: str) -> None:
     assert all(times == 1 for number, times in counts.items()) or counts[1] == 2
 
 
-def test_a_count_begins_again_with_the_minute(store: Store, database: Database, monkeypatch: Any) -> None:
+def test_a_count_begins_again_with_the_minute(
+    store: Store, database: Database, monkeypatch: Any
+) -> None:
     if database.is_server:
         pytest.skip("a server has a clock of its own")
     monkeypatch.setattr(time, "time", lambda: 1_800_000_010.0)
@@ -132,7 +134,9 @@ def test_reservations_of_a_killed_process_become_free(url: str) -> None:
         assert store.tenant_usage.spent_today("acme") == 0
 
 
-def test_a_late_cost_counts_for_the_day_of_its_reservation(store: Store, database: Database, monkeypatch: Any) -> None:
+def test_a_late_cost_counts_for_the_day_of_its_reservation(
+    store: Store, database: Database, monkeypatch: Any
+) -> None:
     if database.is_server:
         pytest.skip("a server has a clock of its own")
     midnight = 1_800_057_600.0

@@ -35,7 +35,14 @@ from mempiler.serving.worker.writers import write_all_queued
 
 from .conftest import TOKENS
 
-LISBON = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": datetime(2025, 3, 5, 18, 20)}]
+LISBON = [
+    {
+        "role": "user",
+        "name": "Ada",
+        "content": "I moved to Lisbon.",
+        "time": datetime(2025, 3, 5, 18, 20),
+    }
+]
 FLEW = Turn(id="", speaker="Ada", text="I flew to Oslo for the summer.")
 OSLO = Session(id="chat-2", time=datetime(2025, 6, 1), turns=(FLEW,))
 
@@ -167,7 +174,13 @@ def test_a_client_lists_changes_and_deletes_entries_and_undoes_it(memory: Any, s
     history = ada.entries.history("chat-1:1")
     assert [one.what for one in history] == ["written", "update", "delete", "undo", "undo"]
     assert history[1] == EntryChange(
-        what="update", text=moved.text, new=changed.new, at=changed.at, by="the desk", turns=("chat-1:1",), number=1
+        what="update",
+        text=moved.text,
+        new=changed.new,
+        at=changed.at,
+        by="the desk",
+        turns=("chat-1:1",),
+        number=1,
     )
     pages = [ada.entries.history("chat-1:1", limit=2)]
     while pages[-1]:
@@ -191,7 +204,9 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
     ]
     for more, expected in chosen:
         found = (ada.search("Ada", **more).entries, ada.ask("Where is Ada?", **more).context.hits)
-        assert [{one.id for one in part} for part in (*found, ada.entries.list(**more).entries)] == [expected] * 3, more
+        assert [
+            {one.id for one in part} for part in (*found, ada.entries.list(**more).entries)
+        ] == [expected] * 3, more
     for call in (ada.search, ada.ask, ada.entries.list):
         with pytest.raises(UserError, match="where"):
             call("Ada", where={"year": {"$gt": 1}})
@@ -202,7 +217,10 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
 
 
 def test_a_client_reads_status_sessions_and_memory_and_lists_users(client: Any) -> None:
-    with Client(client.address, TOKENS["acme"]) as mine, Client(client.address, TOKENS["globex"]) as other:
+    with (
+        Client(client.address, TOKENS["acme"]) as mine,
+        Client(client.address, TOKENS["globex"]) as other,
+    ):
         ada = mine.memory("ada")
         assert ada.status() is None
         assert ada.sessions() == ()
@@ -229,14 +247,22 @@ def test_a_client_reads_status_sessions_and_memory_and_lists_users(client: Any) 
         names = [f"more-{n}" for n in range(100, 200)]
         for name in names:
             mine.memory(name).add(LISBON)
-        assert [[one.user for one in each.users()] for each in (mine, other)] == [["ada", "bob", *names], []]
+        assert [[one.user for one in each.users()] for each in (mine, other)] == [
+            ["ada", "bob", *names],
+            [],
+        ]
 
 
 @pytest.mark.parametrize(
     ("remote", "awaited_remote", "local"),
-    [(RemoteMemory, AsyncRemoteMemory, UserMemory), (RemoteEntries, AsyncRemoteEntries, UserEntries)],
+    [
+        (RemoteMemory, AsyncRemoteMemory, UserMemory),
+        (RemoteEntries, AsyncRemoteEntries, UserEntries),
+    ],
 )
-def test_both_clients_have_the_methods_and_arguments_of_a_memory(remote: Any, awaited_remote: Any, local: Any) -> None:
+def test_both_clients_have_the_methods_and_arguments_of_a_memory(
+    remote: Any, awaited_remote: Any, local: Any
+) -> None:
     names = {name for name in vars(remote) if not name.startswith("_")}
     assert names
     assert names == {name for name in vars(awaited_remote) if not name.startswith("_")}
@@ -246,10 +272,16 @@ def test_both_clients_have_the_methods_and_arguments_of_a_memory(remote: Any, aw
         assert str(inspect.signature(blocking)) == str(inspect.signature(awaited)), name
 
         # Arguments by place, and defaults, are those of a memory of this process.
-        parameters, local_parameters = (inspect.signature(method).parameters for method in (blocking, getattr(local, name)))
-        by_place = [one.name for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        parameters, local_parameters = (
+            inspect.signature(method).parameters for method in (blocking, getattr(local, name))
+        )
+        by_place = [
+            one.name for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
         assert by_place == list(local_parameters)[: len(by_place)], name
-        defaults = {one: value.default for one, value in parameters.items() if one in local_parameters}
+        defaults = {
+            one: value.default for one, value in parameters.items() if one in local_parameters
+        }
         if name == "ask":
             del defaults["question"]  # a service needs one
         assert defaults == {one: local_parameters[one].default for one in defaults}, name
@@ -257,13 +289,20 @@ def test_both_clients_have_the_methods_and_arguments_of_a_memory(remote: Any, aw
 
 def test_a_memory_has_the_same_arguments_for_asyncio() -> None:
     for name in ("add", "ask", "search"):
-        own, awaited = (inspect.signature(getattr(UserMemory, form)).parameters for form in (name, f"a{name}"))
+        own, awaited = (
+            inspect.signature(getattr(UserMemory, form)).parameters for form in (name, f"a{name}")
+        )
         assert own == awaited, name
 
 
 NAMES = ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600]
 ENTRIES = ["", ".", "..", "a/b", "\x00", "\ud800", None]
-NO_SESSIONS = [Behavior.from_actions("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]]
+NO_SESSIONS = [
+    Behavior.from_actions("b", []),
+    "I moved.",
+    {"role": "user", "content": "x"},
+    ["I moved."],
+]
 NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x\0", None]
 
 
@@ -283,11 +322,16 @@ def test_invalid_arguments_are_refused_before_a_request() -> None:
 
 
 @pytest.mark.parametrize("entry", ["a?b#c", "%2F..", "50 % of it", "a\nb", "...", "ü:1", "&by=x"])
-def test_other_ids_of_entries_arrive_as_they_are(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_ids_of_entries_arrive_as_they_are(
+    entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Client("http://service") as client:
         sent = answering(monkeypatch, (404, problem("there is no such entry")))
         assert client.memory("ada").entries.delete(entry, by="a&b") is None
-        assert unquote(sent[0].url.raw_path.partition(b"?")[0].decode()) == f"/v1/users/ada/entries/{entry}"
+        assert (
+            unquote(sent[0].url.raw_path.partition(b"?")[0].decode())
+            == f"/v1/users/ada/entries/{entry}"
+        )
         assert dict(sent[0].url.params) == {"by": "a&b"}
 
 
@@ -312,7 +356,9 @@ def problem(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "x", "code": 0}}
 
 
-def test_a_service_that_repeats_the_token_does_not_make_errors_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_repeats_the_token_does_not_make_errors_show_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     token = "token-0123456789"
     with Client("http://service", token=token) as client:
         answering(monkeypatch, (400, problem(f"you sent {token}")))
@@ -320,7 +366,18 @@ def test_a_service_that_repeats_the_token_does_not_make_errors_show_it(monkeypat
             client.memory("ada").ask("Where?")
 
 
-HEAVY_MODULES = ["aiohttp", "dspy", "fastapi", "litellm", "mlflow", "numpy", "openai", "pandas", "sqlalchemy", "starlette"]
+HEAVY_MODULES = [
+    "aiohttp",
+    "dspy",
+    "fastapi",
+    "litellm",
+    "mlflow",
+    "numpy",
+    "openai",
+    "pandas",
+    "sqlalchemy",
+    "starlette",
+]
 IMPORT = f"""
 import json, sys, time
 
@@ -336,7 +393,9 @@ print(json.dumps([seconds, heavy]))
 
 
 def test_a_client_is_imported_fast_and_without_what_runs_a_model() -> None:
-    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+    )
     seconds, heavy = json.loads(done.stdout)
     assert heavy == []
     assert seconds < 2  # of the CPU; .25 on a small server
@@ -353,19 +412,37 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
         ([FINE], 1, "Lisbon"),
         ([BUSY, (429, problem("x"), {"Retry-After": "0"}), FINE], 3, "Lisbon"),
         ([CUT, FINE], 2, "Lisbon"),
-        ([(429, problem("the budget of the day is spent"), {"Retry-After": "7200"})], 1, ServiceError("the budget")),
+        (
+            [(429, problem("the budget of the day is spent"), {"Retry-After": "7200"})],
+            1,
+            ServiceError("the budget"),
+        ),
         ([(400, problem("question: Field required"))], 1, UserError("question: Field required")),
         ([(404, problem("there is no such user"))], 1, UserError("there is no such user")),
-        ([(409, problem("another program wrote it"))], 1, mempiler.ConflictError("another program wrote it")),
+        (
+            [(409, problem("another program wrote it"))],
+            1,
+            mempiler.ConflictError("another program wrote it"),
+        ),
         ([(502, problem("the model is down"))], 1, EndpointError("the model is down")),
         ([(504, problem("this took too long"))], 1, ServiceError("this took too long")),
         ([BUSY] * 3, 3, ServiceError("too many requests wait; try again")),
         ([CUT] * 3, 3, ServiceError("the service did not answer: ReadError cut")),
-        ([(404, "<html>nothing here</html>")], 1, ServiceError("status 404: what answers here is no service")),
-        ([(200, "<html>welcome</html>")], 1, ServiceError("POST /v1/users/ada/ask: what answers here is no service")),
+        (
+            [(404, "<html>nothing here</html>")],
+            1,
+            ServiceError("status 404: what answers here is no service"),
+        ),
+        (
+            [(200, "<html>welcome</html>")],
+            1,
+            ServiceError("POST /v1/users/ada/ask: what answers here is no service"),
+        ),
     ],
 )
-def test_a_call_is_tried_again_and_a_failure_is_the_error_of_its_status(answers: Any, attempts: int, expected: Any, monkeypatch: Any) -> None:
+def test_a_call_is_tried_again_and_a_failure_is_the_error_of_its_status(
+    answers: Any, attempts: int, expected: Any, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with Client("http://service", retries=2) as client:
         sent = answering(monkeypatch, *answers)
@@ -391,7 +468,9 @@ def test_a_call_is_tried_again_and_a_failure_is_the_error_of_its_status(answers:
         (lambda memory: memory.entries.get("chat-1:1"), CUT, 2),
     ],
 )
-def test_only_what_cannot_be_done_twice_is_sent_again(call: Any, fault: Any, attempts: int, monkeypatch: Any) -> None:
+def test_only_what_cannot_be_done_twice_is_sent_again(
+    call: Any, fault: Any, attempts: int, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with Client("http://service", retries=1) as client:
         sent = answering(monkeypatch, fault, fault)

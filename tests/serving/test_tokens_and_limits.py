@@ -95,12 +95,24 @@ def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
         ("acme tooshort", "at least 16 characters"),
         ("acme requests-per-minute=60", "line 1: expected TENANT TOKEN"),
         ("acme sha256:1234567890123456", "64 hexadecimal digits"),
-        (f"acme {LONG} usd-per-day=five", "line 1: usd-per-day: give US dollars, e.g. usd-per-day=2.50"),
+        (
+            f"acme {LONG} usd-per-day=five",
+            "line 1: usd-per-day: give US dollars, e.g. usd-per-day=2.50",
+        ),
         (f"acme {LONG} usd-per-day=", "line 1: usd-per-day: give US dollars"),
-        (f"acme {LONG} requests-per-minute=1.5", "line 1: requests-per-minute: give a whole number"),
+        (
+            f"acme {LONG} requests-per-minute=1.5",
+            "line 1: requests-per-minute: give a whole number",
+        ),
         (f"acme {LONG} usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
-        (f"acme {LONG} {LONG}=", "line 1: unknown limit; choose usd-per-day=... or requests-per-minute=..."),
-        (f"metrics {LONG} usd-per-day=1", "line 1: the tenant metrics only reads metrics; it has no limits"),
+        (
+            f"acme {LONG} {LONG}=",
+            "line 1: unknown limit; choose usd-per-day=... or requests-per-minute=...",
+        ),
+        (
+            f"metrics {LONG} usd-per-day=1",
+            "line 1: the tenant metrics only reads metrics; it has no limits",
+        ),
         (
             f"acme {LONG} usd-per-day=5\n\nglobex {LONG}-2\nacme {LONG}-3",
             "line 4: other limits than in line 1, which is of tenant 'acme', too; give the same in all lines",
@@ -109,7 +121,9 @@ def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
         (None, "token file .*: no such file"),
     ],
 )
-def test_wrong_token_file_is_one_line_without_tokens(path: Path, text: str | None, message: str) -> None:
+def test_wrong_token_file_is_one_line_without_tokens(
+    path: Path, text: str | None, message: str
+) -> None:
     if text is not None:
         path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message) as raised:
@@ -117,7 +131,9 @@ def test_wrong_token_file_is_one_line_without_tokens(path: Path, text: str | Non
     assert LONG not in str(raised.value)
 
 
-def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(path: Path) -> None:
+def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(
+    path: Path,
+) -> None:
     path.write_text(f"acme {LONG}-1\n")
     written = path.stat()
     tokens = Tokens(path)
@@ -129,13 +145,17 @@ def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_aga
     assert tokens.tenant(f"{LONG}-2") == "acme"
 
 
-def test_a_second_change_within_one_tick_of_the_clock_is_read_later(path: Path, monkeypatch: Any) -> None:
+def test_a_second_change_within_one_tick_of_the_clock_is_read_later(
+    path: Path, monkeypatch: Any
+) -> None:
     real, now = Path.stat, time.time_ns()
     names = ("st_dev", "st_ino", "st_size", "st_mode")
 
     def stat_with_a_coarse_clock(file: Path, **how: Any) -> Any:
         found = real(file, **how)
-        return SimpleNamespace(**{name: getattr(found, name) for name in names}, st_mtime_ns=now, st_ctime_ns=now)
+        return SimpleNamespace(
+            **{name: getattr(found, name) for name in names}, st_mtime_ns=now, st_ctime_ns=now
+        )
 
     monkeypatch.setattr(Path, "stat", stat_with_a_coarse_clock)
     path.write_text(f"acme {LONG}-1\n")
@@ -146,7 +166,9 @@ def test_a_second_change_within_one_tick_of_the_clock_is_read_later(path: Path, 
     assert tokens.tenant(f"{LONG}-2") == "acme"
 
 
-def test_a_token_file_that_becomes_a_pipe_or_a_device_refuses_all_and_blocks_nothing(path: Path) -> None:
+def test_a_token_file_that_becomes_a_pipe_or_a_device_refuses_all_and_blocks_nothing(
+    path: Path,
+) -> None:
     path.write_text(f"acme {LONG}\n")
     tokens = Tokens(path)
     path.unlink()
@@ -157,7 +179,9 @@ def test_a_token_file_that_becomes_a_pipe_or_a_device_refuses_all_and_blocks_not
             Tokens(unreadable)
 
 
-def test_a_token_file_that_everybody_can_read_is_warned_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_file_that_everybody_can_read_is_warned_of(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path.write_text("acme a-long-random-token\n")
     for mode, warned in ((0o640, False), (0o644, True)):
         path.chmod(mode)
@@ -167,15 +191,22 @@ def test_a_token_file_that_everybody_can_read_is_warned_of(path: Path, caplog: p
 
 
 WRONG = [
-    *([name] for name in ("", "Bearer", "Bearer wrong-token-0123456", "Basic token-of-the-acme-tenant")),
+    *(
+        [name]
+        for name in ("", "Bearer", "Bearer wrong-token-0123456", "Basic token-of-the-acme-tenant")
+    ),
     [f"Bearer {token}" for token in TOKENS.values()],
 ]
 
 
 @pytest.mark.parametrize("given", WRONG, ids=str)
 @pytest.mark.parametrize("target", ["/v1/users/ada/memory", "/v1/models", "/v1/nothing"])
-def test_wrong_token_is_refused_before_anything_else(filled: Any, given: list[str], target: str) -> None:
-    response = httpx.get(filled.address + target, headers=[("Authorization", each) for each in given])
+def test_wrong_token_is_refused_before_anything_else(
+    filled: Any, given: list[str], target: str
+) -> None:
+    response = httpx.get(
+        filled.address + target, headers=[("Authorization", each) for each in given]
+    )
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert response.json()["error"]["type"] == "authentication_error"
@@ -193,11 +224,15 @@ ORIGINS: list[tuple[dict[str, str], bool]] = [
 ]
 
 
-def test_without_tokens_this_machine_is_served_and_no_page_of_another_origin(connect: Any, store: Store) -> None:
+def test_without_tokens_this_machine_is_served_and_no_page_of_another_origin(
+    connect: Any, store: Store
+) -> None:
     client = connect(tokens=False).as_tenant(None)
     said = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
     for headers, served in ORIGINS:
-        statuses = [client.get(path, headers=headers).status_code for path in ("/v1/users", "/metrics")]
+        statuses = [
+            client.get(path, headers=headers).status_code for path in ("/v1/users", "/metrics")
+        ]
         statuses.append(client.delete("/v1/users/nobody", headers=headers).status_code)
         assert statuses == ([200, 200, 404] if served else [403, 403, 403]), headers
         kind = {"Content-Type": "application/json" if served else "text/plain"}
@@ -208,15 +243,21 @@ def test_without_tokens_this_machine_is_served_and_no_page_of_another_origin(con
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_large_requests_are_refused_announced_or_not(connect: Any, store: Store, announced: bool) -> None:
+def test_large_requests_are_refused_announced_or_not(
+    connect: Any, store: Store, announced: bool
+) -> None:
     client = connect(max_body=1000, max_turns=3)
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
     sent: Any = body if announced else iter([body[:500], body[500:]])
-    response = client.post("/v1/users/ada/sessions", content=sent, headers={"Content-Type": "application/json"})
+    response = client.post(
+        "/v1/users/ada/sessions", content=sent, headers={"Content-Type": "application/json"}
+    )
     assert response.status_code == 413
     for path in ("/v1/users/ada/sessions", "/v1/chat/completions"):
         messages = [{"role": "user", "content": "hi"}] * 4
-        response = client.post(path, json={"messages": messages, **({"user": "ada"} if "chat" in path else {})})
+        response = client.post(
+            path, json={"messages": messages, **({"user": "ada"} if "chat" in path else {})}
+        )
         assert response.status_code == 413
         assert "send at most 3" in response.text
     assert store.users.list_all() == []
@@ -233,7 +274,9 @@ def test_texts_that_are_too_long_are_refused(connect: Any, store: Store) -> None
         client.chat("Hello.", long, "And?"),
     ]
     assert [response.status_code for response in refused] == [413] * 5
-    assert all("101 characters" in response.text and "at most 100" in response.text for response in refused)
+    assert all(
+        "101 characters" in response.text and "at most 100" in response.text for response in refused
+    )
     assert store.users.list_all() == []
     assert client.add("x" * 100).status_code == 201
 
@@ -251,13 +294,17 @@ def test_the_page_has_the_defaults_of_all_settings() -> None:
     told = set[str]()
     for names, said in ROWS:
         options = [name.replace("-", "_") for name in re.findall(r"`--([\w-]+)`", names)]
-        numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,.]*(?<!,)", said)]
+        numbers = [
+            float(number.replace(",", "")) for number in re.findall(r"\d[\d,.]*(?<!,)", said)
+        ]
         assert numbers == [known[name] for name in options if known[name] is not None], names
         told.update(options)
     assert Settings.model_fields.keys() - told <= {"session_gap", "mcp"}
 
 
-def test_settings_that_cannot_work_are_refused_at_the_start(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_cannot_work_are_refused_at_the_start(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
     command = ["serve", tmp_path / "program", "--store", tmp_path / "memories.sqlite"]
@@ -268,7 +315,14 @@ def test_settings_that_cannot_work_are_refused_at_the_start(cli: Any, tmp_path: 
             (["--port", "0", "--lm", "openai/gpt-4.1-mini"], "set OPENAI_API_KEY"),
             (
                 [
-                    *("--port", "0", "--lm", "openai/unknown", "--api-base", "http://127.0.0.1:9/v1"),
+                    *(
+                        "--port",
+                        "0",
+                        "--lm",
+                        "openai/unknown",
+                        "--api-base",
+                        "http://127.0.0.1:9/v1",
+                    ),
                     *("--tenant-max-usd-per-day", "1"),
                 ],
                 "the price of openai/unknown is not known, so --tenant-max-usd-per-day",
@@ -289,7 +343,10 @@ MARKS = {"acme": "anemone", "globex": "gladiolus"}
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
     folder = tmp_path_factory.mktemp("apart")
-    with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder, writers=2)) as api:
+    with (
+        Store(folder / "memories.sqlite") as store,
+        serving(service_over(store, folder, writers=2)) as api,
+    ):
         made = {tenant: Client(api.address, token) for tenant, token in TOKENS.items()}
         yield made
         for client in made.values():
@@ -300,14 +357,24 @@ class Step:
     """What one tenant does: with a user, a session, and a mark by which sessions are chosen."""
 
     def __init__(self, client: Client, user: str, mark: str, id: str, chosen: str) -> None:
-        self.client, self.memory, self.user, self.mark, self.id = client, client.memory(user), user, mark, id
+        self.client, self.memory, self.user, self.mark, self.id = (
+            client,
+            client.memory(user),
+            user,
+            mark,
+            id,
+        )
         self.entry, self.said = f"{id}:1", {"mark": mark, "n": 1}
-        self.messages = [{"role": "user", "name": "Ada", "content": f"The flower of the day is the {mark}."}]
+        self.messages = [
+            {"role": "user", "name": "Ada", "content": f"The flower of the day is the {mark}."}
+        ]
         self.chosen: dict[str, Any] = {"where": {"mark": chosen}, "since": datetime(2020, 1, 1)}
 
     def chat(self, own: Any = None) -> str:
         body = {"user": self.user, "messages": [CHAT], "mempiler": own}
-        return self.client.send(ApiRequest("POST", "/v1/chat/completions", json.dumps, body, is_repeatable=False))
+        return self.client.send(
+            ApiRequest("POST", "/v1/chat/completions", json.dumps, body, is_repeatable=False)
+        )
 
 
 FLOWER = "Which flower is it today?"
@@ -325,7 +392,9 @@ TELLING: dict[str, Callable[[Step], Any]] = {
     "sessions": lambda of: of.memory.sessions(),
     "chat": lambda of: of.chat(),
     "chat, chosen": lambda of: of.chat({"metadata": of.said, "where": of.chosen["where"]}),
-    "update": lambda of: of.memory.entries.update(of.entry, f"Rather the {of.mark} of {datetime.now()}.", by=of.mark),
+    "update": lambda of: of.memory.entries.update(
+        of.entry, f"Rather the {of.mark} of {datetime.now()}.", by=of.mark
+    ),
     "delete": lambda of: of.memory.entries.delete(of.entry, by=of.mark),
     "undo": lambda of: of.memory.entries.undo(of.entry, by=of.mark),
 }
@@ -349,7 +418,9 @@ STEP = some.tuples(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(steps=some.lists(STEP, min_size=12, max_size=25))
 def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: Any) -> None:
     for tenant, user, verb, id, chosen in steps:
@@ -362,7 +433,12 @@ def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: An
 
 
 def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, Client]) -> None:
-    verbs = {name for part in (RemoteMemory, RemoteEntries) for name in vars(part) if not name.startswith("_")}
+    verbs = {
+        name
+        for part in (RemoteMemory, RemoteEntries)
+        for name in vars(part)
+        if not name.startswith("_")
+    }
     assert verbs - {"entries"} <= VERBS.keys()
     both = [Step(clients[tenant], "cleo", mark, "s1", mark) for tenant, mark in MARKS.items()]
     for verb in ("add", "add under the same id"):

@@ -43,7 +43,13 @@ def told(memory: Any, question: str) -> str:
     found = memory.search(question, 100)
     hits = [*found.entries, *found.pending, *memory.recall(question).hits]
     notes = memory.recall(question).notes.values()
-    return "\n".join([*(hit.text for hit in hits), *notes, *(entry.text for entry in everything(memory).values())])
+    return "\n".join(
+        [
+            *(hit.text for hit in hits),
+            *notes,
+            *(entry.text for entry in everything(memory).values()),
+        ]
+    )
 
 
 def shown(memory: Any) -> str:
@@ -61,7 +67,10 @@ def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
     add(memory, "D2", "y" * 1_100_000)
     found = pages(memory, limit=100)
     assert [len(page) for page in found] == [3, 3, 2, 1]
-    assert [entry.id for page in found for entry in page] == [*(f"D1:{n}" for n in range(1, 9)), "D2:1"]
+    assert [entry.id for page in found for entry in page] == [
+        *(f"D1:{n}" for n in range(1, 9)),
+        "D2:1",
+    ]
 
 
 def add(memory: Any, id: str, *texts: str, **more: Any) -> None:
@@ -75,7 +84,9 @@ PIANO = "My sister plays the piano on Sundays."
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str, store: Store) -> None:
+def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(
+    method: str, store: Store
+) -> None:
     """Also in another process, after the next session, after a rebuild, and in what was made of it."""
     memory = memory_of(store, method)
     add(memory, "D1", *CODE)
@@ -90,10 +101,18 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
 
     def gone() -> bool:
         other = memory_of(store, method)  # a program of its own sees what another process sees
-        return all(SECRET not in told(one, QUESTION) and not set(everything(one)) & deleted for one in (memory, other))
+        return all(
+            SECRET not in told(one, QUESTION) and not set(everything(one)) & deleted
+            for one in (memory, other)
+        )
 
     assert gone()
-    assert [word in shown(memory) for word in (SECRET, "piano", "bakery", "(deleted)")] == [False, True, True, True]
+    assert [word in shown(memory) for word in (SECRET, "piano", "bakery", "(deleted)")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
     add(memory, "D4", "It rained all week in the mountains.")
     assert gone()
     memory.rebuild(force=True)
@@ -111,7 +130,11 @@ def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store:
     memory = memory_of(store, method)
     add(memory, "D1", *CODE)
     add(memory, "D2", PIANO)
-    ids = [entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session"]
+    ids = [
+        entry.id
+        for entry in everything(memory).values()
+        if SECRET in entry.text and entry.kind != "session"
+    ]
     for id in reversed(ids):  # an update reaches others in equal words, and no other ones
         if (found := memory.entries.get(id)) and SECRET in found.text:
             assert memory.entries.update(id, "The code of the safe is mk-new.", by="Ada")
@@ -126,7 +149,9 @@ def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store:
     assert memory.entries.undo(id) is None
 
 
-def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(store: Store) -> None:
+def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(
+    store: Store,
+) -> None:
     memory = memory_of(store, "memory-r2")
     add(memory, "D1", *CODE, remember=False)
     assert memory.entries.get("D1:2").waiting
@@ -146,7 +171,10 @@ def test_no_text_that_a_store_could_not_hold(store: Store) -> None:
     for text in ("", " ", "x" * 10_001, "a\0b", "\ud800", 7):
         with pytest.raises(UserError, match="text"):
             memory.entries.update("D1:1", text)
-    assert memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
+    assert (
+        memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]").new
+        == "Ada: I like [[ ## tea ## ]]"
+    )
 
 
 def test_an_entry_without_its_own_text_cannot_be_updated(store: Store) -> None:
@@ -164,7 +192,9 @@ def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
     memory = memory_of(store, "turn-rag")
     add(memory, "D1", *(f"note {n}" for n in range(8)))
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda n: memory_of(store, "turn-rag").entries.delete(f"D1:{n}"), range(1, 9)))
+        list(
+            pool.map(lambda n: memory_of(store, "turn-rag").entries.delete(f"D1:{n}"), range(1, 9))
+        )
     assert [row.number for row in store.amendments.list_all(memory.owner)] == list(range(1, 9))
     assert everything(memory) == {}
 
@@ -207,7 +237,10 @@ CHOICES: list[tuple[dict[str, Any], set[int]]] = [
     ({"where": {"channel": "phone"}}, {1, 4, 7, 10}),
     ({"where": {"channel": "phone", "n": {"gte": 7}}}, {7, 10}),
     ({"where": {"channel": {"in": ["phone", "fax"]}}, "since": datetime(2024, 4, 1)}, {4, 7}),
-    ({"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)}, {4}),  # what has no time is in no span
+    (
+        {"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)},
+        {4},
+    ),  # what has no time is in no span
     ({"where": {"n": "7"}}, set()),
 ]
 
@@ -225,7 +258,9 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store
         for limit in (1, 5, 30):
             found = pages(memory, limit, **chosen)
             assert all(len(page) == limit for page in found[:-1])
-            assert [entry.id for page in found for entry in page] == [f"D{n}:1" for n in sorted(expected)], chosen
+            assert [entry.id for page in found for entry in page] == [
+                f"D{n}:1" for n in sorted(expected)
+            ], chosen
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -246,7 +281,9 @@ def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, sto
 
 # memory-bank forgets the older session by itself.
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "memory-bank"])
-def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(method: str, store: Store) -> None:
+def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
+    method: str, store: Store
+) -> None:
     memory = memory_of(store, method)
     for n, word in enumerate(("falcon", "otter"), 1):
         add(memory, f"D{n}", f"The code word of the safe is {word}.", metadata={"word": word})
@@ -254,7 +291,9 @@ def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(method: 
     for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
         where = {"word": word}
         hits = memory.search("safe", 1000, where=where).entries
-        assert {entry.id for entry in memory.entries.list(limit=1000, where=where).entries} >= {hit.id for hit in hits}
+        assert {entry.id for entry in memory.entries.list(limit=1000, where=where).entries} >= {
+            hit.id for hit in hits
+        }
         told = "\n".join([memory.recall(question, where=where).text(), *(hit.text for hit in hits)])
         assert word in told
         assert other not in told + memory.ask(question, where=where).answer
@@ -280,12 +319,18 @@ def test_malformed_conditions_are_refused_in_one_line(store: Store) -> None:
             add(memory, "D1", "x", metadata=where)
 
 
-def test_a_method_that_cannot_leave_entries_out_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_cannot_leave_entries_out_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = memory_of(store, "turn-rag")
     monkeypatch.setattr(memory.program.method.reader, "with_edits", lambda memory, amend: memory)
     for n in (1, 2):
         add(memory, f"D{n}", f"boat {n}", metadata={"n": n})
-    calls: Any = ((memory.entries.delete, {}), (memory.entries.update, {"text": "x"}), (memory.recall, {"where": {"n": 1}}))
+    calls: Any = (
+        (memory.entries.delete, {}),
+        (memory.entries.update, {"text": "x"}),
+        (memory.recall, {"where": {"n": 1}}),
+    )
     for call, more in calls:
         with pytest.raises(UserError, match="cannot be"):
             call("D1:1", **more)

@@ -43,7 +43,9 @@ def ada(store: Store) -> UserMemory:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_stored_memory_is_what_remembering_the_history_writes(method: str, store: Store, make_history: Any) -> None:
+def test_stored_memory_is_what_remembering_the_history_writes(
+    method: str, store: Store, make_history: Any
+) -> None:
     """However the sessions arrive: one at a time, several at once, or again after one was forgotten; it is searched."""
     own, lm = program(method), language_model("offline")
     memory = own.memory(store, "ada", lm=lm)
@@ -62,12 +64,16 @@ def test_stored_memory_is_what_remembering_the_history_writes(method: str, store
     text, calls = first.turns[0].text, lm.meter.read()
     found = memory.search(text, k=3)
     assert lm.meter.read() == calls
-    assert len(found.entries) == (0 if method == "recursive-summary" else 3)  # a summary is a note, not an entry
+    assert len(found.entries) == (
+        0 if method == "recursive-summary" else 3
+    )  # a summary is a note, not an entry
     assert found.entries == memory.search(text, k=9).entries[:3]
     assert found == asyncio.run(memory.asearch(text, 3))
 
 
-def test_a_model_is_taken_by_its_name_and_as_an_object_and_is_metered(store: Store, stub: Any) -> None:
+def test_a_model_is_taken_by_its_name_and_as_an_object_and_is_metered(
+    store: Store, stub: Any
+) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="k")
     memory = program("recursive-summary").memory(store, "ada", lm=lm)
@@ -94,7 +100,9 @@ def test_turns_that_are_not_remembered_yet_are_found_raw(method: str, store: Sto
     assert "cello" in found.answer
 
 
-def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(store: Store, scripted: Any) -> None:
+def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(
+    store: Store, scripted: Any
+) -> None:
     unreadable = scripted(lambda kind, text, n: "I cannot help with that.")
     memory = program("pgr").memory(store, "ada", lm=unreadable)
     memory.add(said("I moved to Lisbon."))
@@ -106,18 +114,24 @@ def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(store
 
 def test_a_session_keeps_its_id_unless_another_one_is_given(ada: UserMemory) -> None:
     first, second = (
-        Session(id=id, turns=(Turn(id=f"{id}:1", speaker="Ada", text=f"I moved to {id}."),)) for id in ("Porto", "Faro")
+        Session(id=id, turns=(Turn(id=f"{id}:1", speaker="Ada", text=f"I moved to {id}."),))
+        for id in ("Porto", "Faro")
     )
     ada.add(first)
     ada.add(second, id="journey")
-    assert [stored.item.id for stored in ada.store.items.list_all(ada.owner)] == ["Porto", "journey"]
+    assert [stored.item.id for stored in ada.store.items.list_all(ada.owner)] == [
+        "Porto",
+        "journey",
+    ]
 
 
 ASKED_TEN_TIMES = ["turn-rag", "pgr+turn-rag", "logs+turn-rag", "session-rag"]
 
 
 @pytest.mark.parametrize("method", ASKED_TEN_TIMES)
-@pytest.mark.parametrize("question", ["Where do I live?", "Where did I move to?"], ids=["other words", "same words"])
+@pytest.mark.parametrize(
+    "question", ["Where do I live?", "Where did I move to?"], ids=["other words", "same words"]
+)
 @pytest.mark.parametrize("is_remembered", [False, True], ids=["waiting", "remembered"])
 def test_a_fact_is_recalled_after_its_question_was_asked_ten_times(
     method: str, question: str, is_remembered: bool, store: Store
@@ -145,8 +159,16 @@ def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -
     assert [hit.id for hit in earlier.entries] == ["D1:1"]
 
     # The question and what was replied to it are stored by the time it is asked again.
-    ada.add([*said("Where do I live?", "user"), {"role": "assistant", "content": "You have not told me."}])
-    ada.say("chat", [*said("Where do I live?", "user"), {"role": "assistant", "content": "I do not know yet."}])
+    ada.add(
+        [
+            *said("Where do I live?", "user"),
+            {"role": "assistant", "content": "You have not told me."},
+        ]
+    )
+    ada.say(
+        "chat",
+        [*said("Where do I live?", "user"), {"role": "assistant", "content": "I do not know yet."}],
+    )
     again = ada.search("Where do I live?", fallback=True)
     assert [hit.id for hit in again.entries] == ["D3:2", "D2:1", "D1:1"]
     assert [hit.id for hit in again.pending] == ["chat:2"]
@@ -155,7 +177,9 @@ def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -
 def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, path: Path) -> None:
     for id, town in (("s", "Lisbon"), ("t", "Porto")):
         ada.add(said(f"I moved to {town}."), id=id)
-    hit = Hit(id="x", text="Moved twice.", score=1.0, kind="fact", sources=("s:1", "t:1", "nowhere:1"))
+    hit = Hit(
+        id="x", text="Moved twice.", score=1.0, kind="fact", sources=("s:1", "t:1", "nowhere:1")
+    )
 
     def sources() -> dict[str, str]:
         (one,) = ada.evidence([hit])
@@ -170,17 +194,23 @@ def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, p
         assert sources() == {}
 
 
-def test_work_looks_at_what_it_began_with_and_stores_nothing_once_forgotten(ada: UserMemory, store: Store) -> None:
+def test_work_looks_at_what_it_began_with_and_stores_nothing_once_forgotten(
+    ada: UserMemory, store: Store
+) -> None:
     began, later = program().memory(store, "ada", lm=language_model("offline")), ada
     later.add(said("I moved to Lisbon."))
     began.bind_view(began.view())
     later.add(said("My cat is called Momo."))
     assert [len(memory.entries.list().entries) for memory in (began, later)] == [1, 2]
     assert [bool(memory.entries.get("D2:1")) for memory in (began, later)] == [False, True]
-    assert ["Momo" in memory.recall("What is the cat called?").text() for memory in (began, later)] == [False, True]
+    assert [
+        "Momo" in memory.recall("What is the cat called?").text() for memory in (began, later)
+    ] == [False, True]
     later.forget()
     for begun in (began, began.bind_view()):
-        with pytest.raises(mempiler.ConflictError, match="user 'ada' was forgotten while this was under way"):
+        with pytest.raises(
+            mempiler.ConflictError, match="user 'ada' was forgotten while this was under way"
+        ):
             begun.add(said("I moved to Porto."))
     assert later.bind_view().add(said("I moved to Faro.")).new
 
@@ -196,16 +226,21 @@ def test_undated_messages_get_the_present_time_and_dated_ones_keep_theirs(store:
 
 
 def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: Any) -> None:
-    lm = scripted(lambda kind, text, n: {kind: "summary of notes" if "in notes" in text else "summary"})
+    lm = scripted(
+        lambda kind, text, n: {kind: "summary of notes" if "in notes" in text else "summary"}
+    )
     old, new = program("recursive-summary"), program("recursive-summary", max_words=50)
     old.memory(store, "ada", lm=lm).add(said("I moved to Lisbon."))
     memory = new.memory(store, "ada", lm=lm)
     with pytest.raises(
-        mempiler.ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: "
+        mempiler.ProgramError,
+        match=r"^the memory of user 'ada' was written by another program .*; run: ",
     ):
         memory.ask("Where?")
     memory.add(said("I like tea."), remember=False)
-    with pytest.raises(mempiler.ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"):
+    with pytest.raises(
+        mempiler.ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"
+    ):
         memory.remember()
     assert memory.rebuild().items == 2
     assert memory.rebuild().items == 0
@@ -216,7 +251,9 @@ def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: A
 @pytest.mark.parametrize(
     ("version", "message"), [(0, "an older Mempiler .*mempiler memories rebuild"), (99, "a newer")]
 )
-def test_documents_of_other_versions_are_refused_with_the_remedy(path: Path, version: int, message: str) -> None:
+def test_documents_of_other_versions_are_refused_with_the_remedy(
+    path: Path, version: int, message: str
+) -> None:
     memory = program().memory(path, "ada", lm=language_model("offline"))
     memory.add(said("I moved to Lisbon."))
     with closing(sqlite3.connect(path)) as database, database:
@@ -232,11 +269,18 @@ def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:
     for day in range(1, 29):
         # The later, the shorter, and so the nearer to the query: the window's days are the last to be found.
         turn = Turn(id=f"s{day}:1", speaker="Ada", text="rye bread " + "of the baker " * (30 - day))
-        ada.add(Session(id=f"s{day}", time=datetime(2025, 3, day), turns=(turn,)), remember=day < 28)
+        ada.add(
+            Session(id=f"s{day}", time=datetime(2025, 3, day), turns=(turn,)), remember=day < 28
+        )
     first, second = datetime(2025, 3, 2), datetime(2025, 3, 4)
-    assert {hit.id for hit in ada.search("rye bread", 5, since=first, until=second).entries} == {"s2:1", "s3:1"}
+    assert {hit.id for hit in ada.search("rye bread", 5, since=first, until=second).entries} == {
+        "s2:1",
+        "s3:1",
+    }
     assert ada.search("rye bread", 5, since=first, until=first) == ((), ())
-    assert [hit.id for hit in ada.search("rye bread", 5, since=datetime(2025, 3, 28)).pending] == ["s28:1"]
+    assert [hit.id for hit in ada.search("rye bread", 5, since=datetime(2025, 3, 28)).pending] == [
+        "s28:1"
+    ]
     for k in (0, 1001):
         with pytest.raises(mempiler.UserError, match=f"k = {k}: give a finite number, 1 to 1000"):
             ada.search("rye bread", k)
@@ -258,17 +302,23 @@ class PendingItems:
         pass
 
 
-def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(store: Store, scripted: Any) -> None:
+def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
+    store: Store, scripted: Any
+) -> None:
     program, before = build("turn-rag"), threading.active_count()
     engine = PendingItems(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
     blocking = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
     guard = BudgetGuard(in_flight=200)
-    lm = MeteredLM("waiting/test", Metering(guard=guard), engine=blocking, async_engine=engine, cache=False)
+    lm = MeteredLM(
+        "waiting/test", Metering(guard=guard), engine=blocking, async_engine=engine, cache=False
+    )
     memory = program.memory(store, "ada", lm=lm)
     memory.add(said("I moved to Lisbon."), remember=False)
 
     async def all_at_once() -> list[Any]:
-        return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(200))))
+        return list(
+            await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(200)))
+        )
 
     assert [one.answer for one in asyncio.run(all_at_once())] == ["Lisbon"] * 200
     assert engine.threads - before <= MAX_THREADS + 16

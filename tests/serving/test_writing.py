@@ -39,7 +39,9 @@ DOWN, WELL = LMServerError("down", model="x"), failing(lambda text, n: False)
 
 
 def note(store: Store, text: str, user: str = "ada", tenant: str = "acme") -> None:
-    build("turn-rag").memory(store, user, tenant).add([{"role": "user", "content": text}], remember=False)
+    build("turn-rag").memory(store, user, tenant).add(
+        [{"role": "user", "content": text}], remember=False
+    )
 
 
 def queued(store: Store) -> int:
@@ -157,7 +159,12 @@ def test_failures_keep_no_name_and_go_with_the_user(store: Store, scripted: Any)
     assert within(20, lambda: len(worker.writers.failures) == 1)
     assert worker.stop(15)
     fail_for(breaker, owner, DEAD_AFTER)
-    texts = [one for root in (worker.writers.failures, breaker) for one in values_below(root) if isinstance(one, str)]
+    texts = [
+        one
+        for root in (worker.writers.failures, breaker)
+        for one in values_below(root)
+        if isinstance(one, str)
+    ]
     assert not [text for text in texts if "zoe" in text]
 
     UserMemory(Memories(program, store, lm), owner).forget()
@@ -171,7 +178,9 @@ def test_failures_keep_no_name_and_go_with_the_user(store: Store, scripted: Any)
 def test_failures_of_so_many_users_are_counted(store: Store) -> None:
     counts = FailureCounts(limit=3)
     users = [Owner(f"user {n}", "acme") for n in range(5)]
-    assert [counts.add(user) for user in (users[0], users[0], *users[1:3], users[0], *users[3:])] == [
+    assert [
+        counts.add(user) for user in (users[0], users[0], *users[1:3], users[0], *users[3:])
+    ] == [
         1,
         2,
         1,
@@ -212,7 +221,9 @@ def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: A
     assert worker.stop(15) is True
 
 
-def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(store: Store, scripted: Any) -> None:
+def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(
+    store: Store, scripted: Any
+) -> None:
     go = threading.Event()
     for n in range(12):
         note(store, "slow", f"user {n}")
@@ -231,7 +242,9 @@ def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(s
     assert worker.stop(15)
 
 
-def test_a_tenant_with_many_users_evicts_only_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_with_many_users_evicts_only_its_own(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mempiler.serving.memories.user_caches.USERS", 4)
     note(store, "fine")
     memories = Memories(build("turn-rag"), store)
@@ -258,7 +271,9 @@ class FailingWriter(Writer):
         return Update(memory.with_session(item))
 
 
-def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_aside(store: Store) -> None:
+def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_aside(
+    store: Store,
+) -> None:
     program = MemoryProgram(Method(FailingWriter(), EntryReader()), QuestionAnswering())
     note(store, "an odd note")
     note(store, "a note")
@@ -290,7 +305,9 @@ def test_a_damaged_row_is_set_aside_and_reported_and_the_rest_of_its_user_is_wri
 
 
 def test_dead_model_does_not_keep_sessions_from_being_stored(connect: Any, scripted: Any) -> None:
-    client = connect(scripted(failing(lambda text, n: True), guard=Breaker()), tokens=False).as_tenant(None)
+    client = connect(
+        scripted(failing(lambda text, n: True), guard=Breaker()), tokens=False
+    ).as_tenant(None)
     assert client.add("I moved to Lisbon.").status_code == 201
     assert [client.ask("Where?").status_code for _ in range(6)] == [502] * 6
     found = client.get("/ready")
@@ -317,7 +334,9 @@ def test_logs_hold_no_contents(
     lines = [json.loads(line) for line in caplog.text.splitlines()]
     requests = [line for line in lines if line["event"] == "request"]
     routes = ["/v1/chat/completions", "/v1/chat/completions", "/v1/users/{user}"]
-    assert [(line["route"], line["status"]) for line in requests] == list(zip(routes, statuses, strict=True))
+    assert [(line["route"], line["status"]) for line in requests] == list(
+        zip(routes, statuses, strict=True)
+    )
     assert {line["tenant"] for line in requests} == {"acme"}
     assert "SECRET" not in caplog.text
     assert next(line for line in lines if "error" in line)["error"]["type"] == "RuntimeError"
@@ -352,7 +371,9 @@ def test_all_users_are_written_at_the_same_time_and_a_slow_one_holds_up_nobody_w
 def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(full: Store, scripted: Any) -> None:
     program = build("recursive-summary")
     with pytest.raises(LMServerError):
-        write_all_queued(Memories(program, full, scripted(failing(lambda text, n: " of 3" in text))))
+        write_all_queued(
+            Memories(program, full, scripted(failing(lambda text, n: " of 3" in text)))
+        )
     left = queued(full)
     assert left >= 2
     assert write_all_queued(Memories(program, full, scripted(WELL))).items == left
