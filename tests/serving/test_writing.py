@@ -351,7 +351,9 @@ def test_counts_of_failures_hold_no_name_and_go_with_a_forgotten_user(
     queue_note(store, "bad", zoe.user, zoe.tenant)
     breaker = Breaker()
     lm = scripted(failing(lambda text, n: True), guard=breaker)
-    worker = worker_of(store, lm, interval=0.05)
+    program = build("recursive-summary")
+    memories_of_worker = Memories(program, store, lm)
+    worker = Worker(memories_of_worker, session_gap=30, writers=1, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 1)
     assert worker.stop(15)
@@ -360,7 +362,7 @@ def test_counts_of_failures_hold_no_name_and_go_with_a_forgotten_user(
     for text in texts_below(worker.writers.failures) + texts_below(breaker):
         assert "zoe" not in text
 
-    UserMemory(Memories(build("recursive-summary"), store, lm), zoe).forget()
+    UserMemory(Memories(program, store, lm), zoe).forget()
     assert len(worker.writers.failures) == 0
     # What failed for the forgotten user does not count as a failure of all.
     record_failures(breaker, zoe)
