@@ -1,4 +1,4 @@
-"""A user's memory in Python: durable, the same as in a benchmark, safe under threads and asyncio."""
+"""A user's memory in Python: durable, as in a benchmark, and safe under threads and asyncio."""
 
 import asyncio
 import sqlite3
@@ -368,8 +368,12 @@ def test_a_request_stores_nothing_for_a_user_who_was_forgotten_meanwhile(
     memory_of_request.bind_view(memory_of_request.view() if has_view else None)
     ada.forget()
 
-    with pytest.raises(ConflictError, match="user 'ada' was forgotten while this was under way"):
+    message_of_error = "user 'ada' was forgotten while this was under way"
+    with pytest.raises(ConflictError, match=message_of_error):
         memory_of_request.add([message("I moved to Porto.")])
+    # Another call of `bind_view` does not make it a request that begins now.
+    with pytest.raises(ConflictError, match=message_of_error):
+        memory_of_request.bind_view().add([message("I moved to Porto.")])
 
     # A request that begins now may store something.
     assert ada.bind_view().add([message("I moved to Faro.")]).new
