@@ -45,9 +45,17 @@ def stored_ids(store: Store) -> list[str]:
     return [stored.item.id for stored in store.items.list_all(ADA)]
 
 
+def stored_turns(store: Store) -> list[Turn]:
+    """Return the turns of Ada's sessions that have ended, in their order."""
+    turns: list[Turn] = []
+    for stored in store.items.list_all(ADA):
+        turns.extend(stored.item.turns)
+    return turns
+
+
 def stored_texts(store: Store) -> list[str]:
     """Return the texts of Ada's sessions that have ended, in their order."""
-    return [turn.text for stored in store.items.list_all(ADA) for turn in stored.item.turns]
+    return [turn.text for turn in stored_turns(store)]
 
 
 # Sessions.
@@ -61,8 +69,7 @@ def test_sessions_keep_their_order_and_get_ids_that_are_free(store: Store) -> No
     assert store.items.add(ADA, session("two")).id == "D5"
     assert store.items.add(ADA, session("one")).id == "D6"
 
-    turn_ids = [turn.id for stored in store.items.list_all(ADA) for turn in stored.item.turns]
-    assert turn_ids == ["D2:1", "D4:1", "D5:1", "D6:1"]
+    assert [turn.id for turn in stored_turns(store)] == ["D2:1", "D4:1", "D5:1", "D6:1"]
     assert stored_texts(store) == ["x", "one", "two", "one"]
 
 
@@ -147,11 +154,11 @@ def test_turns_are_found_by_their_ids_with_their_items(store: Store) -> None:
     turn = Turn(id="", speaker="phone", text="12 steps")
     store.items.add(ADA, Logs(id="l", turns=(turn,)))
 
-    stored_turns = store.items.turns(ADA, ["l:1", "unknown"])
+    turns_by_id = store.items.turns(ADA, ["l:1", "unknown"])
 
-    assert stored_turns.keys() == {"l:1"}
-    stored_turn, item = stored_turns["l:1"]
-    assert stored_turn.text == "12 steps"
+    assert turns_by_id.keys() == {"l:1"}
+    found_turn, item = turns_by_id["l:1"]
+    assert found_turn.text == "12 steps"
     assert item.id == "l"
 
 

@@ -28,7 +28,10 @@ def path(open_folder: Path) -> Path:
 
 def texts_of_ada(store: Store) -> list[str]:
     """Return what Ada said."""
-    return [turn.text for stored in store.read(ADA).pending_items for turn in stored.item.turns]
+    texts: list[str] = []
+    for stored in store.read(ADA).pending_items:
+        texts.extend(turn.text for turn in stored.item.turns)
+    return texts
 
 
 def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_written(

@@ -77,9 +77,22 @@ def pages_of_entries(memory: UserMemory, limit: int = 2, **choice: Any) -> list[
     return pages
 
 
+def all_entries(memory: UserMemory, limit: int = 2, **choice: Any) -> list[ListedEntry]:
+    """Return the entries of a memory in their order, which are read page by page."""
+    entries: list[ListedEntry] = []
+    for page in pages_of_entries(memory, limit, **choice):
+        entries.extend(page)
+    return entries
+
+
 def entries_by_id(memory: UserMemory) -> dict[str, ListedEntry]:
     """Return all entries of a memory by their ids."""
-    return {entry.id: entry for page in pages_of_entries(memory) for entry in page}
+    return {entry.id: entry for entry in all_entries(memory)}
+
+
+def ids_of_entries_with(memory: UserMemory, word: str) -> list[str]:
+    """Return the ids of the entries whose texts hold a word, in their order."""
+    return [entry.id for entry in all_entries(memory) if word in entry.text]
 
 
 def text_visible_to(memory: UserMemory, question: str) -> str:
@@ -88,7 +101,7 @@ def text_visible_to(memory: UserMemory, question: str) -> str:
     context = memory.recall(question)
     texts = [hit.text for hit in (*search_result.entries, *search_result.pending, *context.hits)]
     texts.extend(context.notes.values())
-    texts.extend(entry.text for entry in entries_by_id(memory).values())
+    texts.extend(entry.text for entry in all_entries(memory))
     return "\n".join(texts)
 
 
@@ -100,8 +113,10 @@ def exported_text(memory: UserMemory) -> str:
     memory_json = dump.document.finalized or dump.document.memory
     assert json.loads(memory_json) == redacted_memory(view)
 
-    texts = [turn.text for stored in dump.items for turn in stored.item.turns]
-    return "".join(texts) + memory_json
+    text_of_sessions = ""
+    for stored in dump.items:
+        text_of_sessions += "".join(turn.text for turn in stored.item.turns)
+    return text_of_sessions + memory_json
 
 
 # Listing.
@@ -178,10 +193,12 @@ def deletion(request: pytest.FixtureRequest, store: Store) -> MemoryWithDeletion
     entry_ids_before = set(entries_by_id(memory))
 
     # One by one, because a deletion may hide other entries as well.
-    while ids := [entry.id for entry in entries_by_id(memory).values() if SECRET in entry.text]:
-        change = memory.entries.delete(ids[-1], by="Ada")
+    ids_of_secret = ids_of_entries_with(memory, SECRET)
+    while ids_of_secret:
+        change = memory.entries.delete(ids_of_secret[-1], by="Ada")
         assert change is not None
         assert change.what == "delete"
+        ids_of_secret = ids_of_entries_with(memory, SECRET)
 
     deleted_ids = {amendment.entry for amendment in store.amendments.list_all(memory.owner)}
     return MemoryWithDeletion(request.param, memory, entry_ids_before, deleted_ids)
@@ -276,7 +293,7 @@ def test_an_updated_entry_has_its_new_text_and_no_longer_its_old_one(
     # The text of a session is that of its turns, and cannot be updated.
     ids_of_secret = [
         entry.id
-        for entry in entries_by_id(memory).values()
+        for entry in all_entries(memory)
         if SECRET in entry.text and entry.kind != "session"
     ]
 
@@ -437,7 +454,7 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(
 
     for full_page in pages[:-1]:
         assert len(full_page) == limit
-    ids = [entry.id for page in pages for entry in page]
+    ids = [entry.id for entry in all_entries(memory_of_a_year, limit, **choice)]
     assert ids == [f"D{n}:1" for n in numbers]
 
 
