@@ -830,12 +830,13 @@ def test_a_request_that_did_not_reach_the_service_is_sent_again(
 ) -> None:
     stored = Reply(201, {"id": "D1", "position": 1, "new": True})
     server = serve_replies(stored, listens=False)
-    # The first attempt is refused at once, the last one comes after more than a second.
     start_later = threading.Timer(0.1, server.start)
-    start_later.start()
 
+    # The first attempt is refused at once, the last one comes after more than a second.
     with Client(server.url, retries=3) as client:
-        assert client.memory("ada").add(LISBON).id == "D1"
+        ada = client.memory("ada")
+        start_later.start()
+        assert ada.add(LISBON).id == "D1"
 
     assert len(server.request_paths) == 1
 

@@ -876,8 +876,11 @@ def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
 class WorkerThatFailsToStop(Worker):
     """A worker with a bug: it stops, and then raises an error."""
 
+    has_failed = False
+
     def stop(self, grace: float) -> bool:
         super().stop(grace)
+        self.has_failed = True
         raise RuntimeError("a bug")
 
 
@@ -885,11 +888,13 @@ def test_calls_that_the_stop_cuts_off_are_counted_though_the_worker_fails_to_sto
     store: Store, tmp_path: Path, priced: Any
 ) -> None:
     service = service_over(store, tmp_path, priced(), tenant_max_usd_per_day=10.0)
-    service.worker = WorkerThatFailsToStop(service.memories, session_gap=30, writers=0)
+    worker = WorkerThatFailsToStop(service.memories, session_gap=30, writers=0)
+    service.worker = worker
 
     with serving(service):
         service.tenant_limiter.reserve("acme", 1.0)
 
+    assert worker.has_failed
     assert store.tenant_usage.spent_today("acme") == 1.0
 
 
