@@ -76,7 +76,7 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> StoppedClock:
 
 
 @pytest.fixture
-def priced(scripted: Any) -> Callable[..., Any]:
+def make_priced_lm(scripted: Any) -> Callable[..., Any]:
     """Make a model whose calls cost something; its guard is a breaker."""
 
     def make(reply: Any = lambda kind, text, n: {kind: "Lisbon"}) -> Any:
@@ -265,92 +265,108 @@ def test_requests_are_limited_over_processes_of_their_own(tmp_path: Path) -> Non
 # Dollars in a day.
 
 
-def ask_until_refused(client: Api) -> int:
-    """Ask the same question until the budget refuses it, and return the number of answers."""
-    for answers in range(100):
+def ask_until_refused(client: Api) -> None:
+    """Ask the same question until the budget refuses it."""
+    for _ in range(100):
         status_code = client.ask("Where do I live?").status_code
         if status_code == 429:
-            return answers
+            return
         assert status_code == 200
     raise AssertionError("the budget refuses nothing")
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_dollars_are_limited_over_all_processes(store: Store, tmp_path: Path, priced: Any) -> None:
-    with (
-        serving(service_over(store, tmp_path, priced(), tenant_max_usd_per_day=2.0)) as first,
-        serving(service_over(store, tmp_path, priced(), tenant_max_usd_per_day=2.0)) as second,
-    ):
-        first.add("I moved to Lisbon.")
+def test_dollars_are_limited_over_all_processes(
+    connect: Any, store: Store, make_priced_lm: Any
+) -> None:
+    first_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    second_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    first_process.add("I moved to Lisbon.")
 
-        # Both processes answer in turns until one of them refuses.
-        status_codes: list[int] = []
-        while 429 not in status_codes:
-            client = first if len(status_codes) % 2 == 0 else second
-            status_codes.append(client.ask("Where do I live?").status_code)
-            assert len(status_codes) < 100
+    # Both processes answer in turns until one of them refuses.
+    status_codes: list[int] = []
+    while 429 not in status_codes:
+        client = first_process if len(status_codes) % 2 == 0 else second_process
+        status_codes.append(client.ask("Where do I live?").status_code)
+        assert len(status_codes) < 100
 
-        assert status_codes.count(200) > 2
-        assert 0 < store.tenant_usage.spent_today("acme") <= 2.0
-        assert first.ask("Where?").status_code == 429
-        assert second.ask("Where?").status_code == 429
+    assert status_codes.count(200) > 2
+    assert 0 < store.tenant_usage.spent_today("acme") <= 2.0
+    for client in (first_process, second_process):
+        refused = client.ask("Where?")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == str(HALF_DAY)
+
+
+@pytest.fixture
+def client_without_dollars(connect: Any, make_priced_lm: Any, stopped_clock: StoppedClock) -> Api:
+    """A client of the tenant `acme`, whose budget of 2 dollars a day is spent at noon."""
+    client = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    client.add("I moved to Lisbon.")
+    ask_until_refused(client)
+    return client
+
+
+def test_a_question_is_refused_until_midnight_when_the_budget_is_spent(
+    client_without_dollars: Api,
+) -> None:
+    refused = client_without_dollars.ask("Where?")
+
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == str(HALF_DAY)
+    assert "2 US dollars" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_chat_is_refused_until_midnight_when_the_budget_is_spent(
+    client_without_dollars: Api, is_streamed: bool
+) -> None:
+    refused = client_without_dollars.chat("Where do I live?", stream=is_streamed)
+
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == str(HALF_DAY)
+    assert "2 US dollars" in refused.text
+
+
+def test_sessions_are_stored_though_the_budget_is_spent(client_without_dollars: Api) -> None:
+    assert client_without_dollars.add("I moved to Porto.").status_code == 201
+
+
+def test_a_spent_budget_refuses_no_other_tenant(client_without_dollars: Api) -> None:
+    globex = client_without_dollars.as_tenant("globex")
+    globex.add("I moved to Lisbon.")
+
+    assert globex.ask("Where do I live?").status_code == 200
+
+
+def test_a_new_budget_begins_at_midnight(
+    client_without_dollars: Api, stopped_clock: StoppedClock
+) -> None:
+    stopped_clock.move_to(HALF_DAY)
+
+    assert client_without_dollars.ask("Where do I live?").status_code == 200
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_a_spent_budget_refuses_questions_and_chats_until_midnight(
-    store: Store, tmp_path: Path, priced: Any
+def test_dollars_stay_counted_after_a_restart(
+    store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
-    with serving(service_over(store, tmp_path, priced(), tenant_max_usd_per_day=2.0)) as client:
-        client.add("I moved to Lisbon.")
-        ask_until_refused(client)
-
-        question = client.ask("Where?")
-        assert question.status_code == 429
-        assert question.headers["retry-after"] == str(HALF_DAY)
-        assert "2 US dollars" in question.json()["error"]["message"]
-
-        chat = client.chat("Where do I live?")
-        assert chat.status_code == 429
-        assert chat.headers["retry-after"] == str(HALF_DAY)
-        assert "2 US dollars" in chat.json()["error"]["message"]
-
-        streamed_chat = client.chat("Where do I live?", stream=True)
-        assert streamed_chat.status_code == 429
-        assert streamed_chat.headers["retry-after"] == str(HALF_DAY)
-
-
-def test_a_spent_budget_stops_no_storing_and_no_other_tenant_and_ends_at_midnight(
-    store: Store, tmp_path: Path, priced: Any, stopped_clock: StoppedClock
-) -> None:
-    with serving(service_over(store, tmp_path, priced(), tenant_max_usd_per_day=2.0)) as acme:
-        globex = acme.as_tenant("globex")
-        acme.add("I moved to Lisbon.")
-        globex.add("I moved to Lisbon.")
-        ask_until_refused(acme)
-
-        assert acme.add("I moved to Porto.").status_code == 201
-        assert globex.ask("Where do I live?").status_code == 200
-
-        stopped_clock.move_to(HALF_DAY)
-        assert acme.ask("Where do I live?").status_code == 200
-
-
-@pytest.mark.usefixtures("stopped_clock")
-def test_dollars_stay_counted_after_a_restart(store: Store, tmp_path: Path, priced: Any) -> None:
-    with serving(service_over(store, tmp_path, priced(), tenant_max_usd_per_day=2.0)) as client:
+    first_service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=2.0)
+    with serving(first_service) as client:
         client.add("I moved to Lisbon.")
         ask_until_refused(client)
     spent_before_restart = store.tenant_usage.spent_today("acme")
     assert spent_before_restart > 0
 
-    with serving(service_over(store, tmp_path, priced(), tenant_max_usd_per_day=2.0)) as client:
+    second_service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=2.0)
+    with serving(second_service) as client:
         assert client.ask("Where do I live?").status_code == 429
     assert store.tenant_usage.spent_today("acme") == spent_before_restart
 
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
-    store: Store, tmp_path: Path, priced: Any
+    connect: Any, make_priced_lm: Any
 ) -> None:
     is_asked = threading.Event()
     may_answer = threading.Event()
@@ -361,20 +377,20 @@ def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
         return {kind: "Lisbon"}
 
     # The budget suffices for one call at a time, by what a call may cost at most.
-    service = service_over(store, tmp_path, priced(wait), tenant_max_usd_per_day=1.5)
-    with serving(service) as client, ThreadPoolExecutor(1) as executor:
-        client.add("I moved to Lisbon.")
+    client = connect(make_priced_lm(wait), tenant_max_usd_per_day=1.5)
+    client.add("I moved to Lisbon.")
+    with ThreadPoolExecutor(1) as executor:
         first_reply = executor.submit(client.ask, "Where?")
         assert is_asked.wait(20)
 
         second_reply = client.as_tenant("acme").ask("Where?")
         may_answer.set()
 
-        assert second_reply.status_code == 429
-        assert second_reply.headers["retry-after"] == "2"
-        assert first_reply.result(20).status_code == 200
-        # The first call has cost less than was reserved for it, so enough is left.
-        assert client.ask("Where?").status_code == 200
+    assert second_reply.status_code == 429
+    assert second_reply.headers["retry-after"] == "2"
+    assert first_reply.result().status_code == 200
+    # The first call has cost less than was reserved for it, so enough is left.
+    assert client.ask("Where?").status_code == 200
 
 
 def queued_sessions(store: Store, tenant: str) -> int:
@@ -383,9 +399,10 @@ def queued_sessions(store: Store, tenant: str) -> int:
 
 
 def test_background_writing_waits_for_the_next_day(
-    store: Store, tmp_path: Path, priced: Any, stopped_clock: StoppedClock
+    store: Store, tmp_path: Path, make_priced_lm: Any, stopped_clock: StoppedClock
 ) -> None:
-    service = service_over(store, tmp_path, priced(), build("recursive-summary"), writers=4)
+    lm = make_priced_lm()
+    service = service_over(store, tmp_path, lm, build("recursive-summary"), writers=4)
     write_limits(tmp_path, acme="usd-per-day=1.5")
     with serving(service) as acme:
         for n in range(12):
@@ -429,8 +446,11 @@ class Relay:
         return self.client.service.model_pool.held.total() == 0
 
 
+StartRelay = Callable[..., Relay]
+
+
 @pytest.fixture
-def relay(reach: Reach, tmp_path: Path) -> Callable[..., Relay]:
+def start_relay(reach: Reach, tmp_path: Path) -> StartRelay:
     """Start a relay with the keywords of `reach`; the tenant `acme` has a budget."""
 
     def start(usd_per_day: float = 100, **stub: Any) -> Relay:
@@ -443,8 +463,8 @@ def relay(reach: Reach, tmp_path: Path) -> Callable[..., Relay]:
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_a_budget_holds_for_relayed_chats(relay: Callable[..., Relay], store: Store) -> None:
-    chats = relay(usd_per_day=1)
+def test_a_budget_holds_for_relayed_chats(start_relay: StartRelay, store: Store) -> None:
+    relay = start_relay(usd_per_day=1)
     body = {"model": "my-model-chat", "max_tokens": 10}
 
     # Every second chat is streamed.
@@ -452,42 +472,47 @@ def test_a_budget_holds_for_relayed_chats(relay: Callable[..., Relay], store: St
     while 429 not in status_codes and len(status_codes) < 100:
         number = len(status_codes)
         is_streamed = number % 2 == 1
-        reply = chats.client.chat(f"Where do I live? {number}", stream=is_streamed, **body)
+        reply = relay.client.chat(f"Where do I live? {number}", stream=is_streamed, **body)
         status_codes.append(reply.status_code)
 
     assert status_codes.count(200) > 2
-    assert chats.server.answered == status_codes.count(200)
+    assert relay.server.answered == status_codes.count(200)
     assert 0.5 < store.tenant_usage.spent_today("acme") <= 1
     assert reply.headers["retry-after"] == str(HALF_DAY)
-    assert chats.client.as_tenant("globex").chat("Where?", **body).status_code == 200
+    assert relay.client.as_tenant("globex").chat("Where?", **body).status_code == 200
 
 
 def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
-    store: Store, tmp_path: Path, scripted: Any, monkeypatch: pytest.MonkeyPatch
+    connect: Any,
+    store: Store,
+    tmp_path: Path,
+    scripted: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lm = scripted(lambda kind, text, n: {kind: "Lisbon"}, guard=Breaker(), max_tokens=100)
-    with serving(service_over(store, tmp_path, lm)) as acme:
-        globex = acme.as_tenant("globex")
-        acme.add("I moved to Lisbon.")
-        globex.add("I moved to Lisbon.")
-        assert acme.ask("Where?").status_code == 200
+    acme = connect(lm)
+    globex = acme.as_tenant("globex")
+    acme.add("I moved to Lisbon.")
+    globex.add("I moved to Lisbon.")
+    assert acme.ask("Where?").status_code == 200
 
-        # The tenant gets a budget, but nobody knows what the model costs.
-        write_limits(tmp_path, acme="usd-per-day=10")
-        unpriced = acme.ask("Where?")
-        assert unpriced.status_code == 503
-        assert "price of a model is not known" in unpriced.json()["error"]["message"]
-        assert globex.ask("Where?").status_code == 200
+    # The tenant gets a budget, but nobody knows what the model costs.
+    write_limits(tmp_path, acme="usd-per-day=10")
+    reply_without_price = acme.ask("Where?")
+    assert reply_without_price.status_code == 503
+    error = reply_without_price.json()["error"]
+    assert "price of a model is not known" in error["message"]
+    assert globex.ask("Where?").status_code == 200
 
-        # litellm's table gets the price. The first call was not estimated by it yet.
-        price = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.001}
-        monkeypatch.setitem(litellm_module().model_cost, "scripted/test", price)
-        not_estimated = acme.ask("Where?")
-        assert not_estimated.status_code == 429
-        assert not_estimated.headers["retry-after"] == "1"
+    # litellm's table gets the price. What the next call may cost was not estimated by it yet.
+    price = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.001}
+    monkeypatch.setitem(litellm_module().model_cost, "scripted/test", price)
+    reply_without_estimate = acme.ask("Where?")
+    assert reply_without_estimate.status_code == 429
+    assert reply_without_estimate.headers["retry-after"] == "1"
 
-        assert acme.ask("Where?").status_code == 200
-        assert store.tenant_usage.spent_today("acme") > 0
+    assert acme.ask("Where?").status_code == 200
+    assert store.tenant_usage.spent_today("acme") > 0
 
 
 def test_a_budget_needs_a_model_with_a_known_price(
@@ -530,9 +555,9 @@ def usage(database: Database) -> UsageThatCanFail:
 
 
 @pytest.fixture
-def guarded_lm(priced: Any) -> Any:
+def guarded_lm(make_priced_lm: Any) -> Any:
     """A model whose calls cost something."""
-    return priced()
+    return make_priced_lm()
 
 
 @pytest.fixture
@@ -659,31 +684,31 @@ def test_a_call_that_ends_without_an_answer_and_without_an_error_costs_nothing(
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_an_endpoint_that_hangs_up_counts_and_one_that_is_away_does_not(
-    relay: Callable[..., Relay], store: Store, model: str, is_streamed: bool
+    start_relay: StartRelay, store: Store, model: str, is_streamed: bool
 ) -> None:
     # It hangs up on the first request. From then on nobody listens.
-    chats = relay(script=every("dead"))
+    relay = start_relay(script=every("dead"))
     fields = {"model": model, "stream": is_streamed, "max_tokens": 100}
 
-    assert chats.client.chat("Hi", **fields).status_code == 502
-    assert len(chats.server.requests) == 1
+    assert relay.client.chat("Hi", **fields).status_code == 502
+    assert len(relay.server.requests) == 1
     spent = store.tenant_usage.spent_today("acme")
     # Most of what is reserved is for the 100 tokens of the answer.
     assert spent >= 0.1
 
-    assert chats.client.chat("Hi", **fields).status_code == 502
+    assert relay.client.chat("Hi", **fields).status_code == 502
     assert store.tenant_usage.spent_today("acme") == spent
 
 
 def test_a_call_counts_if_the_endpoint_hung_up_on_any_of_its_tries(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
     # It hangs up on the first try. At the second one nobody listens, which costs nothing.
-    chats = relay(script=every("dead"))
-    chats.client.service.lm.engine.retries = 1
+    relay = start_relay(script=every("dead"))
+    relay.client.service.lm.engine.retries = 1
 
-    assert chats.client.chat("Hi", model="my-model", max_tokens=100).status_code == 502
-    assert len(chats.server.requests) == 1
+    assert relay.client.chat("Hi", model="my-model", max_tokens=100).status_code == 502
+    assert len(relay.server.requests) == 1
     # Most of what is reserved is for the 100 tokens of the answer.
     assert store.tenant_usage.spent_today("acme") >= 0.1
 
@@ -700,8 +725,8 @@ def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) 
         pytest.fail("the call was made")
 
 
-def test_nothing_is_estimated_without_a_limit(priced: Any) -> None:
-    assert priced().expected_usage(None).unpriced == 1
+def test_nothing_is_estimated_without_a_limit(make_priced_lm: Any) -> None:
+    assert make_priced_lm().expected_usage(None).unpriced == 1
 
 
 def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
@@ -743,10 +768,12 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
 
 
 def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
-    store: Store, tmp_path: Path, priced: Any, usage: UsageThatCanFail
+    store: Store, tmp_path: Path, make_priced_lm: Any, usage: UsageThatCanFail
 ) -> None:
     store.tenant_usage = usage
-    with serving(service_over(store, tmp_path, priced(), tenant_max_usd_per_day=10.0)) as client:
+    with serving(
+        service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=10.0)
+    ) as client:
         client.add("I moved to Lisbon.")
 
         usage.is_locked = True
@@ -758,7 +785,7 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
 
 
 def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reserved(
-    store: Store, tmp_path: Path, priced: Any
+    store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
     is_asked = threading.Event()
     may_answer = threading.Event()
@@ -771,7 +798,7 @@ def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reser
     service = service_over(
         store,
         tmp_path,
-        priced(wait),
+        make_priced_lm(wait),
         build("recursive-summary"),
         writers=1,
         grace=1.0,
@@ -835,11 +862,11 @@ class UsageDuringStop(TenantUsage):
 
 
 def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
-    store: Store, database: Database, priced: Any
+    store: Store, database: Database, make_priced_lm: Any
 ) -> None:
     usage = UsageDuringStop(database)
     limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=10.0))
-    limiter.guard_models(priced(), None)
+    limiter.guard_models(make_priced_lm(), None)
     usage.on_reserved = limiter.count_cut_off_calls
 
     with pytest.raises(TenantBudgetError, match="this service ends"):
@@ -850,7 +877,7 @@ def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
 
 
 def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
-    store: Store, tmp_path: Path, priced: Any
+    store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
     pytest.importorskip("opentelemetry.instrumentation.fastapi")
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -865,7 +892,9 @@ def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
 
     spans = TracerProvider(shutdown_on_exit=False)
     spans.add_span_processor(SpendingRecorder())
-    service = service_over(store, tmp_path, priced(), spans=spans, tenant_max_usd_per_day=10.0)
+    service = service_over(
+        store, tmp_path, make_priced_lm(), spans=spans, tenant_max_usd_per_day=10.0
+    )
 
     with serving(service):
         service.tenant_limiter.reserve("acme", 1.0)
@@ -885,9 +914,9 @@ class WorkerThatFailsToStop(Worker):
 
 
 def test_calls_that_the_stop_cuts_off_are_counted_though_the_worker_fails_to_stop(
-    store: Store, tmp_path: Path, priced: Any
+    store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
-    service = service_over(store, tmp_path, priced(), tenant_max_usd_per_day=10.0)
+    service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=10.0)
     worker = WorkerThatFailsToStop(service.memories, session_gap=30, writers=0)
     service.worker = worker
 
@@ -935,27 +964,27 @@ def streamed_chat(max_tokens: int | None = None, **fields: Any) -> dict[str, Any
     return body
 
 
-def relay_stream(relay: Callable[..., Relay], answer: bytes, **fields: Any) -> httpx.Response:
+def relay_stream(start_relay: StartRelay, answer: bytes, **fields: Any) -> httpx.Response:
     """Relay a streamed chat to a stub that answers with these bytes, and return the response."""
-    chats = relay(answer=lambda body: answer)
-    response = chats.client.post(
+    relay = start_relay(answer=lambda body: answer)
+    response = relay.client.post(
         "/v1/chat/completions", json=streamed_chat(max_tokens=100, **fields)
     )
     # The service needs the usage, so it asks for it, whether or not the client does.
-    request_body = chats.server.requests[0][2]
+    request_body = relay.server.requests[0][2]
     assert request_body["stream_options"]["include_usage"] is True
     return response
 
 
 def test_a_stream_counts_its_usage_though_the_client_did_not_ask_for_it(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
     answer = events(
         chunk({"content": "Lisbon"}, finish_reason="stop"),
         {"choices": [], "usage": USAGE},
     )
 
-    response = relay_stream(relay, answer + DONE)
+    response = relay_stream(start_relay, answer + DONE)
 
     assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
     assert '"usage"' not in response.text
@@ -963,14 +992,14 @@ def test_a_stream_counts_its_usage_though_the_client_did_not_ask_for_it(
 
 
 def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
     answer = events(
         chunk({"content": "Lisbon"}, finish_reason="stop"),
         {"choices": [], "usage": USAGE},
     )
 
-    response = relay_stream(relay, answer + DONE, stream_options={"include_usage": True})
+    response = relay_stream(start_relay, answer + DONE, stream_options={"include_usage": True})
 
     assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
     assert '"usage"' in response.text
@@ -978,7 +1007,7 @@ def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(
 
 
 def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
     words = "word " * 400
     tool_call = {"index": 0, "function": {"name": "f", "arguments": json.dumps({"x": words})}}
@@ -989,33 +1018,33 @@ def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
         chunk({}, finish_reason="stop"),
     )
 
-    relay_stream(relay, answer, n=3)
+    relay_stream(start_relay, answer, n=3)
 
     # Each of the three has 400 words or more, which cost 40 cents or more.
     assert 1.2 <= store.tenant_usage.spent_today("acme") < 3
 
 
 def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
-    response = relay_stream(relay, events(chunk({"content": "Lis"})))
+    response = relay_stream(start_relay, events(chunk({"content": "Lis"})))
 
     assert '"code": 502' in response.text
     # Most of what is reserved is for the 100 tokens of the answer.
     assert store.tenant_usage.spent_today("acme") >= 0.1
 
 
-def test_done_ends_a_stream_also_without_a_space_before_it(relay: Callable[..., Relay]) -> None:
+def test_done_ends_a_stream_also_without_a_space_before_it(start_relay: StartRelay) -> None:
     answer = events(chunk({"content": "Lisbon"})) + b"data:[DONE]\n\n"
 
-    response = relay_stream(relay, answer)
+    response = relay_stream(start_relay, answer)
 
     assert response.text.endswith("data:[DONE]\n\n")
 
 
 @pytest.mark.parametrize("client_leaves", [False, True])
 def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
-    relay: Callable[..., Relay], store: Store, client_leaves: bool
+    start_relay: StartRelay, store: Store, client_leaves: bool
 ) -> None:
     stream_has_ended = threading.Event()
     has_ended_in_time: list[bool] = []
@@ -1024,26 +1053,26 @@ def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
         """Keep the connection open until the stream has ended, for 5 seconds at most."""
         has_ended_in_time.append(stream_has_ended.wait(5))
 
-    chats = relay(answer=lambda body: "Lisbon", usage=USAGE, before_close=keep_open)
+    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE, before_close=keep_open)
 
     lines: list[str] = []
-    with chats.client.stream("POST", "/v1/chat/completions", json=streamed_chat()) as response:
+    with relay.client.stream("POST", "/v1/chat/completions", json=streamed_chat()) as response:
         for line in response.iter_lines():
             lines.append(line)
             if line == "data: [DONE]" and client_leaves:
                 break
-    assert within(10, chats.has_no_request)
+    assert within(10, relay.has_no_request)
     stream_has_ended.set()
 
     assert within(10, lambda: has_ended_in_time == [True])
     assert "data: [DONE]" in lines[-2:]
     assert "error" not in "".join(lines)
     assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
-    assert chats.failed_calls == 0
+    assert relay.failed_calls == 0
 
 
 def test_a_client_that_leaves_a_whole_answer_before_its_usage_pays_for_what_was_written(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
     may_send_usage = threading.Event()
 
@@ -1051,38 +1080,36 @@ def test_a_client_that_leaves_a_whole_answer_before_its_usage_pays_for_what_was_
         if event_number == 3:
             may_send_usage.wait(20)
 
-    chats = relay(answer=lambda body: "Lisbon", usage=USAGE, between=wait_before_usage)
+    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE, between=wait_before_usage)
 
     body = streamed_chat(max_tokens=1000)
-    with chats.client.stream("POST", "/v1/chat/completions", json=body) as response:
+    with relay.client.stream("POST", "/v1/chat/completions", json=body) as response:
         for line in response.iter_lines():
             if '"finish_reason": "stop"' in line:
                 break
-    assert within(10, chats.has_no_request)
+    assert within(10, relay.has_no_request)
     may_send_usage.set()
 
     # 1 dollar and more was reserved.
     assert 0 < store.tenant_usage.spent_today("acme") < 0.5
-    assert chats.failed_calls == 0
+    assert relay.failed_calls == 0
 
 
-def read_two_answers_then_break_off(
-    relay: Callable[..., Relay], last_finish_reason: str | None
-) -> str:
+def read_two_answers_then_break_off(start_relay: StartRelay, last_finish_reason: str | None) -> str:
     """Relay a stream of two answers that breaks off once both were read, and return its text."""
     answers = events(
         chunk({"content": "Porto"}, index=1, finish_reason=last_finish_reason),
         chunk({"content": "Lisbon"}, finish_reason="stop"),
     )
     may_break_off = threading.Event()
-    chats = relay(
+    relay = start_relay(
         answer=lambda body: BROKEN_OFF + answers,
         before_close=lambda: may_break_off.wait(20),
     )
 
     lines: list[str] = []
     body = streamed_chat(max_tokens=1000, n=2)
-    with chats.client.stream("POST", "/v1/chat/completions", json=body) as response:
+    with relay.client.stream("POST", "/v1/chat/completions", json=body) as response:
         for line in response.iter_lines():
             lines.append(line)
             if "Lisbon" in line:
@@ -1091,9 +1118,9 @@ def read_two_answers_then_break_off(
 
 
 def test_a_stream_that_breaks_off_after_all_answers_counts_what_was_written(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
-    text = read_two_answers_then_break_off(relay, last_finish_reason="stop")
+    text = read_two_answers_then_break_off(start_relay, last_finish_reason="stop")
 
     assert '"code": 502' not in text
     # 2 dollars and more were reserved.
@@ -1101,9 +1128,9 @@ def test_a_stream_that_breaks_off_after_all_answers_counts_what_was_written(
 
 
 def test_a_stream_that_breaks_off_before_an_answer_ends_counts_as_what_was_reserved(
-    relay: Callable[..., Relay], store: Store
+    start_relay: StartRelay, store: Store
 ) -> None:
-    text = read_two_answers_then_break_off(relay, last_finish_reason=None)
+    text = read_two_answers_then_break_off(start_relay, last_finish_reason=None)
 
     assert '"code": 502' in text
     # 2 dollars and more were reserved.
@@ -1144,17 +1171,17 @@ def sessions_without_answers(store: Store, database: Database) -> OpenSessionsWi
 )
 @pytest.mark.usefixtures("sessions_without_answers")
 def test_an_answer_that_cannot_be_stored_fails_as_such_while_the_connection_stays_open(
-    relay: Callable[..., Relay], store: Store, answer: str | bytes
+    start_relay: StartRelay, store: Store, answer: str | bytes
 ) -> None:
     may_close = threading.Event()
-    chats = relay(
+    relay = start_relay(
         answer=lambda body: answer,
         usage=USAGE,
         before_close=lambda: may_close.wait(20),
     )
 
     body = streamed_chat(max_tokens=1000)
-    response = chats.client.post("/v1/chat/completions", json=body)
+    response = relay.client.post("/v1/chat/completions", json=body)
     may_close.set()
 
     assert '"code": 503' in response.text
@@ -1163,19 +1190,19 @@ def test_an_answer_that_cannot_be_stored_fails_as_such_while_the_connection_stay
 
 
 def test_an_answer_that_cannot_be_stored_fails_as_such_though_the_endpoint_breaks_off(
-    relay: Callable[..., Relay],
+    start_relay: StartRelay,
     store: Store,
     sessions_without_answers: OpenSessionsWithoutAnswers,
 ) -> None:
     answer = BROKEN_OFF + events(chunk({"content": "Lisbon"}, finish_reason="stop"))
-    chats = relay(
+    relay = start_relay(
         answer=lambda body: answer,
         usage=USAGE,
         before_close=lambda: sessions_without_answers.has_failed.wait(20),
     )
 
     body = streamed_chat(max_tokens=1000)
-    response = chats.client.post("/v1/chat/completions", json=body)
+    response = relay.client.post("/v1/chat/completions", json=body)
 
     assert '"code": 503' in response.text
     # 1 dollar and more was reserved.
@@ -1185,11 +1212,11 @@ def test_an_answer_that_cannot_be_stored_fails_as_such_though_the_endpoint_break
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.usefixtures("sessions_without_answers")
 def test_an_answer_that_cannot_be_stored_counts_what_it_cost(
-    relay: Callable[..., Relay], store: Store, is_streamed: bool
+    start_relay: StartRelay, store: Store, is_streamed: bool
 ) -> None:
-    chats = relay(answer=lambda body: "Lisbon", usage=USAGE)
+    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE)
 
-    response = chats.client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)
+    response = relay.client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)
 
     assert '"code":503' in response.text.replace(" ", "")
     assert store.tenant_usage.spent_today("acme") == pytest.approx(0.4)
