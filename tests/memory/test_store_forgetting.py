@@ -1,12 +1,16 @@
-"""Memories as a log of changes; no word of a damaged row is said; forgetting leaves no bytes."""
+"""Forgetting leaves no bytes, and refuses what was begun before it.
+
+Also: memories are stored as a log of changes, and no error quotes a damaged row.
+"""
 
 import json
 import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,84 +18,308 @@ import pytest
 from mempiler import ConflictError, Session, Store, StoreError, Turn, UserMemory, build
 from mempiler.engines.lm import language_model
 from mempiler.memory.edits import Amendment
-from mempiler.memory.store import forget_log, sqlite
+from mempiler.memory.results import Receipt
+from mempiler.memory.store import sqlite
 from mempiler.memory.store.documents import ChangeLog, Document, MemoryChange
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import Erasure
 from mempiler.serving.memories.queue_writer import SHORT
-from sqlalchemy import text
+from sqlalchemy import text as sql
 
 from ..conftest import listening
 from .conftest import ADA, BOB, WRITER, session
 
 
-def files(folder: Path) -> bytes:
+def bytes_of_files(folder: Path) -> bytes:
+    """Return the contents of all files in a folder."""
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
 
-@pytest.mark.parametrize(
-    ("forget", "name", "sessions", "turns"),
-    [
-        (lambda store: store.forgetting.forget_user(ADA), "ada", 3, 4),
-        (lambda store: store.forgetting.forget_session(ADA, "s"), "s", 1, 2),
-        (lambda store: store.forgetting.forget_session(ADA, "chat"), "chat", 1, 1),
-    ],
-    ids=["user", "session", "open session"],
-)
-def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(store, forget, name, sessions, turns):
+def message(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+# Receipts.
+
+
+@pytest.fixture
+def store_with_sessions(store: Store) -> Store:
+    """A store in which Ada has two sessions, and an open one."""
     store.items.add(ADA, session("one", "more", id="s"))
     store.items.add(ADA, session("two", id="t"))
-    store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="three")])
-    found = forget(store)
-    assert found
-    assert found.forgotten == name
-    assert found.sessions == sessions
-    assert found.turns == turns
-    assert not forget(store)
-    if store.url.startswith("sqlite"):
-        assert found.erased is True
-        assert found.held_by == ""
+    store.open_sessions.append(ADA, "chat", session("three").turns)
+    return store
+
+
+def assert_receipt(receipt: Receipt, forgotten: str, sessions: int, turns: int) -> None:
+    """Check what a receipt says about what was deleted."""
+    assert receipt
+    assert receipt.forgotten == forgotten
+    assert receipt.sessions == sessions
+    assert receipt.turns == turns
+
+
+def test_the_receipt_of_a_user_counts_all_sessions(store_with_sessions: Store) -> None:
+    forgetting = store_with_sessions.forgetting
+
+    assert_receipt(forgetting.forget_user(ADA), "ada", sessions=3, turns=4)
+    assert not forgetting.forget_user(ADA)
+
+
+@pytest.mark.parametrize(
+    ("session_id", "turns"),
+    [pytest.param("s", 2, id="session"), pytest.param("chat", 1, id="open session")],
+)
+def test_the_receipt_of_a_session_counts_its_turns(
+    store_with_sessions: Store, session_id: str, turns: int
+) -> None:
+    forgetting = store_with_sessions.forgetting
+
+    assert_receipt(forgetting.forget_session(ADA, session_id), session_id, sessions=1, turns=turns)
+    assert not forgetting.forget_session(ADA, session_id)
+
+
+def forget_user(store: Store) -> Receipt:
+    return store.forgetting.forget_user(ADA)
+
+
+def forget_session(store: Store) -> Receipt:
+    return store.forgetting.forget_session(ADA, "s")
+
+
+def forget_open_session(store: Store) -> Receipt:
+    return store.forgetting.forget_session(ADA, "chat")
+
+
+@pytest.mark.parametrize("forget", [forget_user, forget_session, forget_open_session])
+def test_a_receipt_says_who_decides_about_the_bytes(
+    store_with_sessions: Store, forget: Callable[[Store], Receipt]
+) -> None:
+    receipt = forget(store_with_sessions)
+
+    if store_with_sessions.url.startswith("sqlite"):
+        assert receipt.erased is True
+        assert receipt.held_by == ""
     else:
-        assert found.erased is None
-        assert "until it needs the place, or VACUUM FULL; and in logs and backups" in found.held_by
+        assert receipt.erased is None
+        assert "until it needs the place, or VACUUM FULL; and in logs" in receipt.held_by
+
+
+# Bytes.
+
+
+def random_text(chance: random.Random, mark: str) -> str:
+    """Return a text of random length, in which a third of the words is the mark."""
+    words: list[str] = []
+    for _ in range(chance.choice([3, 20, 200, 2000])):
+        is_mark = chance.random() < 0.3
+        words.append(mark if is_mark else f"word{chance.randrange(999)}")
+    return " ".join(words)
+
+
+def add_random_session(
+    store: Store, chance: random.Random, owner: Owner, mark: str, number: int
+) -> None:
+    """Append to an open session, or add a session, with texts and ids that hold the mark."""
+    if chance.random() < 0.3:
+        session_id = f"c{chance.randrange(5)}-{number // 40}"
+        turn = Turn(id="", speaker=mark, text=random_text(chance, mark))
+        store.open_sessions.append(owner, session_id, [turn])
+        return
+
+    turns: list[Turn] = []
+    for _ in range(chance.randrange(1, 5)):
+        turns.append(Turn(id="", speaker="a", text=random_text(chance, mark)))
+    store.items.add(owner, Session(id=f"{mark}s{number}", turns=tuple(turns)))
+
+
+def write_random_memory(store: Store, chance: random.Random, owner: Owner, mark: str) -> None:
+    """Write all sessions of a user into a memory of random length that holds the mark."""
+    last_position = max((stored.position for stored in store.items.list_all(owner)), default=0)
+    for claim in store.queue.claim("me", 60, WRITER, owner):
+        if last_position == 0:
+            return
+        memory = json.dumps({"m": random_text(chance, mark) * chance.randrange(1, 9)})
+        document = Document(memory, last_position, None, last_position, ("a",), WRITER)
+        positions = range(1, last_position + 1)
+        store.queue.commit(claim, document, 60, item_positions=positions)
+        store.queue.release(claim)
 
 
 def test_no_piece_of_the_text_stays_between_the_rows_of_a_page(tmp_path: Path) -> None:
     """Secure deletion overwrites deleted rows, but not what rows that were moved left behind."""
     chance = random.Random(6)
     with Store(tmp_path / "s.sqlite") as store:
-        for n in range(150):
-            _churn(store, chance, n)
+        for number in range(150):
+            user = chance.randrange(6)
+            owner = Owner(f"user{user}")
+            mark = f"MARK{user}x"
+            add_random_session(store, chance, owner, mark, number)
+            if chance.random() < 0.4:
+                write_random_memory(store, chance, owner, mark)
+        assert b"MARK2x" in bytes_of_files(tmp_path)
+
         for user in range(3):
             store.forgetting.forget_user(Owner(f"user{user}"))
-        # Without a file that is written anew, four copies are left of user 2.
-        assert files(tmp_path).count(b"MARK2x") == 0
+
+        # If the file were not rewritten as a whole, four copies would be left of user 2.
+        assert bytes_of_files(tmp_path).count(b"MARK2x") == 0
 
 
-def _churn(store: Store, chance: random.Random, n: int) -> None:
-    """One random change of a random user, whose texts and ids all hold a marker."""
-    user = chance.randrange(6)
-    owner, mark = Owner(f"user{user}"), f"MARK{user}x"
+def test_an_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        store.items.add(ADA, session("a very secret word"))
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
 
-    def text() -> str:
-        size = chance.choice([3, 20, 200, 2000])
-        return " ".join(mark if chance.random() < 0.3 else f"word{chance.randrange(999)}" for _ in range(size))
+        # Neither the forgetting nor another writer waits for the reader. A writer that waited for
+        # another one would do so for ten seconds.
+        started = time.monotonic()
+        writer = threading.Thread(target=store.items.add, args=(BOB, session("two")))
+        writer.start()
+        receipt = store.forgetting.forget_user(ADA)
+        writer.join()
+        assert time.monotonic() - started < 8
 
-    if chance.random() < 0.3:
-        store.open_sessions.append(owner, f"c{chance.randrange(5)}-{n // 40}", [Turn(id="", speaker=mark, text=text())])
-    else:
-        turns = tuple(Turn(id="", speaker="a", text=text()) for _ in range(chance.randrange(1, 5)))
-        store.items.add(owner, Session(id=f"{mark}s{n}", turns=turns))
-    claims = store.queue.claim("me", 60, WRITER, owner) if chance.random() < 0.4 else []
-    last = max((stored.position for stored in store.items.list_all(owner)), default=0)
-    for claim in claims if last else ():
-        memory = '{"m": "%s"}' % (text() * chance.randrange(1, 9))
-        document = Document(memory, last, None, last, ("a",), WRITER)
-        store.queue.commit(claim, document, 60, item_positions=range(1, last + 1))
-        store.queue.release(claim)
+        # The reader still sees the old rows, so their bytes cannot be erased.
+        assert receipt
+        assert receipt.erased is False
+        assert "somebody reads the store" in receipt.held_by
+        assert b"secret" in bytes_of_files(tmp_path)
+
+        # They are erased when it has ended.
+        reader.execute("COMMIT")
+        with Store(path) as other_store:
+            assert other_store.forgetting.erase() == Erasure(erased=True)
+        assert b"secret" not in bytes_of_files(tmp_path)
+        assert not store.forgetting.forget_user(ADA)
+        assert [user.owner for user in store.users.list_all()] == [BOB]
 
 
-def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(store: Any) -> None:
+def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_it(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+        memory.add(message("the falcon flies"), id="s", metadata={"bird": "falcon"})
+        memory.entries.update("s:1", "the falcon sleeps", by="falcon")
+        assert b"falcon" in bytes_of_files(tmp_path)
+
+        added = memory.replace(message("the owl flies"), id="s")
+
+        assert added.id == "s"
+        assert added.new is True
+        assert [entry.text for entry in memory.entries.list().entries] == ["user: the owl flies"]
+        assert b"falcon" not in bytes_of_files(tmp_path)
+
+
+def test_a_session_may_replace_an_open_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.open_sessions.append(ADA, "chat", session("falcon").turns)
+
+        assert store.items.replace(ADA, session("owl", id="chat")).new
+
+        assert store.read(ADA).open_sessions == ()
+        (stored,) = store.items.list_all(ADA)
+        assert stored.item.turns[0].text == "owl"
+        assert b"falcon" not in bytes_of_files(tmp_path)
+
+
+def test_a_file_that_is_too_large_to_be_rewritten_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The limit is 256 MB, which a test would have to write.
+    monkeypatch.setattr(sqlite, "MAX_REWRITTEN_BYTES", 0)
+    with Store(tmp_path / "s.sqlite") as store:
+        store.items.add(ADA, session("one"))
+
+        receipt = store.forgetting.forget_user(ADA)
+
+        assert receipt.erased is False
+        assert "sqlite3 FILE VACUUM" in receipt.held_by
+        # The caller knows it now, so it is not tried again.
+        assert store.forgetting.erase() == Erasure(erased=True)
+
+
+def test_bytes_in_a_file_that_cannot_be_read_are_not_called_erased(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.items.add(ADA, session("one"))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        path.write_bytes(b"no database" * 1000)
+
+        erasure = store.forgetting.erase()
+
+    assert erasure.erased is False
+    assert "s.sqlite" in erasure.held_by
+
+
+# What was begun before the forgetting.
+
+
+def add(store: Store, owner: Owner, session_id: str, forget_count: int | None) -> None:
+    store.items.add(owner, session("one", id=session_id), forget_count=forget_count)
+
+
+def replace(store: Store, owner: Owner, session_id: str, forget_count: int | None) -> None:
+    store.items.replace(owner, session("one", id=session_id), forget_count=forget_count)
+
+
+def append(store: Store, owner: Owner, session_id: str, forget_count: int | None) -> None:
+    turns = session("one").turns
+    store.open_sessions.append(owner, session_id, turns, forget_count=forget_count)
+
+
+Write = Callable[[Store, Owner, str, int | None], None]
+WRITES: list[Write] = [add, replace, append]
+"""The ways to store a session: for whom, under which id, and which forget count its caller read."""
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_that_began_before_its_user_was_forgotten_is_refused_in_every_process(
+    open_store: Callable[..., Store], write: Write
+) -> None:
+    first_process = open_store()
+    second_process = open_store()
+    first_process.forgetting.forget_user(BOB)
+    forget_count = second_process.forgetting.count()
+    first_process.forgetting.forget_user(ADA)
+
+    with pytest.raises(
+        ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"
+    ):
+        write(second_process, ADA, "s", forget_count)
+    assert second_process.users.list_all() == []
+
+    # Bob was forgotten before, and Ada may begin again.
+    write(second_process, BOB, "s", forget_count)
+    write(second_process, ADA, "s", None)
+    assert [user.owner for user in first_process.users.list_all()] == [ADA, BOB]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_repeated_write_does_not_bring_back_a_session_that_was_forgotten_in_between(
+    store: Store, write: Write
+) -> None:
+    forget_count = store.forgetting.count()
+    write(store, ADA, "s", forget_count)
+    store.forgetting.forget_session(ADA, "s")
+
+    with pytest.raises(ConflictError, match="session 's' of user 'ada' was forgotten while this"):
+        write(store, ADA, "s", forget_count)
+    assert store.read(ADA).pending_items == ()
+    assert store.read(ADA).open_sessions == ()
+
+    # Another session may be stored, and whoever begins after the forgetting may use the id again.
+    write(store, ADA, "other", forget_count)
+    write(store, ADA, "s", None)
+
+
+def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(
+    store: Store,
+) -> None:
     """It quotes the entry, so the forgotten text would come back with it."""
     store.items.add(ADA, session("a very secret word", id="s1"))
     store.items.add(ADA, session("something else", id="s2"))
@@ -106,133 +334,9 @@ def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_s
     assert store.amendments.append(ADA, later, forget_count, store.forgetting.count())
 
 
-def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
-        store.items.add(ADA, session("a very secret word"))
-        reader.execute("BEGIN")
-        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
-        begun, waits = time.monotonic(), []
-        writing = threading.Thread(target=lambda: waits.append(_timed(lambda: store.items.add(BOB, session("two")))))
-        writing.start()
-        found = store.forgetting.forget_user(ADA)
-        writing.join()
-        assert max(time.monotonic() - begun, *waits) < 8  # who waits for a writer does so for ten seconds
-        assert found
-        assert found.erased is False
-        assert "somebody reads the store" in found.held_by
-        assert b"secret" in files(tmp_path)
-        reader.execute("COMMIT")
-        with Store(path) as other:
-            assert other.forgetting.erase() == Erasure(erased=True)
-        assert not store.forgetting.forget_user(ADA)
-        assert b"secret" not in files(tmp_path)
-        assert [one.owner for one in store.users.list_all()] == [BOB]
-
-
-def _timed(call: Callable[[], Any]) -> float:
-    begun = time.monotonic()
-    call()
-    return time.monotonic() - begun
-
-
-def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_it(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
-        memory.add([{"role": "user", "content": "the falcon flies"}], id="s", metadata={"bird": "falcon"})
-        memory.entries.update("s:1", "the falcon sleeps", by="falcon")
-        assert b"falcon" in files(tmp_path)
-        replaced = memory.replace([{"role": "user", "content": "the owl flies"}], id="s")
-        assert replaced.id == "s"
-        assert replaced.new is True
-        assert [entry.text for entry in memory.entries.list().entries] == ["user: the owl flies"]
-        assert b"falcon" not in files(tmp_path)
-
-
-def test_a_replaced_open_session_is_the_new_one(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
-        assert store.items.replace(ADA, session("owl", id="chat")).new
-        assert store.read(ADA).open_sessions == ()
-        assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == ["owl"]
-        assert b"falcon" not in files(tmp_path)
-
-
-def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "MAX_REWRITTEN_BYTES", 0)
-    with Store(tmp_path / "s.sqlite") as store:
-        store.items.add(ADA, session("one"))
-        found = store.forgetting.forget_user(ADA)
-        assert found.erased is False
-        assert "sqlite3 FILE VACUUM" in found.held_by
-        # The caller knows it now, and it is not tried again.
-        assert store.forgetting.erase() == Erasure(erased=True)
-
-
-def test_bytes_in_a_file_that_cannot_be_read_are_not_called_erased(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    with Store(path) as store:
-        store.items.add(ADA, session("one"))
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        path.write_bytes(b"no database" * 1000)
-        erasure = store.forgetting.erase()
-    assert erasure.erased is False
-    assert "s.sqlite" in erasure.held_by
-
-
-@pytest.mark.parametrize("write", ["add", "append", "replace"])
-def test_write_that_began_before_is_refused_in_every_process(open_store: Callable[..., Store], write: str) -> None:
-    one, two = open_store(), open_store()
-    one.forgetting.forget_user(BOB)
-    since = two.forgetting.count()
-    one.forgetting.forget_user(ADA)
-
-    def go(owner: Owner, since: int | None) -> None:
-        if write == "add":
-            two.items.add(owner, session("one"), forget_count=since)
-        elif write == "replace":
-            two.items.replace(owner, session("one", id="s"), forget_count=since)
-        else:
-            two.open_sessions.append(owner, "chat", [Turn(id="", speaker="Ada", text="one")], forget_count=since)
-
-    with pytest.raises(ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"):
-        go(ADA, since)
-    assert two.users.list_all() == []
-    go(BOB, since)
-    go(ADA, None)
-    assert [found.owner for found in one.users.list_all()] == [ADA, BOB]
-
-
-@pytest.mark.parametrize("write", ["add", "replace", "append"])
-def test_a_repeated_write_does_not_bring_back_a_session_that_was_forgotten_in_between(
-    store: Store, write: str
-) -> None:
-    forget_count = store.forgetting.count()
-
-    def store_session(id: str, forget_count: int | None) -> None:
-        if write == "add":
-            store.items.add(ADA, session("one", id=id), forget_count=forget_count)
-        elif write == "replace":
-            store.items.replace(ADA, session("one", id=id), forget_count=forget_count)
-        else:
-            store.open_sessions.append(ADA, id, session("one").turns, forget_count=forget_count)
-
-    store_session("s", forget_count)
-    store.forgetting.forget_session(ADA, "s")
-    with pytest.raises(ConflictError, match="session 's' of user 'ada' was forgotten while this"):
-        store_session("s", forget_count)
-    assert store.read(ADA).pending_items == ()
-    assert store.read(ADA).open_sessions == ()
-
-    store_session("other", forget_count)
-    # Who begins after the forgetting may use the id again.
-    store_session("s", None)
-
-
-@pytest.mark.parametrize("text", ["new", "newer"])
+@pytest.mark.parametrize(("text", "is_new"), [("new", False), ("newer", True)])
 def test_a_session_that_was_replaced_meanwhile_is_replaced_by_the_last_caller(
-    store: Store, text: str
+    store: Store, text: str, is_new: bool
 ) -> None:
     """Also by the repetition of a call that was killed before it answered."""
     store.items.add(ADA, session("old", id="s"))
@@ -240,224 +344,347 @@ def test_a_session_that_was_replaced_meanwhile_is_replaced_by_the_last_caller(
     store.items.replace(ADA, session("new", id="s"), forget_count=forget_count)
 
     added = store.items.replace(ADA, session(text, id="s"), forget_count=forget_count)
-    assert added.new == (text == "newer")
-    assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == [text]
+
+    assert added.new == is_new
+    (stored,) = store.items.list_all(ADA)
+    assert stored.item.turns[0].text == text
 
 
-def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store, monkeypatch) -> None:
-    one, two = open_store(), open_store()
+def test_a_write_that_waits_for_its_turn_while_its_user_is_forgotten_is_refused(
+    open_store: Callable[..., Store],
+) -> None:
+    writer = open_store()
+    other_process = open_store()
+    has_forgotten = threading.Event()
 
-    def count_before_ada_is_forgotten(database: Any) -> int:
-        count = forget_log.read_forget_count(database)
-        one.forgetting.forget_user(ADA)
-        return count
+    def forget_ada(*_: Any) -> None:
+        # The forgetting uses connections too, and must not forget anew for each of them.
+        if not has_forgotten.is_set():
+            has_forgotten.set()
+            other_process.forgetting.forget_user(ADA)
 
-    monkeypatch.setattr("mempiler.memory.store.items.read_forget_count", count_before_ada_is_forgotten)
-    with pytest.raises(ConflictError):
-        two.items.add(ADA, session("one"))
-    assert one.users.list_all() == []
+    # The writer reads the forget count with one connection, and gives it back ("checkin"), before
+    # it takes the next one to write.
+    with listening("checkin", forget_ada), pytest.raises(ConflictError):
+        writer.items.add(ADA, session("one"))
+
+    assert has_forgotten.is_set()
+    assert writer.users.list_all() == []
 
 
-def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callable[..., Store]) -> None:
+def test_forgetting_waits_for_the_first_write_of_a_new_user_and_deletes_it(
+    open_store: Callable[..., Store],
+) -> None:
     """Before it is committed nobody else sees that there is such a user."""
-    one, two = open_store(), open_store()
-    begun, go = threading.Event(), threading.Event()
+    writer = open_store()
+    other_process = open_store()
+    has_begun = threading.Event()
+    may_go_on = threading.Event()
 
-    def users() -> Any:
-        yield two.transfer.dump(ADA)
-        begun.set()
-        go.wait(10)
+    def users_to_restore() -> Iterator[Any]:
+        yield writer.transfer.dump(ADA)
+        has_begun.set()
+        may_go_on.wait(10)
 
-    writing = threading.Thread(target=two.transfer.restore, args=(users(),))
+    writing = threading.Thread(target=writer.transfer.restore, args=(users_to_restore(),))
     writing.start()
-    assert begun.wait(10)
-    forgetting = threading.Thread(target=one.forgetting.forget_user, args=(ADA,))
+    assert has_begun.wait(10)
+    forgetting = threading.Thread(target=other_process.forgetting.forget_user, args=(ADA,))
     forgetting.start()
+    # The forgetting has time to begin.
     time.sleep(0.1)
-    go.set()
+    may_go_on.set()
     writing.join()
     forgetting.join()
-    assert one.users.list_all() == []
+
+    assert other_process.users.list_all() == []
 
 
-FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
+# Memories as a log of changes.
+
+FIRST_DOCUMENT = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
 
 
-def changed(count: int, words: list[str], finalized: Any = None) -> Document:
+def change_of_words(
+    number: int, new_words: list[str], finalized: dict[str, Any] | None = None
+) -> Document:
+    """Return a commit that appends words to the memory, and may change its finalized form."""
     change = MemoryChange(
-        json.dumps({"words": {"items": [[count, 0, words]]}}), None if finalized is None else json.dumps(finalized)
+        memory=json.dumps({"words": {"items": [[number, 0, new_words]]}}),
+        finalized=None if finalized is None else json.dumps(finalized),
     )
-    return Document("", 1, None, 1, (), WRITER, change=change, log=ChangeLog(change_count=count))
-
-
-ANSWERED = {"words": {"value": ["answered"]}}
+    log = ChangeLog(change_count=number)
+    return Document("", 1, None, 1, (), WRITER, change=change, log=log)
 
 
 @pytest.mark.parametrize(
-    ("changes", "memory", "finalized"),
+    ("later_commits", "memory", "finalized", "change_count"),
     [
-        ([], {"words": ["a"], "number": 1}, {"words": []}),
-        ([changed(1, ["b"])], {"words": ["a", "b"], "number": 1}, {"words": []}),
-        ([changed(1, ["b"]), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, {"words": []}),
-        ([changed(1, ["b"], ANSWERED)], {"words": ["a", "b"], "number": 1}, {"words": ["answered"], "number": 1}),
-        # What questions are answered from is told by the memory of its own commit.
-        ([changed(1, ["b"], {}), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, "a memory before"),
-        ([changed(1, ["b"]), FIRST], {"words": ["a"], "number": 1}, {"words": []}),
+        pytest.param([], {"words": ["a"], "number": 1}, {"words": []}, 0, id="no change"),
+        pytest.param(
+            [change_of_words(1, ["b"])],
+            {"words": ["a", "b"], "number": 1},
+            {"words": []},
+            1,
+            id="a change",
+        ),
+        pytest.param(
+            [change_of_words(1, ["b"]), change_of_words(2, ["c"])],
+            {"words": ["a", "b", "c"], "number": 1},
+            {"words": []},
+            2,
+            id="two changes",
+        ),
+        pytest.param(
+            [change_of_words(1, ["b"], finalized={"words": {"value": ["answered"]}})],
+            {"words": ["a", "b"], "number": 1},
+            {"words": ["answered"], "number": 1},
+            1,
+            id="a change of the finalized form",
+        ),
+        # The finalized form is that of the memory of its own commit.
+        pytest.param(
+            [change_of_words(1, ["b"], finalized={}), change_of_words(2, ["c"])],
+            {"words": ["a", "b", "c"], "number": 1},
+            {"words": ["a", "b"], "number": 1},
+            2,
+            id="a change after the finalized form",
+        ),
+        pytest.param(
+            [change_of_words(1, ["b"]), FIRST_DOCUMENT],
+            {"words": ["a"], "number": 1},
+            {"words": []},
+            0,
+            id="a text after a change",
+        ),
     ],
 )
-def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, finalized) -> None:
+def test_a_memory_is_its_text_and_all_changes_since(
+    store: Store,
+    later_commits: list[Document],
+    memory: dict[str, Any],
+    finalized: dict[str, Any],
+    change_count: int,
+) -> None:
     store.items.add(ADA, session("x"))
     (claim,) = store.queue.claim("me", 60, WRITER)
-    for document in (FIRST, *changes):
-        assert claim is not None
+    for document in (FIRST_DOCUMENT, *later_commits):
         claim = store.queue.commit(claim, document, 60)
-    found = store.read(ADA).document
-    assert found is not None
-    wanted = {"words": ["a", "b"], "number": 1} if finalized == "a memory before" else finalized
-    assert json.loads(found.memory) == memory
-    assert json.loads(found.finalized or "") == wanted
-    assert found.log.change_count == (0 if changes[-1:] == [FIRST] else len(changes))
+        assert claim is not None
+
+    stored = store.read(ADA).document
+
+    assert stored is not None
+    assert json.loads(stored.memory) == memory
+    assert json.loads(stored.finalized or "") == finalized
+    assert stored.log.change_count == change_count
 
 
-def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    memory, lengths, counts = remembering(path), list[int](), list[int]()
-    for n in range(40):
-        said(memory, n)
-        with closing(sqlite3.connect(path)) as db:
-            found = "SELECT count(*), coalesce(max(length(memory)), 0) FROM mempiler_changes WHERE number > 0"
-            count, longest = db.execute(found).fetchone()
-        counts.append(count)
-        lengths.append(longest)
-    assert counts[:3] == [0, 1, 2]
-    assert 0 in counts[3:]
-    assert max(lengths) < 2 * min(length for length in lengths if length)
-    assert max(counts) * min(length for length in lengths if length) <= 2 * SHORT
-
-
-def remembering(path: Path, method: str = "turn-rag") -> UserMemory:
+def memory_in(path: Path, method: str = "turn-rag") -> UserMemory:
+    """Return Ada's memory in a store, as a process of its own would see it."""
     return build(method).memory(path, "ada", lm=language_model("offline"))
 
 
-def said(memory: UserMemory, n: int) -> None:
-    memory.add([{"role": "user", "name": "Ada", "content": f"Number {n}: {'so I said. ' * 400}"}])
+def add_long_message(memory: UserMemory, number: int) -> None:
+    content = f"Number {number}: {'so I said. ' * 400}"
+    memory.add([{"role": "user", "name": "Ada", "content": content}])
+
+
+def test_a_commit_writes_what_is_new_and_the_whole_text_when_the_changes_are_as_long(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.sqlite"
+    memory = memory_in(path)
+    change_counts: list[int] = []
+    longest_changes: list[int] = []
+    for number in range(40):
+        add_long_message(memory, number)
+        with closing(sqlite3.connect(path)) as database:
+            # Number 0 is the whole text.
+            rows = database.execute(
+                "SELECT length(memory) FROM mempiler_changes WHERE number > 0"
+            ).fetchall()
+        lengths = [length for (length,) in rows]
+        change_counts.append(len(lengths))
+        longest_changes.append(max(lengths, default=0))
+
+    assert change_counts[:3] == [0, 1, 2]
+    # Later the whole text was written again, and no change was left.
+    assert 0 in change_counts[3:]
+    shortest_change = min(length for length in longest_changes if length > 0)
+    assert max(longest_changes) < 2 * shortest_change
+    assert max(change_counts) * shortest_change <= 2 * SHORT
+
+
+@contextmanager
+def noted_reads_of_changes() -> Iterator[list[int]]:
+    """Note the number after which changes are read; a negative one stands for the whole memory."""
+    numbers: list[int] = []
+
+    def note(connection: Any, cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        if "FROM mempiler_changes" in statement:
+            numbers.append(values[-1])
+
+    with listening("before_cursor_execute", note):
+        yield numbers
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "h2memory"])
-def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, tmp_path: Path) -> None:
+def test_another_process_reads_what_was_changed_and_not_the_whole(
+    method: str, tmp_path: Path
+) -> None:
     path = tmp_path / "s.sqlite"
-    writing, reading = (remembering(path, method) for _ in range(2))
-    behind: list[int] = []
+    writer = memory_in(path, method)
+    reader = memory_in(path, method)
 
-    def note_changes_read(db: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
-        if "FROM mempiler_changes" in statement:
-            behind.append(values[-1])
+    def add_dogs_and_town(memory: UserMemory, number: int) -> None:
+        content = f"I have {number + 2} dogs, and I moved to town{number}."
+        memory.add([{"role": "user", "name": "Ada", "content": content}])
 
-    for n in range(4):
-        told = [{"role": "user", "name": "Ada", "content": f"I have {n + 2} dogs, and I moved to town{n}."}]
-        (writing if n < 3 else reading).add(told)
-        behind.clear()
-        with listening("before_cursor_execute", note_changes_read):
-            read = reading.read()
-        expected = [n == 0] if n < 3 else []
-        assert [number < 0 for number in behind] == expected
-        assert read == writing.read() == remembering(path, method).read()
-    assert reading.recall("Where did Ada move?").hits == writing.recall("Where did Ada move?").hits
+    # At first the reader reads the whole memory.
+    add_dogs_and_town(writer, 0)
+    with noted_reads_of_changes() as first_reads:
+        memory_of_reader = reader.read()
+    assert len(first_reads) == 1
+    assert first_reads[0] < 0
+    assert memory_of_reader == writer.read() == memory_in(path, method).read()
+
+    # Then it reads what the writer has changed since.
+    for number in (1, 2):
+        add_dogs_and_town(writer, number)
+        with noted_reads_of_changes() as later_reads:
+            memory_of_reader = reader.read()
+        assert len(later_reads) == 1
+        assert later_reads[0] >= 0
+        assert memory_of_reader == writer.read() == memory_in(path, method).read()
+
+    # What it has written itself it does not read again.
+    add_dogs_and_town(reader, 3)
+    with noted_reads_of_changes() as reads_after_own_write:
+        memory_of_reader = reader.read()
+    assert reads_after_own_write == []
+    assert memory_of_reader == writer.read() == memory_in(path, method).read()
+
+    question = "Where did Ada move?"
+    assert reader.recall(question).hits == writer.recall(question).hits
 
 
-def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> None:
+def test_changes_of_another_process_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
-    writing, reading = remembering(path), remembering(path)
-    said(writing, 1)
-    reading.read()
-    said(writing, 2)
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("""UPDATE mempiler_changes SET memory = '{"turns": {"sorted": 1}}' WHERE number > 0""")
+    writer = memory_in(path)
+    reader = memory_in(path)
+    add_long_message(writer, 1)
+    reader.read()
+
+    add_long_message(writer, 2)
+    with closing(sqlite3.connect(path)) as database, database:
+        wrong_change = '{"turns": {"sorted": 1}}'
+        database.execute("UPDATE mempiler_changes SET memory = ? WHERE number > 0", [wrong_change])
+
     with pytest.raises(StoreError, match="does not fit its program: ValueError; run: mempiler"):
-        reading.read()
+        reader.read()
 
+
+# Damaged rows.
 
 SECRET = "falcon"
-"""Of everything that the damaged rows hold."""
-SAID = f"the code is {SECRET}"
+"""A word in everything that the damaged rows hold."""
+CUT_OFF_JSON = b'{"x": "falcon'
+NO_UTF8 = b"\xff falcon"
+DEEP_JSON = b'["falcon", ' + b"[" * 100_000
+"""JSON that is nested deeper than any stack."""
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A store of two users: two remembered sessions each, an amendment, a session that waits, and an open one."""
+def store_file(tmp_path: Path) -> Path:
+    """A store of two users, all of whose texts hold the secret.
+
+    Each has two sessions in the memory, an amendment, a session that waits, and an open session.
+    """
     path = tmp_path / "s.sqlite"
-    program = build("turn-rag")
+    secret_text = f"the code is {SECRET}"
+    secret_metadata = {"code": SECRET}
+    amendment = Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",))
     with Store(path) as store:
         for owner in (ADA, BOB):
-            for id in ("s1", "s2"):
-                store.items.add(owner, session(SAID, id=id), metadata={"code": SECRET})
-            program.memory(store, owner.user, lm=language_model("offline")).remember()
-            store.amendments.append(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
-            store.items.add(owner, session(SAID, id="s3"))
-            store.open_sessions.append(owner, "s4", session(SAID).turns, metadata={"code": SECRET})
+            store.items.add(owner, session(secret_text, id="s1"), metadata=secret_metadata)
+            store.items.add(owner, session(secret_text, id="s2"), metadata=secret_metadata)
+            memory = build("turn-rag").memory(store, owner.user, lm=language_model("offline"))
+            memory.remember()
+            store.amendments.append(owner, amendment)
+            store.items.add(owner, session(secret_text, id="s3"))
+            turns = session(secret_text).turns
+            store.open_sessions.append(owner, "s4", turns, metadata=secret_metadata)
     return path
 
 
-CUT, BYTES = b'{"x": "falcon', b"\xff falcon"
-"""What is no JSON; and what is no text: of a byte that no UTF-8 has."""
-DEEP = b'["falcon", ' + b"[" * 100_000
-"""What no stack is deep enough for."""
-
-
 @pytest.mark.parametrize(
-    ("table", "column", "value", "where"),
+    ("table", "column", "value", "condition"),
     [
-        ("items", "json", CUT, "position = 3"),
-        ("items", "json", BYTES, "position = 3"),
+        ("items", "json", CUT_OFF_JSON, "position = 3"),
+        ("items", "json", NO_UTF8, "position = 3"),
         ("items", "state", b"falcon", "position = 2"),
         ("items", "attempts", b"falcon", "position = 2"),
-        ("open_turns", "json", CUT, ""),
-        ("changes", "memory", CUT, "number = 0"),
+        ("open_turns", "json", CUT_OFF_JSON, "true"),
+        ("changes", "memory", CUT_OFF_JSON, "number = 0"),
         ("changes", "memory", b'{"turns": {"sorted": 1}}', "number > 0"),
-        ("memories", "speakers", CUT, ""),
-        ("memories", "speakers", DEEP, ""),
-        ("metadata", "json", CUT, "session = 's1'"),
-        ("metadata", "json", DEEP, "session = 's1'"),
-        ("amendments", "sources", BYTES, ""),
-        ("amendments", "number", b"1x", ""),
+        ("memories", "speakers", CUT_OFF_JSON, "true"),
+        ("memories", "speakers", DEEP_JSON, "true"),
+        ("metadata", "json", CUT_OFF_JSON, "session = 's1'"),
+        ("metadata", "json", DEEP_JSON, "session = 's1'"),
+        ("amendments", "sources", NO_UTF8, "true"),
+        ("amendments", "number", b"1x", "true"),
     ],
 )
-def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, value, where) -> None:
-    with closing(sqlite3.connect(path)) as db, db:
-        changed = f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"
-        db.execute(f"{changed} WHERE user = 'ada' AND {where or 'true'}", (value,))
-    with Store(path) as store:
-        reads: list[Callable[[], Any]] = [
-            lambda: store.read(ADA),
-            lambda: store.items.list_all(ADA),
-            lambda: store.items.turns(ADA, ["s3:1"]),
-            lambda: store.metadata.sessions_of_turns(ADA, ["s1:1"]),
-            lambda: store.amendments.list_all(ADA),
-            lambda: store.open_sessions.end(ADA, "s4"),
-            lambda: store.transfer.dump(ADA),
-            lambda: build("turn-rag").memory(store, "ada", lm=language_model("offline")).view(),
+def test_no_way_of_reading_quotes_a_damaged_row(
+    store_file: Path, table: str, column: str, value: bytes, condition: str
+) -> None:
+    with closing(sqlite3.connect(store_file)) as database, database:
+        database.execute(
+            f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"
+            f" WHERE user = 'ada' AND {condition}",
+            [value],
+        )
+
+    with Store(store_file) as store:
+        memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+        reads: list[Callable[[], object]] = [
+            partial(store.read, ADA),
+            partial(store.items.list_all, ADA),
+            partial(store.items.turns, ADA, ["s3:1"]),
+            partial(store.metadata.sessions_of_turns, ADA, ["s1:1"]),
+            partial(store.amendments.list_all, ADA),
+            partial(store.open_sessions.end, ADA, "s4"),
+            partial(store.transfer.dump, ADA),
+            memory.view,
         ]
-        errors = list[StoreError]()
+        errors: list[StoreError] = []
         for read in reads:
             try:
                 read()
             except StoreError as error:
                 errors.append(error)
+
+        # Not every read meets the damaged row.
         assert errors
         for error in errors:
             assert "'ada'" in str(error)
             assert SECRET not in str(error)
             assert error.__cause__ is None
+
+        # Another user is read, and the damage does not keep what is to be forgotten.
         assert store.read(BOB).document
-        assert store.forgetting.forget_user(ADA), "damage is no reason to keep what is to be forgotten"
+        assert store.forgetting.forget_user(ADA)
 
 
-def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(store: Any, database: Any) -> None:
+def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(
+    store: Store, database: Any
+) -> None:
     """Its turn has an id that would stay taken. The message does not say what the row holds."""
-    store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
+    store.open_sessions.append(ADA, "chat", session("falcon").turns)
     with database.write_transaction() as transaction:
         transaction.connection.execute(
-            text('UPDATE mempiler_open_turns SET json = \'{"text": "falcon\'')
+            sql('UPDATE mempiler_open_turns SET json = \'{"text": "falcon\'')
         )
 
     with pytest.raises(StoreError, match="session 'chat': the row is damaged") as raised:

@@ -1,8 +1,7 @@
-"""Raw items in a store: written once, in order, as they are, under names that can be seen, in private files."""
+"""Raw items in a store: stored once, in order and unchanged, under visible names; private files."""
 
 import fcntl
 import os
-import re
 import sqlite3
 import stat
 import threading
@@ -15,9 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
-from mempiler.memory.store import sqlite
-from mempiler.memory.store import tables as t
+from mempiler import (
+    ConflictError,
+    Logs,
+    Profile,
+    Session,
+    Store,
+    StoreError,
+    Turn,
+    UserError,
+    build,
+)
+from mempiler.memory.store import sqlite, tables
 from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.postgresql import PostgreSQL
@@ -28,205 +36,335 @@ from ..conftest import listening
 from .conftest import ADA, session
 
 
+def turn_of_ada(text: str, turn_id: str = "") -> Turn:
+    return Turn(id=turn_id, speaker="Ada", text=text)
+
+
+def stored_ids(store: Store) -> list[str]:
+    """Return the ids of Ada's sessions, in their order."""
+    return [stored.item.id for stored in store.items.list_all(ADA)]
+
+
+def stored_turns(store: Store) -> list[Turn]:
+    """Return the turns of Ada's sessions that have ended, in their order."""
+    turns: list[Turn] = []
+    for stored in store.items.list_all(ADA):
+        turns.extend(stored.item.turns)
+    return turns
+
+
+def stored_texts(store: Store) -> list[str]:
+    """Return the texts of Ada's sessions that have ended, in their order."""
+    return [turn.text for turn in stored_turns(store)]
+
+
+# Sessions.
+
+
 def test_sessions_keep_their_order_and_get_ids_that_are_free(store: Store) -> None:
     store.items.add(ADA, session("x", id="D2"))
-    store.open_sessions.append(ADA, "D3", [Turn(id="", speaker="Ada", text="y")])
-    assert [store.items.add(ADA, session(text)).id for text in ("one", "two", "one")] == ["D4", "D5", "D6"]
-    found = [(turn.id, turn.text) for one in store.items.list_all(ADA) for turn in one.item.turns]
-    assert found == [("D2:1", "x"), ("D4:1", "one"), ("D5:1", "two"), ("D6:1", "one")]
+    store.open_sessions.append(ADA, "D3", [turn_of_ada("y")])
+
+    assert store.items.add(ADA, session("one")).id == "D4"
+    assert store.items.add(ADA, session("two")).id == "D5"
+    assert store.items.add(ADA, session("one")).id == "D6"
+
+    assert [turn.id for turn in stored_turns(store)] == ["D2:1", "D4:1", "D5:1", "D6:1"]
+    assert stored_texts(store) == ["x", "one", "two", "one"]
 
 
-def test_same_session_twice_is_stored_once(store: Store) -> None:
-    first, second = (store.items.add(ADA, session("one", id="s")) for _ in range(2))
+def test_the_same_session_is_stored_once(store: Store) -> None:
+    first = store.items.add(ADA, session("one", id="s"))
+    second = store.items.add(ADA, session("one", id="s"))
+
     assert first.new is True
     assert second.new is False
     assert first.position == second.position
-    assert len(store.items.list_all(ADA)) == 1
-    with pytest.raises(ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"):
+    assert stored_ids(store) == ["s"]
+
+
+def test_another_session_under_the_same_id_is_refused(store: Store) -> None:
+    store.items.add(ADA, session("one", id="s"))
+
+    with pytest.raises(
+        ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"
+    ):
         store.items.add(ADA, session("two", id="s"))
 
 
-def test_a_session_is_replaced_only_by_another_one(store: Store) -> None:
-    assert store.items.replace(ADA, session("one", id="s")).new, "there was none before"
+def test_replacing_a_session_by_itself_changes_nothing(store: Store) -> None:
+    assert store.items.replace(ADA, session("one", id="s")).new
     store.items.add(ADA, session("other", id="t"))
+
     assert not store.items.replace(ADA, session("one", id="s")).new
+
     assert store.forgetting.count() == 0
-    assert [one.item.id for one in store.items.list_all(ADA)] == ["s", "t"]
+    assert stored_ids(store) == ["s", "t"]
+
+
+def test_a_session_that_replaces_another_one_is_the_last(store: Store) -> None:
+    store.items.add(ADA, session("one", id="s"))
+    store.items.add(ADA, session("other", id="t"))
 
     assert store.items.replace(ADA, session("two", id="s")).new
-    assert [(one.item.id, one.item.turns[0].text) for one in store.items.list_all(ADA)] == [("t", "other"), ("s", "two")]
+
+    assert stored_ids(store) == ["t", "s"]
+    assert stored_texts(store) == ["other", "two"]
+
+
+def test_a_session_without_id_cannot_replace_another_one(store: Store) -> None:
     with pytest.raises(UserError, match="has no id; give the id of the session that it replaces"):
         store.items.replace(ADA, session("three"))
 
 
 def test_a_session_that_cannot_be_stored_replaces_nothing(store: Store) -> None:
-    turn = Turn(id="t1", speaker="Ada", text="one")
+    turn = turn_of_ada("one", turn_id="t1")
     store.items.add(ADA, Session(id="a", turns=(turn,)))
     store.items.add(ADA, session("two", id="s"))
+
     with pytest.raises(ConflictError, match="another turn 't1'"):
         store.items.replace(ADA, Session(id="s", turns=(turn,)))
-    assert [one.item.turns[0].text for one in store.items.list_all(ADA)] == ["one", "two"]
+    assert stored_texts(store) == ["one", "two"]
 
 
-def test_turn_id_of_another_session_is_refused(store: Store) -> None:
-    turn = Turn(id="t1", speaker="Ada", text="one")
+def test_a_turn_with_the_id_of_another_one_is_refused(store: Store) -> None:
+    turn = turn_of_ada("one", turn_id="t1")
     store.items.add(ADA, Session(id="a", turns=(turn,)))
-    for again in (lambda: store.items.add(ADA, Session(id="b", turns=(turn,))), lambda: store.open_sessions.append(ADA, "c", [turn])):
-        with pytest.raises(ConflictError, match="another turn 't1'"):
-            again()
-    assert [one.item.id for one in store.items.list_all(ADA)] == ["a"]
+
+    with pytest.raises(ConflictError, match="another turn 't1'"):
+        store.items.add(ADA, Session(id="b", turns=(turn,)))
+    with pytest.raises(ConflictError, match="another turn 't1'"):
+        store.open_sessions.append(ADA, "c", [turn])
+    assert stored_ids(store) == ["a"]
 
 
 def test_every_kind_of_item_comes_back_as_it_was(store: Store) -> None:
     turn = Turn(id="", speaker="phone", text="12 steps")
-    items = [Session(id="s", turns=(turn,)), Logs(id="l", turns=(turn,)), Profile(id="p", turns=(turn,))]
-    for item in items:
-        store.items.add(ADA, item)
-    assert [type(one.item) for one in store.items.list_all(ADA)] == [Session, Logs, Profile]
-    found = store.items.turns(ADA, ["l:1", "unheard"])
-    assert {id: (turn.text, item.id) for id, (turn, item) in found.items()} == {"l:1": ("12 steps", "l")}
+    store.items.add(ADA, Session(id="s", turns=(turn,)))
+    store.items.add(ADA, Logs(id="l", turns=(turn,)))
+    store.items.add(ADA, Profile(id="p", turns=(turn,)))
+
+    kinds = [type(stored.item) for stored in store.items.list_all(ADA)]
+
+    assert kinds == [Session, Logs, Profile]
+    assert stored_texts(store) == ["12 steps", "12 steps", "12 steps"]
 
 
-@pytest.mark.parametrize("name", ["'; DROP TABLE mempiler_users; --", "x" * 272 + "\U0001f642" * 132])
+def test_turns_are_found_by_their_ids_with_their_items(store: Store) -> None:
+    turn = Turn(id="", speaker="phone", text="12 steps")
+    store.items.add(ADA, Logs(id="l", turns=(turn,)))
+
+    turns_by_id = store.items.turns(ADA, ["l:1", "unknown"])
+
+    assert turns_by_id.keys() == {"l:1"}
+    found_turn, item = turns_by_id["l:1"]
+    assert found_turn.text == "12 steps"
+    assert item.id == "l"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("'; DROP TABLE mempiler_users; --", id="SQL"),
+        pytest.param("x" * 272 + "\U0001f642" * 132, id="long"),
+    ],
+)
 def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
     text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
-    store.items.add(Owner(name, name), session(text, id=name))
+    owner = Owner(name, name)
+    store.items.add(owner, session(text, id=name))
     store.items.add(Owner("bob"), session("two"))
-    (stored,) = store.items.list_all(Owner(name, name))
+
+    (stored,) = store.items.list_all(owner)
     assert stored.item.id == name
     assert stored.item.turns[0].text == text
     assert store.items.list_all(Owner(name)) == []
-    assert store.forgetting.forget_user(Owner(name, name))
-    assert [found.owner.user for found in store.users.list_all()] == ["bob"]
+
+    assert store.forgetting.forget_user(owner)
+    assert [user.owner.user for user in store.users.list_all()] == ["bob"]
 
 
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        (Session(id="s"), "has no turns"),
-        (Session(id="s\n[[ ## completed ## ]]", turns=(Turn(id="", speaker="a"),)), "control character"),
-        (Session(id="s", turns=(Turn(id="", speaker="a\nb", text="x"),)), "speaker 'a"),
-        (Session(id="s", turns=(Turn(id="t\n", speaker="a", text="x"),)), "turn 't"),
-        (Session(id="s", turns=(Turn(id="", speaker="a", text="\ud83d"),)), "lone surrogate"),
+        pytest.param(Session(id="s"), "has no turns", id="no turns"),
+        pytest.param(
+            Session(id="s\n[[ ## completed ## ]]", turns=(Turn(id="", speaker="a"),)),
+            "control character",
+            id="line break in an id",
+        ),
+        pytest.param(
+            Session(id="s", turns=(Turn(id="", speaker="a\nb", text="x"),)),
+            "speaker 'a",
+            id="line break in a speaker",
+        ),
+        pytest.param(
+            Session(id="s", turns=(Turn(id="t\n", speaker="a", text="x"),)),
+            "turn 't",
+            id="line break in the id of a turn",
+        ),
+        pytest.param(
+            Session(id="s", turns=(Turn(id="", speaker="a", text="\ud83d"),)),
+            "lone surrogate",
+            id="text that is no Unicode",
+        ),
     ],
 )
-def test_items_that_cannot_be_stored_are_refused(tmp_path: Path, item: Session, message: str) -> None:
+def test_items_that_cannot_be_stored_are_refused(
+    tmp_path: Path, item: Session, message: str
+) -> None:
     with Store(tmp_path / "s.sqlite") as store, pytest.raises(UserError, match=message):
         store.items.add(ADA, item)
 
 
-def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
-    hello = [Turn(id="", speaker="Ada", text="hello")]
-    with pytest.raises(ConflictError, match="no open session 'chat'"):
-        store.open_sessions.append(ADA, "chat", hello, may_begin=False)
-    assert store.open_sessions.end(ADA, "chat") is None
-    assert store.users.list_all() == []
-    store.open_sessions.append(ADA, "chat", hello)
-    turns = store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False)
-    assert [turn.id for turn in turns] == ["chat:2"]
-    assert [turn.text for turn in store.read(ADA).open_sessions[0].turns] == ["hello", "hi"]
+# Open sessions.
+
+
+def test_the_turns_of_an_open_session_are_read_at_once(store: Store) -> None:
+    store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
+    (second_turn,) = store.open_sessions.append(
+        ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False
+    )
+    assert second_turn.id == "chat:2"
+
+    (open_session,) = store.read(ADA).open_sessions
+
+    assert [turn.text for turn in open_session.turns] == ["hello", "hi"]
+
+
+def test_an_open_session_that_ends_becomes_an_item(store: Store) -> None:
+    store.open_sessions.append(ADA, "chat", [turn_of_ada("hello"), turn_of_ada("hi")])
+
     assert store.open_sessions.end(ADA, "chat") is not None
-    assert [turn.text for turn in store.items.list_all(ADA)[0].item.turns] == ["hello", "hi"]
+
+    assert stored_texts(store) == ["hello", "hi"]
     assert store.read(ADA).open_sessions == ()
     assert store.open_sessions.end(ADA, "chat") is None
     with pytest.raises(ConflictError, match="has ended"):
-        store.open_sessions.append(ADA, "chat", hello)
+        store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
 
 
-def test_turns_of_an_unknown_user_do_not_begin_a_session_that_must_be_there(store: Any) -> None:
+def test_ending_an_unknown_session_makes_no_user(store: Store) -> None:
+    assert store.open_sessions.end(ADA, "chat") is None
+    assert store.users.list_all() == []
+
+
+def test_turns_that_may_not_begin_a_session_are_refused_without_one(store: Store) -> None:
     with pytest.raises(ConflictError, match="has no open session 'chat'"):
-        store.open_sessions.append(ADA, "chat", session("hello").turns, may_begin=False)
+        store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")], may_begin=False)
+    assert store.users.list_all() == []
 
 
 def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(
     store: Store, database: Database
 ) -> None:
-    for session_id in ("broken", "whole"):
-        store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text="hello")])
-    damage_open_session(database, "broken")
+    store.open_sessions.append(ADA, "broken", [turn_of_ada("hello")])
+    store.open_sessions.append(ADA, "whole", [turn_of_ada("hello")])
+    rows_of_broken = tables.open_turns.c.session == "broken"
+    damage = update(tables.open_turns).where(rows_of_broken).values(json='{"text": ')
+    with database.write_transaction() as transaction:
+        transaction.connection.execute(damage)
 
     assert store.open_sessions.end(ADA, "whole") is not None
-    assert [stored.item.id for stored in store.items.list_all(ADA)] == ["whole"]
+    assert stored_ids(store) == ["whole"]
     with pytest.raises(StoreError, match="session 'broken': the row is damaged"):
         store.open_sessions.end(ADA, "broken")
 
 
-def damage_open_session(database: Database, session_id: str) -> None:
-    rows = t.open_turns.c.session == session_id
-    with database.write_transaction() as transaction:
-        transaction.connection.execute(update(t.open_turns).where(rows).values(json='{"text": '))
-
-
 def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store) -> None:
-    for session_id, text in (("b", "one"), ("a", "two"), ("b", "three")):
-        store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text=text)])
+    store.open_sessions.append(ADA, "b", [turn_of_ada("one")])
+    store.open_sessions.append(ADA, "a", [turn_of_ada("two")])
+    store.open_sessions.append(ADA, "b", [turn_of_ada("three")])
 
-    texts = [[turn.text for turn in opened.turns] for opened in store.open_sessions.list_all(ADA)]
-    assert texts == [["one", "three"], ["two"]]
+    first, second = store.open_sessions.list_all(ADA)
+
+    assert [turn.text for turn in first.turns] == ["one", "three"]
+    assert [turn.text for turn in second.turns] == ["two"]
     assert store.open_sessions.list_all(Owner("bob")) == []
+
+
+# Waiting, and errors of the database.
 
 
 def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_path: Path) -> None:
     """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
     path = tmp_path / "s.sqlite"
-    with Store(path, timeout=0.05) as store, Store(path, timeout=0.05) as other, ThreadPoolExecutor(32) as pool:
-        writers = [pool.submit((store, other)[n % 2].items.add, Owner(f"user-{n % 32}"), session(f"{n}")) for n in range(160)]
-        assert all(writer.result().new for writer in writers)
-        assert sum(user.sessions for user in store.users.list_all()) == 160
+    with (
+        Store(path, timeout=0.05) as first_store,
+        Store(path, timeout=0.05) as second_store,
+        ThreadPoolExecutor(32) as threads,
+    ):
+        writes = []
+        for number in range(160):
+            store = first_store if number % 2 == 0 else second_store
+            owner = Owner(f"user-{number % 32}")
+            writes.append(threads.submit(store.items.add, owner, session(str(number))))
+
+        for write in writes:
+            assert write.result().new
+        assert sum(user.sessions for user in first_store.users.list_all()) == 160
 
 
 def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its turn never ends. It does not hold SQLite's own lock here, so the others can write."""
+    # Otherwise a writer would wait for half a minute.
     monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 2.0)
-    with Store(tmp_path / "s.sqlite") as store, (tmp_path / "s.sqlite-lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        threads_before = set(threading.enumerate())
-        # If the writers wait for ever, this ends the test.
-        unlocking = threading.Timer(20, fcntl.flock, (lock, fcntl.LOCK_UN))
-        unlocking.start()
-        began = time.monotonic()
-        assert store.items.add(ADA, session("one")).new
-        assert 2.0 <= time.monotonic() - began < 10
+    path = tmp_path / "s.sqlite"
 
-        # Only the first writer waits for a turn that does not end.
-        began = time.monotonic()
-        assert store.items.add(ADA, session("two")).new
-        assert time.monotonic() - began < 2.0
-        unlocking.cancel()
+    with Store(path) as store, (tmp_path / "s.sqlite-lock").open() as lock_file:
+
+        def seconds_to_add(text: str) -> float:
+            started = time.monotonic()
+            assert store.items.add(ADA, session(text)).new
+            return time.monotonic() - started
+
+        # The lock of the stopped process.
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        threads_before = set(threading.enumerate())
+        # This ends the test if a writer waits for ever.
+        safety_timer = threading.Timer(20, fcntl.flock, (lock_file, fcntl.LOCK_UN))
+        safety_timer.start()
+
+        # Only the first writer waits for the turn that does not end.
+        assert 2.0 <= seconds_to_add("one") < 10
+        assert seconds_to_add("two") < 2.0
+        safety_timer.cancel()
 
         # Once it has ended, writers take turns with other processes again.
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        for waiting in set(threading.enumerate()) - threads_before - {unlocking}:
-            waiting.join(10)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        began = time.monotonic()
-        assert store.items.add(ADA, session("three")).new
-        assert time.monotonic() - began >= 2.0
+        fcntl.flock(lock_file, fcntl.LOCK_UN)
+        for waiting_thread in set(threading.enumerate()) - threads_before - {safety_timer}:
+            waiting_thread.join(10)
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        assert seconds_to_add("three") >= 2.0
 
 
-def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
+    def limit_size(connection: Any) -> None:
+        """Let the database grow by eight pages at most."""
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 8}")
+
     with Store(tmp_path / "s.sqlite") as store:
-
-        def limit(connection: Any) -> None:
-            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
-            connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 8}")
-
         message = rf"disk is full; nothing was half written; .* the disk of {tmp_path}"
-        with listening("begin", limit), pytest.raises(StoreError, match=message):
+        with listening("begin", limit_size), pytest.raises(StoreError, match=message):
             store.items.add(ADA, session("secret " * 50_000))
+
         store.items.add(ADA, session("small"))
-        assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == ["small"]
+        assert stored_texts(store) == ["small"]
 
 
-def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_locked_file_is_an_error_of_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with Store(path, timeout=0.1) as store:
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"):
+        with closing(sqlite3.connect(path, isolation_level=None)) as other_program:
+            other_program.execute("BEGIN IMMEDIATE")
+            with pytest.raises(
+                StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"
+            ):
                 store.items.add(ADA, session("two"))
+
         assert store.items.list_all(ADA) == []
         assert store.items.add(ADA, session("two")).new is True
 
@@ -237,48 +375,113 @@ def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(StoreError, match="unable to open"):
                 store.items.add(ADA, session("one"))
+
         folder.mkdir()
         assert store.items.add(ADA, session("one")).new
         assert len(store.items.list_all(ADA)) == 1
 
 
+@pytest.mark.parametrize(
+    ("address", "error_class", "message"),
+    [
+        ("mysql://host/base", UserError, "mysql is not supported"),
+        ("sqlite://", UserError, "a store needs a file"),
+        ("postgresql://nobody:secret@127.0.0.1:1/none", StoreError, "start the server"),
+        ("missing/folder/s.sqlite", StoreError, "make its folder"),
+        ("text", StoreError, "not a database"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_an_error_with_a_fix(
+    address: str,
+    error_class: type[Exception],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("no database at all, but long enough to be read as one" * 20)
+
+    with pytest.raises(error_class, match=message) as raised:
+        Store(address, timeout=1)
+    assert "secret" not in str(raised.value)
+
+
+def test_an_error_of_the_database_shows_no_row(store: Store, database: Database) -> None:
+    store.items.add(ADA, session("one"))
+    # There is an item at this position already.
+    insert_twice = insert(tables.items).values(
+        tenant="default",
+        user="ada",
+        position=1,
+        id="secret",
+        digest="",
+        json="secret",
+        state="queued",
+        attempts=0,
+        error="",
+        added=0.0,
+    )
+
+    with pytest.raises(StoreError) as raised, database.write_transaction() as transaction:
+        transaction.connection.execute(insert_twice)
+
+    assert "secret" not in str(raised.value)
+    assert "ada" not in str(raised.value)
+
+
+# Connections to PostgreSQL.
+
+
+class NotConnectedError(Exception):
+    """Raised in the place of a connection."""
+
+
 def connect_arguments(url: str, timeout: float) -> dict[str, Any]:
-    """What a store passes to PostgreSQL's driver; nothing is connected to."""
+    """Return what a store passes to PostgreSQL's driver; nothing is connected to."""
     server = PostgreSQL(make_url(url), timeout)
-    passed: dict[str, Any] = {}
+    driver_arguments: dict[str, Any] = {}
 
-    class NotConnectedError(Exception):
-        pass
-
-    @event.listens_for(server.engine, "do_connect")
-    def _connect(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
-        passed.update(named)
+    def note_and_refuse(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
+        driver_arguments.update(named)
         raise NotConnectedError
 
+    event.listen(server.engine, "do_connect", note_and_refuse)
     with pytest.raises(NotConnectedError), server.write():
         pass
-    return passed
+    return driver_arguments
 
 
 def test_no_wait_for_a_server_is_longer_than_the_timeout_of_the_store() -> None:
-    passed = connect_arguments("postgresql://ada@host/base", timeout=2.5)
-    assert passed["connect_timeout"] == 2
-    assert passed["tcp_user_timeout"] == 2500
-    assert passed["options"] == "-c lock_timeout=2500 -c statement_timeout=2500"
-    # A server that is gone without a word is noticed after 10 + 3 * 5 seconds.
-    keepalives = [passed[f"keepalives_{name}"] for name in ("idle", "interval", "count")]
-    assert keepalives == [10, 5, 3]
+    arguments = connect_arguments("postgresql://ada@host/base", timeout=2.5)
+
+    assert arguments["connect_timeout"] == 2
+    assert arguments["tcp_user_timeout"] == 2500
+    assert arguments["options"] == "-c lock_timeout=2500 -c statement_timeout=2500"
+
+
+def test_a_server_that_is_gone_without_a_word_is_noticed_after_25_seconds() -> None:
+    arguments = connect_arguments("postgresql://ada@host/base", timeout=2.5)
+
+    # 10 + 3 * 5 seconds.
+    assert arguments["keepalives_idle"] == 10
+    assert arguments["keepalives_interval"] == 5
+    assert arguments["keepalives_count"] == 3
+
+
+def test_the_timeout_of_a_connection_is_two_seconds_or_more() -> None:
     # The driver takes no shorter one.
-    assert connect_arguments("postgresql://ada@host/base", 0.1)["connect_timeout"] == 2
+    arguments = connect_arguments("postgresql://ada@host/base", timeout=0.1)
+    assert arguments["connect_timeout"] == 2
 
 
 def test_options_in_the_address_of_a_server_come_first() -> None:
-    passed = connect_arguments("postgresql://ada@host/base?connect_timeout=7", timeout=2.5)
-    assert int(passed["connect_timeout"]) == 7
+    arguments = connect_arguments("postgresql://ada@host/base?connect_timeout=7", timeout=2.5)
+    assert int(arguments["connect_timeout"]) == 7
 
 
 def test_erasure_on_a_server_says_that_postgresql_keeps_deleted_rows() -> None:
     erasure = PostgreSQL(make_url("postgresql://ada@host/base"), 1).erase_deleted_bytes()
+
     assert erasure.erased is None
     assert not erasure.is_final
     assert "PostgreSQL keeps deleted rows" in erasure.held_by
@@ -290,110 +493,155 @@ def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) ->
 
     with Store(postgres.emptied()) as store:
         store.check()
-        with psycopg.connect(postgres.url, autocommit=True) as other:
-            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            other.execute(f"{ended} AND datname = 'postgres'")
+        with psycopg.connect(postgres.url, autocommit=True) as administrator:
+            administrator.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND datname = 'postgres'"
+            )
+        # The connections end a moment later.
         time.sleep(0.2)
+
         store.check()
         assert store.users.list_all() == []
 
 
-@pytest.mark.parametrize(
-    ("address", "error", "message"),
-    [
-        ("mysql://host/base", UserError, "mysql is not supported"),
-        ("sqlite://", UserError, "a store needs a file"),
-        ("postgresql://nobody:secret@127.0.0.1:1/none", StoreError, "start the server"),
-        ("missing/folder/s.sqlite", StoreError, "make its folder"),
-        ("text", StoreError, "not a database"),
-    ],
-)
-def test_stores_that_cannot_be_opened(address, error, message, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("text").write_text("no database at all, but long enough to be read as one" * 20)
-    with pytest.raises(error, match=message) as raised:
-        Store(address, timeout=1)
-    assert "secret" not in str(raised.value)
+# Names.
 
-
-def test_error_of_the_database_shows_no_row(store: Store, database: Database) -> None:
-    store.items.add(ADA, session("one"))
-    row = {"tenant": "default", "user": "ada", "position": 1, "id": "secret", "digest": "", "json": "secret"}
-    with pytest.raises(StoreError) as raised, database.write_transaction() as transaction:
-        transaction.connection.execute(insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0))
-    assert not re.search("secret|ada", str(raised.value))
-
-
-NFC = "José"
-NFD = unicodedata.normalize("NFD", NFC)
-HIDDEN = {"zero width": "ad\u200ba", "bidi": "\u202eada", "filler": "ada\u3164", "tag": "ada\U000e0041"}
-OTHERS = {"control": "a\x07da", "line": "ada\u2028", "half": "ada\ud83d", "empty": ""}
-LONG = {"long": "a" * 513, "bytes": "名" * 267}
+COMPOSED = "José"
+DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)
+"""The same name; its last letter is an "e" and an accent."""
 
 
 def test_two_spellings_are_one_user_and_one_session(store: Store) -> None:
-    assert NFC != NFD
-    assert Owner(NFD, NFD) == Owner(NFC, NFC)
-    assert store.items.add(Owner(NFD), session("one", id=NFD)).new
-    assert not store.items.add(Owner(NFC), session("one", id=NFC)).new
-    store.open_sessions.append(Owner(NFC), f"{NFD}2", [Turn(id="", speaker="Ada", text="two")])
-    assert store.open_sessions.end(Owner(NFC), f"{NFC}2") is not None
-    assert store.forgetting.forget_session(Owner(NFD), f"{NFD}2")
-    assert store.forgetting.forget_user(Owner(NFD))
+    assert COMPOSED != DECOMPOSED
+    assert Owner(DECOMPOSED, DECOMPOSED) == Owner(COMPOSED, COMPOSED)
+
+    assert store.items.add(Owner(DECOMPOSED), session("one", id=DECOMPOSED)).new
+    assert not store.items.add(Owner(COMPOSED), session("one", id=COMPOSED)).new
+
+    store.open_sessions.append(Owner(COMPOSED), f"{DECOMPOSED}2", [turn_of_ada("two")])
+    assert store.open_sessions.end(Owner(COMPOSED), f"{COMPOSED}2") is not None
+    assert store.forgetting.forget_session(Owner(DECOMPOSED), f"{DECOMPOSED}2")
+    assert store.forgetting.forget_user(Owner(DECOMPOSED))
 
 
-@pytest.mark.parametrize("name", (HIDDEN | OTHERS | LONG).values(), ids=HIDDEN | OTHERS | LONG)
-@pytest.mark.parametrize("what", ["user", "tenant"])
-def test_name_that_cannot_be_seen_or_stored_is_refused(name: str, what: str) -> None:
-    with pytest.raises(UserError, match=rf"^{what} ") as raised:
-        Owner(**{"user": "ada", what: name})
+RIGHT_TO_LEFT_NAME = "\u202eada"
+"""A name with an invisible character, which reverses the letters behind it."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("ad\u200ba", id="zero-width space"),
+        pytest.param(RIGHT_TO_LEFT_NAME, id="right to left"),
+        pytest.param("ada\u3164", id="filler"),
+        pytest.param("ada\U000e0041", id="tag"),
+        pytest.param("a\x07da", id="control character"),
+        pytest.param("ada\u2028", id="line separator"),
+        pytest.param("ada\ud83d", id="half of a surrogate pair"),
+        pytest.param("", id="empty"),
+        pytest.param("a" * 513, id="too many characters"),
+        pytest.param("名" * 267, id="too many bytes"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["user", "tenant"])
+def test_a_name_that_cannot_be_seen_or_stored_is_refused(name: str, kind: str) -> None:
+    names = {"user": "ada", kind: name}
+
+    with pytest.raises(UserError, match=rf"^{kind} ") as raised:
+        Owner(**names)
     assert str(raised.value).isprintable()
 
 
-def test_session_id_is_refused_alike(tmp_path: Path) -> None:
-    name = HIDDEN["bidi"]
+def add_session(store: Store, session_id: str) -> None:
+    store.items.add(ADA, session("one", id=session_id))
+
+
+def append_to_session(store: Store, session_id: str) -> None:
+    store.open_sessions.append(ADA, session_id, [turn_of_ada("x")])
+
+
+def end_session(store: Store, session_id: str) -> None:
+    store.open_sessions.end(ADA, session_id)
+
+
+def forget_session(store: Store, session_id: str) -> None:
+    store.forgetting.forget_session(ADA, session_id)
+
+
+def add_to_memory(store: Store, session_id: str) -> None:
+    memory = build("turn-rag").memory(store, "ada")
+    memory.add([{"role": "user", "content": "x"}], id=session_id)
+
+
+@pytest.mark.parametrize(
+    "call", [add_session, append_to_session, end_session, forget_session, add_to_memory]
+)
+def test_an_invisible_id_of_a_session_is_refused_by_every_call(
+    tmp_path: Path, call: Callable[[Store, str], None]
+) -> None:
     with Store(tmp_path / "s.sqlite") as store:
-        calls: list[Callable[[], Any]] = [
-            lambda: store.items.add(ADA, session("one", id=name)),
-            lambda: store.open_sessions.append(ADA, name, [Turn(id="", speaker="Ada", text="x")]),
-            lambda: store.open_sessions.end(ADA, name),
-            lambda: store.forgetting.forget_session(ADA, name),
-            lambda: build("turn-rag").memory(store, "ada").add([{"role": "user", "content": "x"}], id=name),
-        ]
-        for call in calls:
-            with pytest.raises(UserError, match="cannot be seen"):
-                call()
+        with pytest.raises(UserError, match="cannot be seen"):
+            call(store, RIGHT_TO_LEFT_NAME)
         assert store.users.list_all() == []
 
 
-def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        for user in ("ada", "bob"):
-            store.items.add(Owner(user), session("one"))
-        with closing(Database(tmp_path / "s.sqlite")) as database, database.write_transaction() as transaction:
-            transaction.connection.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
-        assert [found.owner.user for found in store.users.list_all()] == ["bob", "\u202eada"]
+def test_a_user_with_a_name_that_was_allowed_before_hides_no_other_user(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    rename = (
+        update(tables.users).where(tables.users.c.user == "ada").values(user=RIGHT_TO_LEFT_NAME)
+    )
+    with Store(path) as store:
+        store.items.add(Owner("ada"), session("one"))
+        store.items.add(Owner("bob"), session("one"))
+        with closing(Database(path)) as database, database.write_transaction() as transaction:
+            transaction.connection.execute(rename)
+
+        names = [user.owner.user for user in store.users.list_all()]
+
+    assert names == ["bob", RIGHT_TO_LEFT_NAME]
+
+
+# Files.
+
+PRIVATE_FILES = {
+    "s.sqlite": 0o600,
+    "s.sqlite-lock": 0o600,
+    "s.sqlite-shm": 0o600,
+    "s.sqlite-wal": 0o600,
+}
+"""The files of a store that is open, with their modes."""
+
+
+def modes_of_files(folder: Path) -> dict[str, int]:
+    """Return the modes of the files in a folder by their names."""
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
 
 @pytest.fixture
-def generous() -> Iterator[None]:
-    """A umask that keeps nothing from anybody."""
-    before = os.umask(0)
+def generous_umask() -> Iterator[None]:
+    """A umask with which everybody may read and write new files."""
+    umask_before = os.umask(0)
     yield
-    os.umask(before)
+    os.umask(umask_before)
 
 
-@pytest.mark.usefixtures("generous")
-def test_database_and_its_log_are_private_and_become_it(tmp_path: Path) -> None:
-    def modes() -> dict[str, int]:
-        return {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-
-    private = dict.fromkeys(("s.sqlite", "s.sqlite-lock", "s.sqlite-shm", "s.sqlite-wal"), 0o600)
+@pytest.mark.usefixtures("generous_umask")
+def test_the_files_of_a_store_are_private(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         store.items.add(ADA, session("hello", id="s"))
-        assert modes() == private
+        assert modes_of_files(tmp_path) == PRIVATE_FILES
+
+
+@pytest.mark.usefixtures("generous_umask")
+def test_files_that_others_may_read_become_private_when_the_store_is_opened(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.items.add(ADA, session("hello", id="s"))
         assert store.forgetting.forget_user(ADA).erased
         for path in tmp_path.iterdir():
             path.chmod(0o664)
+
         with Store(tmp_path / "s.sqlite"):
-            assert modes() == private
+            assert modes_of_files(tmp_path) == PRIVATE_FILES

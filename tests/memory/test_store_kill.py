@@ -1,6 +1,6 @@
-"""A store whose processes are killed: while its tables are made, and under load.
+"""A store whose processes are killed: while tables are created, while it writes, and under load.
 
-Imports of damaged files leave one line, and nothing in a store.
+Also: a damaged file that is imported gives an error of one line, and nothing in the store.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Store, StoreError, build
+from mempiler import ConflictError, Store, StoreError, UserMemory, build
 from mempiler.engines.lm import language_model
 from mempiler.memory.incoming_items import read_incoming_item
 from mempiler.memory.store.owner import Owner
@@ -25,229 +26,395 @@ from mempiler.memory.store.schema import SCHEMA_VERSION
 from mempiler.serving.memories.transfer import import_users
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
-ADA, OLD = Owner("ada"), Owner("old")
+ADA = Owner("ada")
+
 
 def engine_of(url: str) -> Engine:
-    return create_engine(url.replace("postgresql:", "postgresql+psycopg:") if "://" in url else f"sqlite:///{url}")
+    """Return a connection to the database of a store, beside the store."""
+    if "://" in url:
+        return create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    return create_engine(f"sqlite:///{url}")
 
 
-def contents(url: str) -> dict[str, Any]:
-    """Everything in the tables."""
+def contents(url: str) -> dict[str, list[str]]:
+    """Return the rows of all tables, as texts."""
+    rows_by_table: dict[str, list[str]] = {}
     engine = engine_of(url)
-    with engine.connect() as db:
-        names = inspect(db).get_table_names()
-        found = {name: sorted(map(repr, db.execute(text(f"SELECT * FROM {name}")))) for name in names}
+    with engine.connect() as connection:
+        for table in inspect(connection).get_table_names():
+            rows = connection.execute(text(f"SELECT * FROM {table}"))
+            rows_by_table[table] = sorted(repr(row) for row in rows)
     engine.dispose()
-    return found
+    return rows_by_table
 
 
-def _die_before(statement: int) -> None:
-    """Make this process kill itself before so many statements that change a store."""
-    left = [statement]
-
-    @event.listens_for(Engine, "before_cursor_execute")
-    def _die(db: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        left[0] -= statement.split()[0] not in ("PRAGMA", "SELECT")
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _killed_at(url: str, statement: int) -> None:
-    """Opens a store, and dies before one of the statements that change it."""
-    _die_before(statement)
-    Store(url).close()
-
-
-def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
+def start_process(work: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """Run a function in a process of its own, which is forked off this one."""
     process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
     process.start()
     return process
 
 
-def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(url_without_tables: str) -> None:
-    statement, code = 0, -signal.SIGKILL
-    while code == -signal.SIGKILL:
-        statement += 1
-        process = _in_a_process(_killed_at, url_without_tables, statement)
-        process.join(60)
-        code = process.exitcode
-        if code == -signal.SIGKILL:
-            assert contents(url_without_tables) == {}
-    assert code == 0
-    assert statement > 12
-    assert contents(url_without_tables)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
+def exit_code_of(work: Callable[..., None], *arguments: Any) -> int | None:
+    """Run a function in a process of its own, and return its exit code."""
+    process = start_process(work, *arguments)
+    process.join(60)
+    return process.exitcode
 
 
-def _open(url: str) -> None:
+class KillSwitch:
+    """Kills this process right before one of the statements that change a database.
+
+    Args:
+        number: The number of that statement, from 1.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._statements_left = number
+        event.listen(Engine, "before_cursor_execute", self._count)
+
+    def _count(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.split()[0] in ("PRAGMA", "SELECT"):
+            return
+        self._statements_left -= 1
+        if self._statements_left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+# The tables.
+
+
+def open_and_die(url: str, statement_number: int) -> None:
+    KillSwitch(statement_number)
+    Store(url).close()
+
+
+def open_store(url: str) -> None:
     with Store(url) as store:
         assert store.users.list_all() == []
 
 
-def test_processes_that_open_it_at_once_make_its_tables_once(url_without_tables: str) -> None:
-    processes = [_in_a_process(_open, url_without_tables) for _ in range(6)]
+ROWS_OF_VERSION = [f"('{SCHEMA_VERSION}',)"]
+"""The rows of the table that says which version the tables have."""
+
+
+def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
+    url_without_tables: str,
+) -> None:
+    statement_number = 0
+    exit_code: int | None = -signal.SIGKILL
+    while exit_code == -signal.SIGKILL:
+        statement_number += 1
+        exit_code = exit_code_of(open_and_die, url_without_tables, statement_number)
+        if exit_code == -signal.SIGKILL:
+            assert contents(url_without_tables) == {}
+
+    # The last process had fewer statements than that, so it was not killed.
+    assert exit_code == 0
+    assert statement_number > 12
+    assert contents(url_without_tables)["mempiler_version"] == ROWS_OF_VERSION
+
+
+def test_processes_that_open_a_store_at_once_create_its_tables_once(
+    url_without_tables: str,
+) -> None:
+    processes = [start_process(open_store, url_without_tables) for _ in range(6)]
     for process in processes:
         process.join(60)
-    assert [process.exitcode for process in processes] == [0] * 6
-    assert contents(url_without_tables)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
+        assert process.exitcode == 0
+
+    assert contents(url_without_tables)["mempiler_version"] == ROWS_OF_VERSION
 
 
-def test_threads_make_tables_of_stores_of_their_own(tmp_path: Path) -> None:
-    urls = [str(tmp_path / f"{n}.sqlite") for n in range(8)]
-    with ThreadPoolExecutor(len(urls)) as pool:
-        list(pool.map(_open, urls))
-    assert all(contents(url)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"] for url in urls)
+def test_threads_create_the_tables_of_several_stores_at_once(tmp_path: Path) -> None:
+    urls = [str(tmp_path / f"{number}.sqlite") for number in range(8)]
+
+    with ThreadPoolExecutor(len(urls)) as threads:
+        list(threads.map(open_store, urls))
+
+    for url in urls:
+        assert contents(url)["mempiler_version"] == ROWS_OF_VERSION
 
 
-def test_another_version_is_refused_in_one_line(url: str) -> None:
+def test_a_store_of_an_older_version_is_refused_in_one_line(url: str) -> None:
     Store(url).close()
     engine = engine_of(url)
-    with engine.begin() as db:
-        db.execute(text("UPDATE mempiler_version SET version_num = '4'"))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE mempiler_version SET version_num = '4'"))
     engine.dispose()
-    with pytest.raises(StoreError, match=rf"of version 4, this Mempiler reads {SCHEMA_VERSION} .*add the sessions to a new store"):
+
+    with pytest.raises(StoreError) as raised:
         Store(url)
 
+    assert f"of version 4, this Mempiler reads {SCHEMA_VERSION}" in str(raised.value)
+    assert "add the sessions to a new store" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+# Imports.
 
 HEADER = '{"mempiler": "memories", "schema": 1}'
+"""The first line of a file of memories."""
+EMPTY_DOCUMENT = {
+    "memory": "{}",
+    "position": 0,
+    "finalized": None,
+    "finalized_position": 0,
+    "speakers": [],
+    "writer": "w",
+    "program": "p",
+    "embedder": "",
+    "schema_version": 2,
+}
 
 
-def line(user: str = "ada", item: dict[str, Any] | None = None, **changes: Any) -> str:
-    whole = {"position": 1, "state": "queued", "digest": "d", "item": {"id": "s", "turns": [turn(id=f"{user}:1")]}}
-    return json.dumps({"tenant": "default", "user": user, "items": [{**whole, **(item or {})}], **changes})
+def user_line(user: str = "ada", **fields: Any) -> str:
+    """Return the line of a user with one session, with other or further fields of the user."""
+    turn = {"id": f"{user}:1", "speaker": "a", "text": "hello"}
+    item = {
+        "position": 1,
+        "state": "queued",
+        "digest": "d",
+        "item": {"id": "s", "turns": [turn]},
+    }
+    return json.dumps({"tenant": "default", "user": user, "items": [item], **fields})
 
 
-def turn(**changes: Any) -> dict[str, Any]:
-    return {"id": "t", "speaker": "a", "text": "hello", **changes}
+def line_with_item(**item_fields: Any) -> str:
+    """Return the line of a user, with other fields of the session."""
+    line = json.loads(user_line())
+    line["items"][0].update(item_fields)
+    return json.dumps(line)
 
 
-def of_turn(**changes: Any) -> str:
-    return line(item={"item": {"id": "s", "turns": [turn(**changes)]}})
+def line_with_turn(**turn_fields: Any) -> str:
+    """Return the line of a user, with other fields of the only turn."""
+    turn = {"id": "t", "speaker": "a", "text": "hello", **turn_fields}
+    return line_with_item(item={"id": "s", "turns": [turn]})
 
 
-DOCUMENT = {"memory": "[1]", "position": 0, "finalized": None, "finalized_position": 0, "speakers": [], "writer": "w"}
-DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
+DAMAGED_LINES = [
+    pytest.param(
+        line_with_turn(text="\ud83d"), "half of a surrogate pair", id="text that is no Unicode"
+    ),
+    pytest.param(
+        user_line(user="a" * 513), "has 513 characters; use at most 512", id="name that is too long"
+    ),
+    pytest.param("[" * 100_000, "nested more than 100 levels deep", id="deep JSON"),
+    pytest.param(
+        user_line().replace('"position": 1', '"position": ' + "9" * 5000),
+        "has 5000 digits",
+        id="long number",
+    ),
+    pytest.param(
+        line_with_turn(time="0001-01-01T00:00:00+14:00"), "outside the calendar", id="early time"
+    ),
+    pytest.param(
+        line_with_item(item={"id": "s\u200b", "turns": []}), "cannot be seen", id="invisible id"
+    ),
+    pytest.param(
+        user_line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]),
+        "is empty or there twice",
+        id="open session with the id of another one",
+    ),
+    pytest.param(
+        user_line(document={**EMPTY_DOCUMENT, "memory": "[1]"}),
+        "the memory is no JSON object",
+        id="memory that is a list",
+    ),
+    pytest.param(
+        user_line(**{"a\nb": 1}), r"line 3: 'a\nb: Unexpected", id="unknown field with a line break"
+    ),
+    pytest.param(user_line()[:40], "line 3: not valid JSON", id="cut off"),
+    pytest.param(
+        line_with_item(state="remembered"),
+        "the memory ends at position 0",
+        id="item that is remembered without a memory",
+    ),
+    pytest.param(
+        line_with_item(position=0),
+        "position: Input should be greater than or equal to 1",
+        id="position that is zero",
+    ),
+]
+
+
+@pytest.fixture
+def import_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+) -> Callable[[list[str]], str]:
+    """Import a file with some lines, and return its error, after which the store must be empty."""
+    monkeypatch.chdir(tmp_path)
+
+    def import_lines(lines: list[str]) -> str:
+        Path("all.jsonl").write_text("\n".join(lines))
+        code, _, errors = cli("memories", "import", "all.jsonl", "--store", "s.sqlite")
+        assert code == 2
+        # The error is one line.
+        assert errors.count("\n") == 1
+        with Store("s.sqlite") as store:
+            assert store.users.list_all() == []
+        return errors
+
+    return import_lines
+
+
+@pytest.mark.parametrize(("damaged_line", "message"), DAMAGED_LINES)
+def test_a_damaged_line_is_named_and_no_line_of_its_file_is_imported(
+    import_error: Callable[[list[str]], str], damaged_line: str, message: str
+) -> None:
+    error = import_error([HEADER, user_line("bob"), damaged_line])
+
+    assert error.startswith("mempiler: all.jsonl: line 3")
+    assert message in error
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("lines", "message"),
     [
-        (of_turn(text="\ud83d"), "half of a surrogate pair"),
-        (line(user="a" * 513), "has 513 characters; use at most 512"),
-        ("[" * 100_000, "nested more than 100 levels deep"),
-        (line().replace('"position": 1', f'"position": {"9" * 5000}'), "has 5000 digits"),
-        (of_turn(time="0001-01-01T00:00:00+14:00"), "outside the calendar"),
-        (line(item={"item": {"id": "s\u200b", "turns": []}}), "cannot be seen"),
-        (line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]), "is empty or there twice"),
-        (line(document=DOCUMENT), "the memory is no JSON object"),
-        (line(**{"a\nb": 1}), r"line 3: 'a\nb: Unexpected"),
-        (line()[:40], "line 3: not valid JSON"),
-        (line(item={"state": "remembered"}), "the memory ends at position 0"),
-        (line(item={"position": 0}), "position: Input should be greater than or equal to 1"),
-        ([], "the file is empty"),
-        ([line()], "no memories of Mempiler"),
-        (['{"mempiler": "memories", "schema": 99}', line()], "version 99"),
+        pytest.param([], "the file is empty", id="empty file"),
+        pytest.param([user_line()], "no memories of Mempiler", id="no header"),
+        pytest.param(
+            ['{"mempiler": "memories", "schema": 99}', user_line()],
+            "version 99",
+            id="newer version",
+        ),
     ],
-    ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_one_line_and_nothing_half_imported(tmp_path, monkeypatch, cli, bad, message) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines, where = (bad, "") if isinstance(bad, list) else ([HEADER, line("bob"), bad], ": line 3")
-    Path("all.jsonl").write_text("\n".join(lines))
-    code, _, told = cli("memories", "import", "all.jsonl", "--store", "s.sqlite")
-    assert code == 2
-    assert told.startswith(f"mempiler: all.jsonl{where}")
-    assert told.count("\n") == 1
-    assert message in told
-    with Store("s.sqlite") as store:
-        assert store.users.list_all() == []
+def test_a_file_that_holds_no_memories_is_refused(
+    import_error: Callable[[list[str]], str], lines: list[str], message: str
+) -> None:
+    error = import_error(lines)
+
+    assert error.startswith("mempiler: all.jsonl")
+    assert message in error
 
 
-def test_user_who_is_there_already_keeps_all_others_out_and_times_are_kept_in_utc(store: Store) -> None:
-    import_users(store, [HEADER, of_turn(time="2024-03-05T10:00:00+02:00")], "file")
+def test_a_user_who_is_in_the_store_already_keeps_all_others_out(store: Store) -> None:
+    import_users(store, [HEADER, user_line("ada")], "file")
+
     with pytest.raises(ConflictError, match="user 'ada' is in"):
-        import_users(store, [HEADER, line("bob"), line("ada")], "file")
-    (found,) = store.users.list_all()
-    assert str(store.items.list_all(found.owner)[0].item.turns[0].time) == "2024-03-05 08:00:00"
+        import_users(store, [HEADER, user_line("bob"), user_line("ada")], "file")
+
+    (user,) = store.users.list_all()
+    assert user.owner == ADA
 
 
-def _message(text: str) -> list[dict[str, str]]:
+def test_imported_times_are_stored_in_utc(store: Store) -> None:
+    import_users(store, [HEADER, line_with_turn(time="2024-03-05T10:00:00+02:00")], "file")
+
+    (stored,) = store.items.list_all(ADA)
+    assert str(stored.item.turns[0].time) == "2024-03-05 08:00:00"
+
+
+# A session that is replaced.
+
+
+def message(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "name": "Ada", "content": text, "time": "2024-03-05"}]
 
 
-def _replace_and_die_before(url: str, statement: int) -> None:
-    # Of the store only: what models and searches start in the process that forks is missing in this one.
+def memory_in(store: Store) -> UserMemory:
+    return build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+
+
+def replace_and_die(url: str, statement_number: int) -> None:
+    # This uses nothing but the store: threads of models and searches do not survive a fork.
     with Store(url) as store:
-        _die_before(statement)
-        store.items.replace(ADA, *read_incoming_item(_message("new"), "s"))
+        KillSwitch(statement_number)
+        store.items.replace(ADA, *read_incoming_item(message("new"), "s"))
 
 
-def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(url: str) -> None:
-    """`s` is in the memory before; whoever comes afterwards writes the memory that was to be written, once."""
-    seen: list[str] = []
-    statement, code = 0, -signal.SIGKILL
-    while code == -signal.SIGKILL:
+def check_replaced_session(url: str) -> str:
+    """Check that a session was replaced as a whole or not at all; return its text."""
+    with Store(url) as store:
+        memory = memory_in(store)
+        texts = {item.id: item.turns[0].text for item in memory.items()}
+        assert texts.keys() == {"s", "t"}
+        assert texts["t"] == "other"
+        text_of_s = texts["s"]
+        assert text_of_s in ("old", "new")
+
+        # The new session has no metadata.
+        metadata = {"of": "old"} if text_of_s == "old" else {}
+        assert store.metadata.sessions_of_turns(ADA, ["s:1"]) == {"s:1": ("s", metadata)}
+
+        # Whoever comes afterwards writes the memory that was to be written, once.
+        memory.remember()
+        entries = memory.entries.list().entries
+        written_texts = [entry.text for entry in entries if not entry.waiting]
+        assert sorted(written_texts) == sorted([f"Ada: {text_of_s}", "Ada: other"])
+    return text_of_s
+
+
+def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(
+    url: str,
+) -> None:
+    texts_after_kills: list[str] = []
+    exit_code: int | None = -signal.SIGKILL
+    while exit_code == -signal.SIGKILL:
         with Store(url) as store:
-            memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+            memory = memory_in(store)
             memory.forget()
-            memory.add(_message("old"), id="s", metadata={"of": "old"})
-            memory.add(_message("other"), id="t")
+            memory.add(message("old"), id="s", metadata={"of": "old"})
+            memory.add(message("other"), id="t")
 
-        statement += 1
-        process = _in_a_process(_replace_and_die_before, url, statement)
-        process.join(60)
-        code = process.exitcode
+        statement_number = len(texts_after_kills) + 1
+        exit_code = exit_code_of(replace_and_die, url, statement_number)
+        texts_after_kills.append(check_replaced_session(url))
 
-        with Store(url) as store:
-            memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
-            texts = {item.id: item.turns[0].text for item in memory.items()}
-            seen.append(texts.pop("s"))
-            assert texts == {"t": "other"}
-            is_old = seen[-1] == "old"
-            assert store.metadata.sessions_of_turns(ADA, ["s:1"]) == {"s:1": ("s", {"of": "old"} if is_old else {})}
-            memory.remember()
-            written = [entry.text for entry in memory.entries.list().entries if not entry.waiting]
-            assert sorted(written) == sorted(["Ada: old" if is_old else "Ada: new", "Ada: other"])
+    # The last process had fewer statements than that, so it was not killed.
+    assert exit_code == 0
+    assert len(texts_after_kills) > 10
+    # If the session is replaced after a number of statements, it is so after any larger number.
+    old_count = texts_after_kills.count("old")
+    new_count = texts_after_kills.count("new")
+    assert old_count > 0
+    assert new_count > 0
+    assert texts_after_kills == ["old"] * old_count + ["new"] * new_count
 
-    assert code == 0
-    assert seen == sorted(seen, reverse=True), "once it is replaced, it stays so"
-    assert seen[0] == "old"
-    assert seen[-1] == "new"
-    assert len(seen) > 10
 
+# Load.
 
 SCRIPT = Path(__file__).parents[2] / "perf" / "kill.py"
 
 
-def killed(url: str, *options: str) -> dict[str, Any]:
-    """What the script counted, over forty sessions unless told otherwise."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--store", url, "--sessions", "40", "--users", "5", *options],
+def run_load_with_kills(url: str, *options: str) -> dict[str, Any]:
+    """Let a script add sessions and kill workers; return what it counted."""
+    command = [sys.executable, str(SCRIPT), "--store", url, "--users", "5", *options]
+    process = subprocess.run(
+        command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr + process.stdout
+    return json.loads(process.stdout)
 
 
 def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
-    found = killed(url, "--kills", "5", "--every", "0.05")
-    assert found["kills"] == 5
-    assert found["sessions"] == 40
-    assert found["remembered"] == 40
-    assert found["idle"] < 5, "every kill came after the load"
-    assert found["lost"] == 0
-    assert found["twice"] == 0
-    assert found["wrong"] == 0
+    counts = run_load_with_kills(url, "--sessions", "40", "--kills", "5", "--every", "0.05")
+
+    assert counts["kills"] == 5
+    assert counts["sessions"] == 40
+    assert counts["remembered"] == 40
+    # Otherwise every kill came after the load.
+    assert counts["idle"] < 5
+    assert counts["lost"] == 0
+    assert counts["twice"] == 0
+    assert counts["wrong"] == 0
 
 
 @pytest.mark.slow
 def test_load_under_jumping_clocks_and_kills_loses_nothing(url: str) -> None:
-    found = killed(url, "--kills", "15", "--sessions", "95", "--delay", "0.05", "--clocks-jump")
-    assert found["kills"] == 15
-    assert found["remembered"] == found["sessions"]
-    assert found["lost"] == 0
-    assert found["twice"] == 0
-    assert found["wrong"] == 0
+    counts = run_load_with_kills(
+        url, "--sessions", "95", "--kills", "15", "--delay", "0.05", "--clocks-jump"
+    )
+
+    assert counts["kills"] == 15
+    assert counts["remembered"] == counts["sessions"]
+    assert counts["lost"] == 0
+    assert counts["twice"] == 0
+    assert counts["wrong"] == 0

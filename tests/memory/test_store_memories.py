@@ -1,4 +1,7 @@
-"""Memories in a store: one writer at a time, versions that one of two advances; metadata and amendments beside them."""
+"""Memories in a store: one writer at a time, and of two writers of a version one wins.
+
+Also: metadata of sessions, and amendments of entries.
+"""
 
 import io
 import time
@@ -13,11 +16,12 @@ from mempiler import ConflictError, Session, Store, Turn, UserError, UserMemory,
 from mempiler.engines.lm import language_model
 from mempiler.memory.edits import Amendment
 from mempiler.memory.metadata import validate_filter
-from mempiler.memory.store import database, queue_scan
-from mempiler.memory.store import tables as t
+from mempiler.memory.store import database as database_module
+from mempiler.memory.store import tables
 from mempiler.memory.store.database import Database
 from mempiler.memory.store.documents import Document, Stamp
 from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.queue_scan import PART_SIZE
 from mempiler.memory.store.records import MAX_LEASE, Claim
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.memories.transfer import export_users, import_users
@@ -29,18 +33,23 @@ BOB = Owner("bob", "acme")
 DAY = 86_400.0
 
 
-def fill(store: Store, owner: Owner = ADA, count: int = 2) -> None:
-    for n in range(count):
-        store.items.add(owner, session(f"text {n}", id=f"s{n}"))
+def add_sessions(store: Store, owner: Owner = ADA, count: int = 2) -> None:
+    """Add the sessions "s0", "s1" ... of a user."""
+    for number in range(count):
+        store.items.add(owner, session(f"text {number}", id=f"s{number}"))
 
 
-def document(position: int, finalized: int | None = None, stamp: Stamp = WRITER) -> Document:
-    done = position if finalized is None else finalized
-    return Document('{"upto": %d}' % position, position, None, done, ("Ada",), stamp)  # noqa: UP031
+def document(position: int, finalized_position: int | None = None) -> Document:
+    """Return a memory of all items up to a position, finalized for all of them or fewer."""
+    if finalized_position is None:
+        finalized_position = position
+    memory = f'{{"upto": {position}}}'
+    return Document(memory, position, None, finalized_position, ("Ada",), WRITER)
 
 
-def claim_of(store: Store, owner: Owner | None = None, worker: str = "me", stamp: Stamp = WRITER) -> Claim:
-    (claim,) = store.queue.claim(worker, 60, stamp, owner)
+def claim_one(store: Store, owner: Owner | None = None, worker: str = "me") -> Claim:
+    """Claim the only user who can be claimed."""
+    (claim,) = store.queue.claim(worker, 60, WRITER, owner)
     return claim
 
 
@@ -51,300 +60,552 @@ def commit(store: Store, claim: Claim, memory: Document, lease: float) -> Claim 
 
 
 def states(store: Store, owner: Owner = ADA) -> list[str]:
+    """Return the states of a user's sessions, in their order."""
     return [stored.state for stored in store.items.list_all(owner)]
 
 
-def test_committed_items_are_remembered_and_the_document_comes_back(store: Store) -> None:
-    fill(store)
-    claim = commit(store, claim_of(store), document(1), 60)
+# Writers.
+
+
+def test_committed_items_are_remembered_and_the_memory_is_read(store: Store) -> None:
+    add_sessions(store, count=2)
+
+    claim = commit(store, claim_one(store), document(1), lease=60)
+
     assert claim is not None
-    found = store.read(ADA)
     assert states(store) == ["remembered", "queued"]
-    assert found.document == document(1)
-    assert found.version == claim.version
-    assert [stored.item.id for stored in found.pending_items] == ["s1"]
+    snapshot = store.read(ADA)
+    assert snapshot.document == document(1)
+    assert snapshot.version == claim.version
+    assert [stored.item.id for stored in snapshot.pending_items] == ["s1"]
 
 
-def test_one_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., Store]) -> None:
-    one, two = open_store(), open_store()
-    fill(one)
-    assert claim_of(one).owner == ADA
-    assert not two.queue.claim("you", 60, WRITER)
-    one.queue.release(Claim(ADA, "me", ""))
-    assert two.queue.claim("you", -1, WRITER)
-    assert one.queue.claim("me", 60, WRITER)
+def test_a_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., Store]) -> None:
+    first_process = open_store()
+    second_process = open_store()
+    add_sessions(first_process)
+    assert claim_one(first_process, worker="me").owner == ADA
+    assert not second_process.queue.claim("you", 60, WRITER)
+
+    first_process.queue.release(Claim(ADA, "me", ""))
+    # This lease has ended when it begins.
+    assert second_process.queue.claim("you", -1, WRITER)
+    assert first_process.queue.claim("me", 60, WRITER)
 
 
-def test_several_users_are_claimed_at_once_those_that_wait_longest(open_store: Callable[..., Store]) -> None:
-    one, two = open_store(), open_store()
-    owners = [Owner(f"user {n}") for n in range(5)]
+def test_several_users_are_claimed_at_once_those_that_wait_longest(
+    open_store: Callable[..., Store],
+) -> None:
+    first_process = open_store()
+    second_process = open_store()
+    owners = [Owner(f"user {number}") for number in range(5)]
     for owner in owners:
-        fill(one, owner, 1)
-    first = claim_of(one)
-    one.queue.release(first)  # the last in the row again
-    early, rest = two.queue.claim("early", 60, WRITER, limit=4), one.queue.claim("rest", 60, WRITER, limit=4)
-    assert {claim.owner for claim in early} == {*owners} - {first.owner}
-    assert [claim.owner for claim in rest] == [first.owner]
-    for claim in (*early, *rest):
-        assert commit(one, claim, document(1), 60) is not None
-    assert not one.queue.claim("late", -1, WRITER, limit=4)
+        add_sessions(first_process, owner, count=1)
+    # Once it is released, the user of this claim has waited for the shortest time.
+    first_claim = claim_one(first_process)
+    first_process.queue.release(first_claim)
+
+    early_claims = second_process.queue.claim("early", 60, WRITER, limit=4)
+    late_claims = first_process.queue.claim("late", 60, WRITER, limit=4)
+
+    assert {claim.owner for claim in early_claims} == {*owners} - {first_claim.owner}
+    assert [claim.owner for claim in late_claims] == [first_claim.owner]
+    for claim in (*early_claims, *late_claims):
+        assert commit(first_process, claim, document(1), lease=60) is not None
+    assert not first_process.queue.claim("last", -1, WRITER, limit=4)
 
 
 def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., Store]) -> None:
-    one, two = open_store(), open_store()
-    fill(one)
-    slow = claim_of(one, worker="slow")
-    one.queue.release(slow)
-    fast = claim_of(two, worker="fast")
-    assert commit(two, fast, document(2), 60) is not None
-    assert commit(one, slow, document(1), 60) is None
-    assert one.read(ADA).document == document(2)
-    assert states(one) == ["remembered", "remembered"]
+    slow_process = open_store()
+    fast_process = open_store()
+    add_sessions(slow_process)
+    slow_claim = claim_one(slow_process, worker="slow")
+    slow_process.queue.release(slow_claim)
+    fast_claim = claim_one(fast_process, worker="fast")
+
+    assert commit(fast_process, fast_claim, document(2), lease=60) is not None
+    assert commit(slow_process, slow_claim, document(1), lease=60) is None
+
+    assert slow_process.read(ADA).document == document(2)
+    assert states(slow_process) == ["remembered", "remembered"]
 
 
-@pytest.mark.parametrize("change", ["forget user", "reset", "forget session", "replace"])
-def test_writing_what_was_forgotten_meanwhile_stores_nothing(store: Store, change: str) -> None:
-    fill(store)
-    claim = claim_of(store)
-    changes: dict[str, Callable[[], object]] = {
-        "forget user": lambda: store.forgetting.forget_user(ADA),
-        "reset": lambda: store.memories.reset(ADA),
-        "forget session": lambda: store.forgetting.forget_session(ADA, "s0"),
-        "replace": lambda: store.items.replace(ADA, session("another", id="s0")),
-    }
-    changes[change]()
-    if change != "replace":
-        fill(store)
-    assert commit(store, claim, document(2), 60) is None
+def forget_user(store: Store) -> None:
+    store.forgetting.forget_user(ADA)
+    add_sessions(store)
+
+
+def reset_memory(store: Store) -> None:
+    store.memories.reset(ADA)
+    add_sessions(store)
+
+
+def forget_session(store: Store) -> None:
+    store.forgetting.forget_session(ADA, "s0")
+    add_sessions(store)
+
+
+def replace_session(store: Store) -> None:
+    store.items.replace(ADA, session("another", id="s0"))
+
+
+@pytest.mark.parametrize("change", [forget_user, reset_memory, forget_session, replace_session])
+def test_a_memory_of_what_was_forgotten_meanwhile_is_not_stored(
+    store: Store, change: Callable[[Store], None]
+) -> None:
+    add_sessions(store)
+    claim = claim_one(store)
+
+    change(store)
+
+    assert commit(store, claim, document(2), lease=60) is None
     store.queue.fail(claim, 1, "too late", is_given_up=True)
     assert store.read(ADA).document is None
     assert set(states(store)) == {"queued"}
 
 
-def test_unsettled_memory_is_still_to_be_done(store: Store) -> None:
-    fill(store)
-    assert commit(store, claim_of(store), document(2, finalized=1), 0)
+def test_a_memory_that_is_not_finalized_is_still_to_be_done(store: Store) -> None:
+    add_sessions(store)
+
+    assert commit(store, claim_one(store), document(2, finalized_position=1), lease=0)
     assert [stored.item.id for stored in store.read(ADA).pending_items] == ["s1"]
-    assert commit(store, claim_of(store), document(2), 0)
+
+    assert commit(store, claim_one(store), document(2), lease=0)
     assert not store.queue.claim("me", 60, WRITER)
 
 
-def test_memory_of_another_program_is_passed_over(store: Store) -> None:
-    fill(store)
-    assert commit(store, claim_of(store), document(1), 0)
-    for other in (Stamp("x", "p", "e"), Stamp("w", "p", "other"), Stamp("w", "p", "e", 99)):
-        assert not store.queue.claim("you", 60, other)
+@pytest.mark.parametrize(
+    "other_writer",
+    [
+        pytest.param(Stamp("x", "p", "e"), id="other writer"),
+        pytest.param(Stamp("w", "p", "other"), id="other embedder"),
+        pytest.param(Stamp("w", "p", "e", 99), id="other version"),
+    ],
+)
+def test_a_memory_that_another_program_wrote_is_passed_over(
+    store: Store, other_writer: Stamp
+) -> None:
+    add_sessions(store)
+    assert commit(store, claim_one(store), document(1), lease=0)
+
+    assert not store.queue.claim("you", 60, other_writer)
+
+
+def test_a_program_that_reads_in_another_way_goes_on_with_a_memory(store: Store) -> None:
+    add_sessions(store)
+    assert commit(store, claim_one(store), document(1), lease=0)
+
     assert store.queue.claim("you", 60, Stamp("w", "another reading prompt", "e"))
 
 
 def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None:
-    fill(store, count=3)
-    assert commit(store, claim_of(store), document(2), 60) is not None
+    add_sessions(store, count=3)
+    assert commit(store, claim_one(store), document(2), lease=60) is not None
+
     assert store.forgetting.forget_session(ADA, "s0")
     assert not store.forgetting.forget_session(ADA, "s0")
+
     assert store.read(ADA).document is None
     assert states(store) == ["queued", "queued"]
 
 
-def test_failed_item_stays_beside_the_memory(store: Store) -> None:
-    fill(store)
-    claim = claim_of(store)
+def test_an_item_that_failed_stays_beside_the_memory(store: Store) -> None:
+    add_sessions(store)
+    claim = claim_one(store)
     store.queue.fail(claim, 1, "LM refused", is_given_up=True)
+
     assert store.queue.commit(claim, document(2), 60, item_positions=[2]) is not None
+
     assert states(store) == ["failed", "remembered"]
-    assert [(stored.item.id, stored.error) for stored in store.read(ADA).pending_items] == [("s0", "LM refused")]
-    assert [(found.sessions, found.queued, found.failed) for found in store.users.list_all()] == [(2, 0, 1)]
+    (pending_item,) = store.read(ADA).pending_items
+    assert pending_item.item.id == "s0"
+    assert pending_item.error == "LM refused"
+    (user,) = store.users.list_all()
+    assert user.sessions == 2
+    assert user.queued == 0
+    assert user.failed == 1
 
 
-def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> None:
-    fill(store)
-    fill(store, BOB, 3)
-    assert commit(store, claim_of(store, BOB), document(2), 60) is not None
-    store.open_sessions.append(BOB, "chat", [Turn(id="", speaker="Bob", text="hello")])
-    file = io.StringIO()
-    assert export_users(store, file) == 2
-    with Store(tmp_path / "other.sqlite") as other:
-        assert import_users(other, file.getvalue().splitlines(), "file") == 2
-        assert [other.transfer.dump(owner) for owner in (ADA, BOB)] == [store.transfer.dump(owner) for owner in (ADA, BOB)]
-        assert not other.items.add(ADA, store.items.list_all(ADA)[0].item, store.items.list_all(ADA)[0].digest).new
-        with pytest.raises(ConflictError, match="--replace"):
-            import_users(other, file.getvalue().splitlines(), "file")
-        assert import_users(other, file.getvalue().splitlines(), "file", replace_existing=True) == 2
-
-
-EXPORTED = Path(__file__).with_name("exported.jsonl")
-"""Two users as this version writes them, with all that a store holds of a user."""
-
-
-def test_a_file_of_memories_comes_out_as_it_went_in(store: Store) -> None:
-    exported = EXPORTED.read_text(encoding="utf-8")
-    assert import_users(store, exported.splitlines(), "file") == 2
-
-    file = io.StringIO()
-    export_users(store, file)
-    assert file.getvalue() == exported
+# Whom a worker claims.
 
 
 def test_tenants_take_turns_however_much_one_has_queued(store: Store) -> None:
-    for n in range(6):
-        fill(store, Owner(f"user {n}", "large"), 1)
-    for n in range(2):
-        fill(store, Owner(f"user {n}", "small"), 1)
-    found = store.queue.claim("me", 60, WRITER, limit=4)
-    assert sorted(claim.owner.tenant for claim in found) == ["large", "large", "small", "small"]
+    for number in range(6):
+        add_sessions(store, Owner(f"user {number}", "large"), count=1)
+    for number in range(2):
+        add_sessions(store, Owner(f"user {number}", "small"), count=1)
+
+    claims = store.queue.claim("me", 60, WRITER, limit=4)
+
+    tenants = [claim.owner.tenant for claim in claims]
+    assert sorted(tenants) == ["large", "large", "small", "small"]
+
+
+def test_a_tenant_has_no_more_writers_than_its_limit(store: Store) -> None:
+    for number in range(6):
+        add_sessions(store, Owner(f"user {number}", "large"), count=1)
+    for number in range(2):
+        add_sessions(store, Owner(f"user {number}", "small"), count=1)
+    assert len(store.queue.claim("me", 60, WRITER, limit=4)) == 4
+    # Two users of each tenant are claimed now.
     assert not store.queue.claim("you", 60, WRITER, limit=8, limit_per_tenant=2)
-    fill(store, Owner("another", "small"), 1)
-    assert [claim.owner.tenant for claim in store.queue.claim("you", 60, WRITER, limit_per_tenant=3)] == ["large"]
-    assert [claim.owner.tenant for claim in store.queue.claim("you", 60, WRITER, limit_per_tenant=3)] == ["small"]
+
+    add_sessions(store, Owner("another", "small"), count=1)
+    (first_claim,) = store.queue.claim("you", 60, WRITER, limit_per_tenant=3)
+    (second_claim,) = store.queue.claim("you", 60, WRITER, limit_per_tenant=3)
+
+    assert first_claim.owner.tenant == "large"
+    assert second_claim.owner.tenant == "small"
 
 
-def test_a_long_queue_is_looked_at_in_parts_until_somebody_of_each_tenant_is_found(store: Store, monkeypatch) -> None:
-    monkeypatch.setattr("mempiler.memory.store.queue_scan.PART_SIZE", 4)
-    for n in range(10):
-        fill(store, Owner(f"user {n}", "large"), 1)
-        store.queue.pause(Owner(f"user {n}", "large"), 60 if n < 7 else 0)
-    fill(store, Owner("user 3", "small"), 1)
-    claimed = [one.owner for n in range(4) for one in store.queue.claim(f"{n}", 60, WRITER, limit_per_tenant=8)]
-    assert sorted(claimed) == [Owner("user 3", "small"), *(Owner(f"user {n}", "large") for n in (7, 8, 9))]
+def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: Store) -> None:
+    # The queue is looked at in parts, and nobody in the first two of them can be claimed.
+    paused_users = [Owner(f"user {number:03}", "large") for number in range(2 * PART_SIZE + 5)]
+    last_users = [Owner(f"zoe {number}", "large") for number in range(3)]
+    for owner in (*paused_users, *last_users):
+        add_sessions(store, owner, count=1)
+    for owner in paused_users:
+        store.queue.pause(owner, 60)
+    small = Owner("user 3", "small")
+    add_sessions(store, small, count=1)
+
+    claimed_users: list[Owner] = []
+    for number in range(4):
+        claims = store.queue.claim(f"worker {number}", 60, WRITER, limit_per_tenant=8)
+        claimed_users.extend(claim.owner for claim in claims)
+
+    assert set(claimed_users) == {small, *last_users}
+    assert len(claimed_users) == 4
     assert not store.queue.claim("me too", 60, WRITER, limit=8)
 
 
 def test_a_user_with_two_things_to_do_is_claimed_once(
-    store: Any, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user is in the list of memories to finalize and in the queue, which are two statements."""
-    monkeypatch.setattr(database, "BATCH_SIZE", 1)
-    monkeypatch.setattr(queue_scan, "PART_SIZE", 4)
-    for position in (1, 2):
-        store.items.add(ADA, session("text", id=f"s{position}"))
-    (claim,) = store.queue.claim("worker", 60, WRITER)
-    store.queue.commit(claim, document(1, finalized=0), lease=0, item_positions=[1])
+    """The user is among memories to finalize and in the queue, which are two statements."""
+    # In one batch of users nobody would be found twice.
+    monkeypatch.setattr(database_module, "BATCH_SIZE", 1)
+    add_sessions(store, count=2)
+    claim = claim_one(store)
+    memory = document(1, finalized_position=0)
+    store.queue.commit(claim, memory, lease=0, item_positions=[1])
 
     claims = store.queue.claim("worker", 60, WRITER, limit=8)
+
     assert [claim.owner for claim in claims] == [ADA]
 
 
 def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
-    fill(store)
-    fill(store, BOB)
+    add_sessions(store, ADA)
+    add_sessions(store, BOB)
     store.queue.pause(ADA, 60)
-    assert [claim.owner for claim in store.queue.claim("me", 60, WRITER, limit=2)] == [BOB]
-    assert claim_of(store, ADA, "you").owner == ADA
+
+    claims = store.queue.claim("me", 60, WRITER, limit=2)
+
+    assert [claim.owner for claim in claims] == [BOB]
+    assert claim_one(store, ADA, "you").owner == ADA
 
 
-@pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (MAX_LEASE / 2, False), (0.0, False)])
-def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(
-    store: Store, database: Database, wrong: float, free: bool
+# Clocks.
+
+
+@pytest.mark.parametrize("error_of_clock", [DAY, -DAY])
+def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
+    store: Store, database: Database, error_of_clock: float
 ) -> None:
-    fill(store)
-    assert store.queue.claim("me", 10 * MAX_LEASE if wrong == 0 else 60, WRITER)
+    add_sessions(store)
+    assert store.queue.claim("me", 60, WRITER)
+    shift_claims(database, error_of_clock)
+
+    assert store.queue.claim("you", 60, WRITER)
+
+
+def test_a_claim_may_be_as_long_as_the_longest_lease(store: Store, database: Database) -> None:
+    add_sessions(store)
+    assert store.queue.claim("me", 60, WRITER)
+    shift_claims(database, MAX_LEASE / 2)
+
+    assert not store.queue.claim("you", 60, WRITER)
+
+
+def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> None:
+    add_sessions(store)
+    assert store.queue.claim("me", 10 * MAX_LEASE, WRITER)
+
+    # Otherwise it would count as one that a wrong clock has dated.
+    assert not store.queue.claim("you", 60, WRITER)
+
+
+def shift_claims(database: Database, seconds: float) -> None:
+    """Date all claims later, as a clock that is wrong by some seconds would have done."""
+    later = tables.users.c.claimed_until + seconds
     with database.write_transaction() as transaction:
-        transaction.connection.execute(update(t.users).values(claimed_until=t.users.c.claimed_until + wrong))
-    assert bool(store.queue.claim("you", 60, WRITER)) == free
+        transaction.connection.execute(update(tables.users).values(claimed_until=later))
 
 
-@pytest.mark.parametrize(("wrong", "idle"), [(DAY, True), (-DAY, True), (30.0, False)])
-def test_an_open_session_whose_turns_are_dated_wrongly_ends(
-    store: Store, database: Database, wrong: float, idle: bool
+@pytest.mark.parametrize(("error_of_clock", "is_idle"), [(DAY, True), (-DAY, True), (30.0, False)])
+def test_an_open_session_whose_turns_a_wrong_clock_dated_ends(
+    store: Store, database: Database, error_of_clock: float, is_idle: bool
 ) -> None:
-    store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
+    store.open_sessions.append(ADA, "chat", session("hello").turns)
+    later = tables.open_turns.c.added + error_of_clock
     with database.write_transaction() as transaction:
-        transaction.connection.execute(update(t.open_turns).values(added=t.open_turns.c.added + wrong))
-    assert bool(store.open_sessions.idle(1800)) == idle
+        transaction.connection.execute(update(tables.open_turns).values(added=later))
+
+    idle_sessions = store.open_sessions.idle(1800)
+
+    assert bool(idle_sessions) == is_idle
 
 
 def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
     memories = Memories(build("turn-rag"), store, language_model("offline"))
-    fill(store, count=1)
+    add_sessions(store, count=1)
     assert store.queue.claim("busy", 500, memories.writer_fingerprint)
-    begun = time.monotonic()
     memory = UserMemory(memories, ADA, lease=0.2)
+
+    started = time.monotonic()
     memory.add([{"role": "user", "content": "I like tea."}])
-    assert 0.2 <= time.monotonic() - begun < 20
+
+    assert 0.2 <= time.monotonic() - started < 20
     assert states(store) == ["queued", "queued"]
 
 
 @pytest.mark.slow
-def test_clocks_of_workers_do_not_matter_to_postgresql(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, url = time.time, postgres.emptied()
-    with Store(url) as one, Store(url) as two:
-        fill(one)
-        for ahead, owner, free in ((300, one, True), (500, two, False)):
-            monkeypatch.setattr(time, "time", lambda ahead=ahead: real() + ahead)
-            assert bool(owner.queue.claim(f"{ahead}", 60, WRITER)) == free
+def test_clocks_of_workers_do_not_matter_to_postgresql(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_time = time.time
+
+    def set_clock_ahead(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: true_time() + seconds)
+
+    url = postgres.emptied()
+    with Store(url) as first_process, Store(url) as second_process:
+        add_sessions(first_process)
+        set_clock_ahead(300)
+        assert first_process.queue.claim("first", 60, WRITER)
+
+        # By this clock the first claim has ended.
+        set_clock_ahead(500)
+        assert not second_process.queue.claim("second", 60, WRITER)
 
 
-OTHER = Owner("ada", "other")
-ROW = Amendment(1, "update", "D1:1", "turn", "Ada: tea", ("D1:1",), "Ada: rum", datetime(2025, 1, 2, 3, 4, 5), "Ada")
+# Export and import.
 
 
-def of_two(id: str) -> Session:
-    return Session(id=id, turns=tuple(Turn(id=f"{id}:{n}", speaker="Ada", text="tea") for n in (1, 2)))
+def exported_lines(store: Store) -> list[str]:
+    """Return the lines of a file with all users of a store."""
+    file = io.StringIO()
+    export_users(store, file)
+    return file.getvalue().splitlines()
 
 
-def chosen(store: Any, owner: Owner, **where: Any) -> set[str]:
-    return set(store.metadata.turns_where(owner, validate_filter(where)))
+@pytest.fixture
+def store_of_two_users(store: Store) -> Store:
+    """A store with sessions of Ada, and with sessions, a memory and an open session of Bob."""
+    add_sessions(store, ADA)
+    add_sessions(store, BOB, count=3)
+    assert commit(store, claim_one(store, BOB), document(2), lease=60) is not None
+    hello = Turn(id="", speaker="Bob", text="hello")
+    store.open_sessions.append(BOB, "chat", [hello])
+    return store
 
 
-def test_sessions_are_found_by_their_metadata_and_no_other_users(store: Any) -> None:
-    for id, n in (("a", 1), ("b", 2)):
-        store.items.add(ADA, of_two(id), metadata={"n": n, "name": "Zoë ' \" \\ %"})
-    store.items.add(ADA, of_two("c"))
-    store.items.add(OTHER, of_two("d"), metadata={"n": 1})
-    assert chosen(store, ADA, n=1) == {"a:1", "a:2"}
-    assert chosen(store, ADA, n={"gt": 0}, name="Zoë ' \" \\ %") == {"a:1", "a:2", "b:1", "b:2"}
-    assert chosen(store, OTHER, n=1) == {"d:1", "d:2"}
-    assert store.metadata.sessions_of_turns(ADA, ["a:1", "c:2", "d:1"]) == {
-        "a:1": ("a", {"n": 1, "name": "Zoë ' \" \\ %"}),
+def test_export_and_import_give_the_same_store(store_of_two_users: Store, tmp_path: Path) -> None:
+    assert export_users(store_of_two_users, io.StringIO()) == 2
+
+    with Store(tmp_path / "other.sqlite") as other_store:
+        assert import_users(other_store, exported_lines(store_of_two_users), "file") == 2
+
+        for owner in (ADA, BOB):
+            original = store_of_two_users.transfer.dump(owner)
+            assert other_store.transfer.dump(owner) == original
+
+
+def test_an_imported_session_is_not_new(store_of_two_users: Store, tmp_path: Path) -> None:
+    stored = store_of_two_users.items.list_all(ADA)[0]
+    with Store(tmp_path / "other.sqlite") as other_store:
+        import_users(other_store, exported_lines(store_of_two_users), "file")
+
+        assert not other_store.items.add(ADA, stored.item, stored.digest).new
+
+
+def test_users_who_are_there_are_imported_only_to_replace_them(store_of_two_users: Store) -> None:
+    lines = exported_lines(store_of_two_users)
+
+    with pytest.raises(ConflictError, match="--replace"):
+        import_users(store_of_two_users, lines, "file")
+    assert import_users(store_of_two_users, lines, "file", replace_existing=True) == 2
+
+
+def test_a_file_of_memories_comes_out_as_it_went_in(store: Store) -> None:
+    # Two users as this version writes them, with all that a store holds of a user.
+    path = Path(__file__).with_name("exported.jsonl")
+    exported = path.read_text(encoding="utf-8")
+    assert import_users(store, exported.splitlines(), "file") == 2
+
+    file = io.StringIO()
+    export_users(store, file)
+
+    assert file.getvalue() == exported
+
+
+# Metadata.
+
+NAMESAKE = Owner("ada", "other")
+"""A user of another tenant with the same name."""
+QUOTED_NAME = "Zoë ' \" \\ %"
+"""A text with characters that mean something in SQL and JSON."""
+
+
+def session_of_two_turns(session_id: str) -> Session:
+    turns = [Turn(id=f"{session_id}:{n}", speaker="Ada", text="tea") for n in (1, 2)]
+    return Session(id=session_id, turns=tuple(turns))
+
+
+def turns_where(store: Store, owner: Owner, **conditions: Any) -> set[str]:
+    """Return the ids of the turns in sessions whose metadata meet some conditions."""
+    return set(store.metadata.turns_where(owner, validate_filter(conditions)))
+
+
+@pytest.fixture
+def store_with_metadata(store: Store) -> Store:
+    """A store in which two of Ada's three sessions have metadata, and a session of her namesake."""
+    store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1, "name": QUOTED_NAME})
+    store.items.add(ADA, session_of_two_turns("b"), metadata={"n": 2, "name": QUOTED_NAME})
+    store.items.add(ADA, session_of_two_turns("c"))
+    store.items.add(NAMESAKE, session_of_two_turns("d"), metadata={"n": 1})
+    return store
+
+
+def test_sessions_are_found_by_their_metadata_and_no_other_users(
+    store_with_metadata: Store,
+) -> None:
+    assert turns_where(store_with_metadata, ADA, n=1) == {"a:1", "a:2"}
+    assert turns_where(store_with_metadata, ADA, n={"gt": 0}, name=QUOTED_NAME) == {
+        "a:1",
+        "a:2",
+        "b:1",
+        "b:2",
+    }
+    assert turns_where(store_with_metadata, NAMESAKE, n=1) == {"d:1", "d:2"}
+
+
+def test_the_sessions_of_turns_come_with_their_metadata(store_with_metadata: Store) -> None:
+    sessions = store_with_metadata.metadata.sessions_of_turns(ADA, ["a:1", "c:2", "d:1"])
+
+    # The session "d" is that of another user.
+    assert sessions == {
+        "a:1": ("a", {"n": 1, "name": QUOTED_NAME}),
         "c:2": ("c", {}),
     }
 
 
-def test_metadata_are_stored_with_their_session_or_not_at_all(store: Any) -> None:
-    assert [store.items.add(ADA, of_two("a"), metadata={"n": 1}).new for _ in range(2)] == [True, False]
-    for other in ({"n": 2}, None):
-        with pytest.raises(ConflictError):
-            store.items.add(ADA, of_two("a"), metadata=other)
+def test_a_session_with_the_same_metadata_is_the_same_session(store: Store) -> None:
+    assert store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1}).new
+    assert not store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1}).new
+
+    with pytest.raises(ConflictError):
+        store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 2})
+    with pytest.raises(ConflictError):
+        store.items.add(ADA, session_of_two_turns("a"), metadata=None)
+
+
+def test_a_session_whose_metadata_cannot_be_stored_is_not_stored(store: Store) -> None:
     with pytest.raises(UserError):
-        store.items.add(ADA, of_two("b"), metadata={"n": [1]})
-    assert [stored.item.id for stored in store.items.list_all(ADA)] == ["a"]
+        store.items.add(ADA, session_of_two_turns("b"), metadata={"n": [1]})
+    assert store.items.list_all(ADA) == []
+
+
+def test_the_metadata_of_a_session_are_forgotten_with_it(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1})
     store.forgetting.forget_session(ADA, "a")
-    store.items.add(ADA, of_two("a"))
-    assert chosen(store, ADA, n=1) == set()
+
+    store.items.add(ADA, session_of_two_turns("a"))
+
+    assert turns_where(store, ADA, n=1) == set()
 
 
-def test_an_open_session_has_what_was_said_of_it_last_and_takes_it_along_when_it_ends(store: Any) -> None:
-    for id, said in (("a", {"n": 1, "channel": "phone"}), ("a", {"n": 2}), ("a", {}), ("b", {"n": 1})):
-        store.open_sessions.append(ADA, id, [Turn(id="", speaker="Ada", text="tea")], metadata=said)
-    for _ in range(2):
-        assert chosen(store, ADA, n=2, channel="phone") == {"a:1", "a:2", "a:3"}
-        assert chosen(store, ADA, n=1) == {"b:1"}
-        assert store.metadata.sessions_of_turns(ADA, ["a:3"])["a:3"] == ("a", {"n": 2, "channel": "phone"})
-        store.open_sessions.end(ADA, "a")
-    assert store.transfer.dump(ADA).metadata == {1: {"n": 2, "channel": "phone"}}
-    assert store.transfer.dump(ADA).open_metadata == {"b": {"n": 1}}
+def test_an_open_session_has_the_latest_metadata_and_takes_them_along_when_it_ends(
+    store: Store,
+) -> None:
+    turns = session("tea").turns
+    store.open_sessions.append(ADA, "a", turns, metadata={"n": 1, "channel": "phone"})
+    store.open_sessions.append(ADA, "a", turns, metadata={"n": 2})
+    store.open_sessions.append(ADA, "a", turns, metadata={})
+    store.open_sessions.append(ADA, "b", turns, metadata={"n": 1})
+
+    def check_metadata() -> None:
+        assert turns_where(store, ADA, n=2, channel="phone") == {"a:1", "a:2", "a:3"}
+        assert turns_where(store, ADA, n=1) == {"b:1"}
+        sessions = store.metadata.sessions_of_turns(ADA, ["a:3"])
+        assert sessions["a:3"] == ("a", {"n": 2, "channel": "phone"})
+
+    check_metadata()
+    store.open_sessions.end(ADA, "a")
+    check_metadata()
+
+    dump = store.transfer.dump(ADA)
+    assert dump.metadata == {1: {"n": 2, "channel": "phone"}}
+    assert dump.open_metadata == {"b": {"n": 1}}
 
 
-def test_amendments_are_numbered_one_after_the_other_for_each_user(store: Any) -> None:
-    for owner in (ADA, OTHER):
-        store.items.add(owner, of_two("D1"))
-    assert [store.amendments.append(ADA, row) for row in (ROW, ROW, replace(ROW, number=3))] == [True, False, False]
+# Amendments.
+
+AMENDMENT = Amendment(
+    number=1,
+    action="update",
+    entry="D1:1",
+    kind="turn",
+    old_text="Ada: tea",
+    sources=("D1:1",),
+    new_text="Ada: rum",
+    at=datetime(2025, 1, 2, 3, 4, 5),
+    by="Ada",
+)
+
+
+def test_amendments_are_numbered_one_after_the_other(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("D1"))
+
+    assert store.amendments.append(ADA, AMENDMENT) is True
+    # The number 1 is taken, and 3 is not the next one.
+    assert store.amendments.append(ADA, AMENDMENT) is False
+    assert store.amendments.append(ADA, replace(AMENDMENT, number=3)) is False
+
     assert store.read(ADA).last_amendment == 1
-    assert store.read(OTHER).last_amendment == 0
-    assert store.amendments.list_all(ADA) == [ROW]
-    assert [store.amendments.append(owner, ROW) for owner in (OTHER, Owner("nobody"))] == [True, False]
+    assert store.amendments.list_all(ADA) == [AMENDMENT]
 
 
-def test_amendments_go_with_what_they_rest_on_and_do_not_come_back(store: Any) -> None:
-    for id in ("D1", "D2"):
-        store.items.add(ADA, of_two(id))
-    since = store.forgetting.count()
-    assert store.amendments.append(ADA, ROW)
-    assert store.amendments.append(ADA, replace(ROW, number=2, entry="D2:1", sources=("D2:1",)))
+def test_amendments_are_numbered_for_each_user(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("D1"))
+    store.items.add(NAMESAKE, session_of_two_turns("D1"))
+    assert store.amendments.append(ADA, AMENDMENT) is True
+    assert store.read(NAMESAKE).last_amendment == 0
+
+    assert store.amendments.append(NAMESAKE, AMENDMENT) is True
+    assert store.amendments.append(Owner("nobody"), AMENDMENT) is False
+
+
+def test_amendments_are_forgotten_with_the_session_on_which_they_rest(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("D1"))
+    store.items.add(ADA, session_of_two_turns("D2"))
+    assert store.amendments.append(ADA, AMENDMENT)
+    second_amendment = replace(AMENDMENT, number=2, entry="D2:1", sources=("D2:1",))
+    assert store.amendments.append(ADA, second_amendment)
+
     store.forgetting.forget_session(ADA, "D1")
-    assert [row.number for row in store.amendments.list_all(ADA)] == [2]
+
+    assert store.amendments.list_all(ADA) == [second_amendment]
+
+
+def test_amendments_of_a_forgotten_user_do_not_come_back(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("D1"))
+    forget_count = store.forgetting.count()
+    assert store.amendments.append(ADA, AMENDMENT)
     store.forgetting.forget_user(ADA)
-    store.items.add(ADA, of_two("D1"))
+    store.items.add(ADA, session_of_two_turns("D1"))
+
     with pytest.raises(ConflictError, match="forgotten"):
-        store.amendments.append(ADA, ROW, since)
+        store.amendments.append(ADA, AMENDMENT, forget_count)
     assert store.amendments.list_all(ADA) == []

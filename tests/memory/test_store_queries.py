@@ -1,9 +1,9 @@
-"""The statements of the store: each is explained and used, and there is no other SQL."""
+"""The SQL statements of the store: each is explained, used, and there for both databases."""
 
 import ast
 from pathlib import Path
+from typing import NamedTuple
 
-import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from mempiler.memory.store import queries
@@ -13,12 +13,12 @@ from sqlalchemy import inspect
 from sqlalchemy.engine.interfaces import ReflectedIndex
 
 FOLDER = Path(queries.__file__).parent
-RUN = ("execute", "execute_many", "select_in_batches")
+RUNNING_METHODS = ("execute", "execute_many", "select_in_batches")
 """Methods of a transaction that run a statement by its name."""
 
 
-def names_in_code() -> set[str]:
-    """Every text in the code of the store; the names of statements are among them."""
+def texts_in_code() -> set[str]:
+    """Return every text in the code of the store; the names of statements are among them."""
     texts: set[str] = set()
     for path in FOLDER.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -28,13 +28,17 @@ def names_in_code() -> set[str]:
 
 
 def names_that_are_run() -> set[str]:
-    """The names that stand in calls which run a statement."""
+    """Return the names that stand in calls which run a statement."""
     names: set[str] = set()
     for path in FOLDER.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
-            if node.func.attr in RUN and node.args and isinstance(node.args[0], ast.Constant):
+            if (
+                node.func.attr in RUNNING_METHODS
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
                 names.add(str(node.args[0].value))
     return names
 
@@ -43,7 +47,7 @@ def test_every_statement_is_explained_and_used() -> None:
     statements = queries.read_queries()
     assert len(statements) > 50
     assert [query.name for query in statements if not query.comment] == []
-    unused = {query.name for query in statements} - names_in_code()
+    unused = {query.name for query in statements} - texts_in_code()
     assert unused == set()
 
 
@@ -56,10 +60,11 @@ def test_every_statement_that_is_run_is_there_for_both_databases() -> None:
 
 def test_no_name_is_given_twice() -> None:
     statements = queries.read_queries()
+    assert {query.database for query in statements} == {"", "sqlite", "postgresql"}
     for database in ("sqlite", "postgresql"):
+        # A statement without a database is for both.
         names = [query.name for query in statements if query.database in ("", database)]
         assert len(names) == len(set(names))
-    assert {query.database for query in statements} == {"", "sqlite", "postgresql"}
 
 
 def test_a_file_of_statements_is_read() -> None:
@@ -86,52 +91,67 @@ SELECT :now
     ]
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_only_postgresql_has_a_clock_of_its_own(database: queries.DatabaseName) -> None:
-    statements = [str(statement) for statement in queries.load_queries(database).values()]
-    assert any(":now" in statement for statement in statements) == (database == "sqlite")
-    assert any("clock_timestamp()" in statement for statement in statements) == (
-        database == "postgresql"
+def test_sqlite_takes_the_time_from_the_process() -> None:
+    statements = "".join(str(statement) for statement in queries.load_queries("sqlite").values())
+    assert ":now" in statements
+    assert "clock_timestamp()" not in statements
+
+
+def test_postgresql_has_a_clock_of_its_own() -> None:
+    statements = "".join(
+        str(statement) for statement in queries.load_queries("postgresql").values()
     )
+    assert "clock_timestamp()" in statements
+    assert ":now" not in statements
 
 
-def test_the_revisions_make_the_tables_that_are_described(database: Database) -> None:
+def test_the_migrations_create_the_tables_that_are_described(database: Database) -> None:
     with database.engine.connect() as connection:
         options = {"version_table": "mempiler_version"}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, tables) == []
 
 
-def keys_and_indexes(database: Database) -> dict[str, object]:
-    """The primary key and the indexes of each table, as the database describes them."""
-    described: dict[str, object] = {}
+class KeyAndIndexes(NamedTuple):
+    """What a database says of a table."""
+
+    primary_key: list[str]
+    indexes: list[tuple[object, ...]]
+    """The name, the columns, whether it is unique, and the condition of each index."""
+
+
+def keys_and_indexes(database: Database) -> dict[str, KeyAndIndexes]:
+    """Return the primary key and the indexes of each table, as the database describes them."""
+    described: dict[str, KeyAndIndexes] = {}
     with database.engine.connect() as connection:
         inspector = inspect(connection)
         for table in tables.tables:
-            indexes = sorted(inspector.get_indexes(table), key=lambda index: str(index["name"]))
-            key = inspector.get_pk_constraint(table)["constrained_columns"]
-            described[table] = (
-                key,
-                [
+            primary_key = inspector.get_pk_constraint(table)["constrained_columns"]
+            indexes: list[tuple[object, ...]] = []
+            for index in inspector.get_indexes(table):
+                indexes.append(
                     (index["name"], index["column_names"], index["unique"], condition_of(index))
-                    for index in indexes
-                ],
-            )
+                )
+            indexes.sort(key=str)
+            described[table] = KeyAndIndexes(primary_key, indexes)
     return described
 
 
 def condition_of(index: ReflectedIndex) -> str:
-    """The rows that a partial index holds; "" for an index of all rows."""
+    """Return which rows a partial index holds; "" for an index of all rows."""
     options = index.get("dialect_options", {})
     return str(options.get("sqlite_where", options.get("postgresql_where", "")))
 
 
-def test_the_revisions_make_the_keys_and_partial_indexes_that_are_described(database: Database) -> None:
-    """Alembic's comparison looks at neither."""
-    made_by_revisions = keys_and_indexes(database)
+def test_the_migrations_create_the_keys_and_partial_indexes_that_are_described(
+    database: Database,
+) -> None:
+    """Alembic's comparison, in the test above, looks at neither."""
+    created_by_migrations = keys_and_indexes(database)
+
     tables.drop_all(database.engine)
     tables.create_all(database.engine)
 
-    assert made_by_revisions == keys_and_indexes(database)
-    assert "finalized_position" in str(made_by_revisions["mempiler_memories"])
-    assert "worker" in str(made_by_revisions["mempiler_users"])
+    assert keys_and_indexes(database) == created_by_migrations
+    assert "finalized_position" in str(created_by_migrations["mempiler_memories"])
+    assert "worker" in str(created_by_migrations["mempiler_users"])

@@ -1,7 +1,6 @@
-"""An SQLite store whose file or folder cannot be written is read all the same, and left as it is."""
+"""An SQLite store that cannot be written is read all the same, and left as it is."""
 
 import os
-import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -13,32 +12,44 @@ from ..conftest import read_only
 from .conftest import ADA, session
 
 
+def names_of_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @pytest.fixture
 def path(open_folder: Path) -> Path:
     """A store in which Ada said something; nobody has it open."""
     path = open_folder / "memories.sqlite"
     with Store(path) as store:
         store.items.add(ADA, session("I moved to Lisbon.", id="D1"))
-    assert sorted(file.name for file in open_folder.iterdir()) == ["memories.sqlite", "memories.sqlite-lock"]
+    assert names_of_files(open_folder) == ["memories.sqlite", "memories.sqlite-lock"]
     return path
 
 
-def said(store: Store) -> list[str]:
-    """What Ada said."""
-    return [turn.text for stored in store.read(ADA).pending_items for turn in stored.item.turns]
+def texts_of_ada(store: Store) -> list[str]:
+    """Return what Ada said."""
+    texts: list[str] = []
+    for stored in store.read(ADA).pending_items:
+        texts.extend(turn.text for turn in stored.item.turns)
+    return texts
 
 
-def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_written(path: Path) -> None:
-    before = path.read_bytes()
+def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_written(
+    path: Path,
+) -> None:
+    bytes_before = path.read_bytes()
+
     with read_only(path.parent), Store(path) as store:
         assert not store.writable
-        assert said(store) == ["I moved to Lisbon."]
+        assert texts_of_ada(store) == ["I moved to Lisbon."]
         assert [user.owner for user in store.users.list_all()] == [ADA]
-        with pytest.raises(StoreError, match=r"readonly database; .*; make the file and its folder writable"):
+        with pytest.raises(
+            StoreError, match=r"readonly database; .*; make the file and its folder writable"
+        ):
             store.items.add(ADA, session("I left."))
-        names = sorted(file.name for file in path.parent.iterdir())
-    assert names == ["memories.sqlite", "memories.sqlite-lock"]
-    assert path.read_bytes() == before
+        assert names_of_files(path.parent) == ["memories.sqlite", "memories.sqlite-lock"]
+    assert path.read_bytes() == bytes_before
+
     with Store(path) as store:
         assert store.writable
 
@@ -47,43 +58,61 @@ def test_rows_in_the_write_ahead_log_are_read_too(path: Path) -> None:
     """As where a service has the store open, or was killed."""
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
-        assert path.with_name(f"{path.name}-wal").stat().st_size > 0
+        assert path.with_name("memories.sqlite-wal").stat().st_size > 0
+
         with read_only(path.parent), Store(path) as store:
             assert not store.writable
-            assert said(store) == ["I moved to Lisbon.", "I adopted a cat."]
+            assert texts_of_ada(store) == ["I moved to Lisbon.", "I adopted a cat."]
 
 
 def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
     """As where a service that may write the store is started later."""
     with read_only(path.parent):
         reader = Store(path)
-        assert said(reader) == ["I moved to Lisbon."]
+        assert texts_of_ada(reader) == ["I moved to Lisbon."]
+
     with reader, Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         with read_only(path.parent):
-            assert said(reader) == ["I moved to Lisbon.", "I adopted a cat."]
+            assert texts_of_ada(reader) == ["I moved to Lisbon.", "I adopted a cat."]
 
 
 def test_a_log_without_its_index_is_not_passed_over(path: Path) -> None:
     """As in a copy of the files: without the log, what was said last would be missing."""
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
-        log = path.with_name(f"{path.name}-wal").read_bytes()
-    path.with_name(f"{path.name}-wal").write_bytes(log)
-    with read_only(path.parent), pytest.raises(StoreError, match="copy the file and its -wal to a folder that is"):
+        write_ahead_log = path.with_name("memories.sqlite-wal").read_bytes()
+    # Closing the store has removed the log and its index.
+    path.with_name("memories.sqlite-wal").write_bytes(write_ahead_log)
+
+    with (
+        read_only(path.parent),
+        pytest.raises(StoreError, match="copy the file and its -wal to a folder that is"),
+    ):
         Store(path)
 
 
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE mempiler_version SET version_num = '9'", "are of version 9, .* install the Mempiler that made them"),
-        ("DROP TABLE mempiler_version; DROP TABLE mempiler_meta", "there are no memories in it"),
+        pytest.param(
+            "UPDATE mempiler_version SET version_num = '9'",
+            "are of version 9, .* install the Mempiler that made them",
+            id="other version",
+        ),
+        pytest.param(
+            "DROP TABLE mempiler_version; DROP TABLE mempiler_meta",
+            "there are no memories in it",
+            id="no tables",
+        ),
     ],
 )
-def test_tables_that_would_have_to_be_made_or_upgraded_are_one_line(path: Path, statement: str, message: str) -> None:
+def test_tables_that_would_have_to_be_created_or_upgraded_are_an_error_of_one_line(
+    path: Path, statement: str, message: str
+) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(statement)
+
     with read_only(path.parent), pytest.raises(StoreError, match=message):
         Store(path)
 
@@ -93,20 +122,29 @@ def test_a_damaged_item_fails_no_reading(path: Path, caplog: pytest.LogCaptureFi
         store.items.add(ADA, session("I adopted a cat.", id="D2"))
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE mempiler_items SET json = '{' WHERE id = 'D1'")
+
     with read_only(path.parent), Store(path) as store:
-        assert said(store) == ["I adopted a cat."]
+        assert texts_of_ada(store) == ["I adopted a cat."]
     assert "the row is damaged" in caplog.text
 
 
-def test_a_folder_and_a_pipe_are_no_store(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(UserError, match=f"store {re.escape(str(path))}: is a folder, a pipe or a device"):
+def test_a_folder_a_pipe_and_a_device_are_no_store(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    for path in (tmp_path, pipe, Path("/dev/null")):
+        with pytest.raises(UserError) as raised:
             Store(path)
+        assert f"store {path}: is a folder, a pipe or a device" in str(raised.value)
 
 
-def test_an_address_that_is_none_is_refused_without_its_password() -> None:
-    for address in ("postgresql://ada:a-long-secret@host:port/x", "mysql://ada:a-long-secret@host/x"):
-        with pytest.raises(UserError, match=r"ada:\[secret\]@host") as raised:
-            Store(address)
-        assert "a-long-secret" not in str(raised.value)
+@pytest.mark.parametrize(
+    "address",
+    ["postgresql://ada:a-long-secret@host:port/x", "mysql://ada:a-long-secret@host/x"],
+)
+def test_a_malformed_address_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(UserError) as raised:
+        Store(address)
+
+    assert "ada:[secret]@host" in str(raised.value)
+    assert "a-long-secret" not in str(raised.value)

@@ -1,17 +1,17 @@
-"""Items that had failed and are queued again lie before the position of the memory.
+"""Items that failed and are queued again.
 
-None of them is passed over, also in another store.
+They lie before the position of the memory, and none of them may be passed over.
 """
 
 import io
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler import Store, build
 from mempiler.engines.lm import language_model
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.documents import Document
 from mempiler.memory.store.memories import reset_memory
 from mempiler.memory.store.user_rows import lock_user
@@ -30,11 +30,12 @@ def memory(position: int, finalized_position: int | None = None) -> Document:
 
 
 def states(store: Store) -> list[str]:
+    """Return the states of Ada's items, in their order."""
     return [stored.state for stored in store.items.list_all(ADA)]
 
 
 @pytest.fixture
-def store_with_failed_items(store: Any) -> Any:
+def store_with_failed_items(store: Store) -> Store:
     """A store in which two items have failed, and a third one is in the memory."""
     for number in range(1, 4):
         store.items.add(ADA, session("text", id=f"s{number}"))
@@ -46,7 +47,9 @@ def store_with_failed_items(store: Any) -> Any:
     return store
 
 
-def test_a_commit_marks_only_the_requeued_item_that_it_wrote(store_with_failed_items: Any) -> None:
+def test_a_commit_marks_only_the_requeued_item_that_it_wrote(
+    store_with_failed_items: Store,
+) -> None:
     """If the other one were marked too, a worker that is killed now would have lost it."""
     store = store_with_failed_items
     assert store.queue.requeue_failed(ADA) == 2
@@ -60,7 +63,7 @@ def test_a_commit_marks_only_the_requeued_item_that_it_wrote(store_with_failed_i
 
 
 def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(
-    store_with_failed_items: Any,
+    store_with_failed_items: Store,
 ) -> None:
     store = store_with_failed_items
     store.items.add(ADA, session("text", id="s4"))
@@ -71,24 +74,23 @@ def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(
     assert states(store) == ["queued", "queued", "remembered", "remembered"]
 
 
-def test_an_item_that_one_worker_gave_up_and_another_one_wrote_is_remembered(store: Any) -> None:
+def test_an_item_that_one_worker_gave_up_and_another_one_wrote_is_remembered(store: Store) -> None:
     """Otherwise it would be written a second time when failed items are queued again."""
     store.items.add(ADA, session("text", id="s1"))
-    (slow,) = store.queue.claim("slow", 0, WRITER)
-    (fast,) = store.queue.claim("fast", 60, WRITER)
-    store.queue.fail(fast, 1, "refused", is_given_up=True)
+    (claim_of_slow_worker,) = store.queue.claim("slow", 0, WRITER)
+    (claim_of_fast_worker,) = store.queue.claim("fast", 60, WRITER)
+    store.queue.fail(claim_of_fast_worker, 1, "refused", is_given_up=True)
 
-    assert store.queue.commit(slow, memory(1), lease=0, item_positions=[1]) is not None
+    assert store.queue.commit(claim_of_slow_worker, memory(1), lease=0, item_positions=[1])
     assert store.queue.requeue_failed(ADA) == 0
     assert states(store) == ["remembered"]
 
 
-def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_second(
-    store: Any,
-) -> None:
-    memories = Memories(build("turn-rag"), store, language_model("offline"))
+def write_last_of_three_items(memories: Memories, text: str) -> None:
+    """Add the items `text 1` to `text 3`, let the first two fail, and write the third."""
+    store = memories.store
     for number in range(1, 4):
-        store.items.add(ADA, session(f"text {number}", id=f"s{number}"))
+        store.items.add(ADA, session(f"{text} {number}", id=f"s{number}"))
     (claim,) = store.queue.claim("worker", 60, memories.writer_fingerprint)
     store.queue.fail(claim, 1, "refused", is_given_up=True)
     store.queue.fail(claim, 2, "refused", is_given_up=True)
@@ -96,8 +98,18 @@ def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_seco
     write_user_queue(memories, ADA)
     assert states(store) == ["failed", "failed", "remembered"]
 
+
+def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_second(
+    store: Store,
+) -> None:
+    def first_retry_is_written() -> bool:
+        return "remembered" in states(store)[:2]
+
+    memories = Memories(build("turn-rag"), store, language_model("offline"))
+    write_last_of_three_items(memories, "text")
     store.queue.requeue_failed(ADA)
-    write_user_queue(memories, ADA, stop=lambda: "remembered" in states(store)[:2])
+
+    write_user_queue(memories, ADA, stop=first_retry_is_written)
     assert states(store) == ["remembered", "queued", "remembered"]
 
     write_user_queue(memories, ADA)
@@ -106,21 +118,18 @@ def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_seco
 
 
 def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finalized_already(
-    store: Any,
+    store: Store,
 ) -> None:
     """Here the writer stops before it finalizes, as one that is killed does."""
-    memories = Memories(build("fact-store"), store, language_model("offline"))
-    for number in range(1, 4):
-        store.items.add(ADA, session(f"I moved to town {number}.", id=f"s{number}"))
-    (claim,) = store.queue.claim("worker", 60, memories.writer_fingerprint)
-    store.queue.fail(claim, 1, "refused", is_given_up=True)
-    store.queue.fail(claim, 2, "refused", is_given_up=True)
-    store.queue.release(claim)
-    write_user_queue(memories, ADA)
-    assert states(store) == ["failed", "failed", "remembered"]
 
+    def first_item_is_written() -> bool:
+        return states(store)[0] == "remembered"
+
+    memories = Memories(build("fact-store"), store, language_model("offline"))
+    write_last_of_three_items(memories, "I moved to town")
     store.queue.requeue_failed(ADA)
-    write_user_queue(memories, ADA, stop=lambda: states(store)[0] == "remembered")
+
+    write_user_queue(memories, ADA, stop=first_item_is_written)
     assert states(store) == ["remembered", "queued", "remembered"]
     pending_ids = [stored.item.id for stored in store.read(ADA).pending_items]
     assert pending_ids[:2] == ["s1", "s2"]
@@ -133,7 +142,7 @@ def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finaliz
 
 
 def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
-    store_with_failed_items: Any, tmp_path: Path
+    store_with_failed_items: Store, tmp_path: Path
 ) -> None:
     store = store_with_failed_items
     store.queue.requeue_failed(ADA)
@@ -152,7 +161,9 @@ def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
         assert states(other) == ["remembered", "remembered", "remembered"]
 
 
-def test_a_failure_of_an_item_that_is_reset_in_the_same_moment_is_not_recorded(store: Any, database: Any) -> None:
+def test_a_failure_of_an_item_that_is_reset_in_the_same_moment_is_not_recorded(
+    store: Store, database: Database
+) -> None:
     """PostgreSQL waited for the row of the item, and took the version from before the reset."""
     store.items.add(ADA, session("text", id="s1"))
     (claim,) = store.queue.claim("worker", 60, WRITER)

@@ -1,4 +1,4 @@
-"""Who is let in and sees what, how much they may send, how long it may take, and what `mempiler serve` can be told."""
+"""Tokens, limits of requests, settings of `mempiler serve`, and the separation of tenants."""
 
 import hashlib
 import json
@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,350 +28,683 @@ from mempiler.serving.settings import Settings
 
 from .conftest import TOKENS, service_over, serving, within
 
-LONG = "a-long-enough-token"
+# The token file.
+
+TOKEN = "a-long-enough-token"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def token_file(tmp_path: Path) -> Path:
+    """Where the tests write a token file."""
     return tmp_path / "tokens"
 
 
-@pytest.mark.parametrize(("mark", "end"), [(b"", b"\n"), (b"\xef\xbb\xbf", b"\r\n")])
-def test_tokens_may_be_given_as_digests(path: Path, mark: bytes, end: bytes) -> None:
-    digest = f"acme sha256:{hashlib.sha256(LONG.encode()).hexdigest()}".encode()
-    path.write_bytes(mark + end.join([b"# who", b"", digest, b""]))
-    tokens = Tokens(path)
-    assert tokens.tenant(LONG) == "acme"
+@pytest.mark.parametrize(
+    ("byte_order_mark", "line_end"),
+    [
+        pytest.param(b"", b"\n", id="unix"),
+        pytest.param(b"\xef\xbb\xbf", b"\r\n", id="windows"),
+    ],
+)
+def test_tokens_may_be_written_as_digests(
+    token_file: Path, byte_order_mark: bytes, line_end: bytes
+) -> None:
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    lines = [b"# who", b"", f"acme sha256:{digest}".encode(), b""]
+    token_file.write_bytes(byte_order_mark + line_end.join(lines))
+
+    tokens = Tokens(token_file)
+
+    assert tokens.tenant(TOKEN) == "acme"
     assert tokens.tenant("another") is None
     assert tokens.tenant("") is None
 
 
-def test_a_line_may_limit_its_tenant(path: Path) -> None:
-    limits = "usd-per-day=2.5 requests-per-minute=60"
-    path.write_text(f"acme {LONG} {limits}\nglobex {LONG}-2\nacme {LONG}-3  {limits}\n")
-    tokens = Tokens(path)
-    assert tokens.tenant(f"{LONG}-3") == "acme"
+def test_a_line_may_limit_its_tenant(token_file: Path) -> None:
+    token_file.write_text(
+        f"acme {TOKEN} usd-per-day=2.5 requests-per-minute=60\n"
+        f"globex {TOKEN}-2\n"
+        f"acme {TOKEN}-3  usd-per-day=2.5 requests-per-minute=60\n"
+    )
+
+    tokens = Tokens(token_file)
+
+    assert tokens.tenant(f"{TOKEN}-3") == "acme"
     assert tokens.limits("acme") == TenantLimits(usd_per_day=2.5, requests_per_minute=60)
     assert tokens.limits("globex") == TenantLimits()
     assert tokens.has_budgets
 
 
-def test_limits_change_with_the_file_and_hold_while_it_is_wrong(path: Path) -> None:
-    path.write_text(f"acme {LONG}\n")
-    tokens = Tokens(path)
+def test_limits_change_with_the_file_and_hold_while_it_is_wrong(token_file: Path) -> None:
+    token_file.write_text(f"acme {TOKEN}\n")
+    tokens = Tokens(token_file)
     assert not tokens.has_budgets
-    path.write_text(f"acme {LONG} usd-per-day=1\n")
-    assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
-    path.write_text("nonsense\n")
-    assert tokens.tenant(LONG) is None
+
+    token_file.write_text(f"acme {TOKEN} usd-per-day=1\n")
     assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
 
-
-def test_the_operator_is_no_second_tenant(path: Path) -> None:
-    path.write_text(f"acme {LONG}\nmetrics {LONG}-2\n")
-    assert not Tokens(path).several
-    path.write_text(f"acme {LONG}\nmetrics {LONG}-2\nglobex {LONG}-3\n")
-    assert Tokens(path).several
+    token_file.write_text("nonsense\n")
+    assert tokens.tenant(TOKEN) is None
+    assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
 
 
-def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
-    path.write_text(f"acme {LONG}\nglobex {LONG}-2\n")
-    tokens = Tokens(path)
-    path.write_text(f"globex {LONG}-2\n")
-    assert tokens.tenant(LONG) is None
-    assert tokens.tenant(f"{LONG}-2") == "globex"
-    path.write_text("nonsense\n")
-    assert tokens.tenant(f"{LONG}-2") is None
-    path.unlink()
-    assert tokens.tenant(f"{LONG}-2") is None
-    path.write_text(f"acme {LONG}\n")
-    assert tokens.tenant(LONG) == "acme"
+def test_the_operator_is_no_second_tenant(token_file: Path) -> None:
+    token_file.write_text(f"acme {TOKEN}\nmetrics {TOKEN}-2\n")
+    assert not Tokens(token_file).several
+
+    token_file.write_text(f"acme {TOKEN}\nmetrics {TOKEN}-2\nglobex {TOKEN}-3\n")
+    assert Tokens(token_file).several
+
+
+def test_a_token_is_withdrawn_without_a_restart(token_file: Path) -> None:
+    token_file.write_text(f"acme {TOKEN}\nglobex {TOKEN}-2\n")
+    tokens = Tokens(token_file)
+
+    token_file.write_text(f"globex {TOKEN}-2\n")
+
+    assert tokens.tenant(TOKEN) is None
+    assert tokens.tenant(f"{TOKEN}-2") == "globex"
+
+
+def test_all_tokens_are_withdrawn_while_the_file_is_wrong_or_missing(token_file: Path) -> None:
+    token_file.write_text(f"globex {TOKEN}-2\n")
+    tokens = Tokens(token_file)
+    assert tokens.tenant(f"{TOKEN}-2") == "globex"
+
+    token_file.write_text("nonsense\n")
+    assert tokens.tenant(f"{TOKEN}-2") is None
+
+    token_file.unlink()
+    assert tokens.tenant(f"{TOKEN}-2") is None
+
+    token_file.write_text(f"acme {TOKEN}\n")
+    assert tokens.tenant(TOKEN) == "acme"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "holds no token"),
-        (f"acme {LONG} more", "line 1: expected TENANT TOKEN"),
+        (f"acme {TOKEN} more", "line 1: expected TENANT TOKEN"),
         ("acme tooshort", "at least 16 characters"),
         ("acme requests-per-minute=60", "line 1: expected TENANT TOKEN"),
         ("acme sha256:1234567890123456", "64 hexadecimal digits"),
-        (f"acme {LONG} usd-per-day=five", "line 1: usd-per-day: give US dollars, e.g. usd-per-day=2.50"),
-        (f"acme {LONG} usd-per-day=", "line 1: usd-per-day: give US dollars"),
-        (f"acme {LONG} requests-per-minute=1.5", "line 1: requests-per-minute: give a whole number"),
-        (f"acme {LONG} usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
-        (f"acme {LONG} {LONG}=", "line 1: unknown limit; choose usd-per-day=... or requests-per-minute=..."),
-        (f"metrics {LONG} usd-per-day=1", "line 1: the tenant metrics only reads metrics; it has no limits"),
+        (f"acme {TOKEN} usd-per-day=five", "line 1: usd-per-day: give US dollars, e.g. usd-per"),
+        (f"acme {TOKEN} usd-per-day=", "line 1: usd-per-day: give US dollars"),
+        (f"acme {TOKEN} requests-per-minute=1.5", "line 1: requests-per-minute: give a whole"),
+        (f"acme {TOKEN} usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
+        (f"acme {TOKEN} {TOKEN}=", "line 1: unknown limit; choose usd-per-day=... or requests-"),
+        (f"metrics {TOKEN} usd-per-day=1", "line 1: the tenant metrics only reads metrics"),
         (
-            f"acme {LONG} usd-per-day=5\n\nglobex {LONG}-2\nacme {LONG}-3",
-            "line 4: other limits than in line 1, which is of tenant 'acme', too; give the same in all lines",
+            f"acme {TOKEN} usd-per-day=5\n\nglobex {TOKEN}-2\nacme {TOKEN}-3",
+            "line 4: other limits than in line 1, which is of tenant 'acme', too",
         ),
-        (f"acme {LONG}\nglobex {LONG}", "line 2: this token is bound to another tenant"),
-        (None, "token file .*: no such file"),
+        (f"acme {TOKEN}\nglobex {TOKEN}", "line 2: this token is bound to another tenant"),
     ],
 )
-def test_wrong_token_file_is_one_line_without_tokens(path: Path, text: str | None, message: str) -> None:
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=message) as raised:
-        Tokens(path)
-    assert LONG not in str(raised.value)
+def test_a_wrong_token_file_is_refused_without_showing_a_token(
+    token_file: Path, text: str, message: str
+) -> None:
+    token_file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(UserError) as raised:
+        Tokens(token_file)
+
+    assert message in str(raised.value)
+    assert TOKEN not in str(raised.value)
 
 
-def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(path: Path) -> None:
-    path.write_text(f"acme {LONG}-1\n")
-    written = path.stat()
-    tokens = Tokens(path)
-    assert tokens.tenant(f"{LONG}-1") == "acme"
-    path.write_text(f"acme {LONG}-2\n")
-    os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
-    assert path.stat().st_size == written.st_size
-    assert tokens.tenant(f"{LONG}-1") is None
-    assert tokens.tenant(f"{LONG}-2") == "acme"
+def test_a_missing_token_file_is_refused(token_file: Path) -> None:
+    with pytest.raises(UserError, match=r"token file .*: no such file"):
+        Tokens(token_file)
 
 
-def test_a_second_change_within_one_tick_of_the_clock_is_read_later(path: Path, monkeypatch: Any) -> None:
-    real, now = Path.stat, time.time_ns()
-    names = ("st_dev", "st_ino", "st_size", "st_mode")
+def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(
+    token_file: Path,
+) -> None:
+    token_file.write_text(f"acme {TOKEN}-1\n")
+    first_status = token_file.stat()
+    tokens = Tokens(token_file)
+    assert tokens.tenant(f"{TOKEN}-1") == "acme"
 
-    def stat_with_a_coarse_clock(file: Path, **how: Any) -> Any:
-        found = real(file, **how)
-        return SimpleNamespace(**{name: getattr(found, name) for name in names}, st_mtime_ns=now, st_ctime_ns=now)
+    token_file.write_text(f"acme {TOKEN}-2\n")
+    os.utime(token_file, ns=(first_status.st_atime_ns, first_status.st_mtime_ns))
 
+    assert token_file.stat().st_size == first_status.st_size
+    assert tokens.tenant(f"{TOKEN}-1") is None
+    assert tokens.tenant(f"{TOKEN}-2") == "acme"
+
+
+def test_a_second_change_within_one_tick_of_the_clock_is_read_later(
+    token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_stat = Path.stat
+    time_of_both_changes = time.time_ns()
+
+    def stat_with_a_coarse_clock(path: Path, **options: Any) -> Any:
+        """Return the status of a file as if its last change was always at the same time."""
+        status = true_stat(path, **options)
+        return SimpleNamespace(
+            st_dev=status.st_dev,
+            st_ino=status.st_ino,
+            st_size=status.st_size,
+            st_mode=status.st_mode,
+            st_mtime_ns=time_of_both_changes,
+            st_ctime_ns=time_of_both_changes,
+        )
+
+    # No file system lets a test set the time of the last change, so the clock is a fake.
     monkeypatch.setattr(Path, "stat", stat_with_a_coarse_clock)
-    path.write_text(f"acme {LONG}-1\n")
-    tokens = Tokens(path)
-    path.write_text(f"acme {LONG}-2\n")
-    monkeypatch.setattr(time, "time_ns", lambda: now + 60 * 10**9)
-    assert tokens.tenant(f"{LONG}-1") is None
-    assert tokens.tenant(f"{LONG}-2") == "acme"
+    token_file.write_text(f"acme {TOKEN}-1\n")
+    tokens = Tokens(token_file)
+    token_file.write_text(f"acme {TOKEN}-2\n")
+
+    a_minute_later = time_of_both_changes + 60 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: a_minute_later)
+    assert tokens.tenant(f"{TOKEN}-1") is None
+    assert tokens.tenant(f"{TOKEN}-2") == "acme"
 
 
-def test_a_token_file_that_becomes_a_pipe_or_a_device_refuses_all_and_blocks_nothing(path: Path) -> None:
-    path.write_text(f"acme {LONG}\n")
-    tokens = Tokens(path)
-    path.unlink()
-    os.mkfifo(path)
-    assert tokens.tenant(LONG) is None
-    for unreadable in (path, Path("/dev/zero")):
-        with pytest.raises(UserError, match="it is a pipe or a device"):
-            Tokens(unreadable)
+def test_a_token_file_that_becomes_a_pipe_refuses_all_tokens_and_blocks_nothing(
+    token_file: Path,
+) -> None:
+    token_file.write_text(f"acme {TOKEN}\n")
+    tokens = Tokens(token_file)
+
+    token_file.unlink()
+    os.mkfifo(token_file)
+
+    assert tokens.tenant(TOKEN) is None
+    with pytest.raises(UserError, match="it is a pipe or a device"):
+        Tokens(token_file)
 
 
-def test_a_token_file_that_everybody_can_read_is_warned_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path.write_text("acme a-long-random-token\n")
-    for mode, warned in ((0o640, False), (0o644, True)):
-        path.chmod(mode)
-        with caplog.at_level("WARNING", "mempiler.serving"):
-            Tokens(path)
-        assert ("chmod o-r" in caplog.text) is warned
+def test_a_device_is_refused_as_token_file() -> None:
+    with pytest.raises(UserError, match="it is a pipe or a device"):
+        Tokens(Path("/dev/zero"))
 
 
-WRONG = [
-    *([name] for name in ("", "Bearer", "Bearer wrong-token-0123456", "Basic token-of-the-acme-tenant")),
-    [f"Bearer {token}" for token in TOKENS.values()],
-]
+@pytest.mark.parametrize(("mode", "is_warned_of"), [(0o640, False), (0o644, True)])
+def test_a_token_file_that_everybody_can_read_is_warned_of(
+    token_file: Path, caplog: pytest.LogCaptureFixture, mode: int, is_warned_of: bool
+) -> None:
+    token_file.write_text("acme a-long-random-token\n")
+    token_file.chmod(mode)
+
+    with caplog.at_level("WARNING", "mempiler.serving"):
+        Tokens(token_file)
+
+    assert ("chmod o-r" in caplog.text) is is_warned_of
 
 
-@pytest.mark.parametrize("given", WRONG, ids=str)
-@pytest.mark.parametrize("target", ["/v1/users/ada/memory", "/v1/models", "/v1/nothing"])
-def test_wrong_token_is_refused_before_anything_else(filled: Any, given: list[str], target: str) -> None:
-    response = httpx.get(filled.address + target, headers=[("Authorization", each) for each in given])
+# Who is let in.
+
+
+@pytest.mark.parametrize(
+    "authorization_headers",
+    [
+        pytest.param([""], id="empty"),
+        pytest.param(["Bearer"], id="no token"),
+        pytest.param(["Bearer wrong-token-0123456"], id="unknown token"),
+        pytest.param(["Basic token-of-the-acme-tenant"], id="another scheme"),
+        pytest.param([f"Bearer {token}" for token in TOKENS.values()], id="two tokens"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/users/ada/memory", "/v1/models", "/v1/nothing"])
+def test_a_wrong_token_is_refused_before_anything_else(
+    filled: Any, authorization_headers: list[str], path: str
+) -> None:
+    headers = [("Authorization", value) for value in authorization_headers]
+
+    response = httpx.get(filled.address + path, headers=headers)
+
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert response.json()["error"]["type"] == "authentication_error"
 
 
-ORIGINS: list[tuple[dict[str, str], bool]] = [
-    ({}, True),
-    ({"Host": "localhost:80"}, True),
-    ({"Host": "[::1]:80"}, True),
-    ({"Sec-Fetch-Site": "same-origin"}, True),
-    ({"Host": "evil.example"}, False),
-    ({"Origin": "https://evil.example"}, False),
-    ({"Origin": "http://localhost:3000"}, False),
-    ({"Sec-Fetch-Site": "cross-site"}, False),
-]
+NEW_SESSION = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
 
 
-def test_without_tokens_this_machine_is_served_and_no_page_of_another_origin(connect: Any, store: Store) -> None:
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({"Host": "localhost:80"}, id="localhost"),
+        pytest.param({"Host": "[::1]:80"}, id="address of this machine"),
+        pytest.param({"Sec-Fetch-Site": "same-origin"}, id="same origin"),
+    ],
+)
+def test_without_tokens_this_machine_is_served(
+    connect: Any, store: Store, headers: dict[str, str]
+) -> None:
     client = connect(tokens=False).as_tenant(None)
-    said = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
-    for headers, served in ORIGINS:
-        statuses = [client.get(path, headers=headers).status_code for path in ("/v1/users", "/metrics")]
-        statuses.append(client.delete("/v1/users/nobody", headers=headers).status_code)
-        assert statuses == ([200, 200, 404] if served else [403, 403, 403]), headers
-        kind = {"Content-Type": "application/json" if served else "text/plain"}
-        posted = client.post("/v1/users/ada/sessions", content=said, headers={**kind, **headers})
-        assert posted.status_code == (201 if served else 403), headers
+
+    assert client.get("/v1/users", headers=headers).status_code == 200
+    assert client.get("/metrics", headers=headers).status_code == 200
+    assert client.delete("/v1/users/nobody", headers=headers).status_code == 404
+    added = client.post(
+        "/v1/users/ada/sessions",
+        content=NEW_SESSION,
+        headers={"Content-Type": "application/json", **headers},
+    )
+    assert added.status_code == 201
+
+    (ada,) = store.users.list_all()
+    assert ada.sessions == 1
+
+
+def test_without_tokens_a_page_of_the_service_itself_is_served(connect: Any) -> None:
+    client = connect(tokens=False).as_tenant(None)
     assert client.get("/v1/users", headers={"Origin": client.address}).status_code == 200
-    assert [one.sessions for one in store.users.list_all()] == [4]
 
 
-@pytest.mark.parametrize("announced", [True, False])
-def test_large_requests_are_refused_announced_or_not(connect: Any, store: Store, announced: bool) -> None:
-    client = connect(max_body=1000, max_turns=3)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"Host": "evil.example"}, id="other host"),
+        pytest.param({"Origin": "https://evil.example"}, id="other origin"),
+        pytest.param({"Origin": "http://localhost:3000"}, id="other port"),
+        pytest.param({"Sec-Fetch-Site": "cross-site"}, id="cross-site"),
+    ],
+)
+def test_without_tokens_no_page_of_another_origin_is_served(
+    connect: Any, store: Store, headers: dict[str, str]
+) -> None:
+    client = connect(tokens=False).as_tenant(None)
+
+    assert client.get("/v1/users", headers=headers).status_code == 403
+    assert client.get("/metrics", headers=headers).status_code == 403
+    assert client.delete("/v1/users/nobody", headers=headers).status_code == 403
+    # Browsers send plain text to any server, without asking it before.
+    added = client.post(
+        "/v1/users/ada/sessions",
+        content=NEW_SESSION,
+        headers={"Content-Type": "text/plain", **headers},
+    )
+    assert added.status_code == 403
+    assert store.users.list_all() == []
+
+
+# How much may be sent.
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_large_body_is_refused_announced_or_not(
+    connect: Any, store: Store, is_announced: bool
+) -> None:
+    client = connect(max_body=1000)
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
-    sent: Any = body if announced else iter([body[:500], body[500:]])
-    response = client.post("/v1/users/ada/sessions", content=sent, headers={"Content-Type": "application/json"})
+    # An iterator is sent in chunks, so no header says how long it is.
+    content: Any = body if is_announced else iter([body[:500], body[500:]])
+
+    response = client.post(
+        "/v1/users/ada/sessions", content=content, headers={"Content-Type": "application/json"}
+    )
+
     assert response.status_code == 413
-    for path in ("/v1/users/ada/sessions", "/v1/chat/completions"):
-        messages = [{"role": "user", "content": "hi"}] * 4
-        response = client.post(path, json={"messages": messages, **({"user": "ada"} if "chat" in path else {})})
-        assert response.status_code == 413
-        assert "send at most 3" in response.text
+    assert store.users.list_all() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [("/v1/users/ada/sessions", {}), ("/v1/chat/completions", {"user": "ada"})],
+)
+def test_too_many_messages_are_refused(
+    connect: Any, store: Store, path: str, fields: dict[str, str]
+) -> None:
+    client = connect(max_turns=3)
+    messages = [{"role": "user", "content": "hi"}] * 4
+
+    response = client.post(path, json={"messages": messages, **fields})
+
+    assert response.status_code == 413
+    assert "send at most 3" in response.text
     assert store.users.list_all() == []
 
 
 def test_texts_that_are_too_long_are_refused(connect: Any, store: Store) -> None:
     client = connect(max_text=100)
-    long = "x" * 101
-    refused = [
-        client.add(long),
-        client.ask(long),
-        client.post("/v1/users/ada/ask", json={"question": "Which?", "options": ["this", long]}),
-        client.post("/v1/users/ada/search", json={"query": long}),
-        client.chat("Hello.", long, "And?"),
+    long_text = "x" * 101
+
+    responses = [
+        client.add(long_text),
+        client.ask(long_text),
+        client.post(
+            "/v1/users/ada/ask", json={"question": "Which?", "options": ["this", long_text]}
+        ),
+        client.post("/v1/users/ada/search", json={"query": long_text}),
+        client.chat("Hello.", long_text, "And?"),
     ]
-    assert [response.status_code for response in refused] == [413] * 5
-    assert all("101 characters" in response.text and "at most 100" in response.text for response in refused)
+
+    for response in responses:
+        assert response.status_code == 413
+        assert "101 characters" in response.text
+        assert "at most 100" in response.text
     assert store.users.list_all() == []
     assert client.add("x" * 100).status_code == 201
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "production" / "http.md").read_text(encoding="utf-8")
-SECTION = PAGE.partition("## Limits and timeouts")[2].partition("\n## ")[0]
-ROWS = re.findall(r"^\| (`--.+?) \| (.+?) \|", SECTION, re.MULTILINE)
+# Settings of `mempiler serve`.
+
+
+@dataclass(frozen=True)
+class DocumentedRow:
+    """A row of the table of limits on the page about HTTP."""
+
+    options: list[str]
+    """The options that it is about, as Python spells them."""
+    numbers: list[float]
+    """The numbers in the column of defaults."""
+
+
+def documented_rows() -> list[DocumentedRow]:
+    """Return the rows of the table of limits on the page about HTTP."""
+    path = Path(__file__).parents[2] / "docs" / "production" / "http.md"
+    page = path.read_text(encoding="utf-8")
+    section = page.partition("## Limits and timeouts")[2].partition("\n## ")[0]
+
+    rows: list[DocumentedRow] = []
+    for line in section.splitlines():
+        if not line.startswith("| `--"):
+            continue
+        option_cell, default_cell = line.split("|")[1:3]
+        options = re.findall(r"`--([\w-]+)`", option_cell)
+        # A number may have commas between its digits, and one may follow it: "1,000, or".
+        numbers = re.findall(r"\d[\d,.]*(?<!,)", default_cell)
+        rows.append(
+            DocumentedRow(
+                options=[option.replace("-", "_") for option in options],
+                numbers=[float(number.replace(",", "")) for number in numbers],
+            )
+        )
+    return rows
+
+
+def option_defaults() -> dict[str, Any]:
+    """Return the defaults of the options of `mempiler serve`, by name."""
+    command = app.get_command(click.Context(app), "serve")
+    assert command is not None
+    return {str(parameter.name): parameter.default for parameter in command.params}
+
+
+def test_the_options_have_the_defaults_of_the_settings() -> None:
+    defaults = option_defaults()
+    for setting, default in Settings().model_dump().items():
+        assert defaults[setting] == default, setting
 
 
 def test_the_page_has_the_defaults_of_all_settings() -> None:
-    serve = app.get_command(click.Context(app), "serve")
-    assert serve is not None
-    known = {str(parameter.name): parameter.default for parameter in serve.params}
-    assert {name: known[name] for name in Settings.model_fields} == Settings().model_dump()
-    told = set[str]()
-    for names, said in ROWS:
-        options = [name.replace("-", "_") for name in re.findall(r"`--([\w-]+)`", names)]
-        numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,.]*(?<!,)", said)]
-        assert numbers == [known[name] for name in options if known[name] is not None], names
-        told.update(options)
-    assert Settings.model_fields.keys() - told <= {"session_gap", "mcp"}
+    defaults = option_defaults()
+    documented_options: set[str] = set()
+    for row in documented_rows():
+        numbers = [defaults[option] for option in row.options if defaults[option] is not None]
+        assert row.numbers == numbers, row.options
+        documented_options.update(row.options)
+
+    # These two are explained elsewhere.
+    assert Settings.model_fields.keys() - documented_options <= {"session_gap", "mcp"}
 
 
-def test_settings_that_cannot_work_are_refused_at_the_start(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def fail_to_serve(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run `mempiler serve` with options that it refuses, and return the last line of its errors."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
-    command = ["serve", tmp_path / "program", "--store", tmp_path / "memories.sqlite"]
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for words, said in (
-            (["--port", port], "cannot listen at 127.0.0.1"),
-            (["--port", "0", "--lm", "openai/gpt-4.1-mini"], "set OPENAI_API_KEY"),
-            (
-                [
-                    *("--port", "0", "--lm", "openai/unknown", "--api-base", "http://127.0.0.1:9/v1"),
-                    *("--tenant-max-usd-per-day", "1"),
-                ],
-                "the price of openai/unknown is not known, so --tenant-max-usd-per-day",
-            ),
-            (["--port", "0", "--tenant-max-usd-per-day", "-1"], "--tenant-max-usd-per-day"),
-        ):
-            code, out, err = cli(*command, *words)
-            assert code == 2
-            assert out == ""
-            assert said in err.splitlines()[-1]
-            assert "Traceback" not in err
+    program = tmp_path / "program"
+    mempiler.save(mempiler.build("turn-rag"), program)
+
+    def serve(*options: str) -> str:
+        code, output, errors = cli("serve", program, "--store", tmp_path / "m.sqlite", *options)
+        assert code == 2
+        assert output == ""
+        assert "Traceback" not in errors
+        return errors.splitlines()[-1]
+
+    return serve
 
 
-MARKS = {"acme": "anemone", "globex": "gladiolus"}
-"""A word of each tenant, in all that it says, in the metadata and in the names of some of its sessions."""
+def test_a_port_that_is_taken_is_refused_at_the_start(fail_to_serve: Callable[..., str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other_server:
+        port = other_server.getsockname()[1]
+        assert "cannot listen at 127.0.0.1" in fail_to_serve("--port", str(port))
+
+
+def test_a_model_without_its_key_is_refused_at_the_start(fail_to_serve: Callable[..., str]) -> None:
+    error = fail_to_serve("--port", "0", "--lm", "openai/gpt-4.1-mini")
+    assert "set OPENAI_API_KEY" in error
+
+
+def test_a_budget_for_a_model_without_a_price_is_refused_at_the_start(
+    fail_to_serve: Callable[..., str],
+) -> None:
+    model = ["--lm", "openai/unknown", "--api-base", "http://127.0.0.1:9/v1"]
+    error = fail_to_serve("--port", "0", *model, "--tenant-max-usd-per-day", "1")
+    assert "the price of openai/unknown is not known, so --tenant-max-usd-per-day" in error
+
+
+def test_a_negative_budget_is_refused_at_the_start(fail_to_serve: Callable[..., str]) -> None:
+    error = fail_to_serve("--port", "0", "--tenant-max-usd-per-day", "-1")
+    assert "--tenant-max-usd-per-day" in error
+
+
+# Tenants see nothing of each other.
+
+FLOWERS = {"acme": "anemone", "globex": "gladiolus"}
+"""A word of each tenant: in all that its users say, in metadata, and in names of sessions."""
+QUESTION = "Which flower is it today?"
+CHAT_QUESTION = {"role": "user", "content": "Which flower of the day is it?"}
 
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
-    folder = tmp_path_factory.mktemp("apart")
-    with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder, writers=2)) as api:
-        made = {tenant: Client(api.address, token) for tenant, token in TOKENS.items()}
-        yield made
-        for client in made.values():
+    """Clients of one service by their tenants; the tests of this module share its store."""
+    folder = tmp_path_factory.mktemp("tenants")
+    with (
+        Store(folder / "memories.sqlite") as store,
+        serving(service_over(store, folder, writers=2)) as api,
+    ):
+        clients = {tenant: Client(api.address, token) for tenant, token in TOKENS.items()}
+        yield clients
+        for client in clients.values():
             client.close()
 
 
+class TenantUser:
+    """A user of a tenant; each method sends one request, and returns its result.
+
+    Args:
+        client: A client of the tenant.
+        user: The name of the user.
+        flower: The word of the tenant.
+        session_id: The session that the requests are about.
+        chosen_flower: The word in the metadata of the sessions that are chosen.
+    """
+
+    def __init__(
+        self, client: Client, user: str, flower: str, session_id: str, chosen_flower: str
+    ) -> None:
+        self.client = client
+        self.memory = client.memory(user)
+        self.user = user
+        self.flower = flower
+        self.session_id = session_id
+        self.entry_id = f"{session_id}:1"
+        self.metadata = {"flower": flower, "n": 1}
+        self.where = {"flower": chosen_flower}
+        self.since = datetime(2020, 1, 1)
+
+    def add_session(self, session_id: str) -> Any:
+        content = f"The flower of the day is the {self.flower}."
+        messages = [{"role": "user", "name": "Ada", "content": content}]
+        return self.memory.add(messages, id=session_id, metadata=self.metadata)
+
+    def add(self) -> Any:
+        return self.add_session(f"{self.session_id}-{self.flower}")
+
+    def add_under_the_same_id(self) -> Any:
+        """Add a session under an id that the other tenant uses as well."""
+        return self.add_session(self.session_id)
+
+    def ask(self) -> Any:
+        return self.memory.ask(QUESTION)
+
+    def ask_about_chosen(self) -> Any:
+        return self.memory.ask(QUESTION, where=self.where, since=self.since)
+
+    def search(self) -> Any:
+        return self.memory.search("flower of the day", k=50)
+
+    def search_chosen(self) -> Any:
+        return self.memory.search("flower of the day", k=50, where=self.where, since=self.since)
+
+    def list_entries(self) -> Any:
+        return self.memory.entries.list()
+
+    def list_chosen_entries(self) -> Any:
+        return self.memory.entries.list(where=self.where, since=self.since)
+
+    def get_entry(self) -> Any:
+        return self.memory.entries.get(self.entry_id)
+
+    def history_of_entry(self) -> Any:
+        return self.memory.entries.history(self.entry_id)
+
+    def update_entry(self) -> Any:
+        text = f"Rather the {self.flower} of {datetime.now()}."
+        return self.memory.entries.update(self.entry_id, text, by=self.flower)
+
+    def delete_entry(self) -> Any:
+        return self.memory.entries.delete(self.entry_id, by=self.flower)
+
+    def undo_change(self) -> Any:
+        return self.memory.entries.undo(self.entry_id, by=self.flower)
+
+    def read(self) -> Any:
+        return self.memory.read()
+
+    def sessions(self) -> Any:
+        return self.memory.sessions()
+
+    def chat(self, extension: dict[str, Any] | None = None) -> Any:
+        body = {"user": self.user, "messages": [CHAT_QUESTION], "mempiler": extension}
+        return self.client.send(
+            ApiRequest("POST", "/v1/chat/completions", json.dumps, body, is_repeatable=False)
+        )
+
+    def chat_about_chosen(self) -> Any:
+        return self.chat({"metadata": self.metadata, "where": self.where})
+
+    def status(self) -> Any:
+        return self.memory.status()
+
+    def users(self) -> Any:
+        return self.client.users()
+
+    def end(self) -> Any:
+        return self.memory.end(self.session_id)
+
+    def forget_session(self) -> Any:
+        return self.memory.forget_session(self.session_id)
+
+    def forget(self) -> Any:
+        return self.memory.forget()
+
+
+TELLING_VERBS: dict[str, Callable[[TenantUser], Any]] = {
+    "ask": TenantUser.ask,
+    "ask, chosen": TenantUser.ask_about_chosen,
+    "search": TenantUser.search,
+    "search, chosen": TenantUser.search_chosen,
+    "list": TenantUser.list_entries,
+    "list, chosen": TenantUser.list_chosen_entries,
+    "get": TenantUser.get_entry,
+    "history": TenantUser.history_of_entry,
+    "read": TenantUser.read,
+    "sessions": TenantUser.sessions,
+    "chat": TenantUser.chat,
+    "chat, chosen": TenantUser.chat_about_chosen,
+    "update": TenantUser.update_entry,
+    "delete": TenantUser.delete_entry,
+    "undo": TenantUser.undo_change,
+}
+"""Verbs whose result holds the word of the tenant, and must not hold that of the other."""
+ALL_VERBS: dict[str, Callable[[TenantUser], Any]] = {
+    "add": TenantUser.add,
+    "add under the same id": TenantUser.add_under_the_same_id,
+    **TELLING_VERBS,
+    "status": TenantUser.status,
+    "users": TenantUser.users,
+    "end": TenantUser.end,
+    "forget_session": TenantUser.forget_session,
+    "forget": TenantUser.forget,
+}
+
+
+@dataclass(frozen=True)
 class Step:
-    """What one tenant does: with a user, a session, and a mark by which sessions are chosen."""
+    """A request of a tenant, as hypothesis draws it."""
 
-    def __init__(self, client: Client, user: str, mark: str, id: str, chosen: str) -> None:
-        self.client, self.memory, self.user, self.mark, self.id = client, client.memory(user), user, mark, id
-        self.entry, self.said = f"{id}:1", {"mark": mark, "n": 1}
-        self.messages = [{"role": "user", "name": "Ada", "content": f"The flower of the day is the {mark}."}]
-        self.chosen: dict[str, Any] = {"where": {"mark": chosen}, "since": datetime(2020, 1, 1)}
-
-    def chat(self, own: Any = None) -> str:
-        body = {"user": self.user, "messages": [CHAT], "mempiler": own}
-        return self.client.send(ApiRequest("POST", "/v1/chat/completions", json.dumps, body, is_repeatable=False))
+    tenant: str
+    user: str
+    verb: str
+    session_id: str
+    chosen_flower: str
 
 
-FLOWER = "Which flower is it today?"
-CHAT = {"role": "user", "content": "Which flower of the day is it?"}
-TELLING: dict[str, Callable[[Step], Any]] = {
-    "ask": lambda of: of.memory.ask(FLOWER),
-    "ask, chosen": lambda of: of.memory.ask(FLOWER, **of.chosen),
-    "search": lambda of: of.memory.search("flower of the day", k=50),
-    "search, chosen": lambda of: of.memory.search("flower of the day", k=50, **of.chosen),
-    "list": lambda of: of.memory.entries.list(),
-    "list, chosen": lambda of: of.memory.entries.list(**of.chosen),
-    "get": lambda of: of.memory.entries.get(of.entry),
-    "history": lambda of: of.memory.entries.history(of.entry),
-    "read": lambda of: of.memory.read(),
-    "sessions": lambda of: of.memory.sessions(),
-    "chat": lambda of: of.chat(),
-    "chat, chosen": lambda of: of.chat({"metadata": of.said, "where": of.chosen["where"]}),
-    "update": lambda of: of.memory.entries.update(of.entry, f"Rather the {of.mark} of {datetime.now()}.", by=of.mark),
-    "delete": lambda of: of.memory.entries.delete(of.entry, by=of.mark),
-    "undo": lambda of: of.memory.entries.undo(of.entry, by=of.mark),
-}
-"""Verbs whose result holds the word of a tenant, and must not hold the other's."""
-VERBS: dict[str, Callable[[Step], Any]] = {
-    "add": lambda of: of.memory.add(of.messages, id=f"{of.id}-{of.mark}", metadata=of.said),
-    "add under the same id": lambda of: of.memory.add(of.messages, id=of.id, metadata=of.said),
-    **TELLING,
-    "status": lambda of: of.memory.status(),
-    "users": lambda of: of.client.users(),
-    "end": lambda of: of.memory.end(of.id),
-    "forget_session": lambda of: of.memory.forget_session(of.id),
-    "forget": lambda of: of.memory.forget(),
-}
-STEP = some.tuples(
-    some.sampled_from(sorted(TOKENS)),
-    some.sampled_from(("ada", "ben")),
-    some.sampled_from(list(VERBS)),
-    some.sampled_from(("s1", "s2")),
-    some.sampled_from(sorted(MARKS.values())),
+STEPS = some.builds(
+    Step,
+    tenant=some.sampled_from(sorted(TOKENS)),
+    user=some.sampled_from(("ada", "ben")),
+    verb=some.sampled_from(list(ALL_VERBS)),
+    session_id=some.sampled_from(("s1", "s2")),
+    chosen_flower=some.sampled_from(sorted(FLOWERS.values())),
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=some.lists(STEP, min_size=12, max_size=25))
-def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: Any) -> None:
-    for tenant, user, verb, id, chosen in steps:
-        foreign = next(mark for name, mark in MARKS.items() if name != tenant)
+@settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=some.lists(STEPS, min_size=12, max_size=25))
+def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: list[Step]) -> None:
+    for step in steps:
+        other_tenant = "globex" if step.tenant == "acme" else "acme"
+        user = TenantUser(
+            clients[step.tenant],
+            step.user,
+            FLOWERS[step.tenant],
+            step.session_id,
+            step.chosen_flower,
+        )
         try:
-            told = repr(VERBS[verb](Step(clients[tenant], user, MARKS[tenant], id, chosen)))
+            result = repr(ALL_VERBS[step.verb](user))
         except MempilerError as error:
-            told = str(error)
-        assert foreign not in told, (tenant, user, verb)
+            result = str(error)
+        assert FLOWERS[other_tenant] not in result, step
+
+
+def test_all_methods_of_a_client_are_among_the_verbs() -> None:
+    methods = {*vars(RemoteMemory), *vars(RemoteEntries)}
+    public_methods = {name for name in methods if not name.startswith("_")}
+    assert public_methods - {"entries"} <= ALL_VERBS.keys()
 
 
 def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, Client]) -> None:
-    verbs = {name for part in (RemoteMemory, RemoteEntries) for name in vars(part) if not name.startswith("_")}
-    assert verbs - {"entries"} <= VERBS.keys()
-    both = [Step(clients[tenant], "cleo", mark, "s1", mark) for tenant, mark in MARKS.items()]
-    for verb in ("add", "add under the same id"):
-        for of in both:
-            VERBS[verb](of)
-    assert within(20, lambda: not any(of.memory.status().queued for of in both))
-    # Twice, for the second time there are changes of entries.
-    for verb, does in (*TELLING.items(), *TELLING.items()):
-        for of in both:
-            told = repr(does(of))
-            assert [mark for mark in MARKS.values() if mark in told] == [of.mark], verb
+    # Both tenants have a user "cleo" with a session "s1".
+    both_users = [
+        TenantUser(clients[tenant], "cleo", flower, "s1", chosen_flower=flower)
+        for tenant, flower in FLOWERS.items()
+    ]
+    for user in both_users:
+        user.add()
+    for user in both_users:
+        user.add_under_the_same_id()
+    for user in both_users:
+        assert within(20, lambda user=user: not user.memory.status().queued)
+
+    # In the second round there are changes of entries, which the first round has made.
+    for _ in range(2):
+        for verb, send_request in TELLING_VERBS.items():
+            for user in both_users:
+                result = repr(send_request(user))
+                visible_flowers = [flower for flower in FLOWERS.values() if flower in result]
+                assert visible_flowers == [user.flower], verb

@@ -1,242 +1,154 @@
-"""The entries of a memory, one by one, in every method."""
+"""The entries of a memory, one by one: listing, deleting, updating, and choosing by conditions."""
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import pytest
-from mempiler import Session, Store, Turn, UserError, build
+from mempiler import (
+    EntryReader,
+    MemoryProgram,
+    Method,
+    Session,
+    Store,
+    Turn,
+    UserError,
+    UserMemory,
+    build,
+)
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
+from mempiler.memory.memory import TurnMemory
+from mempiler.memory.results import ListedEntry
+from mempiler.memory.store.owner import Owner
+from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.programs.catalog import needs_embedder
+from mempiler.programs.tasks.answering import QuestionAnswering
+from mempiler.serving.memories.memories import Memories
 from mempiler.serving.memories.redaction import redacted_dump, redacted_memory
 
-RAW = ["turn-rag", "session-rag", "logs+session-rag", "memory-bank"]
-"""Those whose entries are what was said."""
-METHODS = [*RAW, "memory-r2", "pgr", "pgr+memory-r2", "rgmem", "h2memory", "condition-mem"]
-
+METHODS = [
+    # The entries of these are what was said.
+    "turn-rag",
+    "session-rag",
+    "logs+session-rag",
+    "memory-bank",
+    # The entries of these are made of what was said.
+    "memory-r2",
+    "pgr",
+    "pgr+memory-r2",
+    "rgmem",
+    "h2memory",
+    "condition-mem",
+]
 
 SECRET = "mk0123456789"
-
-
-def memory_of(store: Store, method: str, user: str = "ada") -> Any:
-    made = build(method, embedder=embedder() if needs_embedder(method) else None)
-    return made.memory(store, user, lm=language_model("offline"))
-
-
-def pages(memory: Any, limit: int = 2, **chosen: Any) -> list[Any]:
-    """All entries, page by page."""
-    found = [memory.entries.list(None, limit, **chosen)]
-    while found[-1].next is not None:
-        found.append(memory.entries.list(found[-1].next, limit, **chosen))
-    return [page.entries for page in found]
-
-
-def everything(memory: Any) -> dict[str, Any]:
-    """All entries by id."""
-    return {entry.id: entry for page in pages(memory) for entry in page}
-
-
-def told(memory: Any, question: str) -> str:
-    """All that a question can bring to light: search, recall, answer, the list of entries."""
-    found = memory.search(question, 100)
-    hits = [*found.entries, *found.pending, *memory.recall(question).hits]
-    notes = memory.recall(question).notes.values()
-    return "\n".join([*(hit.text for hit in hits), *notes, *(entry.text for entry in everything(memory).values())])
-
-
-def shown(memory: Any) -> str:
-    """What is shown of a memory, also of what methods keep beside their entries."""
-    seen = memory.view()
-    found = redacted_dump(seen, memory.store.transfer.dump(memory.owner))
-    text = found.document.finalized or found.document.memory
-    assert json.loads(text) == redacted_memory(seen)
-    return "".join(turn.text for one in found.items for turn in one.item.turns) + text
-
-
-def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", *[f"{n} " + "x" * 300_000 for n in range(8)])
-    add(memory, "D2", "y" * 1_100_000)
-    found = pages(memory, limit=100)
-    assert [len(page) for page in found] == [3, 3, 2, 1]
-    assert [entry.id for page in found for entry in page] == [*(f"D1:{n}" for n in range(1, 9)), "D2:1"]
-
-
-def add(memory: Any, id: str, *texts: str, **more: Any) -> None:
-    turns = tuple(Turn(id=f"{id}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
-    memory.add(Session(id=id, time=datetime(2024, int(id[1:]), 3), turns=turns), **more)
-
-
 QUESTION = "What is the code of the safe in the cellar?"
-CODE = "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}."
+BAKERY = "I walk to the bakery every morning."
+CODE = f"The code of the safe in the cellar is {SECRET}."
 PIANO = "My sister plays the piano on Sundays."
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str, store: Store) -> None:
-    """Also in another process, after the next session, after a rebuild, and in what was made of it."""
-    memory = memory_of(store, method)
-    add(memory, "D1", *CODE)
-    add(memory, "D2", PIANO)
-    assert SECRET in told(memory, QUESTION)
-    assert SECRET in shown(memory)
-    before = set(everything(memory))
-    while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
-        assert memory.entries.delete(held[-1], by="Ada").what == "delete"
-    deleted = {row.entry for row in store.amendments.list_all(memory.owner)}
-    assert before - set(everything(memory)) == deleted, "and nothing else"
-
-    def gone() -> bool:
-        other = memory_of(store, method)  # a program of its own sees what another process sees
-        return all(SECRET not in told(one, QUESTION) and not set(everything(one)) & deleted for one in (memory, other))
-
-    assert gone()
-    assert [word in shown(memory) for word in (SECRET, "piano", "bakery", "(deleted)")] == [False, True, True, True]
-    add(memory, "D4", "It rained all week in the mountains.")
-    assert gone()
-    memory.rebuild(force=True)
-    assert SECRET not in told(memory, QUESTION)
-    assert SECRET not in shown(memory)
-    assert "piano" in told(memory, "piano")
-    assert "piano" in shown(memory)
-    for row in reversed(store.amendments.list_all(memory.owner)):
-        memory.entries.undo(row.entry)
-    assert SECRET in told(memory, QUESTION)
+def memory_of_ada(store: Store, method: str) -> UserMemory:
+    """Return Ada's memory, with a program of its own as in another process."""
+    program = build(method, embedder=embedder() if needs_embedder(method) else None)
+    return program.memory(store, "ada", lm=language_model("offline"))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store: Store) -> None:
-    memory = memory_of(store, method)
-    add(memory, "D1", *CODE)
-    add(memory, "D2", PIANO)
-    ids = [entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session"]
-    for id in reversed(ids):  # an update reaches others in equal words, and no other ones
-        if (found := memory.entries.get(id)) and SECRET in found.text:
-            assert memory.entries.update(id, "The code of the safe is mk-new.", by="Ada")
-            assert "mk-new" in memory.entries.get(id).text
-    assert SECRET not in told(memory, QUESTION)
-    add(memory, "D3", "I bought a bicycle in Porto.")
-    assert "mk-new" in told(memory_of(store, method), QUESTION)
-    assert [event.what for event in memory.entries.history(id)] == ["written", "update"]
-    assert SECRET in memory.entries.history(id)[0].text
-    assert memory.entries.undo(id).what == "undo"
-    assert SECRET in memory.entries.get(id).text
-    assert memory.entries.undo(id) is None
+def add_session(memory: UserMemory, number: int, *texts: str, **options: Any) -> None:
+    """Add the session `D<number>` of a month, in which Ada says these texts."""
+    turns = [
+        Turn(id=f"D{number}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, start=1)
+    ]
+    time = datetime(2024, number, 3)
+    memory.add(Session(id=f"D{number}", time=time, turns=tuple(turns)), **options)
 
 
-def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(store: Store) -> None:
-    memory = memory_of(store, "memory-r2")
-    add(memory, "D1", *CODE, remember=False)
-    assert memory.entries.get("D1:2").waiting
-    assert memory.entries.delete("D1:2")
-    assert memory.entries.get("D1:2") is None
-    assert SECRET not in told(memory, QUESTION)
-    memory.remember()
-    assert SECRET not in told(memory, QUESTION)
-    assert "bakery" in told(memory, "bakery")
-    memory.entries.undo("D1:2")
-    assert SECRET in told(memory, QUESTION)
+def pages_of_entries(memory: UserMemory, limit: int = 2, **choice: Any) -> list[list[ListedEntry]]:
+    """Return the entries of a memory, page by page."""
+    page = memory.entries.list(None, limit, **choice)
+    pages = [list(page.entries)]
+    while page.next is not None:
+        page = memory.entries.list(page.next, limit, **choice)
+        pages.append(list(page.entries))
+    return pages
 
 
-def test_no_text_that_a_store_could_not_hold(store: Store) -> None:
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", "I like tea.")
-    for text in ("", " ", "x" * 10_001, "a\0b", "\ud800", 7):
-        with pytest.raises(UserError, match="text"):
-            memory.entries.update("D1:1", text)
-    assert memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
+def all_entries(memory: UserMemory, limit: int = 2, **choice: Any) -> list[ListedEntry]:
+    """Return the entries of a memory in their order, which are read page by page."""
+    entries: list[ListedEntry] = []
+    for page in pages_of_entries(memory, limit, **choice):
+        entries.extend(page)
+    return entries
 
 
-def test_an_entry_without_its_own_text_cannot_be_updated(store: Store) -> None:
-    memory = memory_of(store, "session-rag")
-    add(memory, "D1", "I like tea.", "I like rum.")
-    with pytest.raises(UserError, match="its turns"):
-        memory.entries.update("D1", "Ada likes milk")
-    assert memory.entries.delete("D1:2")
-    assert memory.entries.get("D1").text == "Ada: I like tea."
-    assert memory.entries.delete("D1")
-    assert everything(memory) == {}
+def entries_by_id(memory: UserMemory) -> dict[str, ListedEntry]:
+    """Return all entries of a memory by their ids."""
+    return {entry.id: entry for entry in all_entries(memory)}
 
 
-def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", *(f"note {n}" for n in range(8)))
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda n: memory_of(store, "turn-rag").entries.delete(f"D1:{n}"), range(1, 9)))
-    assert [row.number for row in store.amendments.list_all(memory.owner)] == list(range(1, 9))
-    assert everything(memory) == {}
+def ids_of_entries_with(memory: UserMemory, word: str) -> list[str]:
+    """Return the ids of the entries whose texts hold a word, in their order."""
+    return [entry.id for entry in all_entries(memory) if word in entry.text]
 
 
-def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_stores_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The change quotes the entry, and would bring back what was forgotten."""
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", *CODE)
-    add(memory, "D2", PIANO)
-    view = memory.memories.view
-
-    def view_before_a_session_is_forgotten(owner: Any) -> Any:
-        seen = view(owner)
-        store.forgetting.forget_session(owner, "D1")
-        return seen
-
-    monkeypatch.setattr(memory.memories, "view", view_before_a_session_is_forgotten)
-    assert memory.entries.delete("D1:2") is None
-    assert store.amendments.list_all(memory.owner) == []
+def text_visible_to(memory: UserMemory, question: str) -> str:
+    """Return all that a question can bring to light, and the texts of all entries."""
+    search_result = memory.search(question, 100)
+    context = memory.recall(question)
+    texts = [hit.text for hit in (*search_result.entries, *search_result.pending, *context.hits)]
+    texts.extend(context.notes.values())
+    texts.extend(entry.text for entry in all_entries(memory))
+    return "\n".join(texts)
 
 
-def test_a_request_changes_an_entry_though_a_session_was_forgotten_since_the_request_came(
-    store: Store,
-) -> None:
-    """The entry is read after the forgetting, so it quotes nothing of the session."""
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", *CODE)
-    add(memory, "D2", PIANO)
-    request_memory = memory_of(store, "turn-rag").bind_view()
-    memory.forget_session("D1")
+def exported_text(memory: UserMemory) -> str:
+    """Return what an export shows: the sessions, and all that a method keeps in its memory."""
+    view = memory.view()
+    dump = redacted_dump(view, memory.store.transfer.dump(memory.owner))
+    assert dump.document is not None
+    memory_json = dump.document.finalized or dump.document.memory
+    assert json.loads(memory_json) == redacted_memory(view)
 
-    assert request_memory.entries.delete("D2:1").what == "delete"
-    assert [row.entry for row in store.amendments.list_all(memory.owner)] == ["D2:1"]
-
-
-CHOICES: list[tuple[dict[str, Any], set[int]]] = [
-    ({}, {*range(1, 13)}),
-    ({"where": {"channel": "phone"}}, {1, 4, 7, 10}),
-    ({"where": {"channel": "phone", "n": {"gte": 7}}}, {7, 10}),
-    ({"where": {"channel": {"in": ["phone", "fax"]}}, "since": datetime(2024, 4, 1)}, {4, 7}),
-    ({"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)}, {4}),  # what has no time is in no span
-    ({"where": {"n": "7"}}, set()),
-]
+    text_of_sessions = ""
+    for stored in dump.items:
+        text_of_sessions += "".join(turn.text for turn in stored.item.turns)
+    return text_of_sessions + memory_json
 
 
-def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store) -> None:
-    memory = memory_of(store, "turn-rag")
-    for n in range(1, 13):
-        turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}"),)
-        said = Session(id=f"D{n}", time=datetime(2024, n, 1) if n % 5 else None, turns=turns)
-        metadata = {"n": n, **({"channel": "phone"} if n % 3 == 1 else {})}
-        store.items.add(memory.owner, said, f"digest {n}", metadata=metadata)
-        if n == 8:
-            memory.remember()
-    for chosen, expected in CHOICES:
-        for limit in (1, 5, 30):
-            found = pages(memory, limit, **chosen)
-            assert all(len(page) == limit for page in found[:-1])
-            assert [entry.id for page in found for entry in page] == [f"D{n}:1" for n in sorted(expected)], chosen
+# Listing.
+
+
+def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
+    memory = memory_of_ada(store, "turn-rag")
+    # A page has a million characters at most, but at least one entry.
+    add_session(memory, 1, *[f"{n} " + "x" * 300_000 for n in range(8)])
+    add_session(memory, 2, "y" * 1_100_000)
+
+    pages = pages_of_entries(memory, limit=100)
+
+    assert [[entry.id for entry in page] for page in pages] == [
+        ["D1:1", "D1:2", "D1:3"],
+        ["D1:4", "D1:5", "D1:6"],
+        ["D1:7", "D1:8"],
+        ["D2:1"],
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, store: Store) -> None:
-    memory = memory_of(store, method)
-    for n, word in enumerate(("falcon", "otter"), 1):
-        add(memory, f"D{n}", f"The code word of the safe is {word}.", metadata={"word": word})
-    listed = everything(memory)
-    assert listed
+    memory = memory_of_ada(store, method)
+    add_session(memory, 1, "The code word of the safe is falcon.", metadata={"word": "falcon"})
+    add_session(memory, 2, "The code word of the safe is otter.", metadata={"word": "otter"})
+
+    entries = entries_by_id(memory)
+
+    assert entries
     for hit in memory.search("safe", 100).entries:
-        entry = listed[hit.id]
+        entry = entries[hit.id]
         assert entry.text == hit.text
         assert entry.kind == hit.kind
         assert entry.turns == hit.sources
@@ -244,50 +156,383 @@ def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, sto
         assert bool(entry.sessions) == bool(entry.turns)
 
 
+# Deleting.
+
+
+@dataclass(frozen=True)
+class MemoryWithDeletion:
+    """A memory in which all entries with the secret were deleted."""
+
+    method: str
+    memory: UserMemory
+    entry_ids_before: set[str]
+    deleted_ids: set[str]
+
+    def check_that_secret_is_gone(self) -> None:
+        """Check that neither this process nor another one shows what was deleted."""
+        memory_of_other_process = memory_of_ada(self.memory.store, self.method)
+        for memory in (self.memory, memory_of_other_process):
+            assert SECRET not in text_visible_to(memory, QUESTION)
+            assert entries_by_id(memory).keys().isdisjoint(self.deleted_ids)
+
+    def add_session_and_rebuild(self) -> None:
+        """Write another session, and then the whole memory anew."""
+        add_session(self.memory, 4, "It rained all week in the mountains.")
+        self.check_that_secret_is_gone()
+        self.memory.rebuild(force=True)
+
+
+@pytest.fixture(params=METHODS)
+def deletion(request: pytest.FixtureRequest, store: Store) -> MemoryWithDeletion:
+    """A memory in which all entries with the secret were deleted, in every method."""
+    memory = memory_of_ada(store, request.param)
+    add_session(memory, 1, BAKERY, CODE)
+    add_session(memory, 2, PIANO)
+    assert SECRET in text_visible_to(memory, QUESTION)
+    assert SECRET in exported_text(memory)
+    entry_ids_before = set(entries_by_id(memory))
+
+    # One by one, because a deletion may hide other entries as well.
+    ids_of_secret = ids_of_entries_with(memory, SECRET)
+    while ids_of_secret:
+        change = memory.entries.delete(ids_of_secret[-1], by="Ada")
+        assert change is not None
+        assert change.what == "delete"
+        ids_of_secret = ids_of_entries_with(memory, SECRET)
+
+    deleted_ids = {amendment.entry for amendment in store.amendments.list_all(memory.owner)}
+    return MemoryWithDeletion(request.param, memory, entry_ids_before, deleted_ids)
+
+
+def test_a_deleted_entry_is_gone_in_every_method(deletion: MemoryWithDeletion) -> None:
+    deletion.check_that_secret_is_gone()
+
+    exported = exported_text(deletion.memory)
+    assert SECRET not in exported
+    assert "(deleted)" in exported
+
+
+def test_nothing_is_deleted_but_the_entry(deletion: MemoryWithDeletion) -> None:
+    entry_ids = set(entries_by_id(deletion.memory))
+
+    assert deletion.entry_ids_before - entry_ids == deletion.deleted_ids
+    exported = exported_text(deletion.memory)
+    assert "piano" in exported
+    assert "bakery" in exported
+
+
+def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
+    deletion: MemoryWithDeletion,
+) -> None:
+    deletion.add_session_and_rebuild()
+
+    assert SECRET not in text_visible_to(deletion.memory, QUESTION)
+    assert SECRET not in exported_text(deletion.memory)
+    assert "piano" in text_visible_to(deletion.memory, "piano")
+    assert "piano" in exported_text(deletion.memory)
+
+
+def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(
+    deletion: MemoryWithDeletion, store: Store
+) -> None:
+    deletion.add_session_and_rebuild()
+
+    for amendment in reversed(store.amendments.list_all(deletion.memory.owner)):
+        deletion.memory.entries.undo(amendment.entry)
+
+    assert SECRET in text_visible_to(deletion.memory, QUESTION)
+
+
+def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(
+    store: Store,
+) -> None:
+    memory = memory_of_ada(store, "memory-r2")
+    add_session(memory, 1, BAKERY, CODE, remember=False)
+    waiting_entry = memory.entries.get("D1:2")
+    assert waiting_entry is not None
+    assert waiting_entry.waiting
+
+    assert memory.entries.delete("D1:2")
+    assert memory.entries.get("D1:2") is None
+    assert SECRET not in text_visible_to(memory, QUESTION)
+
+    memory.remember()
+    assert SECRET not in text_visible_to(memory, QUESTION)
+    assert "bakery" in text_visible_to(memory, "bakery")
+
+    memory.entries.undo("D1:2")
+    assert SECRET in text_visible_to(memory, QUESTION)
+
+
+def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
+    memory = memory_of_ada(store, "turn-rag")
+    add_session(memory, 1, *[f"note {n}" for n in range(8)])
+
+    def delete_entry(number: int) -> None:
+        memory_of_other_process = memory_of_ada(store, "turn-rag")
+        memory_of_other_process.entries.delete(f"D1:{number}")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(delete_entry, range(1, 9)))
+
+    numbers = [amendment.number for amendment in store.amendments.list_all(memory.owner)]
+    assert numbers == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert entries_by_id(memory) == {}
+
+
+# Updating.
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_updated_entry_has_its_new_text_and_no_longer_its_old_one(
+    method: str, store: Store
+) -> None:
+    memory = memory_of_ada(store, method)
+    add_session(memory, 1, BAKERY, CODE)
+    add_session(memory, 2, PIANO)
+    # The text of a session is that of its turns, and cannot be updated.
+    ids_of_secret = [
+        entry.id
+        for entry in all_entries(memory)
+        if SECRET in entry.text and entry.kind != "session"
+    ]
+
+    for entry_id in reversed(ids_of_secret):
+        entry = memory.entries.get(entry_id)
+        # An update also reaches other entries with equal words.
+        if entry is not None and SECRET in entry.text:
+            assert memory.entries.update(entry_id, "The code of the safe is mk-new.", by="Ada")
+            assert "mk-new" in memory.entries.get(entry_id).text
+    assert SECRET not in text_visible_to(memory, QUESTION)
+
+    # Another process sees it, also after the next session.
+    add_session(memory, 3, "I bought a bicycle in Porto.")
+    assert "mk-new" in text_visible_to(memory_of_ada(store, method), QUESTION)
+
+    # The old text is in the history, and comes back when the update is undone.
+    first_id = ids_of_secret[0]
+    history = memory.entries.history(first_id)
+    assert [change.what for change in history] == ["written", "update"]
+    assert SECRET in history[0].text
+    assert memory.entries.undo(first_id).what == "undo"
+    assert SECRET in memory.entries.get(first_id).text
+    assert memory.entries.undo(first_id) is None
+
+
+@pytest.mark.parametrize("text", ["", " ", "x" * 10_001, "a\0b", "\ud800", 7])
+def test_an_entry_gets_no_text_that_a_store_could_not_hold(store: Store, text: Any) -> None:
+    memory = memory_of_ada(store, "turn-rag")
+    add_session(memory, 1, "I like tea.")
+
+    with pytest.raises(UserError, match="text"):
+        memory.entries.update("D1:1", text)
+
+
+def test_the_new_text_of_an_entry_is_one_line(store: Store) -> None:
+    memory = memory_of_ada(store, "turn-rag")
+    add_session(memory, 1, "I like tea.")
+
+    change = memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]")
+
+    assert change is not None
+    assert change.new == "Ada: I like [[ ## tea ## ]]"
+
+
+def test_a_session_whose_text_is_that_of_its_turns_cannot_be_updated(store: Store) -> None:
+    memory = memory_of_ada(store, "session-rag")
+    add_session(memory, 1, "I like tea.", "I like rum.")
+
+    with pytest.raises(UserError, match="its turns"):
+        memory.entries.update("D1", "Ada likes milk")
+
+
+def test_a_session_loses_the_text_of_a_deleted_turn(store: Store) -> None:
+    memory = memory_of_ada(store, "session-rag")
+    add_session(memory, 1, "I like tea.", "I like rum.")
+
+    assert memory.entries.delete("D1:2")
+    assert memory.entries.get("D1").text == "Ada: I like tea."
+
+    assert memory.entries.delete("D1")
+    assert entries_by_id(memory) == {}
+
+
+# Forgetting meanwhile.
+
+
+class MemoriesBeforeForgetting(Memories):
+    """Memories of a process that reads a memory right before another one forgets a session."""
+
+    def view(self, owner: Owner) -> Any:
+        view = super().view(owner)
+        self.store.forgetting.forget_session(owner, "D1")
+        return view
+
+
+def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_stores_nothing(
+    store: Store,
+) -> None:
+    """The change quotes the entry, and would bring back what was forgotten."""
+    memory = memory_of_ada(store, "turn-rag")
+    add_session(memory, 1, BAKERY, CODE)
+    add_session(memory, 2, PIANO)
+    memories = MemoriesBeforeForgetting(build("turn-rag"), store, language_model("offline"))
+
+    assert UserMemory(memories, memory.owner).entries.delete("D1:2") is None
+
+    assert [item.id for item in memory.items()] == ["D2"]
+    assert store.amendments.list_all(memory.owner) == []
+
+
+def test_a_request_changes_an_entry_though_a_session_was_forgotten_since_the_request_came(
+    store: Store,
+) -> None:
+    """The entry is read after the forgetting, so it quotes nothing of the session."""
+    memory = memory_of_ada(store, "turn-rag")
+    add_session(memory, 1, BAKERY, CODE)
+    add_session(memory, 2, PIANO)
+    memory_of_request = memory_of_ada(store, "turn-rag").bind_view()
+    memory.forget_session("D1")
+
+    change = memory_of_request.entries.delete("D2:1")
+
+    assert change is not None
+    assert change.what == "delete"
+    (amendment,) = store.amendments.list_all(memory.owner)
+    assert amendment.entry == "D2:1"
+
+
+# Conditions.
+
+
+@pytest.fixture
+def memory_of_a_year(store: Store) -> UserMemory:
+    """A memory of twelve sessions with metadata, of which the last four wait to be written.
+
+    Session `D<n>` is of the month n, but `D5` and `D10` have no time. Four have a channel.
+    """
+    memory = memory_of_ada(store, "turn-rag")
+    for n in range(1, 13):
+        turn = Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}")
+        time = None if n in (5, 10) else datetime(2024, n, 1)
+        session = Session(id=f"D{n}", time=time, turns=(turn,))
+        metadata: dict[str, Any] = {"n": n}
+        if n in (1, 4, 7, 10):
+            metadata["channel"] = "phone"
+        store.items.add(memory.owner, session, f"digest {n}", metadata=metadata)
+        if n == 8:
+            memory.remember()
+    return memory
+
+
+@pytest.mark.parametrize("limit", [1, 5, 30])
+@pytest.mark.parametrize(
+    ("choice", "numbers"),
+    [
+        pytest.param({}, range(1, 13), id="all"),
+        pytest.param({"where": {"channel": "phone"}}, [1, 4, 7, 10], id="one condition"),
+        pytest.param(
+            {"where": {"channel": "phone", "n": {"gte": 7}}}, [7, 10], id="two conditions"
+        ),
+        # What has no time is in no span of time.
+        pytest.param(
+            {"where": {"channel": {"in": ["phone", "fax"]}}, "since": datetime(2024, 4, 1)},
+            [4, 7],
+            id="a condition and a time",
+        ),
+        pytest.param(
+            {"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)}, [4], id="a span of time"
+        ),
+        # A text is no number.
+        pytest.param({"where": {"n": "7"}}, [], id="nothing"),
+    ],
+)
+def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(
+    memory_of_a_year: UserMemory, choice: dict[str, Any], numbers: Any, limit: int
+) -> None:
+    pages = pages_of_entries(memory_of_a_year, limit, **choice)
+
+    for full_page in pages[:-1]:
+        assert len(full_page) == limit
+    ids = [entry.id for entry in all_entries(memory_of_a_year, limit, **choice)]
+    assert ids == [f"D{n}:1" for n in numbers]
+
+
 # memory-bank forgets the older session by itself.
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "memory-bank"])
-def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(method: str, store: Store) -> None:
-    memory = memory_of(store, method)
-    for n, word in enumerate(("falcon", "otter"), 1):
-        add(memory, f"D{n}", f"The code word of the safe is {word}.", metadata={"word": word})
+def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
+    method: str, store: Store
+) -> None:
+    memory = memory_of_ada(store, method)
+    add_session(memory, 1, "The code word of the safe is falcon.", metadata={"word": "falcon"})
+    add_session(memory, 2, "The code word of the safe is otter.", metadata={"word": "otter"})
     question = "What is the code word of the safe?"
-    for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
+
+    # The first condition comes again, when what was chosen before is cached.
+    for word, other_word in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
         where = {"word": word}
         hits = memory.search("safe", 1000, where=where).entries
-        assert {entry.id for entry in memory.entries.list(limit=1000, where=where).entries} >= {hit.id for hit in hits}
-        told = "\n".join([memory.recall(question, where=where).text(), *(hit.text for hit in hits)])
-        assert word in told
-        assert other not in told + memory.ask(question, where=where).answer
+        recalled_text = memory.recall(question, where=where).text()
+        answer = memory.ask(question, where=where).answer
+        visible_text = "\n".join([recalled_text, *(hit.text for hit in hits)])
+        assert word in visible_text
+        assert other_word not in visible_text
+        assert other_word not in answer
+
+        listed_ids = {entry.id for entry in memory.entries.list(limit=1000, where=where).entries}
+        assert {hit.id for hit in hits} <= listed_ids
 
 
-BAD: list[tuple[Any, str]] = [
-    ("x", "where: .*valid dictionary"),
-    ({"a b": 1}, "the name .*a b"),
-    ({"a": {}}, "a: .*is empty"),
-    ({"a": {"$ne": 1}}, "ne: Extra inputs"),
-    ({"a": 2**60}, "no number"),
-    ({f"a{n}": 1 for n in range(33)}, "at most 32"),
-]
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("x", r"where: .*valid dictionary"),
+        ({"a b": 1}, r"the name .*a b"),
+        ({"a": {}}, r"a: .*is empty"),
+        ({"a": {"$ne": 1}}, "ne: Extra inputs"),
+        ({"a": 2**60}, "no number"),
+        ({f"a{n}": 1 for n in range(33)}, "at most 32"),
+    ],
+)
+def test_malformed_conditions_and_metadata_are_refused(
+    store: Store, where: Any, message: str
+) -> None:
+    memory = memory_of_ada(store, "turn-rag")
+
+    reading_methods: list[Callable[..., object]] = [
+        memory.search,
+        memory.recall,
+        memory.ask,
+        memory.entries.list,
+    ]
+    for read in reading_methods:
+        with pytest.raises(UserError, match=message):
+            read("boat", where=where)
+    with pytest.raises(UserError):
+        add_session(memory, 1, "x", metadata=where)
 
 
-def test_malformed_conditions_are_refused_in_one_line(store: Store) -> None:
-    memory = memory_of(store, "turn-rag")
-    for where, says in BAD:
-        for call in (memory.search, memory.recall, memory.ask, memory.entries.list):
-            with pytest.raises(UserError, match=says):
-                call("boat", where=where)
-        with pytest.raises(UserError):
-            add(memory, "D1", "x", metadata=where)
+class ReaderWithoutEdits(EntryReader[TurnMemory]):
+    """A reader that takes no account of changed or deleted entries."""
+
+    def with_edits(self, memory: TurnMemory, edits: object) -> TurnMemory:
+        return memory
 
 
-def test_a_method_that_cannot_leave_entries_out_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = memory_of(store, "turn-rag")
-    monkeypatch.setattr(memory.program.method.reader, "with_edits", lambda memory, amend: memory)
-    for n in (1, 2):
-        add(memory, f"D{n}", f"boat {n}", metadata={"n": n})
-    calls: Any = ((memory.entries.delete, {}), (memory.entries.update, {"text": "x"}), (memory.recall, {"where": {"n": 1}}))
-    for call, more in calls:
-        with pytest.raises(UserError, match="cannot be"):
-            call("D1:1", **more)
+def test_a_method_that_cannot_leave_entries_out_refuses_to(store: Store) -> None:
+    method = Method(TurnWriter(), ReaderWithoutEdits(hybrid=True))
+    program = MemoryProgram(method, QuestionAnswering())
+    memory = program.memory(store, "ada", lm=language_model("offline"))
+    add_session(memory, 1, "boat 1", metadata={"n": 1})
+    add_session(memory, 2, "boat 2", metadata={"n": 2})
+
+    with pytest.raises(UserError, match="cannot be"):
+        memory.entries.delete("D1:1")
+    with pytest.raises(UserError, match="cannot be"):
+        memory.entries.update("D1:1", text="x")
+    with pytest.raises(UserError, match="cannot be"):
+        memory.recall("D1:1", where={"n": 1})
+
+    # A search can leave hits out by itself.
     assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["D2:1"]
     assert store.amendments.list_all(memory.owner) == []

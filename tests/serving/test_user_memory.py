@@ -1,4 +1,4 @@
-"""The Python API of production: durable, the same memory as in a benchmark, safe under threads and asyncio."""
+"""A user's memory in Python: durable, as in a benchmark, and safe under threads and asyncio."""
 
 import asyncio
 import sqlite3
@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-import mempiler
 import pytest
-from mempiler import History, Hit, MemoryProgram, Session, Store, Turn, UserMemory, build
+from mempiler import (
+    ConflictError,
+    History,
+    Hit,
+    MemoryProgram,
+    ProgramError,
+    Session,
+    Store,
+    Turn,
+    UserError,
+    UserMemory,
+    build,
+)
 from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard
@@ -21,276 +32,498 @@ from mempiler.memory.store.owner import Owner
 from mempiler.programs.catalog import needs_embedder
 from mempiler.serving.memories.memories import Memories
 
-METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
-
-def program(method: str = "turn-rag", **config: Any) -> MemoryProgram:
+def build_program(method: str = "turn-rag", **config: Any) -> MemoryProgram:
     return build(method, embedder=embedder() if needs_embedder(method) else None, **config)
 
 
-def said(text: str, name: str = "Ada") -> list[dict[str, str]]:
-    return [{"role": "user", "name": name, "content": text}]
+def memory_of_ada(store: Store | Path, method: str = "turn-rag") -> UserMemory:
+    """Return Ada's memory, with a program of its own as in another process."""
+    return build_program(method).memory(store, "ada", lm=language_model("offline"))
+
+
+def message(text: str, name: str = "Ada") -> dict[str, str]:
+    return {"role": "user", "name": name, "content": text}
+
+
+def unanswered_question(question: str, reply: str) -> list[dict[str, str]]:
+    """Return a chat in which the assistant did not know the answer."""
+    return [message(question, name="user"), {"role": "assistant", "content": reply}]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def store_path(tmp_path: Path) -> Path:
+    """Where the fixture `store` has its file."""
     return tmp_path / "memories.sqlite"
 
 
 @pytest.fixture
 def ada(store: Store) -> UserMemory:
-    return program().memory(store, "ada", lm=language_model("offline"))
+    """Ada's memory, which is empty."""
+    return memory_of_ada(store)
+
+
+# What is written.
+
+METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_stored_memory_is_what_remembering_the_history_writes(method: str, store: Store, make_history: Any) -> None:
-    """However the sessions arrive: one at a time, several at once, or again after one was forgotten; it is searched."""
-    own, lm = program(method), language_model("offline")
-    memory = own.memory(store, "ada", lm=lm)
+def test_a_stored_memory_is_what_remembering_the_history_writes(
+    method: str, store: Store, make_history: Any
+) -> None:
+    lm = language_model("offline")
+    program = build_program(method)
+    memory = program.memory(store, "ada", lm=lm)
     first, second, third, fourth = make_history(4).items
+
+    # The sessions arrive one at a time, several at once, and after another one was forgotten.
     asyncio.run(memory.aadd(first))
-    for item in (second, third):
-        memory.add(item, remember=False)
+    memory.add(second, remember=False)
+    memory.add(third, remember=False)
     memory.remember()
     memory.add(fourth)
     memory.forget_session("D2")
+
+    history = History(id="ada", items=(first, third, fourth))
     with dspy.context(lm=lm):
-        batch = own.remember(History(id="ada", items=(first, third, fourth))).memory
-    assert memory.read() == batch
-    assert own.memory(store, "ada", lm=lm).read() is memory.read()
-
-    text, calls = first.turns[0].text, lm.meter.read()
-    found = memory.search(text, k=3)
-    assert lm.meter.read() == calls
-    assert len(found.entries) == (0 if method == "recursive-summary" else 3)  # a summary is a note, not an entry
-    assert found.entries == memory.search(text, k=9).entries[:3]
-    assert found == asyncio.run(memory.asearch(text, 3))
+        remembered = program.remember(history)
+    assert memory.read() == remembered.memory
+    assert program.memory(store, "ada", lm=lm).read() is memory.read()
 
 
-def test_a_model_is_taken_by_its_name_and_as_an_object_and_is_metered(store: Store, stub: Any) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_asks_no_model_and_is_the_same_under_asyncio(
+    method: str, store: Store, make_history: Any
+) -> None:
+    lm = language_model("offline")
+    memory = build_program(method).memory(store, "ada", lm=lm)
+    items = make_history(4).items
+    for item in items:
+        memory.add(item)
+    query = items[0].turns[0].text
+    usage_before = lm.meter.read()
+
+    search_result = memory.search(query, k=3)
+
+    assert lm.meter.read() == usage_before
+    # A summary is a note, and not an entry that a search finds.
+    assert len(search_result.entries) == (0 if method == "recursive-summary" else 3)
+    assert search_result.entries == memory.search(query, k=9).entries[:3]
+    assert search_result == asyncio.run(memory.asearch(query, 3))
+
+
+def test_a_model_may_be_an_object_of_dspy_whose_calls_are_counted(store: Store, stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="k")
-    memory = program("recursive-summary").memory(store, "ada", lm=lm)
-    memory.add(said("I moved to Lisbon."))
-    assert memory.memories.lm is not None
-    assert memory.memories.lm.meter.read().calls["task"] == len(server.requests) == 1
+    memory = build_program("recursive-summary").memory(store, "ada", lm=lm)
+
+    memory.add([message("I moved to Lisbon.")])
+
+    assert len(server.requests) == 1
+    metered_lm = memory.memories.lm
+    assert metered_lm is not None
+    assert metered_lm.meter.read().calls["task"] == 1
+    # What was said is not kept in the object.
     assert lm.history == []
 
-    by_name = Memories(program("turn-rag"), store, "offline")
-    assert UserMemory(by_name, Owner("bo")).ask("Where?") is not None
-    assert by_name.lm is not None
-    assert by_name.lm.meter.read().calls["task"] == 1
+
+def test_a_model_may_be_named_and_its_calls_are_counted(store: Store) -> None:
+    memories = Memories(build_program("turn-rag"), store, "offline")
+
+    assert UserMemory(memories, Owner("bo")).ask("Where?") is not None
+
+    assert memories.lm is not None
+    assert memories.lm.meter.read().calls["task"] == 1
+
+
+def test_a_session_keeps_its_id_unless_another_one_is_given(ada: UserMemory) -> None:
+    porto = Session(
+        id="Porto", turns=(Turn(id="Porto:1", speaker="Ada", text="I moved to Porto."),)
+    )
+    faro = Session(id="Faro", turns=(Turn(id="Faro:1", speaker="Ada", text="I moved to Faro."),))
+
+    ada.add(porto)
+    ada.add(faro, id="journey")
+
+    assert [item.id for item in ada.items()] == ["Porto", "journey"]
+
+
+def test_messages_without_a_time_get_the_present_time(ada: UserMemory) -> None:
+    ada.add([message("now")])
+
+    (session,) = ada.items()
+    now = datetime.now(UTC).replace(tzinfo=None)
+    assert session.time is not None
+    assert abs(now - session.time) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("time", "stored_time"),
+    [
+        ("2024-03-05T10:00:00", datetime(2024, 3, 5, 10)),
+        ("2024-03-05T10:00:00+02:00", datetime(2024, 3, 5, 8)),
+    ],
+)
+def test_messages_keep_their_time_in_utc(ada: UserMemory, time: str, stored_time: datetime) -> None:
+    ada.add([{**message("then"), "time": time}])
+
+    (session,) = ada.items()
+    assert session.time == stored_time
+
+
+# What is found.
 
 
 @pytest.mark.parametrize("method", ["no-memory", "turn-rag", "pgr"])
-def test_turns_that_are_not_remembered_yet_are_found_raw(method: str, store: Store) -> None:
-    memory = program(method).memory(store, "ada", lm=language_model("offline"))
-    memory.add(said("I moved to Lisbon."))
-    memory.add(said("My cat is called Momo."), remember=False)
-    memory.say("chat", said("I began to play the cello."))
+def test_turns_that_are_not_in_the_memory_yet_are_found_as_they_were_said(
+    method: str, store: Store
+) -> None:
+    memory = memory_of_ada(store, method)
+    memory.add([message("I moved to Lisbon.")])
+    memory.add([message("My cat is called Momo.")], remember=False)
+    memory.say("chat", [message("I began to play the cello.")])
+
     assert "D2:1" in memory.recall("What is the cat called?").sources
-    found = memory.ask("Which instrument does Ada play, the cello?")
-    assert "chat:1" in found.context.sources
-    assert "cello" in found.answer
+    reply = memory.ask("Which instrument does Ada play, the cello?")
+    assert "chat:1" in reply.context.sources
+    assert "cello" in reply.answer
 
 
-def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(store: Store, scripted: Any) -> None:
+def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(
+    store: Store, scripted: Any
+) -> None:
     unreadable = scripted(lambda kind, text, n: "I cannot help with that.")
-    memory = program("pgr").memory(store, "ada", lm=unreadable)
-    memory.add(said("I moved to Lisbon."))
-    memory.add(said("My cat is called Momo."), remember=False)
+    memory = build_program("pgr").memory(store, "ada", lm=unreadable)
+    memory.add([message("I moved to Lisbon.")])
+    memory.add([message("My cat is called Momo.")], remember=False)
+
     assert [hit.id for hit in memory.search("Lisbon").pending] == ["D1:1"]
     assert [hit.id for hit in memory.search("Momo").pending] == ["D2:1"]
     assert memory.recall("Who moved to Lisbon?").sources == ("D1:1",)
 
 
-def test_a_session_keeps_its_id_unless_another_one_is_given(ada: UserMemory) -> None:
-    first, second = (
-        Session(id=id, turns=(Turn(id=f"{id}:1", speaker="Ada", text=f"I moved to {id}."),)) for id in ("Porto", "Faro")
-    )
-    ada.add(first)
-    ada.add(second, id="journey")
-    assert [stored.item.id for stored in ada.store.items.list_all(ada.owner)] == ["Porto", "journey"]
-
-
-ASKED_TEN_TIMES = ["turn-rag", "pgr+turn-rag", "logs+turn-rag", "session-rag"]
-
-
-@pytest.mark.parametrize("method", ASKED_TEN_TIMES)
-@pytest.mark.parametrize("question", ["Where do I live?", "Where did I move to?"], ids=["other words", "same words"])
+@pytest.mark.parametrize("method", ["turn-rag", "pgr+turn-rag", "logs+turn-rag", "session-rag"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param("Where do I live?", id="other words"),
+        pytest.param("Where did I move to?", id="same words"),
+    ],
+)
 @pytest.mark.parametrize("is_remembered", [False, True], ids=["waiting", "remembered"])
 def test_a_fact_is_recalled_after_its_question_was_asked_ten_times(
     method: str, question: str, is_remembered: bool, store: Store
 ) -> None:
-    memory = program(method).memory(store, "ada", lm=language_model("offline"))
-    memory.add(said("I moved to Lisbon in spring."))
+    memory = memory_of_ada(store, method)
+    memory.add([message("I moved to Lisbon in spring.")])
     for number in range(10):
-        answered = {"role": "assistant", "content": "I do not know."}
-        memory.say(f"chat-{number}", [*said(question, "user"), answered])
+        chat = f"chat-{number}"
+        memory.say(chat, unanswered_question(question, "I do not know."))
         if is_remembered:
-            memory.end(f"chat-{number}")
+            memory.end(chat)
+
     assert "D1:1" in memory.ask(question).context.sources
     assert "D1:1" in memory.recall(question).sources
 
 
+NOTHING = ((), ())
+"""The result of a search that finds neither entries nor turns that wait."""
+
+
 def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -> None:
-    ada.add(said("I moved to Lisbon."), metadata={"year": 2024})
-    ada.add(said("My cat is called Momo."), metadata={"year": 2025})
-    assert ada.search("Where do I live?") == ((), ())
-    shown = ada.search("Where do I live?", fallback=True)
-    assert [(hit.id, hit.score) for hit in shown.entries] == [("D2:1", 0.0), ("D1:1", 0.0)]
-    assert shown.entries == ada.recall("Where do I live?").hits
-    assert [hit.id for hit in ada.search("Momo?", fallback=True).entries] == ["D2:1"]
+    ada.add([message("I moved to Lisbon.")], metadata={"year": 2024})
+    ada.add([message("My cat is called Momo.")], metadata={"year": 2025})
+    assert ada.search("Where do I live?") == NOTHING
+
+    # Nothing shares a word with the question, so the newest entries are shown.
+    fallback = ada.search("Where do I live?", fallback=True)
+    assert [hit.id for hit in fallback.entries] == ["D2:1", "D1:1"]
+    assert [hit.score for hit in fallback.entries] == [0.0, 0.0]
+    assert fallback.entries == ada.recall("Where do I live?").hits
+
     earlier = ada.search("Where do I live?", fallback=True, where={"year": 2024})
     assert [hit.id for hit in earlier.entries] == ["D1:1"]
 
+
+def test_a_search_that_finds_something_needs_no_fallback(ada: UserMemory) -> None:
+    ada.add([message("I moved to Lisbon.")])
+    ada.add([message("My cat is called Momo.")])
+
+    search_result = ada.search("Momo?", fallback=True)
+
+    assert [hit.id for hit in search_result.entries] == ["D2:1"]
+
+
+def test_the_fallback_of_a_search_leaves_out_the_question_itself(ada: UserMemory) -> None:
+    ada.add([message("I moved to Lisbon.")])
+    ada.add([message("My cat is called Momo.")])
     # The question and what was replied to it are stored by the time it is asked again.
-    ada.add([*said("Where do I live?", "user"), {"role": "assistant", "content": "You have not told me."}])
-    ada.say("chat", [*said("Where do I live?", "user"), {"role": "assistant", "content": "I do not know yet."}])
-    again = ada.search("Where do I live?", fallback=True)
-    assert [hit.id for hit in again.entries] == ["D3:2", "D2:1", "D1:1"]
-    assert [hit.id for hit in again.pending] == ["chat:2"]
+    ada.add(unanswered_question("Where do I live?", "You have not told me."))
+    ada.say("chat", unanswered_question("Where do I live?", "I do not know yet."))
+
+    fallback = ada.search("Where do I live?", fallback=True)
+
+    assert [hit.id for hit in fallback.entries] == ["D3:2", "D2:1", "D1:1"]
+    assert [hit.id for hit in fallback.pending] == ["chat:2"]
 
 
-def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, path: Path) -> None:
-    for id, town in (("s", "Lisbon"), ("t", "Porto")):
-        ada.add(said(f"I moved to {town}."), id=id)
-    hit = Hit(id="x", text="Moved twice.", score=1.0, kind="fact", sources=("s:1", "t:1", "nowhere:1"))
+@pytest.fixture
+def memory_of_a_month(ada: UserMemory) -> UserMemory:
+    """A memory of a session on each day of a month; the last one waits.
 
-    def sources() -> dict[str, str]:
-        (one,) = ada.evidence([hit])
-        assert all(source.time for source in one.sources)
-        return {source.id: source.text for source in one.sources}
-
-    assert sources() == {"s:1": "I moved to Lisbon.", "t:1": "I moved to Porto."}
-    with Store(path) as other:
-        other.forgetting.forget_session(ada.owner, "s")
-        assert list(sources()) == ["t:1"]
-        other.forgetting.forget_user(ada.owner)
-        assert sources() == {}
+    Later sessions are shorter, and so nearer to the query "rye bread". The first days of the month
+    are the last that a search finds.
+    """
+    for day in range(1, 29):
+        text = "rye bread " + "of the baker " * (30 - day)
+        turn = Turn(id=f"s{day}:1", speaker="Ada", text=text)
+        session = Session(id=f"s{day}", time=datetime(2025, 3, day), turns=(turn,))
+        ada.add(session, remember=day < 28)
+    return ada
 
 
-def test_work_looks_at_what_it_began_with_and_stores_nothing_once_forgotten(ada: UserMemory, store: Store) -> None:
-    began, later = program().memory(store, "ada", lm=language_model("offline")), ada
-    later.add(said("I moved to Lisbon."))
-    began.bind_view(began.view())
-    later.add(said("My cat is called Momo."))
-    assert [len(memory.entries.list().entries) for memory in (began, later)] == [1, 2]
-    assert [bool(memory.entries.get("D2:1")) for memory in (began, later)] == [False, True]
-    assert ["Momo" in memory.recall("What is the cat called?").text() for memory in (began, later)] == [False, True]
-    later.forget()
-    for begun in (began, began.bind_view()):
-        with pytest.raises(mempiler.ConflictError, match="user 'ada' was forgotten while this was under way"):
-            begun.add(said("I moved to Porto."))
-    assert later.bind_view().add(said("I moved to Faro.")).new
+def test_a_span_of_time_is_searched_to_its_end(memory_of_a_month: UserMemory) -> None:
+    second_of_march = datetime(2025, 3, 2)
+    fourth_of_march = datetime(2025, 3, 4)
+
+    search_result = memory_of_a_month.search(
+        "rye bread", 5, since=second_of_march, until=fourth_of_march
+    )
+
+    assert {hit.id for hit in search_result.entries} == {"s2:1", "s3:1"}
 
 
-def test_undated_messages_get_the_present_time_and_dated_ones_keep_theirs(store: Store) -> None:
-    memory = program().memory(store, "ada")
-    memory.add(said("now"))
-    for zone in ("", "+02:00"):
-        memory.add([{**said("then")[0], "time": f"2024-03-05T10:00:00{zone}"}])
-    now, *dated = (item.time for item in memory.items())
-    assert dated == [datetime(2024, 3, 5, 10), datetime(2024, 3, 5, 8)]
-    assert abs(datetime.now(UTC).replace(tzinfo=None) - now) < timedelta(minutes=1)
+def test_nothing_is_found_in_an_empty_span_of_time(memory_of_a_month: UserMemory) -> None:
+    second_of_march = datetime(2025, 3, 2)
+
+    search_result = memory_of_a_month.search(
+        "rye bread", 5, since=second_of_march, until=second_of_march
+    )
+
+    assert search_result == NOTHING
 
 
-def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: Any) -> None:
-    lm = scripted(lambda kind, text, n: {kind: "summary of notes" if "in notes" in text else "summary"})
-    old, new = program("recursive-summary"), program("recursive-summary", max_words=50)
-    old.memory(store, "ada", lm=lm).add(said("I moved to Lisbon."))
-    memory = new.memory(store, "ada", lm=lm)
+def test_a_span_of_time_also_chooses_turns_that_wait(memory_of_a_month: UserMemory) -> None:
+    search_result = memory_of_a_month.search("rye bread", 5, since=datetime(2025, 3, 28))
+
+    assert [hit.id for hit in search_result.pending] == ["s28:1"]
+
+
+@pytest.mark.parametrize("k", [0, 1001])
+def test_a_search_for_too_few_or_too_many_hits_is_refused(ada: UserMemory, k: int) -> None:
+    with pytest.raises(UserError, match=f"k = {k}: give a finite number, 1 to 1000"):
+        ada.search("rye bread", k)
+
+
+# Forgetting.
+
+
+def test_the_sources_of_a_hit_are_shown_until_another_process_forgets_them(
+    ada: UserMemory, store_path: Path
+) -> None:
+    ada.add([message("I moved to Lisbon.")], id="s")
+    ada.add([message("I moved to Porto.")], id="t")
+    hit = Hit(
+        id="x", text="Moved twice.", score=1.0, kind="fact", sources=("s:1", "t:1", "nowhere:1")
+    )
+
+    def texts_of_sources() -> dict[str, str]:
+        (evidence,) = ada.evidence([hit])
+        for source in evidence.sources:
+            assert source.time
+        return {source.id: source.text for source in evidence.sources}
+
+    assert texts_of_sources() == {"s:1": "I moved to Lisbon.", "t:1": "I moved to Porto."}
+    with Store(store_path) as other_process:
+        other_process.forgetting.forget_session(ada.owner, "s")
+        assert texts_of_sources() == {"t:1": "I moved to Porto."}
+
+        other_process.forgetting.forget_user(ada.owner)
+        assert texts_of_sources() == {}
+
+
+def test_a_request_sees_the_memory_as_it_was_when_it_began(ada: UserMemory, store: Store) -> None:
+    ada.add([message("I moved to Lisbon.")])
+    memory_of_request = memory_of_ada(store)
+    memory_of_request.bind_view(memory_of_request.view())
+
+    ada.add([message("My cat is called Momo.")])
+
+    assert len(memory_of_request.entries.list().entries) == 1
+    assert memory_of_request.entries.get("D2:1") is None
+    assert "Momo" not in memory_of_request.recall("What is the cat called?").text()
+
+    assert len(ada.entries.list().entries) == 2
+    assert ada.entries.get("D2:1")
+    assert "Momo" in ada.recall("What is the cat called?").text()
+
+
+@pytest.mark.parametrize("has_view", [True, False])
+def test_a_request_stores_nothing_for_a_user_who_was_forgotten_meanwhile(
+    ada: UserMemory, store: Store, has_view: bool
+) -> None:
+    ada.add([message("I moved to Lisbon.")])
+    memory_of_request = memory_of_ada(store)
+    memory_of_request.bind_view(memory_of_request.view() if has_view else None)
+    ada.forget()
+
+    message_of_error = "user 'ada' was forgotten while this was under way"
+    with pytest.raises(ConflictError, match=message_of_error):
+        memory_of_request.add([message("I moved to Porto.")])
+    # Another call of `bind_view` does not make it a request that begins now.
+    with pytest.raises(ConflictError, match=message_of_error):
+        memory_of_request.bind_view().add([message("I moved to Porto.")])
+
+    # A request that begins now may store something.
+    assert ada.bind_view().add([message("I moved to Faro.")]).new
+
+
+# Other programs and versions.
+
+
+def test_a_memory_that_another_prompt_wrote_is_refused_until_it_is_rebuilt(
+    store: Store, scripted: Any
+) -> None:
+    def summarize(kind: str, text: str, n: int) -> dict[str, str]:
+        return {kind: "summary of notes" if "in notes" in text else "summary"}
+
+    lm = scripted(summarize)
+    earlier_program = build_program("recursive-summary")
+    earlier_program.memory(store, "ada", lm=lm).add([message("I moved to Lisbon.")])
+
+    # This setting changes the prompt that writes.
+    program = build_program("recursive-summary", max_words=50)
+    memory = program.memory(store, "ada", lm=lm)
     with pytest.raises(
-        mempiler.ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: "
+        ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: "
     ):
         memory.ask("Where?")
-    memory.add(said("I like tea."), remember=False)
-    with pytest.raises(mempiler.ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"):
+    memory.add([message("I like tea.")], remember=False)
+    with pytest.raises(
+        ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"
+    ):
         memory.remember()
+
     assert memory.rebuild().items == 2
+    # There is nothing left to rebuild, unless that is forced.
     assert memory.rebuild().items == 0
     memory.ask("Where?")
     assert memory.rebuild(force=True).items == 2
 
 
-@pytest.mark.parametrize(
-    ("version", "message"), [(0, "an older Mempiler .*mempiler memories rebuild"), (99, "a newer")]
-)
-def test_documents_of_other_versions_are_refused_with_the_remedy(path: Path, version: int, message: str) -> None:
-    memory = program().memory(path, "ada", lm=language_model("offline"))
-    memory.add(said("I moved to Lisbon."))
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE mempiler_memories SET schema = ?", (version,))
-    with pytest.raises(mempiler.ProgramError, match=message):
+@pytest.fixture
+def set_document_version(store_path: Path) -> Any:
+    """Change the version of all memories in the store, as if another Mempiler had written them."""
+
+    def set_version(version: int) -> None:
+        with closing(sqlite3.connect(store_path)) as database, database:
+            database.execute("UPDATE mempiler_memories SET schema = ?", [version])
+
+    return set_version
+
+
+def test_a_memory_of_an_older_version_is_refused_until_it_is_rebuilt(
+    store_path: Path, set_document_version: Any
+) -> None:
+    memory = memory_of_ada(store_path)
+    memory.add([message("I moved to Lisbon.")])
+    set_document_version(0)
+
+    with pytest.raises(ProgramError, match=r"an older Mempiler .*mempiler memories rebuild"):
         memory.ask("Where?")
-    if version == 0:
-        memory.rebuild()
-        assert memory.ask("Where did Ada move?").context.sources == ("D1:1",)
+
+    memory.rebuild()
+    assert memory.ask("Where did Ada move?").context.sources == ("D1:1",)
 
 
-def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:
-    for day in range(1, 29):
-        # The later, the shorter, and so the nearer to the query: the window's days are the last to be found.
-        turn = Turn(id=f"s{day}:1", speaker="Ada", text="rye bread " + "of the baker " * (30 - day))
-        ada.add(Session(id=f"s{day}", time=datetime(2025, 3, day), turns=(turn,)), remember=day < 28)
-    first, second = datetime(2025, 3, 2), datetime(2025, 3, 4)
-    assert {hit.id for hit in ada.search("rye bread", 5, since=first, until=second).entries} == {"s2:1", "s3:1"}
-    assert ada.search("rye bread", 5, since=first, until=first) == ((), ())
-    assert [hit.id for hit in ada.search("rye bread", 5, since=datetime(2025, 3, 28)).pending] == ["s28:1"]
-    for k in (0, 1001):
-        with pytest.raises(mempiler.UserError, match=f"k = {k}: give a finite number, 1 to 1000"):
-            ada.search("rye bread", k)
+def test_a_memory_of_a_newer_version_is_refused(
+    store_path: Path, set_document_version: Any
+) -> None:
+    memory = memory_of_ada(store_path)
+    memory.add([message("I moved to Lisbon.")])
+    set_document_version(99)
+
+    with pytest.raises(ProgramError, match="a newer"):
+        memory.ask("Where?")
 
 
-class PendingItems:
-    """An engine for asyncio that answers nobody until two hundred ask; counts the threads that there are by then."""
+# asyncio.
 
-    def __init__(self, answers: Any) -> None:
-        self.answers, self.all_here, self.threads = answers, asyncio.Barrier(200), 0
+
+class EngineOfTwoHundred:
+    """An engine for asyncio that answers nobody until two hundred ask at once.
+
+    Args:
+        engine: Gives the answers.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self.most_threads = 0
+        """The most threads that there were when an answer was given."""
+        self._engine = engine
+        self._barrier = asyncio.Barrier(200)
 
     async def complete(self, request: Any) -> Any:
         async with asyncio.timeout(60):
-            await self.all_here.wait()
-        self.threads = max(self.threads, threading.active_count())
-        return self.answers.complete(request)
+            await self._barrier.wait()
+        self.most_threads = max(self.most_threads, threading.active_count())
+        return self._engine.complete(request)
 
     async def aclose(self) -> None:
-        pass
+        """Close nothing: there is no connection."""
 
 
-def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(store: Store, scripted: Any) -> None:
-    program, before = build("turn-rag"), threading.active_count()
-    engine = PendingItems(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
-    blocking = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
-    guard = BudgetGuard(in_flight=200)
-    lm = MeteredLM("waiting/test", Metering(guard=guard), engine=blocking, async_engine=engine, cache=False)
-    memory = program.memory(store, "ada", lm=lm)
-    memory.add(said("I moved to Lisbon."), remember=False)
+def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
+    store: Store, scripted: Any
+) -> None:
+    threads_before = threading.active_count()
+    async_engine = EngineOfTwoHundred(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
+    # The engine for threads must not be used.
+    engine = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
+    lm = MeteredLM(
+        "waiting/test",
+        Metering(guard=BudgetGuard(in_flight=200)),
+        engine=engine,
+        async_engine=async_engine,
+        cache=False,
+    )
+    memory = build("turn-rag").memory(store, "ada", lm=lm)
+    memory.add([message("I moved to Lisbon.")], remember=False)
 
-    async def all_at_once() -> list[Any]:
-        return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(200))))
+    async def ask_at_once() -> list[Any]:
+        questions = [memory.aask("Where does Ada live?") for _ in range(200)]
+        return await asyncio.gather(*questions)
 
-    assert [one.answer for one in asyncio.run(all_at_once())] == ["Lisbon"] * 200
-    assert engine.threads - before <= MAX_THREADS + 16
+    replies = asyncio.run(ask_at_once())
+
+    assert [reply.answer for reply in replies] == ["Lisbon"] * 200
+    assert async_engine.most_threads - threads_before <= MAX_THREADS + 16
 
 
-CHOICES = {"options": ["(a) Lisbon", "(b) Oslo"]}
+OPTIONS = {"options": ["(a) Lisbon", "(b) Oslo"]}
 
 
 @pytest.mark.parametrize(
-    ("method", "task", "query"),
+    ("method", "task", "fields"),
     [
-        ("turn-rag", "multiple-choice", CHOICES),
+        ("turn-rag", "multiple-choice", OPTIONS),
         ("turn-rag", "personal-response", {}),
-        ("turn-rag", "behavior-prediction", CHOICES),
+        ("turn-rag", "behavior-prediction", OPTIONS),
         ("turn-rag", "dialogue-reply", {}),
         ("turn-rag", "memory-lookup", {}),
         ("memory-r2", "question-answering", {}),
     ],
 )
-def test_asyncio_answers_as_a_thread_does(store: Store, method: str, task: str, query: Any) -> None:
-    memory = build(method, task=task).memory(store, "ada", lm=language_model("offline"))
-    memory.add(said("I moved to Lisbon."))
-    awaited = asyncio.run(memory.aask("Where did Ada move?", **query))
-    answered = memory.ask("Where did Ada move?", **query)
-    assert {**awaited.toDict(), "memory": None} == {**answered.toDict(), "memory": None}
+def test_asyncio_answers_as_a_thread_does(
+    store: Store, method: str, task: str, fields: dict[str, Any]
+) -> None:
+    program = build(method, task=task)
+    memory = program.memory(store, "ada", lm=language_model("offline"))
+    memory.add([message("I moved to Lisbon.")])
+
+    reply_of_asyncio = asyncio.run(memory.aask("Where did Ada move?", **fields)).toDict()
+    reply = memory.ask("Where did Ada move?", **fields).toDict()
+
+    # The memory itself is not compared.
+    assert {**reply_of_asyncio, "memory": None} == {**reply, "memory": None}

@@ -1,10 +1,12 @@
-"""The background: writers of queued sessions, worker and breaker; the command; logs without what was said."""
+"""Background writing: writers of queued sessions, the worker, the breaker, and the log."""
 
 import contextvars
+import io
 import json
 import logging
 import sqlite3
 import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -23,10 +25,13 @@ from mempiler import (
 )
 from mempiler.engines.limits import DEAD_AFTER
 from mempiler.memory.memory import TurnMemory
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.users import Users
 from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.serving.http.log_lines import JsonLines
 from mempiler.serving.memories.memories import Memories
+from mempiler.serving.memories.user_caches import USERS
 from mempiler.serving.worker.breaker import CALLER, MAX_CALLERS, Breaker
 from mempiler.serving.worker.failure_counts import FailureCounts
 from mempiler.serving.worker.worker import Worker
@@ -35,215 +40,341 @@ from mempiler.serving.worker.writers import write_all_queued
 from ..conftest import largest_container, values_below
 from .conftest import failing, within
 
-DOWN, WELL = LMServerError("down", model="x"), failing(lambda text, n: False)
+MODEL_IS_DOWN = LMServerError("down", model="x")
 
 
-def note(store: Store, text: str, user: str = "ada", tenant: str = "acme") -> None:
-    build("turn-rag").memory(store, user, tenant).add([{"role": "user", "content": text}], remember=False)
+def answer_all(kind: str, text: str, n: int) -> dict[str, str]:
+    """Reply to every prompt of a scripted model."""
+    return {kind: "summary"}
 
 
-def queued(store: Store) -> int:
-    return sum(user.queued for user in store.users.list_all())
+def queue_note(store: Store, text: str, user: str = "ada", tenant: str = "acme") -> None:
+    """Queue a session of one message; a worker writes it into the memory."""
+    memory = build("turn-rag").memory(store, user, tenant)
+    memory.add([{"role": "user", "content": text}], remember=False)
+
+
+def queued_sessions(store: Store, tenant: str | None = None) -> int:
+    """Return how many sessions wait to be written, of one tenant or of all."""
+    return sum(user.queued for user in store.users.list_all(tenant))
 
 
 def worker_of(store: Store, lm: Any, interval: float = 1.0) -> Worker:
+    """Return a worker with one writer, whose memories are summaries."""
     memories = Memories(build("recursive-summary"), store, lm)
     return Worker(memories, session_gap=30, writers=1, interval=interval)
 
 
-def test_stop_finishes_the_session_at_hand_within_its_grace_and_leaves_the_rest_queued(
+# The worker.
+
+
+def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_queued(
     store: Store, scripted: Any
 ) -> None:
-    writing, go = threading.Event(), threading.Event()
+    is_writing = threading.Event()
+    may_answer = threading.Event()
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        writing.set()
-        go.wait(15)
+    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+        is_writing.set()
+        may_answer.wait(15)
         return {kind: "summary"}
 
     for n in range(3):
-        note(store, f"note {n}")
-    worker = worker_of(store, scripted(reply))
-    later = worker_of(store, scripted(failing(lambda text, n: n == 1)), interval=0.01)
+        queue_note(store, f"note {n}")
+    worker = worker_of(store, scripted(wait))
     worker.start()
-    assert writing.wait(15)
-    assert worker.stop(0.05) is False
+    assert is_writing.wait(15)
+
+    # The session cannot be finished within this grace.
+    assert worker.stop(grace=0.05) is False
     assert worker.alive is False
-    assert queued(store) == 3
-    go.set()
-    assert worker.stop(15) is True
-    assert queued(store) == 2
-    later.start()
-    assert within(20, lambda: queued(store) == 0)
-    assert later.alive is True
-    assert later.stop(15) is True
+    assert queued_sessions(store) == 3
+
+    # Within this grace it can.
+    may_answer.set()
+    assert worker.stop(grace=15) is True
+    assert queued_sessions(store) == 2
 
 
-def test_breaker_opens_after_failures_in_a_row_and_tries_again() -> None:
-    time_now = [0.0]
-    breaker = Breaker(pause=10, clock=lambda: time_now[0])
-    for _ in range(4):
-        breaker.record_failure(DOWN)
-        breaker.record_failure(LMInvalidRequestError("a bad request", model="x"))
-    assert not breaker.open
-    breaker.record_failure(DOWN)
-    with pytest.raises(EndpointError):
-        breaker.admit()
-    time_now[0] = 10.1
-    breaker.admit()
-    breaker.record_failure(DOWN)
-    assert breaker.open
-    time_now[0] = 21.0
-    breaker.record_success(1, None)
-    breaker.record_failure(DOWN)
-    assert not breaker.open
+def test_a_worker_goes_on_after_a_failed_call(store: Store, scripted: Any) -> None:
+    queue_note(store, "note 1")
+    queue_note(store, "note 2")
+    first_call_fails = failing(lambda text, n: n == 1)
+    worker = worker_of(store, scripted(first_call_fails), interval=0.01)
 
-
-BAD, MANY = Owner("bad", "acme"), [Owner(f"bad {n}", "other") for n in range(9)]
-
-
-@pytest.mark.parametrize(
-    ("down", "refused"),
-    [
-        ([BAD] * 9, {"bad"}),
-        (MANY, {"fine", *(one.user for one in MANY)}),
-        ([BAD, Owner("bad", "other")] * 3, {"fine", "bad"}),
-        (MANY[:4], set()),
-        ([*[BAD] * 4, Owner("late", "third")], set()),
-    ],
-)
-def test_breaker_refuses_whose_calls_fail(down: list[Owner], refused: set[str]) -> None:
-    tenants = {owner.tenant for owner in down}
-    breaker = Breaker(pause=10)
-    breaker.several = lambda: tenants != {"acme"}
-
-    def admitted(owner: Owner) -> bool:
-        CALLER.set(owner)
-        try:
-            breaker.admit()
-        except EndpointError:
-            return False
-        return True
-
-    def run() -> None:
-        for owner in down:
-            if admitted(owner):
-                breaker.record_failure(DOWN)
-        everybody = {*down, *(Owner("fine", tenant) for tenant in tenants)}
-        assert {owner.user for owner in everybody if not admitted(owner)} == refused
-        assert admitted(Owner("fine", "acme")) is (tenants != {"acme", "other"})
-
-    contextvars.copy_context().run(run)
-
-
-def fail_for(breaker: Breaker, owner: Owner, times: int) -> None:
-    """Lets calls for a user fail."""
-
-    def run() -> None:
-        CALLER.set(owner)
-        for _ in range(times):
-            breaker.record_failure(DOWN)
-
-    contextvars.copy_context().run(run)
-
-
-def test_failures_keep_no_name_and_go_with_the_user(store: Store, scripted: Any) -> None:
-    note(store, "bad", "zoe-4711")
-    owner, breaker = Owner("zoe-4711", "acme"), Breaker()
-    lm = scripted(failing(lambda text, n: True), guard=breaker)
-    program = build("recursive-summary")
-    worker = Worker(Memories(program, store, lm), session_gap=30, writers=1, interval=0.05)
     worker.start()
-    assert within(20, lambda: len(worker.writers.failures) == 1)
-    assert worker.stop(15)
-    fail_for(breaker, owner, DEAD_AFTER)
-    texts = [one for root in (worker.writers.failures, breaker) for one in values_below(root) if isinstance(one, str)]
-    assert not [text for text in texts if "zoe" in text]
 
-    UserMemory(Memories(program, store, lm), owner).forget()
-    assert len(worker.writers.failures) == 0
-    # What failed for the forgotten user is nothing that failed for all.
-    fail_for(breaker, owner, 1)
-    fail_for(breaker, Owner("bob", "acme"), 1)
-    assert not breaker.open
-
-
-def test_failures_of_so_many_users_are_counted(store: Store) -> None:
-    counts = FailureCounts(limit=3)
-    users = [Owner(f"user {n}", "acme") for n in range(5)]
-    assert [counts.add(user) for user in (users[0], users[0], *users[1:3], users[0], *users[3:])] == [
-        1,
-        2,
-        1,
-        1,
-        3,
-        1,
-        1,
-    ]
-    assert len(counts) == 3
-    assert counts.add(users[4]) == 2
-    assert counts.add(users[0]) == 4
-    assert counts.add(Owner("user 0", "other")) == 1
-    counts.reset(users[0])
-    assert counts.add(users[0]) == 1
-
-
-def test_a_long_outage_of_many_users_does_not_fill_the_breaker() -> None:
-    breaker = Breaker()
-    for n in range(3 * MAX_CALLERS):
-        fail_for(breaker, Owner(f"user {n}", "acme"), 1)
-    assert breaker.open
-    assert MAX_CALLERS / 2 < largest_container(breaker) <= MAX_CALLERS
+    assert within(20, lambda: queued_sessions(store) == 0)
+    assert worker.alive is True
+    assert worker.stop(grace=15) is True
 
 
 def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:
     for n in range(12):
-        note(store, "bad", f"user {n}")
+        queue_note(store, "bad", f"user {n}")
     breaker = Breaker()
     breaker.several = lambda: True
     lm = scripted(failing(lambda text, n: "bad" in text), guard=breaker)
     worker = worker_of(store, lm, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 12)
-    note(store, "fine", "bob", "other")
-    assert within(20, lambda: [user.queued for user in store.users.list_all("other")] == [0])
-    assert queued(store) == 12
+
+    queue_note(store, "fine", "bob", "other")
+
+    (bob,) = store.users.list_all("other")
+    assert bob.user == "bob"
+    assert within(20, lambda: queued_sessions(store, "other") == 0)
+    assert queued_sessions(store, "acme") == 12
     assert worker.alive is True
     assert worker.stop(15) is True
 
 
-def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(store: Store, scripted: Any) -> None:
-    go = threading.Event()
+def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(
+    store: Store, scripted: Any
+) -> None:
+    may_answer = threading.Event()
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        if "slow" in text:
+            may_answer.wait(20)
+        return {kind: "summary"}
+
     for n in range(12):
-        note(store, "slow", f"user {n}")
+        queue_note(store, "slow", f"user {n}", "acme")
     for n in range(3):
-        note(store, "fine", f"late {n}", "other")
-    lm = scripted(lambda kind, text, n: {kind: str("slow" in text and go.wait(20))})
-    memories = Memories(build("recursive-summary"), store, lm)
+        queue_note(store, "fine", f"late {n}", "other")
+    memories = Memories(build("recursive-summary"), store, scripted(reply))
     worker = Worker(memories, session_gap=30, writers=4, interval=0.05, share=lambda: 0.5)
     worker.start()
     try:
-        assert within(10, lambda: not any(user.queued for user in store.users.list_all("other")))
+        assert within(10, lambda: queued_sessions(store, "other") == 0)
+        # Half of the four writers are all that `acme` may hold.
         assert within(5, lambda: len(worker.writers.running) == 2)
-        assert sum(user.queued for user in store.users.list_all("acme")) == 12
+        assert queued_sessions(store, "acme") == 12
     finally:
-        go.set()
+        may_answer.set()
     assert worker.stop(15)
 
 
-def test_a_tenant_with_many_users_evicts_only_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mempiler.serving.memories.user_caches.USERS", 4)
-    note(store, "fine")
+def test_a_tenant_with_many_users_evicts_only_its_own(store: Store) -> None:
+    ada = Owner("ada", "acme")
+    queue_note(store, "fine", "ada", "acme")
     memories = Memories(build("turn-rag"), store)
     write_all_queued(memories)
-    kept = memories.view(Owner("ada", "acme")).finalized
-    for n in range(9):
+    cached_memory = memories.view(ada).finalized
+
+    # More users than a process keeps anything of.
+    for n in range(USERS + 5):
         memories.view(Owner(f"user {n}", "other"))
-    assert memories.view(Owner("ada", "acme")).finalized is kept
+
+    assert memories.view(ada).finalized is cached_memory
 
 
-class FailingWriter(Writer):
-    """A writer with a fault of its own: it cannot write sessions that hold the word "odd"."""
+# The breaker.
+
+
+class FakeClock:
+    """A clock that shows the seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_breaker_opens_after_five_failures_in_a_row() -> None:
+    breaker = Breaker(pause=10, clock=FakeClock())
+    for _ in range(4):
+        breaker.record_failure(MODEL_IS_DOWN)
+        # A request that the model refuses says nothing about the model.
+        breaker.record_failure(LMInvalidRequestError("a bad request", model="x"))
+    assert not breaker.open
+
+    breaker.record_failure(MODEL_IS_DOWN)
+
+    with pytest.raises(EndpointError):
+        breaker.admit()
+
+
+def test_an_open_breaker_lets_a_call_pass_after_its_pause_and_opens_again_if_that_fails() -> None:
+    clock = FakeClock()
+    breaker = Breaker(pause=10, clock=clock)
+    for _ in range(5):
+        breaker.record_failure(MODEL_IS_DOWN)
+    assert breaker.open
+
+    clock.seconds = 10.1
+    breaker.admit()
+
+    breaker.record_failure(MODEL_IS_DOWN)
+    assert breaker.open
+
+
+def test_a_success_closes_a_breaker() -> None:
+    clock = FakeClock()
+    breaker = Breaker(pause=10, clock=clock)
+    for _ in range(5):
+        breaker.record_failure(MODEL_IS_DOWN)
+
+    clock.seconds = 10.1
+    breaker.record_success(tokens=1, cost=None)
+
+    breaker.record_failure(MODEL_IS_DOWN)
+    assert not breaker.open
+
+
+def is_admitted(breaker: Breaker, caller: Owner) -> bool:
+    """Return whether the breaker lets a user's call pass."""
+    context = contextvars.copy_context()
+    context.run(CALLER.set, caller)
+    try:
+        context.run(breaker.admit)
+    except EndpointError:
+        return False
+    return True
+
+
+def record_failures(breaker: Breaker, caller: Owner, times: int = 1) -> None:
+    """Record failed calls for a user."""
+    context = contextvars.copy_context()
+    context.run(CALLER.set, caller)
+    for _ in range(times):
+        context.run(breaker.record_failure, MODEL_IS_DOWN)
+
+
+def breaker_after_failures(callers: Sequence[Owner], has_several_tenants: bool) -> Breaker:
+    """Return a breaker to which the calls of users, one after the other, have failed."""
+    breaker = Breaker(pause=10)
+    breaker.several = lambda: has_several_tenants
+    for caller in callers:
+        if is_admitted(breaker, caller):
+            record_failures(breaker, caller)
+    return breaker
+
+
+BAD_OF_ACME = Owner("bad", "acme")
+FINE_OF_ACME = Owner("fine", "acme")
+BAD_OF_OTHER = Owner("bad", "other")
+FINE_OF_OTHER = Owner("fine", "other")
+MANY_OF_OTHER = [Owner(f"bad {n}", "other") for n in range(9)]
+
+
+def test_with_one_tenant_a_user_whose_calls_fail_is_refused_alone() -> None:
+    breaker = breaker_after_failures([BAD_OF_ACME] * 9, has_several_tenants=False)
+
+    assert not is_admitted(breaker, BAD_OF_ACME)
+    assert is_admitted(breaker, FINE_OF_ACME)
+
+
+def test_with_several_tenants_a_tenant_whose_calls_fail_is_refused_alone() -> None:
+    breaker = breaker_after_failures(MANY_OF_OTHER, has_several_tenants=True)
+
+    for user in MANY_OF_OTHER:
+        assert not is_admitted(breaker, user)
+    assert not is_admitted(breaker, FINE_OF_OTHER)
+    assert is_admitted(breaker, FINE_OF_ACME)
+
+
+def test_everybody_is_refused_when_the_calls_of_two_tenants_fail() -> None:
+    breaker = breaker_after_failures([BAD_OF_ACME, BAD_OF_OTHER] * 3, has_several_tenants=True)
+
+    for user in (BAD_OF_ACME, FINE_OF_ACME, BAD_OF_OTHER, FINE_OF_OTHER):
+        assert not is_admitted(breaker, user)
+
+
+def test_nobody_is_refused_after_four_failures() -> None:
+    breaker = breaker_after_failures(MANY_OF_OTHER[:4], has_several_tenants=True)
+
+    for user in (*MANY_OF_OTHER[:4], FINE_OF_OTHER, FINE_OF_ACME):
+        assert is_admitted(breaker, user)
+
+
+def test_nobody_is_refused_when_the_fifth_failure_is_the_first_of_another_tenant() -> None:
+    late = Owner("late", "third")
+    breaker = breaker_after_failures([*[BAD_OF_ACME] * 4, late], has_several_tenants=True)
+
+    for user in (BAD_OF_ACME, FINE_OF_ACME, late, Owner("fine", "third")):
+        assert is_admitted(breaker, user)
+
+
+def test_a_long_outage_of_many_users_does_not_fill_the_breaker() -> None:
+    breaker = Breaker()
+    for n in range(3 * MAX_CALLERS):
+        record_failures(breaker, Owner(f"user {n}", "acme"))
+
+    assert breaker.open
+    assert MAX_CALLERS / 2 < largest_container(breaker) <= MAX_CALLERS
+
+
+# Counts of failures.
+
+
+def test_failures_in_a_row_are_counted_for_each_user() -> None:
+    ada = Owner("ada", "acme")
+    namesake = Owner("ada", "other")
+    counts = FailureCounts(limit=3)
+
+    assert counts.add(ada) == 1
+    assert counts.add(ada) == 2
+    assert counts.add(namesake) == 1
+    assert counts.add(ada) == 3
+    assert len(counts) == 2
+
+    counts.reset(ada)
+    assert counts.add(ada) == 1
+
+
+def test_the_failures_of_the_latest_users_are_counted() -> None:
+    first, second, third, fourth, fifth = [Owner(f"user {n}", "acme") for n in range(5)]
+    counts = FailureCounts(limit=3)
+    for user in (first, second, third, first, fourth, fifth):
+        counts.add(user)
+
+    # The second and the third user, whose failures were the oldest, are not counted any more.
+    assert len(counts) == 3
+    assert counts.add(fifth) == 2
+    assert counts.add(first) == 3
+    assert counts.add(fourth) == 2
+    assert counts.add(second) == 1
+
+
+def texts_below(root: Any) -> list[str]:
+    """Return all texts that an object holds, however deep."""
+    return [value for value in values_below(root) if isinstance(value, str)]
+
+
+def test_counts_of_failures_hold_no_name_and_go_with_a_forgotten_user(
+    store: Store, scripted: Any
+) -> None:
+    zoe = Owner("zoe-4711", "acme")
+    queue_note(store, "bad", zoe.user, zoe.tenant)
+    breaker = Breaker()
+    lm = scripted(failing(lambda text, n: True), guard=breaker)
+    program = build("recursive-summary")
+    memories_of_worker = Memories(program, store, lm)
+    worker = Worker(memories_of_worker, session_gap=30, writers=1, interval=0.05)
+    worker.start()
+    assert within(20, lambda: len(worker.writers.failures) == 1)
+    assert worker.stop(15)
+    record_failures(breaker, zoe, times=DEAD_AFTER)
+
+    for text in texts_below(worker.writers.failures) + texts_below(breaker):
+        assert "zoe" not in text
+
+    UserMemory(Memories(program, store, lm), zoe).forget()
+    assert len(worker.writers.failures) == 0
+    # What failed for the forgotten user does not count as a failure of all.
+    record_failures(breaker, zoe)
+    record_failures(breaker, Owner("bob", "acme"))
+    assert not breaker.open
+
+
+# Sessions that cannot be written.
+
+
+class WriterWithFault(Writer):
+    """A writer that cannot write sessions with the word "odd", and counts how often it failed."""
 
     Memory = TurnMemory
 
@@ -258,14 +389,18 @@ class FailingWriter(Writer):
         return Update(memory.with_session(item))
 
 
-def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_aside(store: Store) -> None:
-    program = MemoryProgram(Method(FailingWriter(), EntryReader()), QuestionAnswering())
-    note(store, "an odd note")
-    note(store, "a note")
+def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_aside(
+    store: Store,
+) -> None:
+    program = MemoryProgram(Method(WriterWithFault(), EntryReader()), QuestionAnswering())
     memories = Memories(program, store)
-    written = write_all_queued(memories)
+    queue_note(store, "an odd note")
+    queue_note(store, "a note")
+
+    counts = write_all_queued(memories)
+
     assert memories.program.method.writer.failures == 3
-    assert written.items == 1
+    assert counts.items == 1
     (user,) = store.users.list_all()
     assert user.queued == 0
     assert user.failed == 1
@@ -276,83 +411,140 @@ def test_a_damaged_row_is_set_aside_and_reported_and_the_rest_of_its_user_is_wri
     store: Store, scripted: Any, connect: Any, damage: str
 ) -> None:
     for n in range(3):
-        note(store, f"note {n}")
-    with sqlite3.connect(store.url.removeprefix("sqlite:///")) as db:
-        db.execute(f"UPDATE mempiler_items SET {damage} WHERE position = 2")
-    db.close()
-    well = scripted(WELL)
-    assert write_all_queued(Memories(build("recursive-summary"), store, well)).items == 2
-    (found,) = store.users.list_all()
-    assert found.queued == 0
-    assert found.failed == 1
-    assert build("recursive-summary").memory(store, "ada", "acme", well).search("note")
+        queue_note(store, f"note {n}")
+    database = sqlite3.connect(store.url.removeprefix("sqlite:///"))
+    database.execute(f"UPDATE mempiler_items SET {damage} WHERE position = 2")
+    database.commit()
+    database.close()
+    lm = scripted(answer_all)
+
+    counts = write_all_queued(Memories(build("recursive-summary"), store, lm))
+
+    assert counts.items == 2
+    (user,) = store.users.list_all()
+    assert user.queued == 0
+    assert user.failed == 1
+    assert build("recursive-summary").memory(store, "ada", "acme", lm).search("note")
     assert connect().get("/ready").json()["failed"] == 1
 
 
-def test_dead_model_does_not_keep_sessions_from_being_stored(connect: Any, scripted: Any) -> None:
-    client = connect(scripted(failing(lambda text, n: True), guard=Breaker()), tokens=False).as_tenant(None)
+def test_sessions_are_stored_while_the_model_is_down(connect: Any, scripted: Any) -> None:
+    dead_model = scripted(failing(lambda text, n: True), guard=Breaker())
+    client = connect(dead_model, tokens=False).as_tenant(None)
+
     assert client.add("I moved to Lisbon.").status_code == 201
-    assert [client.ask("Where?").status_code for _ in range(6)] == [502] * 6
-    found = client.get("/ready")
-    assert found.status_code == 200
-    assert found.json()["parts"]["model"] is False
+    # The breaker, which opens after five failures, does not change the status.
+    for _ in range(6):
+        assert client.ask("Where?").status_code == 502
+
+    ready = client.get("/ready")
+    assert ready.status_code == 200
+    assert ready.json()["parts"]["model"] is False
 
 
-def test_logs_hold_no_contents(
-    connect: Any, scripted: Any, store: Store, caplog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def bug(*arguments: object) -> None:
+# The log.
+
+
+class UsersWithBug(Users):
+    """The users of a store; listing them raises an error that quotes a user."""
+
+    def list_all(self, tenant: str | None = None, user: str | None = None) -> Any:
         raise RuntimeError("SECRET-bug")
-
-    monkeypatch.setattr(caplog.handler, "formatter", JsonLines())
-    caplog.set_level(logging.INFO, "mempiler")
-    client = connect(scripted(failing(lambda text, n: n == 2, "SECRET-answer")))
-    statuses = [client.chat("SECRET-question", user="SECRET-user").status_code for _ in range(2)]
-    monkeypatch.setattr(store.users, "list_all", bug)
-    statuses.append(client.get("/v1/users/SECRET-user").status_code)
-    logging.getLogger("elsewhere").warning("SECRET-of-a-library")
-    logging.getLogger("elsewhere").warning("template %s", "SECRET-argument")
-    assert statuses == [200, 502, 500]
-    assert within(20, lambda: caplog.text.count('"event": "request"') == 3)
-    lines = [json.loads(line) for line in caplog.text.splitlines()]
-    requests = [line for line in lines if line["event"] == "request"]
-    routes = ["/v1/chat/completions", "/v1/chat/completions", "/v1/users/{user}"]
-    assert [(line["route"], line["status"]) for line in requests] == list(zip(routes, statuses, strict=True))
-    assert {line["tenant"] for line in requests} == {"acme"}
-    assert "SECRET" not in caplog.text
-    assert next(line for line in lines if "error" in line)["error"]["type"] == "RuntimeError"
 
 
 @pytest.fixture
-def full(store: Store) -> Store:
+def log_text(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
+    """What a service would log, line by line."""
+    caplog.set_level(logging.INFO, "mempiler")
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    logging.getLogger().addHandler(handler)
+    yield stream
+    logging.getLogger().removeHandler(handler)
+
+
+def test_the_log_has_a_line_for_each_request_and_holds_no_contents(
+    connect: Any, scripted: Any, store: Store, log_text: io.StringIO
+) -> None:
+    second_call_fails = failing(lambda text, n: n == 2, "SECRET-answer")
+    client = connect(scripted(second_call_fails))
+
+    assert client.chat("SECRET-question", user="SECRET-user").status_code == 200
+    assert client.chat("SECRET-question", user="SECRET-user").status_code == 502
+    database = Database(store.url)
+    store.users = UsersWithBug(database)
+    assert client.get("/v1/users/SECRET-user").status_code == 500
+    database.close()
+    logging.getLogger("elsewhere").warning("SECRET-of-a-library")
+    logging.getLogger("elsewhere").warning("template %s", "SECRET-argument")
+
+    assert within(20, lambda: log_text.getvalue().count('"event": "request"') == 3)
+    assert "SECRET" not in log_text.getvalue()
+    assert "elsewhere" in log_text.getvalue()
+
+    lines = [json.loads(line) for line in log_text.getvalue().splitlines()]
+    requests = [line for line in lines if line["event"] == "request"]
+    assert [line["route"] for line in requests] == [
+        "/v1/chat/completions",
+        "/v1/chat/completions",
+        "/v1/users/{user}",
+    ]
+    assert [line["status"] for line in requests] == [200, 502, 500]
+    assert {line["tenant"] for line in requests} == {"acme"}
+    errors = [line["error"] for line in lines if "error" in line]
+    assert errors[0]["type"] == "RuntimeError"
+
+
+# Writing all that is queued.
+
+
+@pytest.fixture
+def backlog(store: Store) -> Store:
+    """A store in which two sessions of each of twelve users are queued."""
     for user in range(12):
         for n in range(2):
-            note(store, f"note {n} of {user}", f"user {user}")
+            queue_note(store, f"note {n} of {user}", f"user {user}")
     return store
 
 
-def test_all_users_are_written_at_the_same_time_and_a_slow_one_holds_up_nobody_who_comes_later(
-    full: Store, scripted: Any
-) -> None:
-    together, slow = threading.Barrier(12, timeout=10), threading.Event()
+def test_all_users_are_written_at_the_same_time(backlog: Store, scripted: Any) -> None:
+    call_of_each_user = threading.Barrier(12, timeout=10)
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        # Passes once there is a call for every user.
+        call_of_each_user.wait()
+        return {kind: "summary"}
+
+    memories = Memories(build("recursive-summary"), backlog, scripted(reply))
+    assert write_all_queued(memories).items == 24
+
+
+def test_a_slow_user_holds_up_nobody_who_comes_later(backlog: Store, scripted: Any) -> None:
+    late_user_is_written = threading.Event()
 
     def reply(kind: str, text: str, n: int) -> dict[str, str]:
         if "of late" in text:
-            slow.set()
-        else:
-            together.wait()  # passes when there is a call of every user
+            late_user_is_written.set()
         if "note 1 of 3" in text:
-            note(full, "note of late", "late")
-            assert slow.wait(20)
+            queue_note(backlog, "note of late", "late")
+            assert late_user_is_written.wait(20)
         return {kind: "summary"}
 
-    assert write_all_queued(Memories(build("recursive-summary"), full, scripted(reply))).items == 25
+    memories = Memories(build("recursive-summary"), backlog, scripted(reply))
+    assert write_all_queued(memories).items == 25
 
 
-def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(full: Store, scripted: Any) -> None:
+def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(
+    backlog: Store, scripted: Any
+) -> None:
     program = build("recursive-summary")
+    lm_that_fails_for_user_3 = scripted(failing(lambda text, n: " of 3" in text))
     with pytest.raises(LMServerError):
-        write_all_queued(Memories(program, full, scripted(failing(lambda text, n: " of 3" in text))))
-    left = queued(full)
-    assert left >= 2
-    assert write_all_queued(Memories(program, full, scripted(WELL))).items == left
+        write_all_queued(Memories(program, backlog, lm_that_fails_for_user_3))
+    queued_after_failure = queued_sessions(backlog)
+    assert queued_after_failure >= 2
+
+    counts = write_all_queued(Memories(program, backlog, scripted(answer_all)))
+
+    assert counts.items == queued_after_failure
