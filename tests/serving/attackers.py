@@ -35,7 +35,12 @@ class Target:
 
     def head(self, path: str, *headers: str) -> bytes:
         """The head of a POST request."""
-        lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", *headers]
+        lines = [
+            f"POST {path} HTTP/1.1",
+            "Host: 127.0.0.1",
+            "Content-Type: application/json",
+            *headers,
+        ]
         if self.token:
             lines.append(f"Authorization: Bearer {self.token}")
         return "\r\n".join((*lines, "", "")).encode()
@@ -110,7 +115,10 @@ def _unknown_fields() -> bytes:
 
 def nested_lists(target: Target, number: int) -> None:
     """Sends lists of lists to the tools for agents."""
-    target.post("/v1/mcp", many_times('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":[', "[]", "]}}"))
+    target.post(
+        "/v1/mcp",
+        many_times('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":[', "[]", "]}}"),
+    )
 
 
 def empty_parts(target: Target, number: int) -> None:
@@ -141,7 +149,9 @@ def relative_dates(target: Target, number: int) -> None:
 def many_messages(target: Target, number: int) -> None:
     """Tells sessions of many messages, and lists what is stored."""
     text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=900))
-    target.post(f"/v1/users/many{number}/sessions", session(*[{"role": "user", "content": text}] * 950))
+    target.post(
+        f"/v1/users/many{number}/sessions", session(*[{"role": "user", "content": text}] * 950)
+    )
     body = {"query": text, "k": 1000}
     target.post(f"/v1/users/many{number}/search", json.dumps(body).encode())
     target.get(f"/v1/users/many{number}/entries?limit=1000")
@@ -153,7 +163,10 @@ def long_chats(target: Target, number: int) -> None:
     text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=90_000))
     roles = ["user", "assistant"] * 5
     messages = [{"role": role, "content": text} for role in roles[:9]]
-    body = {"user": f"chat{number}", "messages": [*messages, {"role": "user", "content": "What was that?"}]}
+    body = {
+        "user": f"chat{number}",
+        "messages": [*messages, {"role": "user", "content": "What was that?"}],
+    }
     target.post("/v1/chat/completions", json.dumps(body).encode())
 
 
@@ -161,7 +174,9 @@ def large_answers(target: Target, number: int) -> None:
     """Makes one user's memory ever larger, and asks for all of it, over and over."""
     path = f"/v1/users/large{number}"
     for _ in range(3):
-        target.post(f"{path}/sessions", session(*[{"role": "user", "content": "garden " * 13_000}] * 10))
+        target.post(
+            f"{path}/sessions", session(*[{"role": "user", "content": "garden " * 13_000}] * 10)
+        )
     target.post(f"{path}/search", b'{"query": "garden", "k": 1000}')
     target.get(f"{path}/entries?limit=1000")
     target.get(f"{path}/memory")
@@ -169,7 +184,10 @@ def large_answers(target: Target, number: int) -> None:
 
 def tell_and_search(target: Target, user: str, text: str) -> None:
     """Tells a text in messages of the greatest length, and searches for its beginning."""
-    messages = [{"role": "user", "content": text[start : start + LONGEST]} for start in range(0, len(text), LONGEST)]
+    messages = [
+        {"role": "user", "content": text[start : start + LONGEST]}
+        for start in range(0, len(text), LONGEST)
+    ]
     target.post(f"/v1/users/{user}/sessions", session(*messages))
     target.post(f"/v1/users/{user}/search", json.dumps({"query": text[:30_000]}).encode())
 
@@ -182,7 +200,10 @@ def _repeat(attack: Attack, target: Target, connections: int, stop: Any) -> None
             with contextlib.suppress(OSError, http.client.HTTPException):
                 attack(target, number)
 
-    threads = [threading.Thread(target=rounds, args=(number,), daemon=True) for number in range(connections)]
+    threads = [
+        threading.Thread(target=rounds, args=(number,), daemon=True)
+        for number in range(connections)
+    ]
     for thread in threads:
         thread.start()
     stop.wait()
@@ -194,7 +215,9 @@ def under_attack(attack: Attack, port: int, token: str, connections: int) -> Ite
     spawning = multiprocessing.get_context("spawn")
     stop = spawning.Event()
     target = Target(port, token, spawning.Value("i", 0))
-    process = spawning.Process(target=_repeat, args=(attack, target, connections, stop), daemon=True)
+    process = spawning.Process(
+        target=_repeat, args=(attack, target, connections, stop), daemon=True
+    )
     process.start()
     try:
         # Until the attacker has been started and its first bodies are being read.

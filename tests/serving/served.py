@@ -53,18 +53,41 @@ class Served:
         self.tokens = {tenant: secrets.token_urlsafe(24) for tenant in TENANTS}
         self._operator = secrets.token_urlsafe(24)
         known = {**self.tokens, "metrics": self._operator}
-        (folder / "tokens").write_text("".join(f"{tenant} {token}\n" for tenant, token in known.items()))
+        (folder / "tokens").write_text(
+            "".join(f"{tenant} {token}\n" for tenant, token in known.items())
+        )
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.address, self.store = f"http://127.0.0.1:{self.port}", store or str(folder / "memories.sqlite")
+        self.address, self.store = (
+            f"http://127.0.0.1:{self.port}",
+            store or str(folder / "memories.sqlite"),
+        )
         self.log = folder / "log"
-        command = [sys.executable, "-m", "mempiler", "serve", str(folder / "program"), "--port", str(self.port)]
-        command += ["--store", self.store, "--token-file", str(folder / "tokens"), "--workers", str(workers), *options]
+        command = [
+            sys.executable,
+            "-m",
+            "mempiler",
+            "serve",
+            str(folder / "program"),
+            "--port",
+            str(self.port),
+        ]
+        command += [
+            "--store",
+            self.store,
+            "--token-file",
+            str(folder / "tokens"),
+            "--workers",
+            str(workers),
+            *options,
+        ]
         # The log goes through a pipe, so that a limit of files is not its limit.
         with self.log.open("wb") as log:
             self._writing = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
-        self._start = partial(subprocess.Popen, command, stderr=self._writing.stdin, preexec_fn=limits)
+        self._start = partial(
+            subprocess.Popen, command, stderr=self._writing.stdin, preexec_fn=limits
+        )
         self.process = self._start()
 
     def __enter__(self) -> Served:
@@ -94,7 +117,10 @@ class Served:
         """The status of a request over a connection of its own; 0 for none."""
         # Cheaper than httpx: what asks shares the machine with what is measured.
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        headers = {"Authorization": f"Bearer {self.tokens['acme']}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self.tokens['acme']}",
+            "Content-Type": "application/json",
+        }
         try:
             connection.request(method, path, json.dumps(body) if body else None, headers)
             found = connection.getresponse()
@@ -106,7 +132,9 @@ class Served:
             connection.close()
 
     def add(self, text: str = "I moved to Lisbon.", user: str = "ada") -> int:
-        return self.ask("POST", f"/v1/users/{user}/sessions", {"messages": [{"role": "user", "content": text}]})
+        return self.ask(
+            "POST", f"/v1/users/{user}/sessions", {"messages": [{"role": "user", "content": text}]}
+        )
 
     def metrics(self) -> dict[str, float]:
         """What is counted, by name and labels."""
@@ -157,7 +185,11 @@ class User:
             number = len(self._markers)
             topic, marker = f"{TOPICS[number % len(TOPICS)]} {number}", f"mk{secrets.token_hex(6)}"
             self._markers[topic] = marker
-            said = {"role": "user", "name": "Ada", "content": f"The secret word of the {topic} is {marker}."}
+            said = {
+                "role": "user",
+                "name": "Ada",
+                "content": f"The secret word of the {topic} is {marker}.",
+            }
             messages = [said, {"role": "assistant", "content": "I see."}]
             yield "POST", f"{path}/sessions", {"messages": messages, "metadata": {"number": number}}
             for _ in range(2):
@@ -190,21 +222,37 @@ class User:
         if response.status_code not in (200, 201):
             self.counts[f"error {response.status_code}"] += 1
             return None
-        self.counts["leaks"] += bool(set(MARKER.findall(response.text)) - set(self._markers.values()))
+        self.counts["leaks"] += bool(
+            set(MARKER.findall(response.text)) - set(self._markers.values())
+        )
         return response.json()
 
 
-async def crowd(address: str, users: int, seconds: float, tokens: Mapping[str, str]) -> dict[str, float]:
+async def crowd(
+    address: str, users: int, seconds: float, tokens: Mapping[str, str]
+) -> dict[str, float]:
     """What all users at the same time came to: counts, requests a second, and seconds of a request."""
     async with AsyncExitStack() as stack:
         # A client each: one that holds 200 connections looks through them with every request.
         known = ssl.create_default_context()
-        clients = [httpx.AsyncClient(base_url=address, timeout=120, verify=known) for _ in range(users)]
-        running = [User(n, await stack.enter_async_context(client), tokens) for n, client in enumerate(clients)]
+        clients = [
+            httpx.AsyncClient(base_url=address, timeout=120, verify=known) for _ in range(users)
+        ]
+        running = [
+            User(n, await stack.enter_async_context(client), tokens)
+            for n, client in enumerate(clients)
+        ]
         begun = time.monotonic()
         await asyncio.gather(*(user.run(begun + seconds) for user in running))
         took = time.monotonic() - begun
     times = [each for user in running for each in user.times]
     cuts = statistics.quantiles(times, n=100, method="inclusive")
     counts = sum((user.counts for user in running), Counter[str]())
-    return {"leaks": 0, **counts, "took": took, "per second": len(times) / took, "p50": cuts[49], "p99": cuts[98]}
+    return {
+        "leaks": 0,
+        **counts,
+        "took": took,
+        "per second": len(times) / took,
+        "p50": cuts[49],
+        "p99": cuts[98],
+    }

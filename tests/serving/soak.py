@@ -50,7 +50,11 @@ class Hostile:
         self.send("POST", f"/v1/users/{user}/sessions", json=body)
 
     def chat(self, text: str, user: str = "ada", **more: Any) -> None:
-        body = {"user": user, "messages": [{"role": "user", "content": f"{HOSTILE} {text}"}], **more}
+        body = {
+            "user": user,
+            "messages": [{"role": "user", "content": f"{HOSTILE} {text}"}],
+            **more,
+        }
         self.send("POST", "/v1/chat/completions", json=body)
 
     def failing(self, n: int) -> None:
@@ -72,14 +76,33 @@ class Hostile:
         host = self._client.base_url.host, self._client.base_url.port
         head = "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
         with contextlib.suppress(OSError), socket.create_connection(host, timeout=3) as connection:
-            head = f"POST /v1/users/a/ask HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 900\r\n\r\n{{"
+            head = (
+                f"POST /v1/users/a/ask HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 900\r\n\r\n{{"
+            )
             connection.sendall(head.encode())
             time.sleep(1)
 
     def garbage(self, n: int) -> None:
-        bodies = "[" * 100_000, '{"a":' * 50_000, "\ud800", "{}", "\0", '{"messages": [{"role": 1e999}]}', "x" * 999_000
-        paths = ("/v1/users/ada/sessions", "/v1/chat/completions", "/v1/mcp", "/v1/users/%00/ask", "/v1/users/a/b/c")
-        content, kind = bodies[n % 7].encode("utf-8", "surrogatepass"), {"Content-Type": "application/json"}
+        bodies = (
+            "[" * 100_000,
+            '{"a":' * 50_000,
+            "\ud800",
+            "{}",
+            "\0",
+            '{"messages": [{"role": 1e999}]}',
+            "x" * 999_000,
+        )
+        paths = (
+            "/v1/users/ada/sessions",
+            "/v1/chat/completions",
+            "/v1/mcp",
+            "/v1/users/%00/ask",
+            "/v1/users/a/b/c",
+        )
+        content, kind = (
+            bodies[n % 7].encode("utf-8", "surrogatepass"),
+            {"Content-Type": "application/json"},
+        )
         self.send("POST", paths[n % 5], content=content, headers={**kind, "Accept": "*/*"})
 
     def crossing(self, n: int) -> None:
@@ -94,12 +117,26 @@ class Hostile:
         """Spoils rows of its own users, as a disk might."""
         self.say(f"damaged {n}", "damaged")
         if "://" not in self._store:
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self._store, timeout=1)) as db:
-                db.execute("UPDATE mempiler_items SET json = '{' WHERE tenant = 'acme' AND \"user\" = 'damaged'")
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(self._store, timeout=1)) as db,
+            ):
+                db.execute(
+                    "UPDATE mempiler_items SET json = '{' WHERE tenant = 'acme' AND \"user\" = 'damaged'"
+                )
                 db.commit()
 
 
-ATTACKS = ("failing", "stalling", "importing", "greedy", "idling", "garbage", "crossing", "damaging")
+ATTACKS = (
+    "failing",
+    "stalling",
+    "importing",
+    "greedy",
+    "idling",
+    "garbage",
+    "crossing",
+    "damaging",
+)
 
 
 def attack(address: str, token: str, store: str, seconds: float, told: Any) -> None:
@@ -149,7 +186,9 @@ class Victim:
             if self.send("POST", "/v1/chat/completions", "chat", json=body):
                 self.chats.append(marker)
             if self.sessions:
-                self.send("POST", "/v1/users/victim/search", "search", json={"query": "secret word"})
+                self.send(
+                    "POST", "/v1/users/victim/search", "search", json={"query": "secret word"}
+                )
 
     def tell(self) -> None:
         while not self.stop.wait(0.5):
@@ -171,7 +210,9 @@ def answer(body: dict[str, Any]) -> str:
     """Every word `mk...` of the last message, in each field that is asked for."""
     text = str(body["messages"][-1]["content"])
     shown = " ".join(MARKER.findall(text.partition("Respond with")[0])) or "nothing"
-    return "".join(f"[[ ## {name} ## ]]\n{shown}\n\n" for name in ("summary", "answer", "completed"))
+    return "".join(
+        f"[[ ## {name} ## ]]\n{shown}\n\n" for name in ("summary", "answer", "completed")
+    )
 
 
 def fault(n: int, text: str) -> str | None:
@@ -183,7 +224,16 @@ def soak(folder: Path, seconds: float, store: str | None = None, seed: int = 0) 
     """Each attack for so many seconds, and a kill now and then; what it came to."""
     generator, told = random.Random(seed), multiprocessing.get_context("spawn").Value("b", False)
     with StubServer(fault, answer=answer) as model:
-        options = ["--lm", model.model, "--api-base", model.url, "--lm-deadline", "20", "--timeout", "30"]
+        options = [
+            "--lm",
+            model.model,
+            "--api-base",
+            model.url,
+            "--lm-deadline",
+            "20",
+            "--timeout",
+            "30",
+        ]
         options += ["--lm-retries", "0", "--mcp"]
         with Served(folder, options, store, method="recursive-summary") as served:
             victim = Victim(served)
@@ -207,22 +257,44 @@ def soak(folder: Path, seconds: float, store: str | None = None, seed: int = 0) 
     return {"kills": kills, **verified(served.store, victim, bool(told.value))}
 
 
-def good(found: dict[str, Any], chat: float = 1.0, search: float = 1.0, remembered: float = 10.0) -> bool:
+def good(
+    found: dict[str, Any], chat: float = 1.0, search: float = 1.0, remembered: float = 10.0
+) -> bool:
     """Whether nothing is lost, doubled, refused or told to another, and nothing takes longer than these seconds."""
     whole = not (found["lost"] or found["doubled"] or found["crossed"] or found["refused"])
-    return whole and found["chat"] < chat and found["search"] < search and found["remembered"] < remembered
+    return (
+        whole
+        and found["chat"] < chat
+        and found["search"] < search
+        and found["remembered"] < remembered
+    )
 
 
 def verified(store: str, victim: Victim, crossed: bool) -> dict[str, Any]:
     """The seconds that 95 of 100 requests took at most, and counts of what is lost, doubled or not its own."""
     with Store(store) as opened:
-        summary = build("recursive-summary").memory(opened, "victim", "globex").read().summary.split()  # pyright: ignore
+        summary = (
+            build("recursive-summary").memory(opened, "victim", "globex").read().summary.split()
+        )  # pyright: ignore
         of = Owner("talker", "globex")
         talked = [*(one.item for one in opened.items.list_all(of)), *opened.read(of).open_sessions]
     turns = (turn for one in talked for turn in one.turns if turn.speaker == "user")
     said = [word for turn in turns for word in MARKER.findall(turn.text)]
     lost = (set(victim.sessions) - set(summary)) | (set(victim.chats) - set(said))
     doubled = [len(found) - len(set(found)) for found in (summary, said)]
-    cuts = {what: statistics.quantiles(took, n=20, method="inclusive")[-1] for what, took in victim.times.items()}
-    about = {"sessions": len(victim.sessions), "chats": len(victim.chats), "refused": victim.refused}
-    return {**about, **cuts, "lost": len(lost), "doubled": sum(doubled), "crossed": victim.told or crossed}
+    cuts = {
+        what: statistics.quantiles(took, n=20, method="inclusive")[-1]
+        for what, took in victim.times.items()
+    }
+    about = {
+        "sessions": len(victim.sessions),
+        "chats": len(victim.chats),
+        "refused": victim.refused,
+    }
+    return {
+        **about,
+        **cuts,
+        "lost": len(lost),
+        "doubled": sum(doubled),
+        "crossed": victim.told or crossed,
+    }

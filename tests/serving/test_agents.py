@@ -18,13 +18,18 @@ from mempiler.serving.prompt_text import NOTHING, data_lines, hits_with_fallback
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
 
-def ask(client: Any, tool: str, user: str | None = "ada", token: str | None = None, **arguments: Any) -> Any:
+def ask(
+    client: Any, tool: str, user: str | None = "ada", token: str | None = None, **arguments: Any
+) -> Any:
     """Calls one tool over HTTP with the SDK's client."""
     import httpx2
     from mcp.client import Client
     from mcp.client.streamable_http import streamable_http_client
 
-    headers = {"Authorization": token or client.headers["Authorization"], **({"Mempiler-User": user} if user else {})}
+    headers = {
+        "Authorization": token or client.headers["Authorization"],
+        **({"Mempiler-User": user} if user else {}),
+    }
 
     async def run() -> Any:
         async with (
@@ -40,13 +45,18 @@ def text(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
-def test_tools_work_on_the_user_of_the_header_and_the_tenant_of_the_token(connect: Any, store: Store) -> None:
+def test_tools_work_on_the_user_of_the_header_and_the_tenant_of_the_token(
+    connect: Any, store: Store
+) -> None:
     client = connect(mcp=True, writers=1)
     other = client.as_tenant("globex")
     assert text(ask(client, "add_memory", text="My code word is falcon.")) == "Remembered as D1."
     assert "falcon" in text(ask(client, "search_memory", query="code word"))
     assert "falcon" in text(ask(client, "ask_memory", question="What is the code word?"))
-    for foreign in (ask(client, "search_memory", "bob", query="code word"), ask(other, "search_memory", query="word")):
+    for foreign in (
+        ask(client, "search_memory", "bob", query="code word"),
+        ask(other, "search_memory", query="word"),
+    ):
         assert text(foreign) == "Nothing was found."
     assert text(ask(other, "forget_memory", session="D1")) == "There is no session D1."
     assert [user["user"] for user in client.get("/v1/users").json()["users"]] == ["ada"]
@@ -77,7 +87,10 @@ LISTEN = {
 
 
 def test_no_request_opens_a_stream_without_an_end(connect: Any) -> None:
-    client, call = connect(mcp=True), {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTEN}
+    client, call = (
+        connect(mcp=True),
+        {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTEN},
+    )
     headers = {"Accept": "application/json, text/event-stream"}
     posted = {**headers, "MCP-Protocol-Version": VERSION, "Mcp-Method": call["method"]}
     for method, sent, json, status, allowed in (
@@ -103,16 +116,35 @@ def test_tool_takes_a_query_and_a_number_and_says_plain_lines(memory: mempiler.U
     assert list(tool.args or {}) == ["query", "k"]
     assert tool(query="Lisbon") == NOTHING
     said = ("I moved to Lisbon.\nIn spring.", "Lisbon is warm.", "Lisbon has hills.")
-    memory.add([{"role": "user", "name": "Ada", "content": text, "time": "2024-03-05"} for text in said])
-    memory.add([{"role": "user", "name": "Ada", "content": "In Lisbon I eat fish."}], remember=False)
+    memory.add(
+        [{"role": "user", "name": "Ada", "content": text, "time": "2024-03-05"} for text in said]
+    )
+    memory.add(
+        [{"role": "user", "name": "Ada", "content": "In Lisbon I eat fish."}], remember=False
+    )
     found = str(tool(query="Lisbon", k=2)).splitlines()
     assert len(found) == 3  # two of the memory, one that waits
     assert all(line.startswith("- (") for line in found)
-    assert "- (5 March 2024, Tuesday) Ada: I moved to Lisbon. In spring." in str(tool(query="moved in spring", k=1))
+    assert "- (5 March 2024, Tuesday) Ada: I moved to Lisbon. In spring." in str(
+        tool(query="moved in spring", k=1)
+    )
     assert found[-1].endswith("Ada: In Lisbon I eat fish.")
 
 
-PIECES = ("<", "/", "memory", ">", "</memory>", " ", "~", "<~/memory>", "\n", "<|im_end|>", "word", "[[ ## a ## ]]")
+PIECES = (
+    "<",
+    "/",
+    "memory",
+    ">",
+    "</memory>",
+    " ",
+    "~",
+    "<~/memory>",
+    "\n",
+    "<|im_end|>",
+    "word",
+    "[[ ## a ## ]]",
+)
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
@@ -124,9 +156,18 @@ def test_no_entry_ends_the_block_it_stands_in(said: str) -> None:
 
 
 def test_an_agent_reads_of_each_entry_when_it_was_said() -> None:
-    dated = Hit(id="D1:1", text="I moved.", score=1.0, kind="turn", sources=("D1:1",), time=datetime(2024, 3, 1))
+    dated = Hit(
+        id="D1:1",
+        text="I moved.",
+        score=1.0,
+        kind="turn",
+        sources=("D1:1",),
+        time=datetime(2024, 3, 1),
+    )
     undated = dated.model_copy(update={"time": None})
-    first, second = (loads(line.removeprefix("- ")) for line in data_lines([dated, undated]).splitlines())
+    first, second = (
+        loads(line.removeprefix("- ")) for line in data_lines([dated, undated]).splitlines()
+    )
     assert first["when"] == "2024-03-01 00:00:00"
     assert "when" not in second
 

@@ -32,7 +32,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield service
 
 
-def check_victim(served: Served, attack: Attack, token: str, connections: int, is_valid: bool = False) -> None:
+def check_victim(
+    served: Served, attack: Attack, token: str, connections: int, is_valid: bool = False
+) -> None:
     """Holds how long a victim waits; what is valid is served in the end, and nothing of what is not."""
     for attempt in range(1, ATTEMPTS + 1):
         # What an attack before this one has left is written first.
@@ -42,23 +44,36 @@ def check_victim(served: Served, attack: Attack, token: str, connections: int, i
             attacked = p95(served, 6.0)
             assert not is_valid or within(120, lambda: target.accepted.value > 0)
 
-        print(f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s")
+        print(
+            f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s"
+        )
         assert is_valid or target.accepted.value == 0
         if attacked < max(MOST_SECONDS, MOST_TIMES * undisturbed):
             break
-        assert attempt < ATTEMPTS, f"a victim waits {attacked:.3f} s, undisturbed {undisturbed:.3f} s"
+        assert attempt < ATTEMPTS, (
+            f"a victim waits {attacked:.3f} s, undisturbed {undisturbed:.3f} s"
+        )
 
 
 @pytest.mark.parametrize("connections", [1, 4])
 @pytest.mark.parametrize("attack", [attackers.endless_tiny_chunks, attackers.many_tiny_headers])
-def test_no_request_without_a_token_holds_up_a_victim(served: Served, attack: Attack, connections: int) -> None:
+def test_no_request_without_a_token_holds_up_a_victim(
+    served: Served, attack: Attack, connections: int
+) -> None:
     check_victim(served, attack, "", connections)
 
 
-INVALID = [attackers.empty_messages, attackers.unknown_fields, attackers.nested_lists, attackers.empty_parts]
+INVALID = [
+    attackers.empty_messages,
+    attackers.unknown_fields,
+    attackers.nested_lists,
+    attackers.empty_parts,
+]
 
 
-@pytest.mark.parametrize("attack", [*INVALID, attackers.endless_tiny_chunks], ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize(
+    "attack", [*INVALID, attackers.endless_tiny_chunks], ids=lambda attack: attack.__name__
+)
 def test_no_invalid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
     check_victim(served, attack, served.tokens["globex"], connections=6)
 

@@ -53,7 +53,12 @@ def hung(connect: Any, scripted: Any, **settings: Any) -> Iterator[tuple[Any, An
 def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(connect: Any, fault: str) -> None:
     with StubServer(every(fault)) as server:
         lm = language_model(
-            server.model, api_base=server.url, cache=False, deadline=0.5, timeout=20, guard=Breaker(pause=0.1)
+            server.model,
+            api_base=server.url,
+            cache=False,
+            deadline=0.5,
+            timeout=20,
+            guard=Breaker(pause=0.1),
         )
         client = connect(lm, threads=1, queue=8, timeout=10.0, tenant_share=1.0)
         begun = time.monotonic()
@@ -65,7 +70,10 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(connect: Any, fa
 def test_requests_of_the_store_do_not_wait_for_the_model_of_which_a_tenant_alone_has_all_places(
     connect: Any, scripted: Any
 ) -> None:
-    with hung(connect, scripted, threads=1, queue=1, store_threads=1, tokens=False) as (client, chat):
+    with hung(connect, scripted, threads=1, queue=1, store_threads=1, tokens=False) as (
+        client,
+        chat,
+    ):
         chat()
         chat()
         refused = client.chat("hello")
@@ -102,7 +110,9 @@ def test_a_tenant_has_its_share_of_places_and_threads(connect: Any, scripted: An
         assert within(20, lambda: pool.running == 2)
 
 
-def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_closed(connect: Any) -> None:
+def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_closed(
+    connect: Any,
+) -> None:
     event = {"choices": [{"index": 0, "delta": {"content": "x"}}], "filler": "x" * 1_000_000}
     said = f"data: {json.dumps(event)}\n\n".encode() * 12 + b"data: [DONE]\n\n"
     body = json.dumps({**CHAT, "model": "my-model-chat", "stream": True}).encode()
@@ -174,7 +184,9 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Any) -> N
         assert client.post("/v1/users/ada/search", json={"query": "jazz"}).status_code == 200
 
 
-def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(connect: Any) -> None:
+def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(
+    connect: Any,
+) -> None:
     hanging = threading.Event()
     hanging.set()
     with StubServer(embedding_fault=lambda: "stall" if hanging.is_set() else None) as server:
@@ -192,7 +204,9 @@ def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_brea
         assert "does not answer" in first.json()["error"]["message"]
 
         # Sessions are stored meanwhile, and after five failures in a row nobody waits for the endpoint any more.
-        asking = [threading.Thread(target=client.ask, args=(f"Who is number {n}?",)) for n in range(4)]
+        asking = [
+            threading.Thread(target=client.ask, args=(f"Who is number {n}?",)) for n in range(4)
+        ]
         for thread in asking:
             thread.start()
         assert client.add("I like jazz.").status_code == 201
@@ -211,7 +225,9 @@ def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_brea
 
 def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Any) -> None:
     with StubServer(embedding_fault=lambda: "stall") as server:
-        client = connect(program=build("turn-rag", embedder=embedder(server.model, server.url)), timeout=1.0)
+        client = connect(
+            program=build("turn-rag", embedder=embedder(server.model, server.url)), timeout=1.0
+        )
         client.add("I moved to Lisbon.")
         begun = time.monotonic()
         assert client.ask("Where do I live?").status_code in (502, 504)
@@ -230,7 +246,9 @@ def test_the_place_of_a_client_that_went_away_is_free(connect: Any, path: str, b
     headers = {"Accept": "application/json", "Mempiler-User": "ada"}
     with StubServer(every("stall")) as server:
         guard = Breaker()
-        lm = language_model(server.model, api_base=server.url, cache=False, deadline=30, guard=guard)
+        lm = language_model(
+            server.model, api_base=server.url, cache=False, deadline=30, guard=guard
+        )
         client = connect(lm, threads=2, queue=8, tenant_share=0.5, mcp=True)
         for _ in range(6):
             with pytest.raises(httpx.ReadTimeout):

@@ -25,14 +25,24 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
 
     def set_ahead(seconds: float) -> None:
         monkeypatch.setattr(time, "time", lambda: real_time() + seconds)
-        for module in ("memory.incoming_items", "serving.http.conversation", "serving.memories.user_memory"):
-            monkeypatch.setattr(f"mempiler.{module}.utc_now", lambda: real_now() + timedelta(seconds=seconds))
+        for module in (
+            "memory.incoming_items",
+            "serving.http.conversation",
+            "serving.memories.user_memory",
+        ):
+            monkeypatch.setattr(
+                f"mempiler.{module}.utc_now", lambda: real_now() + timedelta(seconds=seconds)
+            )
 
     return set_ahead
 
 
-@pytest.mark.parametrize("jumps", [(0.0, -60.0, -120.0), (0.0, 60.0, -60.0)], ids=["back", "forth and back"])
-def test_a_chat_keeps_its_order(client: Any, store: Store, set_clock: SetClock, jumps: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    "jumps", [(0.0, -60.0, -120.0), (0.0, 60.0, -60.0)], ids=["back", "forth and back"]
+)
+def test_a_chat_keeps_its_order(
+    client: Any, store: Store, set_clock: SetClock, jumps: tuple[float, ...]
+) -> None:
     said = list[str]()
     for number, ahead in enumerate(jumps):
         set_clock(ahead)
@@ -42,7 +52,9 @@ def test_a_chat_keeps_its_order(client: Any, store: Store, set_clock: SetClock, 
     assert [line for line in turns(store) if line.startswith("user")] == said
 
 
-def test_a_session_that_ends_after_a_jump_is_stored_in_order(client: Any, store: Store, set_clock: SetClock) -> None:
+def test_a_session_that_ends_after_a_jump_is_stored_in_order(
+    client: Any, store: Store, set_clock: SetClock
+) -> None:
     client.chat("Message 0.", metadata={"session": "s"})
     set_clock(-60.0)
     client.chat("Message 1.", metadata={"session": "s"})
@@ -60,7 +72,11 @@ def test_sessions_are_written_in_the_order_in_which_they_came(
     client.add("Second.", id="b")
     set_clock(0)
     client.add("Third.", id="c")
-    assert [(stored.position, stored.item.id) for stored in store.items.list_all(ADA)] == [(1, "a"), (2, "b"), (3, "c")]
+    assert [(stored.position, stored.item.id) for stored in store.items.list_all(ADA)] == [
+        (1, "a"),
+        (2, "b"),
+        (3, "c"),
+    ]
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])
@@ -72,16 +88,22 @@ def test_a_repeated_session_is_known_again(client: Any, set_clock: SetClock, ahe
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])
-def test_a_session_queued_before_a_jump_is_written(connect: Any, set_clock: SetClock, ahead: float) -> None:
+def test_a_session_queued_before_a_jump_is_written(
+    connect: Any, set_clock: SetClock, ahead: float
+) -> None:
     client = connect(writers=1)
     set_clock(ahead)
     client.add("I moved to Lisbon.", id="a")
     set_clock(0)
     client.add("I moved to Oslo.", id="b")
-    assert within(20, lambda: [state for state, _ in client.sessions().values()] == ["remembered"] * 2)
+    assert within(
+        20, lambda: [state for state, _ in client.sessions().values()] == ["remembered"] * 2
+    )
 
 
-@pytest.mark.parametrize(("ahead", "is_free"), [(0.0, False), (30.0, False), (-30.0, False), (DAY, True), (-DAY, True)])
+@pytest.mark.parametrize(
+    ("ahead", "is_free"), [(0.0, False), (30.0, False), (-30.0, False), (DAY, True), (-DAY, True)]
+)
 def test_a_lease_outlasts_small_jumps_and_no_large_one(
     client: Any, store: Store, set_clock: SetClock, ahead: float, is_free: bool
 ) -> None:
@@ -93,7 +115,9 @@ def test_a_lease_outlasts_small_jumps_and_no_large_one(
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])
-def test_changes_of_an_entry_are_undone_latest_first(client: Any, set_clock: SetClock, ahead: float) -> None:
+def test_changes_of_an_entry_are_undone_latest_first(
+    client: Any, set_clock: SetClock, ahead: float
+) -> None:
     client.add("I moved to Lisbon.", id="a")
     entry = "/v1/users/ada/entries/a:1"
     assert client.patch(entry, json={"text": "I moved to Oslo."}).status_code == 200
@@ -104,7 +128,9 @@ def test_changes_of_an_entry_are_undone_latest_first(client: Any, set_clock: Set
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])
-def test_a_withdrawn_token_stays_withdrawn(client: Any, tmp_path: Path, set_clock: SetClock, ahead: float) -> None:
+def test_a_withdrawn_token_stays_withdrawn(
+    client: Any, tmp_path: Path, set_clock: SetClock, ahead: float
+) -> None:
     digest = hashlib.sha256(TOKENS["globex"].encode()).hexdigest()
     set_clock(ahead)
     (tmp_path / "tokens").write_text(f"globex sha256:{digest}\n")
@@ -115,7 +141,9 @@ def test_a_withdrawn_token_stays_withdrawn(client: Any, tmp_path: Path, set_cloc
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])
-def test_a_forgotten_user_does_not_come_back(client: Any, store: Store, set_clock: SetClock, ahead: float) -> None:
+def test_a_forgotten_user_does_not_come_back(
+    client: Any, store: Store, set_clock: SetClock, ahead: float
+) -> None:
     client.chat("I moved to Lisbon.")
     set_clock(ahead)
     assert client.delete("/v1/users/ada").status_code == 200

@@ -30,7 +30,10 @@ SHORT_LINGER = pytest.mark.usefixtures("short_linger")
 
 
 def request(
-    *headers: str, body: bytes = JSON, line: str = "POST /v1/users/ada/search HTTP/1.1", host: str = "x"
+    *headers: str,
+    body: bytes = JSON,
+    line: str = "POST /v1/users/ada/search HTTP/1.1",
+    host: str = "x",
 ) -> bytes:
     token = f"Authorization: Bearer {TOKENS['acme']}"
     hosts = [f"Host: {host}"] if host else []
@@ -79,7 +82,9 @@ ILL_FRAMED = {
     "a vertical tab": request("Transfer-Encoding: \x0bchunked", body=CHUNKED),
     "a zero byte": request("Transfer-Encoding: chunked\x00", body=CHUNKED),
     "quotes": request('Transfer-Encoding: "chunked"', body=CHUNKED),
-    "chunks of HTTP/1.0": request(IN_CHUNKS, body=CHUNKED, line="POST /v1/users/ada/search HTTP/1.0"),
+    "chunks of HTTP/1.0": request(
+        IN_CHUNKS, body=CHUNKED, line="POST /v1/users/ada/search HTTP/1.0"
+    ),
     "trailers": request(IN_CHUNKS, body=CHUNKED[:-2] + b"Authorization: Bearer x\r\n\r\n"),
     "a chunk of 0x13": request(IN_CHUNKS, body=b"0x" + CHUNKED),
     "a chunk of +13": request(IN_CHUNKS, body=b"+" + CHUNKED),
@@ -100,13 +105,30 @@ ILL_FRAMED = {
 
 @SHORT_LINGER
 @pytest.mark.parametrize("form", ILL_FRAMED)
-def test_an_ill_framed_request_is_refused_and_nothing_behind_it_is_read(filled: Any, form: str) -> None:
+def test_an_ill_framed_request_is_refused_and_nothing_behind_it_is_read(
+    filled: Any, form: str
+) -> None:
     assert statuses(filled, ILL_FRAMED[form] + HEALTH) == [400]
 
 
 PATHS = [
-    *("/v1/users", "/v1/users/", "/v1/users/ada", "/v1//users", "//v1/users", "///v1/users", "/v1/./users"),
-    *("/v1/../v1/users", "/health/../v1/users", "/%76%31/users", "/v1%2fusers", "/v1/users%3f", "/V1/users"),
+    *(
+        "/v1/users",
+        "/v1/users/",
+        "/v1/users/ada",
+        "/v1//users",
+        "//v1/users",
+        "///v1/users",
+        "/v1/./users",
+    ),
+    *(
+        "/v1/../v1/users",
+        "/health/../v1/users",
+        "/%76%31/users",
+        "/v1%2fusers",
+        "/v1/users%3f",
+        "/V1/users",
+    ),
     *(
         "/v1;/users",
         "/v1/users;a",
@@ -123,7 +145,9 @@ PATHS = [
 @SHORT_LINGER
 @pytest.mark.parametrize("path", PATHS)
 def test_no_spelling_of_a_path_leads_around_the_token(filled: Any, path: str) -> None:
-    (status,) = statuses(filled, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    (status,) = statuses(
+        filled, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    )
     assert status in (400, 401, 404)
 
 
@@ -145,7 +169,6 @@ def test_a_head_of_a_hundred_headers_may_come_in_pieces() -> None:
     assert len(server.next_event().headers) == connection.MAX_HEADERS
 
 
-
 def in_chunks_of(size: int, body: bytes) -> bytes:
     parts = [body[start : start + size] for start in range(0, len(body), size)]
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
@@ -153,7 +176,9 @@ def in_chunks_of(size: int, body: bytes) -> bytes:
 
 @SHORT_LINGER
 @pytest.mark.parametrize(("size", "expected"), [(1, [413]), (100, [413]), (256, [200, 200])])
-def test_chunks_may_be_small_but_not_all_of_them(filled: Any, size: int, expected: list[int]) -> None:
+def test_chunks_may_be_small_but_not_all_of_them(
+    filled: Any, size: int, expected: list[int]
+) -> None:
     body = json.dumps({"query": "Lisbon " * 5_000}).encode()
     sent = request(IN_CHUNKS, body=in_chunks_of(size, body)) + HEALTH
     assert statuses(filled, sent) == expected
@@ -176,7 +201,9 @@ def test_the_frames_of_chunks_count_as_parts_of_the_body(connect: Any) -> None:
 @SHORT_LINGER
 def test_a_refused_request_whose_body_never_ends_is_read_no_further(filled: Any) -> None:
     with socket.create_connection(("127.0.0.1", filled.base_url.port), timeout=20) as client_socket:
-        client_socket.sendall(b"POST /v1/users/ada/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        client_socket.sendall(
+            b"POST /v1/users/ada/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         assert client_socket.recv(4096).startswith(b"HTTP/1.1 401")
         with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
             send_chunks(client_socket, seconds=15)
@@ -193,7 +220,9 @@ def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Any) 
     client = connect(max_body=3_000_000)
     # A client of the standard library reads no answer once it could not send.
     sender = http.client.HTTPConnection("127.0.0.1", client.base_url.port, timeout=20)
-    sender.request("POST", "/v1/users/ada/search", b"x" * 2_900_000, {"Content-Type": "application/json"})
+    sender.request(
+        "POST", "/v1/users/ada/search", b"x" * 2_900_000, {"Content-Type": "application/json"}
+    )
     response = sender.getresponse()
     assert response.status == 401
     assert response.headers["Connection"] == "close"
@@ -204,7 +233,9 @@ def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Any) 
 def test_half_a_body_is_no_request(connect: Any) -> None:
     client = connect()
     said = json.dumps({"messages": [{"role": "user", "content": "I moved."}]}).encode()
-    sent = request(f"Content-Length: {len(said) + 1}", body=said, line="POST /v1/users/ada/sessions HTTP/1.1")
+    sent = request(
+        f"Content-Length: {len(said) + 1}", body=said, line="POST /v1/users/ada/sessions HTTP/1.1"
+    )
     with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as client_socket:
         client_socket.sendall(sent)
         assert within(10, lambda: client.service.request_pool.held["acme"] == 1)
@@ -212,14 +243,28 @@ def test_half_a_body_is_no_request(connect: Any) -> None:
     assert client.get("/v1/users").json()["users"] == []
 
 
-WEBSOCKET = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
-TO_HTTP_2 = ("Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABkAAQAAP__")
+WEBSOCKET = (
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+TO_HTTP_2 = (
+    "Upgrade: h2c",
+    "Connection: Upgrade, HTTP2-Settings",
+    "HTTP2-Settings: AAMAAABkAAQAAP__",
+)
 
 
 @SHORT_LINGER
-@pytest.mark.parametrize("spelling", ["websocket", "WebSocket", "h2c, websocket", "foo\r\nUpgrade: websocket"])
-@pytest.mark.parametrize("behind", [b"", HEALTH, b"\x81\x85abcdabcde"], ids=["nothing", "a request", "a frame"])
-def test_a_websocket_is_refused_and_the_connection_ends(filled: Any, spelling: str, behind: bytes) -> None:
+@pytest.mark.parametrize(
+    "spelling", ["websocket", "WebSocket", "h2c, websocket", "foo\r\nUpgrade: websocket"]
+)
+@pytest.mark.parametrize(
+    "behind", [b"", HEALTH, b"\x81\x85abcdabcde"], ids=["nothing", "a request", "a frame"]
+)
+def test_a_websocket_is_refused_and_the_connection_ends(
+    filled: Any, spelling: str, behind: bytes
+) -> None:
     headers = ("Connection: Upgrade", f"Upgrade: {spelling}", *WEBSOCKET[1:])
     sent = request(*headers, line="GET /v1/users HTTP/1.1", body=b"")
     assert statuses(filled, sent + behind) == [400]

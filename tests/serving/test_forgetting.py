@@ -60,7 +60,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("session", ["a", None])
-def test_answer_does_not_come_into_a_session_of_later(connect, scripted, store, gate, session) -> None:
+def test_answer_does_not_come_into_a_session_of_later(
+    connect, scripted, store, gate, session
+) -> None:
     client = connect(scripted(gate.reply))
     named = {"metadata": {"session": session}} if session else {}
     found = gate.begin(client.chat, "wait, my PIN is 4711", **named)
@@ -74,7 +76,9 @@ def test_answer_does_not_come_into_a_session_of_later(connect, scripted, store, 
 
 
 @pytest.mark.parametrize(("what", "status"), [("chat", 200), ("add", 409)])
-def test_a_message_that_waits_for_a_thread_is_not_stored_after_its_user_is_forgotten(connect, scripted, store, gate, begun, monkeypatch, what, status):
+def test_a_message_that_waits_for_a_thread_is_not_stored_after_its_user_is_forgotten(
+    connect, scripted, store, gate, begun, monkeypatch, what, status
+):
     """A chat is answered all the same, a session is refused."""
     add = UserMemory.add
 
@@ -95,7 +99,9 @@ def test_a_message_that_waits_for_a_thread_is_not_stored_after_its_user_is_forgo
     assert [one.owner.user for one in store.users.list_all()] == ["bob"]
 
 
-def test_writer_in_flight_stores_nothing(store: Store, scripted: Any, gate: Gate, tmp_path: Path) -> None:
+def test_writer_in_flight_stores_nothing(
+    store: Store, scripted: Any, gate: Gate, tmp_path: Path
+) -> None:
     program = build("recursive-summary")
     memory = program.memory(store, "ada", "acme", scripted(gate.reply))
     memory.add([{"role": "user", "content": "wait, my PIN is 4711"}], remember=False)
@@ -118,7 +124,9 @@ def kept() -> list[str]:
     """Texts with the word that live in this process."""
     gc.collect()
     word = secret()
-    texts = (one for holder in gc.get_objects() if holder is not None for one in gc.get_referents(holder))
+    texts = (
+        one for holder in gc.get_objects() if holder is not None for one in gc.get_referents(holder)
+    )
     return [repr(one)[:80] for one in texts if one is not word and _holds(one, word)]
 
 
@@ -139,7 +147,9 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.recall(f"The word {secret()}?")
     memory.end("chat")
     memory.remember()
-    body = ChatRequest.model_validate({"user": "ada", "messages": [{"role": "user", "content": said}]})
+    body = ChatRequest.model_validate(
+        {"user": "ada", "messages": [{"role": "user", "content": said}]}
+    )
     talk = Conversation(memory, body, timedelta(minutes=30))
     talk.enter_session()
     talk.store_new_turns()
@@ -148,19 +158,25 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.ask("What is the word?")
 
 
-def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(store, tmp_path, monkeypatch) -> None:
+def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
+    store, tmp_path, monkeypatch
+) -> None:
     """Of three methods; forgotten here, and by another process."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     lm, others = language_model("offline", cache=True), tmp_path / "others.sqlite"
-    here = [(build(method, embedder=embedder()), store) for method in ("turn-rag", "recursive-summary")]
+    here = [
+        (build(method, embedder=embedder()), store) for method in ("turn-rag", "recursive-summary")
+    ]
     with Store(others) as elsewhere:
         there = build("memory-r2", embedder=embedder())
         worker = Worker(Memories(there, elsewhere, lm), session_gap=30)
         use(there, elsewhere, lm)
         for program, opened in here:
             use(program, opened, lm)
-            assert any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("memories*"))
+            assert any(
+                secret().encode() in path.read_bytes() for path in tmp_path.rglob("memories*")
+            )
             assert program.memory(opened, "ada", "acme", lm).forget().erased
         assert kept() != []
         with Store(others) as other:
@@ -169,7 +185,9 @@ def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(store, tmp_
         assert kept() == []
         with (tmp_path / "all.jsonl").open("w") as file:
             export_users(store, file)
-        assert not any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert not any(
+            secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+        )
 
 
 def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate) -> None:
@@ -184,7 +202,9 @@ def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate
         return hashed_vectors(texts)
 
     slow = TextEmbedder("slow", wait, DIMENSION)
-    memory = build("memory-r2", embedder=slow).memory(store, "ada", "acme", language_model("offline"))
+    memory = build("memory-r2", embedder=slow).memory(
+        store, "ada", "acme", language_model("offline")
+    )
     memory.add([{"role": "user", "content": f"The word is {secret()}."}])
     asking = gate.begin(lambda: memory.ask(f"wait, what is the word? {secret()}").answer)
     assert gate.asked.wait(15)

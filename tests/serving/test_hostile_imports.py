@@ -58,10 +58,19 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "no object": ('["bob"]', "is no JSON object"),
     "a zero byte": (row("bob", "half").replace("half", "a\0b"), "not valid JSON"),
     "a zero byte in a name": (row("b\0b"), "user 'b\\x00b' holds a control character"),
-    "a line end in a tenant": (row("bob", tenant="a\nb"), "tenant 'a\\nb' holds a control character"),
-    "no tenant": (row("bob").replace('"acme"', "null"), "owner.tenant: Input should be a valid string"),
+    "a line end in a tenant": (
+        row("bob", tenant="a\nb"),
+        "tenant 'a\\nb' holds a control character",
+    ),
+    "no tenant": (
+        row("bob").replace('"acme"', "null"),
+        "owner.tenant: Input should be a valid string",
+    ),
     "half a character": (SURROGATE, "half of a surrogate pair"),
-    "a user of a row before": (row("ada", "I never moved."), "user 'ada' of tenant 'acme' is in line 2 too"),
+    "a user of a row before": (
+        row("ada", "I never moved."),
+        "user 'ada' of tenant 'acme' is in line 2 too",
+    ),
 }
 
 
@@ -79,7 +88,9 @@ def test_a_hostile_row_keeps_the_whole_file_out_and_one_line_names_it(
     assert texts() == {}
 
 
-def test_a_hostile_row_leaves_users_who_were_to_be_replaced_as_they_were(import_rows: Import) -> None:
+def test_a_hostile_row_leaves_users_who_were_to_be_replaced_as_they_were(
+    import_rows: Import,
+) -> None:
     assert import_rows(row("ada"))[0] == 0
     code, _ = import_rows(row("ada", "I never moved."), row("bob")[:-1], options=("--replace",))
     assert code == 2
@@ -96,7 +107,10 @@ def test_bytes_that_are_no_utf_8_keep_the_whole_file_out(import_rows: Import) ->
 def test_a_user_of_another_tenant_is_stored_under_that_tenant_alone(import_rows: Import) -> None:
     code, _ = import_rows(row("ada"), row("ada", "I stayed in Oslo.", tenant="globex"))
     assert code == 0
-    assert texts() == {("acme", "ada"): ["I moved to Lisbon."], ("globex", "ada"): ["I stayed in Oslo."]}
+    assert texts() == {
+        ("acme", "ada"): ["I moved to Lisbon."],
+        ("globex", "ada"): ["I stayed in Oslo."],
+    }
 
 
 def test_a_zero_byte_that_json_escapes_is_text_like_any_other(import_rows: Import) -> None:

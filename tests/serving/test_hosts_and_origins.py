@@ -15,7 +15,10 @@ from .test_connection import statuses
 def without_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A service without tokens; shared by tests that change nothing."""
     folder = tmp_path_factory.mktemp("open")
-    with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder, tokens=False)) as client:
+    with (
+        Store(folder / "memories.sqlite") as store,
+        serving(service_over(store, folder, tokens=False)) as client,
+    ):
         yield client.as_tenant(None)
 
 
@@ -26,7 +29,15 @@ def get(client: Api, *headers: str, version: str = "1.1") -> int:
     return status
 
 
-OWN = ["127.0.0.1", "127.0.0.1:8000", "localhost", "localhost:65535", "LOCALHOST:80", "[::1]", "[::1]:8000"]
+OWN = [
+    "127.0.0.1",
+    "127.0.0.1:8000",
+    "localhost",
+    "localhost:65535",
+    "LOCALHOST:80",
+    "[::1]",
+    "[::1]:8000",
+]
 
 
 @pytest.mark.parametrize("host", OWN)
@@ -77,7 +88,9 @@ HOSTS_WITH_OWN_ORIGIN = [
 
 
 @pytest.mark.parametrize(("host", "origin"), HOSTS_WITH_OWN_ORIGIN)
-def test_a_page_of_the_service_itself_is_answered(without_tokens: Api, host: str, origin: str) -> None:
+def test_a_page_of_the_service_itself_is_answered(
+    without_tokens: Api, host: str, origin: str
+) -> None:
     assert get(without_tokens, f"Host: {host}", f"Origin: {origin}") == 200
 
 
@@ -108,13 +121,23 @@ def test_one_foreign_origin_beside_an_own_one_is_refused(without_tokens: Api) ->
 
 
 def test_a_foreign_page_is_refused_before_its_body_is_read(without_tokens: Api) -> None:
-    lines = ("POST /v1/users/ada/sessions HTTP/1.1", "Host: evil.example", "Content-Length: 1000", "", "")
-    with socket.create_connection(("127.0.0.1", without_tokens.base_url.port), timeout=10) as connection:
+    lines = (
+        "POST /v1/users/ada/sessions HTTP/1.1",
+        "Host: evil.example",
+        "Content-Length: 1000",
+        "",
+        "",
+    )
+    with socket.create_connection(
+        ("127.0.0.1", without_tokens.base_url.port), timeout=10
+    ) as connection:
         connection.sendall("\r\n".join(lines).encode())
         assert re.match(rb"HTTP/1\.1 403", connection.recv(4096))
 
 
-@pytest.mark.parametrize("headers", [("Host: evil.example",), ("Host: x", "Origin: http://evil.example")])
+@pytest.mark.parametrize(
+    "headers", [("Host: evil.example",), ("Host: x", "Origin: http://evil.example")]
+)
 def test_with_tokens_the_token_decides(filled: Api, headers: tuple[str, ...]) -> None:
     assert get(filled, *headers) == 401
     assert get(filled, *headers, f"Authorization: Bearer {TOKENS['acme']}") == 200

@@ -39,7 +39,10 @@ BODIES: dict[str, Callable[[str], dict[str, Any]]] = {
     "/v1/users/ada/sessions": lambda text: {"messages": [{"role": "user", "content": text}]},
     "/v1/users/ada/search": lambda text: {"query": text},
     "/v1/users/ada/ask": lambda text: {"question": text},
-    "/v1/chat/completions": lambda text: {"user": "ada", "messages": [{"role": "user", "content": text}]},
+    "/v1/chat/completions": lambda text: {
+        "user": "ada",
+        "messages": [{"role": "user", "content": text}],
+    },
 }
 
 
@@ -93,7 +96,9 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make_text", [prose, any_characters])
-def test_a_memory_with_a_large_chinese_message_is_searched_in_time(connect: Any, make_text: Callable[[], str]) -> None:
+def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
+    connect: Any, make_text: Callable[[], str]
+) -> None:
     client = connect(writers=1, max_text=CHARACTERS)
     other = client.as_tenant("globex")
     other.add("我搬到了里斯本。", user="ben")

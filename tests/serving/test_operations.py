@@ -42,7 +42,9 @@ def test_requests_model_and_store_are_counted_without_names(client: Any, scraped
     assert found[asked % 200] == 1
     assert found[asked % 404] == 2
     timed = 'mempiler_request_seconds_%s{%sroute="/v1/users/{user}/ask"}'
-    buckets = [found[timed % ("bucket", f'le="{bound}",')] for bound in ("0.005", "1.0", "60.0", "+Inf")]
+    buckets = [
+        found[timed % ("bucket", f'le="{bound}",')] for bound in ("0.005", "1.0", "60.0", "+Inf")
+    ]
     assert buckets == sorted(buckets)
     assert buckets[-1] == found[timed % ("count", "")] == 3
     assert 0 < found[timed % ("sum", "")] < 30
@@ -51,18 +53,27 @@ def test_requests_model_and_store_are_counted_without_names(client: Any, scraped
     assert found['mempiler_lm_answers_total{outcome="ok"}'] == 1
     assert found["mempiler_users"] == 1
     assert found["mempiler_store_up"] == 1
-    assert [found[f'mempiler_sessions{{state="{state}"}}'] for state in ("queued", "failed")] == [1, 0]
+    assert [found[f'mempiler_sessions{{state="{state}"}}'] for state in ("queued", "failed")] == [
+        1,
+        0,
+    ]
     assert not re.search("ada|chat-17|Lisbon|acme", str(found))
 
 
-def test_only_the_operators_token_reads_it_and_opens_nothing_else(client: Any, scraped: Any) -> None:
+def test_only_the_operators_token_reads_it_and_opens_nothing_else(
+    client: Any, scraped: Any
+) -> None:
     scraped()
-    statuses = [httpx.get(f"{client.address}/metrics", headers=h).status_code for h in ({}, client.headers)]
+    statuses = [
+        httpx.get(f"{client.address}/metrics", headers=h).status_code for h in ({}, client.headers)
+    ]
     assert statuses == [401, 403]
     assert httpx.get(f"{client.address}/v1/users", headers=SCRAPER).status_code == 403
 
 
-def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: Any, monkeypatch: Any) -> None:
+def test_a_store_that_is_down_costs_its_own_values_only(
+    client: Any, scraped: Any, monkeypatch: Any
+) -> None:
     def down() -> None:
         raise StoreError("gone")
 
@@ -76,7 +87,11 @@ def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: An
 def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(
     connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, go, begun = connect(tokens=False, store_threads=1).as_tenant(None), threading.Event(), threading.Event()
+    client, go, begun = (
+        connect(tokens=False, store_threads=1).as_tenant(None),
+        threading.Event(),
+        threading.Event(),
+    )
     page = store.users.page
 
     def hanging(*arguments: Any) -> Any:
@@ -97,7 +112,9 @@ def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(
         thread.join(20)
 
 
-def test_a_process_that_died_as_it_made_its_file_hides_no_other(scraped: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_process_that_died_as_it_made_its_file_hides_no_other(
+    scraped: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     """prometheus-client reads no empty file (its issue 1199); of the second no process is left, nor what it was at."""
     monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
     (tmp_path / "counter_1.db").touch()
@@ -108,7 +125,9 @@ def test_a_process_that_died_as_it_made_its_file_hides_no_other(scraped: Any, tm
     assert [name for name in scraped() if name[-1].isdigit()] == ["counter_2"]
 
 
-def test_texts_that_clients_choose_make_no_new_metrics(client: Any, scraped: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_texts_that_clients_choose_make_no_new_metrics(
+    client: Any, scraped: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level("INFO", "mempiler.serving"):
         for n in range(5):
             client.request(f"METHOD{n}" * 4000, f"/nowhere/{n}")
@@ -121,7 +140,9 @@ def test_texts_that_clients_choose_make_no_new_metrics(client: Any, scraped: Any
     assert not re.search("METHOD|nowhere", str(found))
 
 
-def test_a_question_is_one_trace_which_names_nobody_and_tells_errors_by_their_kind(store, tmp_path, scripted) -> None:
+def test_a_question_is_one_trace_which_names_nobody_and_tells_errors_by_their_kind(
+    store, tmp_path, scripted
+) -> None:
     pytest.importorskip("opentelemetry.instrumentation.fastapi")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -141,13 +162,18 @@ def test_a_question_is_one_trace_which_names_nobody_and_tells_errors_by_their_ki
     with serving(service_over(store, tmp_path, scripted(reply), spans=provider)) as client:
         client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
         for status in (200, 502):
-            asked = client.post("/v1/users/ada-lovelace/ask", json=body, headers={"traceparent": parent})
+            asked = client.post(
+                "/v1/users/ada-lovelace/ask", json=body, headers={"traceparent": parent}
+            )
             assert asked.status_code == status
         client.get("/v1/users/ada-lovelace/entries", params={"where": '{"channel": "lovelace"}'})
         client.get("/v1/lovelace")
         assert within(20, lambda: len(spans("POST /v1/users/{user}/ask")) == 2)
         assert within(20, lambda: spans("GET /v1/users/{user}/entries"))
-    (request, refused), (call, failed) = spans("POST /v1/users/{user}/ask"), spans("call of the model")
+    (request, refused), (call, failed) = (
+        spans("POST /v1/users/{user}/ask"),
+        spans("call of the model"),
+    )
     assert request.context.trace_id == int("1" * 32, 16)
     assert request.parent.span_id == int("2" * 16, 16)
     assert call.parent.span_id == request.context.span_id
@@ -156,9 +182,16 @@ def test_a_question_is_one_trace_which_names_nobody_and_tells_errors_by_their_ki
     assert call.attributes["gen_ai.request.model"] == "scripted/test"
     assert failed.attributes["error.type"] == "LMUnexpectedError"
     assert failed.events == ()
-    assert [span.status.is_ok for span in (request, call, refused, failed)] == [True, True, False, False]
+    assert [span.status.is_ok for span in (request, call, refused, failed)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     told = "".join(span.to_json() for span in kept.get_finished_spans())
-    assert [word for word in ("lovelace", "chat-17", "Lisbon", "acme", "secret") if word in told] == []
+    assert [
+        word for word in ("lovelace", "chat-17", "Lisbon", "acme", "secret") if word in told
+    ] == []
 
 
 TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")

@@ -29,7 +29,10 @@ from tests.serving.served import Served, crowd
 from .conftest import within
 from .soak import good, soak
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+]
 
 
 def children(parent: int) -> list[int]:
@@ -48,14 +51,18 @@ def processes(parent: int) -> set[int]:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     with Served(tmp_path, ["--grace", "5"], workers=2) as made:
-        assert within(60, lambda: made.log.read_text().count('"event": "serving"') == 2), made.log.read_text()
+        assert within(60, lambda: made.log.read_text().count('"event": "serving"') == 2), (
+            made.log.read_text()
+        )
         yield made
 
 
 def add_to(served: Served, where: str) -> int:
     """Stores forty sessions at once, and says how many were."""
     with ThreadPoolExecutor(8) as clients:
-        added = clients.map(lambda n: served.add(f"Note {n} is on the {where}.", f"user-{n % 4}"), range(40))
+        added = clients.map(
+            lambda n: served.add(f"Note {n} is on the {where}.", f"user-{n % 4}"), range(40)
+        )
         return sum(status == 201 for status in added)
 
 
@@ -89,7 +96,9 @@ def test_processes_share_port_and_store_are_replaced_and_end_in_order(served: Se
 
     with Store(served.store) as store:
         owners = [Owner(f"user-{user}", "acme") for user in range(4)]
-        texts = [item.item.turns[0].text for owner in owners for item in store.items.list_all(owner)]
+        texts = [
+            item.item.turns[0].text for owner in owners for item in store.items.list_all(owner)
+        ]
     assert len(set(texts)) == len(texts) >= 40 + again
 
     assert within(60, lambda: served.log.read_text().count('"event": "serving"') == 3)
@@ -110,16 +119,32 @@ def test_worker_processes_end_with_their_parent(served: Served) -> None:
 def test_an_error_that_keeps_all_workers_from_starting_is_printed_once(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("acme short\n")
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
-    command = [sys.executable, "-m", "mempiler", "serve", "program", "--token-file", "tokens", "--workers", "3"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mempiler",
+        "serve",
+        "program",
+        "--token-file",
+        "tokens",
+        "--workers",
+        "3",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert sum("the token of at least 16 characters" in line for line in done.stderr.splitlines()) == 1
+    assert (
+        sum("the token of at least 16 characters" in line for line in done.stderr.splitlines()) == 1
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("asked", [True, False])
-def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path, monkeypatch, number, asked) -> None:
+def test_command_serves_until_a_signal_and_leaves_nothing_half_done(
+    tmp_path, monkeypatch, number, asked
+) -> None:
     """Also with settings from the environment; the signal may come while it starts."""
     monkeypatch.setenv("MEMPILER_THREADS", "3")
     served = Served(tmp_path)
@@ -171,8 +196,14 @@ def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
         assert service.add() >= 500
         survives(service, lambda: allow(resource.RLIM_INFINITY))
         # What is said before the service begins is no JSON.
-        lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
-        assert any("full" in line.get("cause", "") or "disk" in line.get("cause", "") for line in lines)
+        lines = [
+            json.loads(line)
+            for line in service.log.read_text().splitlines()
+            if line.startswith("{")
+        ]
+        assert any(
+            "full" in line.get("cause", "") or "disk" in line.get("cause", "") for line in lines
+        )
 
 
 def test_a_service_reports_a_stopped_database_server_and_recovers(tmp_path: Path) -> None:
@@ -191,7 +222,9 @@ def test_a_service_reports_a_stopped_database_server_and_recovers(tmp_path: Path
         server.stop()
 
 
-def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_it(tmp_path: Path) -> None:
+def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_it(
+    tmp_path: Path,
+) -> None:
     try:
         database = Postgres()
     except RuntimeError as error:
@@ -204,7 +237,9 @@ def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_i
 
             database.shut_down()
             os.kill(killed, signal.SIGKILL)
-            assert within(60, lambda: log.read_text().count('"event": "serving"') == 3), log.read_text()[-2000:]
+            assert within(60, lambda: log.read_text().count('"event": "serving"') == 3), (
+                log.read_text()[-2000:]
+            )
             running = processes(service.process.pid)
             assert len(running) == 2
             assert survivor in running

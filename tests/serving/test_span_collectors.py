@@ -56,7 +56,9 @@ def test_requests_are_answered_whatever_the_collector_does(
     }
     collector = Collector(answers[kind])
     # Small enough that the queue is full, and spans must be thrown away, while requests come.
-    processor = BatchSpanProcessor(collector, max_queue_size=4, schedule_delay_millis=10, max_export_batch_size=2)
+    processor = BatchSpanProcessor(
+        collector, max_queue_size=4, schedule_delay_millis=10, max_export_batch_size=2
+    )
     provider = TracerProvider()
     provider.add_span_processor(processor)
     with serving(service_over(store, tmp_path, spans=provider)) as client:
