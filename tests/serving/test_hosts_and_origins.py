@@ -131,12 +131,17 @@ def test_a_foreign_origin_beside_the_services_own_is_refused(
     assert get_users(without_tokens, "Host: 127.0.0.1:8000", *headers) == 403
 
 
-def test_a_foreign_page_is_refused_before_its_body_is_read(without_tokens: Api) -> None:
-    lines = [
-        "POST /v1/users/ada/sessions HTTP/1.1",
-        "Host: evil.example",
-        "Content-Length: 1000",
-    ]
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param(["Host: evil.example"], id="foreign host"),
+        pytest.param(["Host: 127.0.0.1", "Origin: http://evil.example"], id="foreign origin"),
+    ],
+)
+def test_a_foreign_page_is_refused_before_its_body_is_read(
+    without_tokens: Api, headers: list[str]
+) -> None:
+    lines = ["POST /v1/users/ada/sessions HTTP/1.1", *headers, "Content-Length: 1000"]
     head = "\r\n".join([*lines, "", ""])
 
     with connect_socket(without_tokens) as connection:
