@@ -172,6 +172,9 @@ class ModelService(NamedTuple):
     model_server: StubServer
 
 
+Connect = Callable[..., Api]
+"""The type of the fixture `connect`."""
+
 Reach = Callable[..., ModelService]
 """The type of the fixture `reach`."""
 
@@ -199,7 +202,7 @@ def serving(service: Any) -> Iterator[Api]:
 
 
 @pytest.fixture
-def connect(store: Store, tmp_path: Path) -> Iterator[Callable[..., Api]]:
+def connect(store: Store, tmp_path: Path) -> Iterator[Connect]:
     """Start a service over `store`, and return a client of `acme`.
 
     `service_over` says what the keywords mean.
@@ -214,7 +217,7 @@ def connect(store: Store, tmp_path: Path) -> Iterator[Callable[..., Api]]:
 
 
 @pytest.fixture
-def reach(connect: Callable[..., Api]) -> Iterator[Reach]:
+def reach(connect: Connect) -> Iterator[Reach]:
     """Start a service whose model is a stub server: `reach(lambda body: "fine")`."""
     with ExitStack() as stack:
 
@@ -256,7 +259,7 @@ def reach(connect: Callable[..., Api]) -> Iterator[Reach]:
 
 
 @pytest.fixture
-def client(connect: Callable[..., Api]) -> Api:
+def client(connect: Connect) -> Api:
     """A client of the tenant `acme`, whose service has an empty store."""
     return connect()
 

@@ -104,11 +104,15 @@ class Served:
     def __enter__(self) -> Served:
         # On a machine that others use as well it may take minutes.
         if self.well(180) is None:
-            self.__exit__()
+            self.end()
             raise RuntimeError(self.log.read_text()[-2000:])
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the service, by SIGKILL if it does not end by itself within thirty seconds."""
         self.process.terminate()
         try:
             self.process.wait(30)

@@ -17,7 +17,7 @@ from mempiler import Hit, Store
 from mempiler.engines.lm import language_model
 from mempiler.serving.prompt_text import NOTHING, data_lines, hits_with_fallback, prepend_text
 
-from .conftest import Api
+from .conftest import Api, Connect
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
@@ -52,7 +52,7 @@ def text_of(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
-def test_tools_add_search_and_ask(connect: Any) -> None:
+def test_tools_add_search_and_ask(connect: Connect) -> None:
     client = connect(mcp=True, writers=1)
 
     added = call_tool(client, "add_memory", text="My code word is falcon.")
@@ -64,7 +64,7 @@ def test_tools_add_search_and_ask(connect: Any) -> None:
     assert "falcon" in text_of(answer)
 
 
-def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Any) -> None:
+def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Connect) -> None:
     acme = connect(mcp=True, writers=1)
     globex = acme.as_tenant("globex")
     call_tool(acme, "add_memory", text="My code word is falcon.")
@@ -89,7 +89,7 @@ def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Any) -> None
         pytest.param("", id="an empty name"),
     ],
 )
-def test_a_call_without_a_valid_user_is_refused(connect: Any, user: str | None) -> None:
+def test_a_call_without_a_valid_user_is_refused(connect: Connect, user: str | None) -> None:
     client = connect(mcp=True)
 
     result = call_tool(client, "search_memory", user=user, query="x")
@@ -101,7 +101,7 @@ def test_a_call_without_a_valid_user_is_refused(connect: Any, user: str | None) 
 LIST_TOOLS = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
 
-def test_a_call_without_a_token_is_refused(connect: Any) -> None:
+def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
     client = connect(mcp=True).as_tenant(None)
 
     response = client.post("/v1/mcp", json=LIST_TOOLS)
@@ -110,7 +110,7 @@ def test_a_call_without_a_token_is_refused(connect: Any) -> None:
     assert "Bearer" in response.json()["error"]["message"]
 
 
-def test_there_are_no_tools_unless_they_are_switched_on(client: Any) -> None:
+def test_there_are_no_tools_unless_they_are_switched_on(client: Api) -> None:
     assert client.post("/v1/mcp", json=LIST_TOOLS).status_code == 404
 
 
@@ -141,7 +141,7 @@ LISTEN_HEADERS = {"MCP-Protocol-Version": MCP_VERSION, "Mcp-Method": "subscripti
     ],
 )
 def test_no_request_opens_a_stream_that_does_not_end(
-    connect: Any,
+    connect: Connect,
     method: str,
     headers: dict[str, str],
     body: Any,

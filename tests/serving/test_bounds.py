@@ -30,7 +30,7 @@ from mempiler.serving.worker.breaker import Breaker
 
 from ..conftest import listening
 from ..stub_server import StubServer, every
-from .conftest import Api, turns_of_ada, within
+from .conftest import Api, Connect, turns_of_ada, within
 from .raw_requests import connect_socket
 
 CHAT_BODY = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
@@ -61,7 +61,7 @@ class HungService:
 
 
 @contextmanager
-def hung_service(connect: Any, scripted: Any, **settings: Any) -> Iterator[HungService]:
+def hung_service(connect: Connect, scripted: Any, **settings: Any) -> Iterator[HungService]:
     """Start a service whose model hangs until the block ends."""
     may_answer = threading.Event()
 
@@ -79,7 +79,9 @@ def hung_service(connect: Any, scripted: Any, **settings: Any) -> Iterator[HungS
 
 
 @pytest.mark.parametrize("fault", ["wait", "trickle", "endless", "headers"])
-def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(connect: Any, fault: str) -> None:
+def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
+    connect: Connect, fault: str
+) -> None:
     with StubServer(every(fault)) as model_server:
         lm = language_model(
             model_server.model,
@@ -98,7 +100,7 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(connect: Any, fa
         assert time.monotonic() - started < 15
 
 
-def test_requests_of_the_store_do_not_wait_for_the_model(connect: Any, scripted: Any) -> None:
+def test_requests_of_the_store_do_not_wait_for_the_model(connect: Connect, scripted: Any) -> None:
     settings = {"threads": 1, "queue": 1, "store_threads": 1, "tokens": False}
     with hung_service(connect, scripted, **settings) as service:
         client = service.api
@@ -119,7 +121,9 @@ def test_requests_of_the_store_do_not_wait_for_the_model(connect: Any, scripted:
     assert within(20, lambda: client.get("/ready").status_code == 200)
 
 
-def test_a_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store: Store) -> None:
+def test_a_late_answer_is_a_504_and_not_stored(
+    connect: Connect, scripted: Any, store: Store
+) -> None:
     with hung_service(connect, scripted, timeout=0.3) as service:
         client = service.api
         response = client.chat("I moved.")
@@ -130,7 +134,7 @@ def test_a_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, stor
     assert turns_of_ada(store) == ["user: I moved."]
 
 
-def test_a_tenant_has_its_share_of_places_and_threads(connect: Any, scripted: Any) -> None:
+def test_a_tenant_has_its_share_of_places_and_threads(connect: Connect, scripted: Any) -> None:
     # There are six places and two threads. Each of the two tenants may have half of them.
     with hung_service(connect, scripted, threads=2, queue=4) as service:
         pool = service.api.service.model_pool
@@ -173,7 +177,7 @@ def open_unread_stream(api: Api) -> socket.socket:
 
 
 def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_closed(
-    connect: Any,
+    connect: Connect,
 ) -> None:
     large_event = {
         "choices": [{"index": 0, "delta": {"content": "x"}}],
@@ -218,7 +222,7 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
         ),
     ],
 )
-def test_the_place_of_a_client_that_left_is_free(connect: Any, path: str, body: Any) -> None:
+def test_the_place_of_a_client_that_left_is_free(connect: Connect, path: str, body: Any) -> None:
     pytest.importorskip("mcp", reason="needs the extra mcp")
     headers = {"Accept": "application/json", "Mempiler-User": "ada"}
     with StubServer(every("stall")) as model_server:
@@ -263,7 +267,7 @@ def test_the_place_of_a_client_that_left_is_free(connect: Any, path: str, body: 
     ],
 )
 def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
-    connect: Any, data: bytes, response_start: bytes
+    connect: Connect, data: bytes, response_start: bytes
 ) -> None:
     client = connect(tokens=False, keep_alive=1.0, timeout=0.5)
 
@@ -278,7 +282,7 @@ def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
 # Embedders, and long work on texts
 
 
-def test_embedding_for_a_tenant_counts_in_its_share(connect: Any) -> None:
+def test_embedding_for_a_tenant_counts_in_its_share(connect: Connect) -> None:
     may_embed = threading.Event()
 
     @compute_slot()
@@ -309,7 +313,7 @@ def test_embedding_for_a_tenant_counts_in_its_share(connect: Any) -> None:
     assert lane.free == 2
 
 
-def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Any) -> None:
+def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) -> None:
     acme = connect(program=build("turn-rag"), threads=8)
     globex = acme.as_tenant("globex")
     assert acme.add("I like jazz. " * 1_000).status_code == 201
@@ -330,7 +334,7 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Any) -> N
 
 
 def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(
-    connect: Any,
+    connect: Connect,
 ) -> None:
     is_hanging = threading.Event()
     is_hanging.set()
@@ -374,7 +378,7 @@ def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_brea
         assert client.get("/ready").json()["parts"]["model"] is True
 
 
-def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Any) -> None:
+def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Connect) -> None:
     with StubServer(embedding_fault=lambda: "stall") as embedding_server:
         remote_embedder = embedder(embedding_server.model, embedding_server.url)
         client = connect(program=build("turn-rag", embedder=remote_embedder), timeout=1.0)
@@ -392,7 +396,7 @@ def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: A
 
 
 def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
-    connect: Any, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The service waits two seconds otherwise.
     monkeypatch.setattr(store_call, "WAIT", 0.3)
@@ -423,7 +427,7 @@ def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
 
 
 def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
-    connect: Any, caplog: pytest.LogCaptureFixture
+    connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     def forbid_writing(connection: Any) -> None:
         connection.exec_driver_sql("PRAGMA query_only=ON")
@@ -446,7 +450,7 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
 
 
 def test_a_service_with_a_broken_token_file_is_not_ready_and_the_log_says_why(
-    connect: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    connect: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = connect().as_tenant(None)
     assert client.get("/ready").status_code == 200

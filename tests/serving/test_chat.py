@@ -27,7 +27,17 @@ from mempiler.serving.worker.worker import Worker
 from sqlalchemy import update
 
 from ..stub_server import every
-from .conftest import ADA, TOKENS, Reach, failing, request_bodies, turns_of_ada, within
+from .conftest import (
+    ADA,
+    TOKENS,
+    Api,
+    Connect,
+    Reach,
+    failing,
+    request_bodies,
+    turns_of_ada,
+    within,
+)
 
 PROGRAM = "my-model"
 LANGUAGE_MODEL = "my-model-chat"
@@ -136,7 +146,7 @@ def all_threads_but_one_busy() -> Iterator[None]:
 
 
 def test_a_message_is_stored_before_the_model_is_asked(
-    connect: Any, scripted: Any, store: Store
+    connect: Connect, scripted: Any, store: Store
 ) -> None:
     def first_call_fails(prompt: str, call_number: int) -> bool:
         # This runs while the model is asked.
@@ -157,7 +167,7 @@ def test_a_message_is_stored_before_the_model_is_asked(
 
 
 def test_only_messages_after_the_last_answer_are_new(
-    connect: Any, scripted: Any, store: Store
+    connect: Connect, scripted: Any, store: Store
 ) -> None:
     lm = scripted(lambda field, prompt, call_number: {"answer": f"answer {call_number}"})
     client = connect(lm)
@@ -220,7 +230,7 @@ def test_a_model_reads_messages_with_names_once(
 
 
 def test_a_system_message_reaches_the_model_but_not_the_memory(
-    connect: Any, scripted: Any, store: Store
+    connect: Connect, scripted: Any, store: Store
 ) -> None:
     lm = scripted(lambda field, prompt, call_number: {"answer": "Ahoy!"})
     client = connect(lm)
@@ -236,7 +246,7 @@ def test_a_system_message_reaches_the_model_but_not_the_memory(
     assert turns_of_ada(store) == ["user: Hi", "assistant: Ahoy!"]
 
 
-def test_a_session_that_was_ended_by_another_one_continues_under_a_new_name(client: Any) -> None:
+def test_a_session_that_was_ended_by_another_one_continues_under_a_new_name(client: Api) -> None:
     client.chat("hello", metadata={"session": "a"})
     client.chat("hello again")
     client.chat("hello", metadata={"session": "b"})
@@ -275,7 +285,7 @@ def test_a_session_that_was_ended_by_another_one_continues_under_a_new_name(clie
     ],
 )
 def test_a_fact_is_recalled_however_often_the_question_was_asked(
-    connect: Any, scripted: Any, question: str, answer_template: str, is_remembered: bool
+    connect: Connect, scripted: Any, question: str, answer_template: str, is_remembered: bool
 ) -> None:
     lm = scripted(
         lambda field, prompt, call_number: {"answer": answer_template.format(call_number)}
@@ -296,7 +306,7 @@ def test_a_fact_is_recalled_however_often_the_question_was_asked(
         assert "Ada: I moved to Lisbon in spring." in ask_evidence
 
 
-def test_a_question_that_states_a_fact_is_recalled(client: Any) -> None:
+def test_a_question_that_states_a_fact_is_recalled(client: Api) -> None:
     client.chat("Did you know I moved to Lisbon?")
 
     for _ in range(10):
@@ -315,7 +325,7 @@ def test_a_question_that_states_a_fact_is_recalled(client: Any) -> None:
     ],
 )
 def test_a_session_ends_after_the_gap(
-    connect: Any,
+    connect: Connect,
     store: Store,
     minutes_since_last_turn: int,
     sessions: list[tuple[str, int]],
@@ -333,7 +343,7 @@ def test_a_session_ends_after_the_gap(
     assert list(client.sessions().values()) == sessions
 
 
-def test_an_idle_session_is_ended_by_the_worker(client: Any) -> None:
+def test_an_idle_session_is_ended_by_the_worker(client: Api) -> None:
     client.chat("one")
     memories = client.service.memories
 
@@ -343,7 +353,7 @@ def test_an_idle_session_is_ended_by_the_worker(client: Any) -> None:
 
 
 def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
-    client: Any, store: Store, caplog: pytest.LogCaptureFixture
+    client: Api, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     for user in ("ada", "bob"):
         turn = Turn(id="", speaker="Ada", text="the code is falcon")
@@ -364,7 +374,7 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
 
 
 def test_the_answer_of_a_session_that_ended_meanwhile_is_stored(
-    connect: Any, scripted: Any, store: Store
+    connect: Connect, scripted: Any, store: Store
 ) -> None:
     def end_session_and_answer(field: str, prompt: str, call_number: int) -> dict[str, str]:
         ended = store.open_sessions.end(ADA, "a")
@@ -423,7 +433,7 @@ IMAGE_PART = {"type": "image_url", "image_url": {}}
     ],
 )
 def test_an_unsupported_request_is_refused_and_changes_nothing(
-    client: Any, store: Store, fields: dict[str, Any], message: str
+    client: Api, store: Store, fields: dict[str, Any], message: str
 ) -> None:
     body = {"user": "ada", "messages": [{"role": "user", "content": "hi"}], **fields}
 
@@ -435,7 +445,7 @@ def test_an_unsupported_request_is_refused_and_changes_nothing(
 
 
 @STREAMED_OR_NOT
-def test_the_official_client_gains_a_memory(client: Any, stream: bool) -> None:
+def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
     client.add("My sister is called Grace.", metadata={"paid": True})
     client.add("My sister is called Ruth.", metadata={"paid": False})
 
@@ -484,7 +494,7 @@ def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool)
         "reasoning_effort": "low",
         "best_of": 3,
     }
-    _, client, _ = reach(lambda body: in_chat_format("To Lisbon."))
+    client = reach(lambda body: in_chat_format("To Lisbon.")).openai_client
 
     completion = ask(client, stream=stream, extra_body=settings)
 
@@ -493,14 +503,14 @@ def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool)
 
 @STREAMED_OR_NOT
 def test_labels_that_the_program_ignores_are_named(reach: Reach, stream: bool) -> None:
-    _, client, _ = reach(lambda body: in_chat_format("To Lisbon."))
+    client = reach(lambda body: in_chat_format("To Lisbon.")).openai_client
 
     completion = ask(client, stream=stream, metadata={"session": "a", "team": "red"})
 
     assert read_extension(completion)["ignored"] == ["metadata.team"]
 
 
-def test_settings_with_their_default_values_are_not_named(client: Any) -> None:
+def test_settings_with_their_default_values_are_not_named(client: Api) -> None:
     settings = {
         "temperature": 1.0,
         "top_p": 1,
@@ -532,7 +542,7 @@ def test_the_language_model_ignores_nothing(reach: Reach) -> None:
 
 
 def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
-    _, client, _ = reach()
+    client = reach().openai_client
 
     program, language_model = client.models.list().data
 
@@ -542,7 +552,7 @@ def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
     assert "a chat client wants" in language_model.model_dump()["description"]
 
 
-def test_a_service_whose_model_has_no_endpoint_lists_only_the_program(client: Any) -> None:
+def test_a_service_whose_model_has_no_endpoint_lists_only_the_program(client: Api) -> None:
     models = client.get("/v1/models").json()["data"]
 
     assert [model["id"] for model in models] == [PROGRAM]
@@ -643,7 +653,7 @@ def test_a_failure_before_the_first_word_is_a_status(
 ) -> None:
     without_a_word = broken_stream(["[[ ## answer ## ]]\n"])
     script = every(fault) if fault else None
-    _, client, _ = reach(lambda body: without_a_word, script=script)
+    client = reach(lambda body: without_a_word, script=script).openai_client
 
     with pytest.raises(openai.APIStatusError) as raised:
         ask(client)
@@ -729,7 +739,7 @@ def test_a_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answ
     texts = ["To Lisbon", " and"]
     if model == PROGRAM:
         texts.insert(0, "[[ ## answer ## ]]\n")
-    _, client, _ = reach(lambda body: broken_stream(texts))
+    client = reach(lambda body: broken_stream(texts)).openai_client
 
     with pytest.raises(openai.APIError, match="does not answer"):
         read_words(ask(client, model=model))

@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler import Store
 from mempiler.memory import incoming_items
 
-from .conftest import ADA, TOKENS, turns_of_ada, within
+from .conftest import ADA, TOKENS, Api, Connect, turns_of_ada, within
 
 DAY = 24 * 3600.0
 
@@ -62,7 +61,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     ],
 )
 def test_a_chat_keeps_its_order(
-    client: Any, store: Store, set_clock: SetClock, clock_settings: list[float]
+    client: Api, store: Store, set_clock: SetClock, clock_settings: list[float]
 ) -> None:
     for number, seconds_ahead in enumerate(clock_settings):
         set_clock(seconds_ahead)
@@ -75,7 +74,7 @@ def test_a_chat_keeps_its_order(
 
 
 def test_a_session_that_ends_after_a_jump_is_stored_in_order(
-    client: Any, store: Store, set_clock: SetClock
+    client: Api, store: Store, set_clock: SetClock
 ) -> None:
     client.chat("Message 0.", metadata={"session": "s"})
     set_clock(-60.0)
@@ -89,7 +88,7 @@ def test_a_session_that_ends_after_a_jump_is_stored_in_order(
 
 @A_DAY_FORTH_OR_BACK
 def test_sessions_are_queued_in_the_order_in_which_they_came(
-    client: Any, store: Store, set_clock: SetClock, jump: float
+    client: Api, store: Store, set_clock: SetClock, jump: float
 ) -> None:
     client.add("First.", id="a")
     set_clock(jump)
@@ -102,7 +101,7 @@ def test_sessions_are_queued_in_the_order_in_which_they_came(
 
 
 @A_DAY_FORTH_OR_BACK
-def test_a_repeated_session_is_recognised(client: Any, set_clock: SetClock, jump: float) -> None:
+def test_a_repeated_session_is_recognised(client: Api, set_clock: SetClock, jump: float) -> None:
     assert client.add("I moved.", id="a").status_code == 201
 
     set_clock(jump)
@@ -113,7 +112,7 @@ def test_a_repeated_session_is_recognised(client: Any, set_clock: SetClock, jump
 
 @A_DAY_FORTH_OR_BACK
 def test_a_session_queued_before_a_jump_is_written(
-    connect: Any, set_clock: SetClock, jump: float
+    connect: Connect, set_clock: SetClock, jump: float
 ) -> None:
     client = connect(writers=1)
 
@@ -137,7 +136,7 @@ def test_a_session_queued_before_a_jump_is_written(
     ],
 )
 def test_a_lease_outlasts_small_jumps_and_no_large_one(
-    client: Any, store: Store, set_clock: SetClock, jump: float, can_be_claimed: bool
+    client: Api, store: Store, set_clock: SetClock, jump: float, can_be_claimed: bool
 ) -> None:
     fingerprint = client.service.memories.writer_fingerprint
     client.add("I moved to Lisbon.")
@@ -151,7 +150,7 @@ def test_a_lease_outlasts_small_jumps_and_no_large_one(
 
 @A_DAY_FORTH_OR_BACK
 def test_changes_of_an_entry_are_undone_latest_first(
-    client: Any, set_clock: SetClock, jump: float
+    client: Api, set_clock: SetClock, jump: float
 ) -> None:
     client.add("I moved to Lisbon.", id="a")
     entry = "/v1/users/ada/entries/a:1"
@@ -166,7 +165,7 @@ def test_changes_of_an_entry_are_undone_latest_first(
 
 @A_DAY_FORTH_OR_BACK
 def test_a_withdrawn_token_stays_withdrawn(
-    client: Any, tmp_path: Path, set_clock: SetClock, jump: float
+    client: Api, tmp_path: Path, set_clock: SetClock, jump: float
 ) -> None:
     digest_of_globex = hashlib.sha256(TOKENS["globex"].encode()).hexdigest()
     globex = client.as_tenant("globex")
@@ -183,7 +182,7 @@ def test_a_withdrawn_token_stays_withdrawn(
 
 @A_DAY_FORTH_OR_BACK
 def test_a_forgotten_user_does_not_come_back(
-    client: Any, store: Store, set_clock: SetClock, jump: float
+    client: Api, store: Store, set_clock: SetClock, jump: float
 ) -> None:
     client.chat("I moved to Lisbon.")
 

@@ -8,13 +8,12 @@ import http.client
 import json
 import socket
 import time
-from typing import Any
 
 import h11
 import pytest
 from mempiler.serving.http import connection
 
-from .conftest import TOKENS, within
+from .conftest import TOKENS, Api, Connect, within
 from .raw_requests import connect_socket, response_statuses
 
 JSON = b'{"query": "Lisbon"}'
@@ -81,7 +80,7 @@ SHORT_LINGER = pytest.mark.usefixtures("short_linger")
     ],
 )
 def test_a_well_framed_body_is_read_and_so_is_the_request_behind_it(
-    filled: Any, request_data: bytes
+    filled: Api, request_data: bytes
 ) -> None:
     assert response_statuses(filled, request_data + HEALTH_REQUEST) == [200, 200]
 
@@ -143,7 +142,7 @@ ILL_FRAMED_REQUESTS = {
 @SHORT_LINGER
 @pytest.mark.parametrize("form", ILL_FRAMED_REQUESTS)
 def test_an_ill_framed_request_is_refused_and_nothing_behind_it_is_read(
-    filled: Any, form: str
+    filled: Api, form: str
 ) -> None:
     request_data = ILL_FRAMED_REQUESTS[form]
 
@@ -178,7 +177,7 @@ def test_an_ill_framed_request_is_refused_and_nothing_behind_it_is_read(
         "*",
     ],
 )
-def test_no_spelling_of_a_path_leads_around_the_token(filled: Any, path: str) -> None:
+def test_no_spelling_of_a_path_leads_around_the_token(filled: Api, path: str) -> None:
     request_data = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
 
     (status,) = response_statuses(filled, request_data)
@@ -198,7 +197,7 @@ def test_no_spelling_of_a_path_leads_around_the_token(filled: Any, path: str) ->
     ],
 )
 def test_a_request_has_at_most_a_hundred_headers(
-    filled: Any, header_count: int, status: int
+    filled: Api, header_count: int, status: int
 ) -> None:
     # Two of them are `Host` and `Connection`.
     further_headers = "".join(f"X-{number}: x\r\n" for number in range(header_count - 2))
@@ -230,7 +229,7 @@ def test_a_head_of_a_hundred_headers_may_come_in_pieces() -> None:
     ],
 )
 def test_a_large_body_in_tiny_chunks_is_refused(
-    filled: Any, chunk_size: int, statuses: list[int]
+    filled: Api, chunk_size: int, statuses: list[int]
 ) -> None:
     body = json.dumps({"query": "Lisbon " * 5_000}).encode()
     request_data = request_bytes(IN_CHUNKS, body=in_chunks_of(chunk_size, body))
@@ -238,7 +237,7 @@ def test_a_large_body_in_tiny_chunks_is_refused(
     assert response_statuses(filled, request_data + HEALTH_REQUEST) == statuses
 
 
-def test_a_small_body_in_tiny_chunks_is_read(filled: Any) -> None:
+def test_a_small_body_in_tiny_chunks_is_read(filled: Api) -> None:
     request_data = request_bytes(IN_CHUNKS, body=in_chunks_of(1, JSON))
 
     assert response_statuses(filled, request_data + HEALTH_REQUEST) == [200, 200]
@@ -253,7 +252,7 @@ def test_a_small_body_in_tiny_chunks_is_read(filled: Any) -> None:
     ],
 )
 def test_the_frames_of_chunks_count_as_parts_of_the_body(
-    connect: Any, contents: list[bytes], status: int
+    connect: Connect, contents: list[bytes], status: int
 ) -> None:
     client = connect(max_body=10_000)
     client.add("I moved to Lisbon.")
@@ -267,7 +266,7 @@ def test_the_frames_of_chunks_count_as_parts_of_the_body(
 
 
 @SHORT_LINGER
-def test_a_refused_request_whose_body_never_ends_is_read_no_further(filled: Any) -> None:
+def test_a_refused_request_whose_body_never_ends_is_read_no_further(filled: Api) -> None:
     head = b"POST /v1/users/ada/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
     with connect_socket(filled, timeout=20) as client_socket:
@@ -285,7 +284,7 @@ def send_chunks(client_socket: socket.socket, seconds: float) -> None:
         time.sleep(0.01)
 
 
-def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Any) -> None:
+def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Connect) -> None:
     client = connect(max_body=3_000_000)
     # This client of the standard library could not read the response if sending its body failed.
     sender = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
@@ -301,7 +300,7 @@ def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Any) 
     sender.close()
 
 
-def test_a_request_whose_body_is_cut_off_stores_nothing(connect: Any) -> None:
+def test_a_request_whose_body_is_cut_off_stores_nothing(connect: Connect) -> None:
     client = connect()
     body = json.dumps({"messages": [{"role": "user", "content": "I moved."}]}).encode()
     request_data = request_bytes(
@@ -349,7 +348,7 @@ TO_HTTP_2 = (
     ],
 )
 def test_a_websocket_is_refused_and_the_connection_ends(
-    filled: Any, protocol: str, data_behind: bytes
+    filled: Api, protocol: str, data_behind: bytes
 ) -> None:
     request_data = request_bytes(
         "Connection: Upgrade",
@@ -372,7 +371,7 @@ def test_a_websocket_is_refused_and_the_connection_ends(
     ],
 )
 def test_a_request_that_asks_for_http_2_is_answered_over_http_1_and_the_connection_ends(
-    filled: Any, data_behind: bytes
+    filled: Api, data_behind: bytes
 ) -> None:
     # `response_statuses` returns only when the service has closed the connection.
     statuses = response_statuses(filled, request_bytes(*TO_HTTP_2, LENGTH) + data_behind)
@@ -382,21 +381,21 @@ def test_a_request_that_asks_for_http_2_is_answered_over_http_1_and_the_connecti
 
 
 @SHORT_LINGER
-def test_no_upgrade_leads_around_the_token(filled: Any) -> None:
+def test_no_upgrade_leads_around_the_token(filled: Api) -> None:
     head = "\r\n".join(("POST /v1/users/ada/search HTTP/1.1", "Host: x", LENGTH, *TO_HTTP_2))
 
     assert response_statuses(filled, f"{head}\r\n\r\n".encode() + JSON) == [401]
 
 
 @SHORT_LINGER
-def test_nothing_is_tunnelled(filled: Any) -> None:
+def test_nothing_is_tunnelled(filled: Api) -> None:
     request_data = request_bytes(line="CONNECT 127.0.0.1:80 HTTP/1.1", body=b"")
 
     assert response_statuses(filled, request_data) == [404]
 
 
 @SHORT_LINGER
-def test_http_2_from_the_first_byte_is_not_spoken(filled: Any) -> None:
+def test_http_2_from_the_first_byte_is_not_spoken(filled: Api) -> None:
     http_2_preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     empty_settings_frame = b"\0\0\0\4\0\0\0\0\0"
 
@@ -406,7 +405,7 @@ def test_http_2_from_the_first_byte_is_not_spoken(filled: Any) -> None:
     assert 200 not in statuses
 
 
-def test_only_the_request_that_asks_for_another_protocol_ends_its_connection(filled: Any) -> None:
+def test_only_the_request_that_asks_for_another_protocol_ends_its_connection(filled: Api) -> None:
     first_request = request_bytes(LENGTH)
     upgrade_request = request_bytes(*TO_HTTP_2, LENGTH)
 

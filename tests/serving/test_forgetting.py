@@ -26,7 +26,7 @@ from mempiler.serving.memories.transfer import export_users
 from mempiler.serving.worker.worker import Worker
 
 from ..conftest import listening
-from .conftest import ADA, within
+from .conftest import ADA, Connect, within
 
 
 class PausingModel:
@@ -93,7 +93,7 @@ def bound_requests() -> Iterator[list[str]]:
     ],
 )
 def test_an_answer_does_not_come_into_a_session_that_begins_after_the_forgetting(
-    connect: Any,
+    connect: Connect,
     scripted: Any,
     store: Store,
     background: ThreadPoolExecutor,
@@ -115,7 +115,7 @@ def test_an_answer_does_not_come_into_a_session_that_begins_after_the_forgetting
 
 
 def test_a_chat_that_waits_for_its_slot_is_answered_but_not_stored(
-    connect: Any,
+    connect: Connect,
     scripted: Any,
     store: Store,
     background: ThreadPoolExecutor,
@@ -139,7 +139,7 @@ def test_a_chat_that_waits_for_its_slot_is_answered_but_not_stored(
 
 
 def test_a_session_that_waits_for_its_slot_is_refused(
-    connect: Any,
+    connect: Connect,
     store: Store,
     background: ThreadPoolExecutor,
     bound_requests: list[str],

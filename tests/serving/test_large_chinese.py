@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mempiler.serving.settings import Settings
 
-from .conftest import Api
+from .conftest import Api, Connect
 
 TIMEOUT = Settings().timeout
 """Seconds within which a request gets its answer, or a 504."""
@@ -106,7 +106,7 @@ def search_meanwhile(api: Api) -> Iterator[list[float]]:
 )
 @EACH_ROUTE_THAT_TAKES_TEXT
 def test_a_large_chinese_request_ends_and_another_tenant_is_served(
-    connect: Any, path: str, make_body: MakeBody, make_text: Callable[[], str]
+    connect: Connect, path: str, make_body: MakeBody, make_text: Callable[[], str]
 ) -> None:
     acme = connect(max_text=CHARACTERS)
     acme.add("我搬到了里斯本。")
@@ -128,7 +128,7 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
 @pytest.mark.slow
 @pytest.mark.parametrize("make_text", [make_prose, make_random_characters])
 def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
-    connect: Any, make_text: Callable[[], str]
+    connect: Connect, make_text: Callable[[], str]
 ) -> None:
     acme = connect(writers=1, max_text=CHARACTERS)
     globex = acme.as_tenant("globex")
@@ -147,7 +147,7 @@ def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
 
 @EACH_ROUTE_THAT_TAKES_TEXT
 def test_escapes_count_as_the_bytes_that_they_are(
-    client: Any, path: str, make_body: MakeBody
+    client: Api, path: str, make_body: MakeBody
 ) -> None:
     # An escape such as \u6211 takes six bytes, the character itself three.
     body = make_body(make_prose()[: CHARACTERS // 2 + 1_000])

@@ -16,7 +16,7 @@ from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..conftest import listening
-from .conftest import Api, service_over, serving, within
+from .conftest import Api, Connect, service_over, serving, within
 from .served import values
 
 OPERATOR_TOKEN = "token-of-who-scrapes-it"
@@ -26,7 +26,7 @@ Scrape = Callable[[], dict[str, float]]
 
 
 @pytest.fixture
-def scrape(client: Any, tmp_path: Path) -> Scrape:
+def scrape(client: Api, tmp_path: Path) -> Scrape:
     """Read `/metrics` of the service with a token of the operator."""
     with (tmp_path / "tokens").open("a") as file:
         file.write(f"metrics {OPERATOR_TOKEN}\n")
@@ -42,7 +42,7 @@ def scrape(client: Any, tmp_path: Path) -> Scrape:
 # Metrics
 
 
-def test_requests_model_and_store_are_counted_without_names(client: Any, scrape: Scrape) -> None:
+def test_requests_model_and_store_are_counted_without_names(client: Api, scrape: Scrape) -> None:
     client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
     assert client.ask("Where did Ada move?", user="ada-lovelace").status_code == 200
     assert client.ask("Where?", user="nobody").status_code == 404
@@ -81,7 +81,7 @@ def test_requests_model_and_store_are_counted_without_names(client: Any, scrape:
         assert name not in all_text
 
 
-def test_only_the_operators_token_reads_the_metrics(client: Any, scrape: Scrape) -> None:
+def test_only_the_operators_token_reads_the_metrics(client: Api, scrape: Scrape) -> None:
     scrape()
     without_token = httpx.get(f"{client.address}/metrics")
     with_token_of_a_tenant = httpx.get(f"{client.address}/metrics", headers=client.headers)
@@ -90,7 +90,7 @@ def test_only_the_operators_token_reads_the_metrics(client: Any, scrape: Scrape)
     assert with_token_of_a_tenant.status_code == 403
 
 
-def test_the_operators_token_opens_nothing_else(client: Any, scrape: Scrape) -> None:
+def test_the_operators_token_opens_nothing_else(client: Api, scrape: Scrape) -> None:
     scrape()
 
     response = httpx.get(f"{client.address}/v1/users", headers=OPERATOR_HEADERS)
@@ -110,7 +110,7 @@ def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape
     assert 'mempiler_requests_in_progress{pool="asking"}' in metrics
 
 
-def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(connect: Any) -> None:
+def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(connect: Connect) -> None:
     client = connect(tokens=False, store_threads=1).as_tenant(None)
     has_begun = threading.Event()
     may_go_on = threading.Event()
@@ -169,7 +169,7 @@ def test_of_a_process_that_died_counters_are_reported_but_no_gauges(
 
 
 def test_texts_that_clients_choose_make_no_new_metrics(
-    client: Any, scrape: Scrape, caplog: pytest.LogCaptureFixture
+    client: Api, scrape: Scrape, caplog: pytest.LogCaptureFixture
 ) -> None:
     def request_records() -> list[dict[str, Any]]:
         return [vars(record) for record in caplog.records if record.message == "request"]
@@ -280,7 +280,7 @@ def add_session(client: Api, number: int) -> httpx.Response:
     ],
 )
 def test_a_request_takes_few_statements(
-    connect: Any, send_request: Callable[[Api, int], httpx.Response], max_statements: int
+    connect: Connect, send_request: Callable[[Api, int], httpx.Response], max_statements: int
 ) -> None:
     client = connect()
     for number in range(5):

@@ -211,7 +211,7 @@ def test_a_service_ends_at_a_signal_and_leaves_nothing_half_done(
         served.process.send_signal(number)
         assert served.process.wait(20) == 0
     finally:
-        served.__exit__()
+        served.end()
 
     assert count_events(served, "stopped") == 1
     with Store(served.store) as store:

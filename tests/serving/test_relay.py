@@ -205,7 +205,7 @@ def test_the_model_gets_all_fields_except_those_for_the_service(
 def test_the_client_gets_those_headers_of_the_model_that_clients_of_openai_read(
     reach: Reach,
 ) -> None:
-    _, client, _ = reach()
+    client = reach().openai_client
 
     response = client.chat.completions.with_raw_response.create(
         model=LANGUAGE_MODEL, user="ada", messages=[{"role": "user", "content": "Hi"}]
@@ -238,7 +238,7 @@ def test_the_client_gets_those_headers_of_the_model_that_clients_of_openai_read(
 def test_errors_of_the_model_are_handed_back(
     reach: Reach, store: Store, fault: str, stream: bool, status: int, message: str
 ) -> None:
-    _, client, _ = reach(script=every(fault))
+    client = reach(script=every(fault)).openai_client
 
     with pytest.raises(openai.APIStatusError) as raised:
         send(client, "Hi", tools=[WEATHER_TOOL], stream=stream)
@@ -273,7 +273,7 @@ def test_an_error_within_a_stream_is_handed_back_without_the_operators_key(
     monkeypatch.setenv("OPENAI_API_KEY", OPERATOR_KEY)
     error = {"error": {"message": f"you sent {OPERATOR_KEY}"}}
     events = b"data: " + json.dumps(error).encode() + b"\n\ndata: [DONE]\n\n"
-    api, _, _ = reach(lambda body: events)
+    api = reach(lambda body: events).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL, stream=True)
 
@@ -308,7 +308,7 @@ UNREADABLE_COMPLETIONS = [
 
 @pytest.mark.parametrize("completion", READABLE_ODD_COMPLETIONS)
 def test_an_odd_completion_is_handed_back(reach: Reach, completion: bytes) -> None:
-    api, _, _ = reach(lambda body: completion)
+    api = reach(lambda body: completion).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL)
 
@@ -317,7 +317,7 @@ def test_an_odd_completion_is_handed_back(reach: Reach, completion: bytes) -> No
 
 @pytest.mark.parametrize("completion", UNREADABLE_COMPLETIONS)
 def test_an_unreadable_completion_is_a_fault_of_the_model(reach: Reach, completion: bytes) -> None:
-    api, _, _ = reach(lambda body: completion)
+    api = reach(lambda body: completion).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL)
 
@@ -329,7 +329,7 @@ def test_an_odd_event_does_not_end_a_stream(reach: Reach, event: bytes) -> None:
     odd_event = b"data: " + event + b"\n\n"
     finish = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     last_events = b"data: " + json.dumps(finish).encode() + b"\n\ndata: [DONE]\n\n"
-    api, _, _ = reach(lambda body: odd_event + last_events)
+    api = reach(lambda body: odd_event + last_events).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL, stream=True)
 
@@ -364,7 +364,7 @@ def test_a_stream_that_ends_without_a_reason_is_stored_unless_it_has_an_error(
 ) -> None:
     events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
     reply = "".join([*events, "data: [DONE]\n\n"]).encode()
-    api, _, _ = reach(lambda body: reply)
+    api = reach(lambda body: reply).api
 
     response = api.chat("Where do I live?", model=LANGUAGE_MODEL, stream=True)
 
@@ -379,7 +379,7 @@ def test_the_answer_to_a_user_who_was_forgotten_meanwhile_is_not_stored(
         store.forgetting.forget_user(ADA)
         return "fine"
 
-    _, client, _ = reach(forget_user_and_answer)
+    client = reach(forget_user_and_answer).openai_client
 
     completion = send(client, "Hi", tools=[WEATHER_TOOL])
     assert completion.choices[0].message.content == "fine"
@@ -410,7 +410,7 @@ class CallerRecorder(Breaker):
 
 def test_a_relayed_chat_takes_its_turn_at_the_model_as_its_user(reach: Reach) -> None:
     guard = CallerRecorder()
-    api, _, _ = reach(guard=guard)
+    api = reach(guard=guard).api
 
     assert api.chat("Hi", model=LANGUAGE_MODEL).status_code == 200
 
@@ -426,7 +426,7 @@ def test_a_relayed_answer_is_stored_in_a_thread_that_never_waits_for_a_slot(
     If it needed a thread of `in_thread` for that, and all of those waited for a slot, no slot would
     ever become free.
     """
-    api, _, _ = reach()
+    api = reach().api
     storing_threads: list[str] = []
 
     def note_thread(

@@ -36,7 +36,7 @@ class Collector(SpanExporter):
 
 
 @pytest.fixture
-def test_is_over() -> Iterator[threading.Event]:
+def end_of_test() -> Iterator[threading.Event]:
     """An event that is set when the test is over."""
     event = threading.Event()
     yield event
@@ -45,11 +45,11 @@ def test_is_over() -> Iterator[threading.Event]:
 
 @pytest.mark.parametrize("behaviour", ["hangs", "refuses", "fails"])
 def test_requests_are_answered_whatever_the_collector_does(
-    store: Store, tmp_path: Path, test_is_over: threading.Event, behaviour: str
+    store: Store, tmp_path: Path, end_of_test: threading.Event, behaviour: str
 ) -> None:
     def send() -> SpanExportResult:
         if behaviour == "hangs":
-            test_is_over.wait(60)
+            end_of_test.wait(60)
             return SpanExportResult.SUCCESS
         if behaviour == "refuses":
             raise ConnectionRefusedError(f"the collector is gone: {SECRET_WORD}")
@@ -72,7 +72,7 @@ def test_requests_are_answered_whatever_the_collector_does(
         assert time.monotonic() - started < 10
 
         assert client.ask(f"Where is {SECRET_WORD}?", user=SECRET_WORD).status_code == 200
-        test_is_over.set()
+        end_of_test.set()
 
     with suppress(Exception):
         provider.force_flush(5_000)

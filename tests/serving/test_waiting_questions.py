@@ -15,7 +15,7 @@ from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
 
 from ..async_engines import MAX_NEW_THREADS, awaited_lm, run_within
-from .conftest import TOKENS, Api
+from .conftest import TOKENS, Api, Connect
 
 QUESTIONS = 200
 
@@ -61,7 +61,7 @@ def async_client(api: Api, tenant: str = "acme") -> httpx.AsyncClient:
 
 
 def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
-    connect: Any,
+    connect: Connect,
 ) -> None:
     engine = PatientEngine()
     api = connect(awaited_lm(engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
@@ -102,7 +102,7 @@ def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
     assert api.service.model_pool.held.total() == 0
 
 
-def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Any) -> None:
+def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Connect) -> None:
     may_embed = threading.Event()
     hanging_texts: list[str] = []
 
