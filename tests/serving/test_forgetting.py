@@ -203,12 +203,13 @@ def secret_word() -> str:
     return "".join(reversed("qqhgulp"))
 
 
-def contains_word(value: object, word: str) -> bool:
+def contains_word(value: Any, word: str) -> bool:
+    """Return whether a text, as characters or as bytes, contains a word; False for other values."""
     # `isinstance` would also look at `__class__`, which some proxies compute.
     if issubclass(type(value), str):
-        return word in value  # pyright: ignore[reportOperatorIssue]
+        return word in value
     if issubclass(type(value), bytes):
-        return word.encode() in value  # pyright: ignore[reportOperatorIssue]
+        return word.encode() in value
     return False
 
 
