@@ -1,7 +1,8 @@
-"""One client that attacks a service over some connections, in a process of its own, and how long a victim waits.
+"""Attacks on a service by one client, and how long a victim waits meanwhile.
 
-Rounds of an attack send bytes that were made before it begins: the attacker takes little of the machine that it shares
-with the service.
+The attacker runs in a process of its own, over several connections at once. What it sends is made
+beforehand where possible, so that the attacker takes little of the machine that it shares with the
+service.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .served import Served
+
+MAX_MESSAGE_LENGTH = 95_000
+"""Characters of a message; the service takes some more."""
+LETTERS = "abcdefghijklmnopqrstuvwxyz  "
 
 
 @dataclass(frozen=True)
@@ -29,13 +34,18 @@ class Target:
 
     port: int
     token: str
-    """The attacker's; empty if it has none."""
+    """The attacker's token; empty if it has none."""
     accepted: Any
-    """The number of requests that the service served, shared by processes."""
+    """The number of requests that the service accepted, shared by processes."""
 
     def head(self, path: str, *headers: str) -> bytes:
-        """The head of a POST request."""
-        lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", *headers]
+        """Return the head of a POST request."""
+        lines = [
+            f"POST {path} HTTP/1.1",
+            "Host: 127.0.0.1",
+            "Content-Type: application/json",
+            *headers,
+        ]
         if self.token:
             lines.append(f"Authorization: Bearer {self.token}")
         return "\r\n".join((*lines, "", "")).encode()
@@ -44,11 +54,11 @@ class Target:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def post(self, path: str, body: bytes) -> None:
-        """Sends a whole body, and reads the answer."""
+        """Send a request with a body, and read the response."""
         self._send(self.head(path, f"Content-Length: {len(body)}") + body)
 
     def get(self, path: str) -> None:
-        """Asks for something, and reads the answer."""
+        """Send a request without a body, and read the response."""
         self._send(self.head(path).replace(b"POST", b"GET", 1))
 
     def _send(self, request: bytes) -> None:
@@ -57,18 +67,49 @@ class Target:
             response = http.client.HTTPResponse(connection)
             response.begin()
             response.read()
-        with self.accepted.get_lock():
-            self.accepted.value += response.status in (200, 201)
+        if response.status in (200, 201):
+            with self.accepted.get_lock():
+                self.accepted.value += 1
 
 
-LONGEST = 95_000
-"""Characters of a message that the service takes."""
 Attack = Callable[[Target, int], None]
-"""One round of an attack over one connection; the number of the connection makes users of its own."""
+"""One round of an attack over one connection.
+
+Its second argument is the number of the connection, which gives each connection users of its own.
+"""
+
+
+# Bodies
+
+
+def session_body(messages: Sequence[dict[str, str]]) -> bytes:
+    """Return the body of a session."""
+    return json.dumps({"messages": messages}, ensure_ascii=False).encode()
+
+
+def user_message(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+@functools.cache
+def repeat_part(before: str, part: str, after: str, size: int = 999_000) -> bytes:
+    """Return a body of about `size` bytes that repeats a part, with commas between."""
+    count = size // (len(part) + 1)
+    return (before + ",".join([part] * count) + after).encode()
+
+
+@functools.cache
+def body_with_unknown_fields() -> bytes:
+    """Return a session of one message with tens of thousands of fields that do not exist."""
+    fields = ",".join(f'"field-{number}":1' for number in range(60_000))
+    return f'{{"messages":[{{"role":"user","content":"x",{fields}}}]}}'.encode()
+
+
+# Attacks that need no token
 
 
 def endless_tiny_chunks(target: Target, number: int) -> None:
-    """Sends a body in chunks of one byte, as long as the service reads it."""
+    """Send a body in chunks of one byte, as long as the service reads it."""
     chunks = b"1\r\nx\r\n" * 20_000
     with target.connect() as connection:
         connection.sendall(target.head("/v1/users/ada/search", "Transfer-Encoding: chunked"))
@@ -77,154 +118,163 @@ def endless_tiny_chunks(target: Target, number: int) -> None:
 
 
 def many_tiny_headers(target: Target, number: int) -> None:
-    """Sends as many headers as fit into the largest head."""
-    headers = b"".join(b"h%d:\r\n" % n for n in range(4_000))
+    """Send as many headers as fit into the largest head."""
+    headers = b"".join(b"h%d:\r\n" % header for header in range(4_000))
     with target.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
         while connection.recv(65_536):
             pass
 
 
-@functools.cache
-def many_times(before: str, part: str, after: str, size: int = 999_000) -> bytes:
-    """A body of this size that repeats a part, with commas between."""
-    times = size // (len(part) + 1)
-    return (before + ",".join([part] * times) + after).encode()
+# Attacks with invalid bodies
 
 
 def empty_messages(target: Target, number: int) -> None:
-    """Sends hundreds of thousands of messages, each of which is invalid."""
-    target.post(f"/v1/users/u{number}/sessions", many_times('{"messages":[', "{}", "]}"))
+    """Send hundreds of thousands of messages, each of which is invalid."""
+    target.post(f"/v1/users/u{number}/sessions", repeat_part('{"messages":[', "{}", "]}"))
 
 
 def unknown_fields(target: Target, number: int) -> None:
-    """Sends a message of tens of thousands of fields that there are not."""
-    target.post(f"/v1/users/u{number}/sessions", _unknown_fields())
-
-
-@functools.cache
-def _unknown_fields() -> bytes:
-    fields = ",".join(f'"field-{n}":1' for n in range(60_000))
-    return f'{{"messages":[{{"role":"user","content":"x",{fields}}}]}}'.encode()
+    """Send a message of tens of thousands of fields that do not exist."""
+    target.post(f"/v1/users/u{number}/sessions", body_with_unknown_fields())
 
 
 def nested_lists(target: Target, number: int) -> None:
-    """Sends lists of lists to the tools for agents."""
-    target.post("/v1/mcp", many_times('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":[', "[]", "]}}"))
+    """Send lists of lists to the tools for agents."""
+    call_start = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":['
+    target.post("/v1/mcp", repeat_part(call_start, "[]", "]}}"))
 
 
 def empty_parts(target: Target, number: int) -> None:
-    """Sends a chat whose message has hundreds of thousands of parts."""
-    before = f'{{"user":"u{number}","messages":[{{"role":"user","content":['
-    target.post("/v1/chat/completions", many_times(before, "{}", "]}]}"))
+    """Send a chat whose message has hundreds of thousands of parts."""
+    chat_start = f'{{"user":"u{number}","messages":[{{"role":"user","content":['
+    target.post("/v1/chat/completions", repeat_part(chat_start, "{}", "]}]}"))
+
+
+# Attacks with valid bodies
 
 
 def random_words(target: Target, number: int) -> None:
-    """Tells a megabyte of words that nobody has said before, and searches them."""
-    words = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=900_000))
-    tell_and_search(target, f"words{number}", words)
+    """Store a megabyte of words that nobody has said before, and search for them."""
+    words = "".join(random.choices(LETTERS, k=900_000))
+    store_and_search(target, f"words{number}", words)
 
 
 def random_signs(target: Target, number: int) -> None:
-    """Tells a megabyte of Chinese signs in an order that makes no words, and searches them."""
+    """Store a megabyte of Chinese signs in an order that makes no words, and search for them."""
     signs = [chr(code) for code in range(0x4E00, 0x9FA5)]
-    tell_and_search(target, f"signs{number}", "".join(random.choices(signs, k=300_000)))
+    store_and_search(target, f"signs{number}", "".join(random.choices(signs, k=300_000)))
 
 
 def relative_dates(target: Target, number: int) -> None:
-    """Tells a megabyte of relative dates, and asks about them."""
-    tell_and_search(target, f"dates{number}", "yesterday or last week, 昨天 " * 30_000)
-    body = {"question": "What was yesterday, or last week?"}
-    target.post(f"/v1/users/dates{number}/ask", json.dumps(body).encode())
+    """Store a megabyte of relative dates, and ask about them."""
+    store_and_search(target, f"dates{number}", "yesterday or last week, 昨天 " * 30_000)
+    question = {"question": "What was yesterday, or last week?"}
+    target.post(f"/v1/users/dates{number}/ask", json.dumps(question).encode())
 
 
 def many_messages(target: Target, number: int) -> None:
-    """Tells sessions of many messages, and lists what is stored."""
-    text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=900))
-    target.post(f"/v1/users/many{number}/sessions", session(*[{"role": "user", "content": text}] * 950))
-    body = {"query": text, "k": 1000}
-    target.post(f"/v1/users/many{number}/search", json.dumps(body).encode())
-    target.get(f"/v1/users/many{number}/entries?limit=1000")
-    target.get(f"/v1/users/many{number}/memory")
+    """Store sessions of many messages, and list what is stored."""
+    user = f"/v1/users/many{number}"
+    text = "".join(random.choices(LETTERS, k=900))
+    target.post(f"{user}/sessions", session_body([user_message(text)] * 950))
+    target.post(f"{user}/search", json.dumps({"query": text, "k": 1000}).encode())
+    target.get(f"{user}/entries?limit=1000")
+    target.get(f"{user}/memory")
 
 
 def long_chats(target: Target, number: int) -> None:
-    """Sends a chat of a megabyte, most of which is only shown to the model."""
-    text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=90_000))
-    roles = ["user", "assistant"] * 5
-    messages = [{"role": role, "content": text} for role in roles[:9]]
-    body = {"user": f"chat{number}", "messages": [*messages, {"role": "user", "content": "What was that?"}]}
+    """Send a chat of a megabyte, most of which is only shown to the model."""
+    text = "".join(random.choices(LETTERS, k=90_000))
+    messages: list[dict[str, str]] = []
+    for _ in range(4):
+        messages.append({"role": "user", "content": text})
+        messages.append({"role": "assistant", "content": text})
+    messages.append({"role": "user", "content": text})
+    messages.append({"role": "user", "content": "What was that?"})
+    body = {"user": f"chat{number}", "messages": messages}
     target.post("/v1/chat/completions", json.dumps(body).encode())
 
 
 def large_answers(target: Target, number: int) -> None:
-    """Makes one user's memory ever larger, and asks for all of it, over and over."""
-    path = f"/v1/users/large{number}"
+    """Make one user's memory ever larger, and ask for all of it in each round."""
+    user = f"/v1/users/large{number}"
+    messages = [user_message("garden " * 13_000)] * 10
     for _ in range(3):
-        target.post(f"{path}/sessions", session(*[{"role": "user", "content": "garden " * 13_000}] * 10))
-    target.post(f"{path}/search", b'{"query": "garden", "k": 1000}')
-    target.get(f"{path}/entries?limit=1000")
-    target.get(f"{path}/memory")
+        target.post(f"{user}/sessions", session_body(messages))
+    target.post(f"{user}/search", b'{"query": "garden", "k": 1000}')
+    target.get(f"{user}/entries?limit=1000")
+    target.get(f"{user}/memory")
 
 
-def tell_and_search(target: Target, user: str, text: str) -> None:
-    """Tells a text in messages of the greatest length, and searches for its beginning."""
-    messages = [{"role": "user", "content": text[start : start + LONGEST]} for start in range(0, len(text), LONGEST)]
-    target.post(f"/v1/users/{user}/sessions", session(*messages))
+def store_and_search(target: Target, user: str, text: str) -> None:
+    """Store a text in messages of the greatest length, and search for its beginning."""
+    messages = [
+        user_message(text[start : start + MAX_MESSAGE_LENGTH])
+        for start in range(0, len(text), MAX_MESSAGE_LENGTH)
+    ]
+    target.post(f"/v1/users/{user}/sessions", session_body(messages))
     target.post(f"/v1/users/{user}/search", json.dumps({"query": text[:30_000]}).encode())
 
 
-def _repeat(attack: Attack, target: Target, connections: int, stop: Any) -> None:
-    """Repeats the rounds of an attack over all connections until `stop` is set."""
+# Attacking and measuring
 
-    def rounds(number: int) -> None:
+
+def _attack_until(stop: Any, attack: Attack, target: Target, connections: int) -> None:
+    """Repeat the rounds of an attack over all connections until `stop` is set."""
+
+    def repeat_rounds(number: int) -> None:
         while not stop.is_set():
+            # The service may end a connection at any time.
             with contextlib.suppress(OSError, http.client.HTTPException):
                 attack(target, number)
 
-    threads = [threading.Thread(target=rounds, args=(number,), daemon=True) for number in range(connections)]
-    for thread in threads:
-        thread.start()
+    for number in range(connections):
+        threading.Thread(target=repeat_rounds, args=(number,), daemon=True).start()
     stop.wait()
 
 
 @contextlib.contextmanager
 def under_attack(attack: Attack, port: int, token: str, connections: int) -> Iterator[Target]:
-    """Attacks while the block runs."""
-    spawning = multiprocessing.get_context("spawn")
-    stop = spawning.Event()
-    target = Target(port, token, spawning.Value("i", 0))
-    process = spawning.Process(target=_repeat, args=(attack, target, connections, stop), daemon=True)
-    process.start()
+    """Attack a service while the block runs."""
+    spawn_context = multiprocessing.get_context("spawn")
+    stop = spawn_context.Event()
+    target = Target(port, token, accepted=spawn_context.Value("i", 0))
+    attacker = spawn_context.Process(
+        target=_attack_until, args=(stop, attack, target, connections), daemon=True
+    )
+    attacker.start()
     try:
-        # Until the attacker has been started and its first bodies are being read.
+        # By then the attacker has started, and its first bodies are being read.
         time.sleep(2)
         yield target
     finally:
         stop.set()
-        process.join(10)
-        process.kill()
+        attacker.join(10)
+        attacker.kill()
 
 
 def p95(served: Served, seconds: float) -> float:
-    """Seconds that 95 of 100 requests of a victim take at most, asked one after the other for some seconds."""
+    """Return the seconds that 95 of 100 requests of a victim take at most.
+
+    Args:
+        served: The service.
+        seconds: For how long the victim stores and searches, one request after the other.
+    """
+    requests = [
+        ("/v1/users/victim/sessions", {"messages": [user_message("I moved to Lisbon.")]}),
+        ("/v1/users/victim/search", {"query": "Where is Lisbon?"}),
+    ]
     times: list[float] = []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        body = {"query": "Where is Lisbon?"} if len(times) % 2 else {"messages": [SAID]}
-        path = "/v1/users/victim/search" if len(times) % 2 else "/v1/users/victim/sessions"
-        began = time.monotonic()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        path, body = requests[len(times) % len(requests)]
+        started = time.monotonic()
         status = served.ask("POST", path, body, timeout=30)
-        times.append(time.monotonic() - began)
-        # What gets no answer in time has waited long enough to tell.
+        times.append(time.monotonic() - started)
+        # A request without an answer (0) has waited long enough to count.
         assert status in (0, 200, 201), status
         time.sleep(0.02)
+
+    # `quantiles` needs two values at least.
     return statistics.quantiles([*times, times[-1]], n=20, method="inclusive")[-1]
-
-
-SAID = {"role": "user", "content": "I moved to Lisbon."}
-
-
-def session(*messages: dict[str, str]) -> bytes:
-    """The body of a session."""
-    return json.dumps({"messages": messages}, ensure_ascii=False).encode()

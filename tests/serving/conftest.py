@@ -1,10 +1,13 @@
-"""Services over a store of their own: two tenants with tokens, turn RAG, the offline engine or a scripted one."""
+"""Services that run in this process, for two tenants with tokens.
+
+Unless a test says otherwise, their program is turn RAG and their model the offline engine.
+"""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import openai
@@ -18,138 +21,255 @@ from mempiler.serving.worker.breaker import CALLER, Breaker
 from ..conftest import within
 from ..stub_server import StubServer
 
-Reach = Callable[..., tuple["Api", openai.OpenAI, StubServer]]
-TOKENS = {"acme": "token-of-the-acme-tenant", "globex": "token-of-the-globex-tenant"}
+TOKENS = {
+    "acme": "token-of-the-acme-tenant",
+    "globex": "token-of-the-globex-tenant",
+}
 ADA = Owner("ada", "acme")
+EVENT_LOOP_THREAD = "service-event-loop"
+"""The name of the thread in which `serving` runs a service."""
 
 
-def failing(when: Callable[[str, int], bool], answer: str = "summary") -> Callable[[str, str, int], dict[str, str]]:
-    """Replies of a model that is down for some prompts, by their text and the number of the call."""
+def failing(
+    when: Callable[[str, int], bool], answer: str = "summary"
+) -> Callable[[str, str, int], dict[str, str]]:
+    """Return the replies of a model that is down for some prompts.
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        if when(text, n):
+    Args:
+        when: Says whether a call fails, from its prompt and the number of the call.
+        answer: The reply to all other calls.
+    """
+
+    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        if when(prompt, call_number):
             raise LMServerError("down: SECRET-reason", model="x")
-        return {kind: answer}
+        return {field: answer}
 
     return reply
 
 
-def turns(store: Store) -> list[str]:
-    """The texts of Ada's turns, ended sessions first, each with its speaker."""
-    items = [stored.item for stored in store.items.list_all(ADA)]
-    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open_sessions) for turn in item.turns]
+def turns_of_ada(store: Store) -> list[str]:
+    """Return Ada's stored turns as `SPEAKER: TEXT`, those of ended sessions first."""
+    ended_sessions = [stored.item for stored in store.items.list_all(ADA)]
+    open_sessions = store.read(ADA).open_sessions
+    return [
+        f"{turn.speaker}: {turn.text}"
+        for session in (*ended_sessions, *open_sessions)
+        for turn in session.turns
+    ]
+
+
+def request_bodies(model_server: StubServer) -> list[dict[str, Any]]:
+    """Return the bodies of all requests that a stub server got."""
+    return [body for _path, _headers, body in model_server.requests]
 
 
 def service_over(
-    store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
+    store: Store,
+    folder: Path,
+    lm: Any = None,
+    program: Any = None,
+    tokens: bool = True,
+    spans: Any = None,
+    **settings: Any,
 ) -> Any:
-    """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
+    """Return a service over a store.
+
+    Args:
+        store: Holds the memories.
+        folder: Where the file of tokens is written.
+        lm: The language model; the offline engine if None.
+        program: The memory program; turn RAG if None.
+        tokens: Whether clients need a token.
+        spans: The OpenTelemetry provider of spans, if any.
+        **settings: Fields of `Settings`.
+    """
+    # Imported late: FastAPI takes its time, and other tests use this module for its constants.
     from mempiler.serving.http.service import Service
     from mempiler.serving.http.token_file import Tokens
     from mempiler.serving.settings import Settings
 
-    path = folder / "tokens"
-    path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
-    settings = Settings(**{"threads": 4, "writers": 0, "grace": 5.0, **s})
-    program, lm = program or build("turn-rag"), lm or language_model("offline")
-    return Service(program, store, lm, "my-model", Tokens(path) if tokens else None, settings, spans=spans)
+    token_file = folder / "tokens"
+    token_file.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
+    return Service(
+        program or build("turn-rag"),
+        store,
+        lm or language_model("offline"),
+        "my-model",
+        Tokens(token_file) if tokens else None,
+        Settings(**{"threads": 4, "writers": 0, "grace": 5.0, **settings}),
+        spans=spans,
+    )
 
 
 class Api(httpx.Client):
-    """A client of a service in this process; `service` is what it talks to."""
+    """An HTTP client of a service in this process.
 
-    def __init__(self, address: str, service: Any, stack: ExitStack, tenant: str | None = "acme") -> None:
+    Args:
+        address: The address of the service.
+        service: The service itself.
+        stack: Closes the client when the service ends.
+        tenant: The tenant whose token is sent; None sends no token.
+    """
+
+    def __init__(
+        self, address: str, service: Any, stack: ExitStack, tenant: str | None = "acme"
+    ) -> None:
         headers = {"Authorization": f"Bearer {TOKENS[tenant]}"} if tenant else {}
         super().__init__(base_url=address, headers=headers, timeout=20)
-        self.address, self.service, self._stack = address, service, stack
+        self.address = address
+        self.service = service
+        self._stack = stack
         stack.enter_context(self)
 
+    @property
+    def port(self) -> int:
+        """The port of the service on this machine."""
+        port = self.base_url.port
+        assert port is not None
+        return port
+
     def as_tenant(self, tenant: str | None) -> "Api":
-        """The same service with the token of another tenant, or with none."""
+        """Return a client of the same service with the token of another tenant, or with none."""
         return Api(self.address, self.service, self._stack, tenant)
 
-    def add(self, text: str, user: str = "ada", time: str | None = None, **more: Any) -> Any:
-        """Stores a session of one message."""
-        said = {"role": "user", "name": "Ada", "content": text, "time": time}
-        return self.post(f"/v1/users/{user}/sessions", json={"messages": [said], **more})
+    def add(self, text: str, user: str = "ada", time: str | None = None, **fields: Any) -> Any:
+        """Store a session of one message by Ada; `fields` are further fields of the request."""
+        message = {"role": "user", "name": "Ada", "content": text, "time": time}
+        return self.post(f"/v1/users/{user}/sessions", json={"messages": [message], **fields})
 
     def ask(self, question: str, user: str = "ada") -> Any:
+        """Ask a question about what a user's memory holds."""
         return self.post(f"/v1/users/{user}/ask", json={"question": question})
 
-    def chat(self, *texts: str, user: str = "ada", headers: Any = None, **more: Any) -> Any:
-        """Sends a conversation in which user and assistant take turns."""
-        messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
-        body = {"model": "x", "user": user, "messages": messages, **more}
+    def chat(
+        self,
+        *texts: str,
+        user: str = "ada",
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Any:
+        """Send a conversation in which user and assistant take turns; the user speaks first."""
+        messages: list[dict[str, str]] = []
+        for number, text in enumerate(texts):
+            role = "user" if number % 2 == 0 else "assistant"
+            messages.append({"role": role, "content": text})
+        body = {"model": "x", "user": user, "messages": messages, **fields}
         return self.post("/v1/chat/completions", json=body, headers=headers)
 
     def sessions(self, user: str = "ada") -> dict[str, tuple[str, int]]:
-        """State and number of turns of each session."""
-        found = self.get(f"/v1/users/{user}/sessions").json()["sessions"]
-        return {session["id"]: (session["state"], session["turns"]) for session in found}
+        """Return state and number of turns of each session, by its id."""
+        sessions = self.get(f"/v1/users/{user}/sessions").json()["sessions"]
+        return {session["id"]: (session["state"], session["turns"]) for session in sessions}
+
+
+class ModelService(NamedTuple):
+    """A service whose language model is a stub server."""
+
+    api: Api
+    openai_client: openai.OpenAI
+    """OpenAI's own client of the service."""
+    model_server: StubServer
+
+
+Connect = Callable[..., Api]
+"""The type of the fixture `connect`."""
+
+Reach = Callable[..., ModelService]
+"""The type of the fixture `reach`."""
 
 
 @contextmanager
 def serving(service: Any) -> Iterator[Api]:
-    """Runs a service in a thread, and connects a client of `acme` to it."""
+    """Run a service in a thread, and connect a client of the tenant `acme` to it."""
     import uvicorn
     from mempiler.serving.http.app import make_app
     from mempiler.serving.http.server import listen, uvicorn_config
 
-    with listen("127.0.0.1", 0, has_tokens=False) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", 0, has_tokens=False) as listener, ExitStack() as clients:
+        port = listener.getsockname()[1]
         server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
-        thread = threading.Thread(target=server.run, args=([bound],))
+        thread = threading.Thread(target=server.run, args=([listener],), name=EVENT_LOOP_THREAD)
         thread.start()
         assert within(20, lambda: server.started)
         try:
-            yield Api(f"http://127.0.0.1:{bound.getsockname()[1]}", service, stack)
+            yield Api(f"http://127.0.0.1:{port}", service, clients)
         finally:
-            stack.close()
+            clients.close()
             service.begin_stop()
             server.should_exit = True
             thread.join(20)
 
 
 @pytest.fixture
-def connect(store: Store, tmp_path: Path) -> Iterator[Callable[..., Api]]:
-    """Starts services with the keywords of `service_over`, and connects a client of `acme` to each."""
-    with ExitStack() as stack:
-        yield lambda lm=None, program=None, **more: stack.enter_context(
-            serving(service_over(store, tmp_path, lm, program, **more))
-        )
+def connect(store: Store, tmp_path: Path) -> Iterator[Connect]:
+    """Start a service over `store`, and return a client of `acme`.
+
+    `service_over` says what the keywords mean.
+    """
+    with ExitStack() as services:
+
+        def start(lm: Any = None, program: Any = None, **options: Any) -> Api:
+            service = service_over(store, tmp_path, lm, program, **options)
+            return services.enter_context(serving(service))
+
+        yield start
 
 
 @pytest.fixture
-def reach(connect: Callable[..., Api]) -> Iterator[Reach]:
-    """A service whose program asks a stub model that answers by `answer`, OpenAI's client of it, and the stub."""
+def reach(connect: Connect) -> Iterator[Reach]:
+    """Start a service whose model is a stub server: `reach(lambda body: "fine")`."""
     with ExitStack() as stack:
 
-        def started(
+        def start(
             answer: Any = lambda body: "fine",
             adapter: str = "chat",
             task: str = "question-answering",
             timeout: float = 60.0,
-            **stub: Any,
-        ) -> tuple[Api, openai.OpenAI, StubServer]:
-            server = stack.enter_context(StubServer(answer=answer, **stub))
-            options: Any = {"guard": Breaker(), "cache": False, "retries": 0, "deadline": 10}
-            lm = language_model(server.model, api_base=server.url, **options)
-            client = connect(lm, build("turn-rag", task, adapter=adapter), timeout=timeout)
-            key = client.headers["Authorization"].removeprefix("Bearer ")
-            asking = openai.OpenAI(base_url=f"{client.address}/v1", api_key=key, timeout=20, max_retries=0)
-            return client, stack.enter_context(asking), server
+            guard: Breaker | None = None,
+            **stub_options: Any,
+        ) -> ModelService:
+            """Start the stub server and the service.
 
-        yield started
+            Args:
+                answer: Returns what the model says to the body of a request.
+                adapter: DSPy's adapter by which the program asks its model.
+                task: The task of the program.
+                timeout: Seconds for a request to the service.
+                guard: Admits the calls of the model; a new `Breaker` if None.
+                **stub_options: Further fields of `StubServer`.
+            """
+            model_server = stack.enter_context(StubServer(answer=answer, **stub_options))
+            lm = language_model(
+                model_server.model,
+                api_base=model_server.url,
+                guard=guard or Breaker(),
+                cache=False,
+                retries=0,
+                deadline=10,
+            )
+            api = connect(lm, build("turn-rag", task, adapter=adapter), timeout=timeout)
+            openai_client = openai.OpenAI(
+                base_url=f"{api.address}/v1", api_key=TOKENS["acme"], timeout=20, max_retries=0
+            )
+            stack.enter_context(openai_client)
+            return ModelService(api, openai_client, model_server)
+
+        yield start
 
 
 @pytest.fixture
-def client(connect: Callable[..., Api]) -> Api:
-    """A client of the tenant `acme`."""
+def client(connect: Connect) -> Api:
+    """A client of the tenant `acme`, whose service has an empty store."""
     return connect()
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A client of a service that holds one session of Ada's; shared by tests that change nothing."""
+    """A client of a service that holds one session of Ada's.
+
+    It is shared by the tests of a module, so they must change nothing.
+    """
     folder = tmp_path_factory.mktemp("filled")
     with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder)) as client:
         client.add("I moved to Lisbon.", id="s")
@@ -158,7 +278,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture(autouse=True)
 def no_caller_of_another_test() -> Iterator[None]:
-    """Forget the caller that a test sets: all tests of a process run in one context."""
+    """Forget the caller that a test sets, because all tests of a process run in one context."""
     CALLER.set(None)
     yield
     CALLER.set(None)

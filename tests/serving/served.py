@@ -1,12 +1,14 @@
-"""A service of turn RAG in a process of its own, on the offline engine, for two tenants; many users at once on it.
+"""A service in a process of its own, for two tenants, and a crowd of users who use it at once.
 
-Users of `crowd` have the same names under both. Every session that is stored holds a marker of its own, and one that
-comes back to another user is a leak.
+Its model is the offline engine. The users of a crowd have the same names under both tenants. Every
+session that they store holds a marker of its own, and a marker that comes back to another user is a
+leak.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import re
@@ -19,9 +21,8 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,33 @@ TENANTS = ("acme", "globex")
 
 
 def values(text: str) -> dict[str, float]:
-    """The values of Prometheus' text format, by name and labels."""
-    found = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, _, value in found}
+    """Return the values in Prometheus' text format, by name and labels."""
+    metrics: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            metrics[name] = float(value)
+    return metrics
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as unused_socket:
+        unused_socket.bind(("127.0.0.1", 0))
+        return unused_socket.getsockname()[1]
 
 
 class Served:
-    """A running service with all its files in a folder; a context that ends it. `limits` is called in its process."""
+    """A running service with all its files in a folder; leaving the context ends it.
+
+    Args:
+        folder: The folder.
+        options: Further options of `mempiler serve`.
+        store: The address of the store; an SQLite file in the folder if None.
+        workers: The number of its processes.
+        limits: Called in the process of the service before it starts, to limit what it may use.
+        method: The method of its program.
+    """
 
     def __init__(
         self,
@@ -51,76 +72,107 @@ class Served:
     ) -> None:
         mempiler.save(mempiler.build(method), folder / "program")
         self.tokens = {tenant: secrets.token_urlsafe(24) for tenant in TENANTS}
-        self._operator = secrets.token_urlsafe(24)
-        known = {**self.tokens, "metrics": self._operator}
-        (folder / "tokens").write_text("".join(f"{tenant} {token}\n" for tenant, token in known.items()))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.address, self.store = f"http://127.0.0.1:{self.port}", store or str(folder / "memories.sqlite")
+        self._operator_token = secrets.token_urlsafe(24)
+        tenants = {**self.tokens, "metrics": self._operator_token}
+        token_lines = [f"{tenant} {token}\n" for tenant, token in tenants.items()]
+        (folder / "tokens").write_text("".join(token_lines))
+
+        self.port = free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.store = store or str(folder / "memories.sqlite")
+        self._command = [
+            *(sys.executable, "-m", "mempiler", "serve", str(folder / "program")),
+            *("--port", str(self.port)),
+            *("--store", self.store),
+            *("--token-file", str(folder / "tokens")),
+            *("--workers", str(workers)),
+            *options,
+        ]
+        self._limits = limits
+
         self.log = folder / "log"
-        command = [sys.executable, "-m", "mempiler", "serve", str(folder / "program"), "--port", str(self.port)]
-        command += ["--store", self.store, "--token-file", str(folder / "tokens"), "--workers", str(workers), *options]
-        # The log goes through a pipe, so that a limit of files is not its limit.
-        with self.log.open("wb") as log:
-            self._writing = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
-        self._start = partial(subprocess.Popen, command, stderr=self._writing.stdin, preexec_fn=limits)
+        # The log goes through a pipe, so that a limit of the size of files does not concern it.
+        with self.log.open("wb") as log_file:
+            self._log_writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log_file)
         self.process = self._start()
 
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command, stderr=self._log_writer.stdin, preexec_fn=self._limits
+        )
+
     def __enter__(self) -> Served:
-        # On a machine that others work on as well it may take minutes.
+        # On a machine that others use as well it may take minutes.
         if self.well(180) is None:
-            self.__exit__()
+            self.end()
             raise RuntimeError(self.log.read_text()[-2000:])
         return self
 
-    def restart(self) -> None:
-        """Kills it with SIGKILL, and starts it again."""
-        self.process.kill()
-        self.process.wait()
-        self.process, until = self._start(), time.monotonic() + 120
-        while self.ask("GET", "/ready", timeout=2) != 200 and time.monotonic() < until:
-            time.sleep(0.1)
-
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the service, by SIGKILL if it does not end by itself within thirty seconds."""
         self.process.terminate()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        self._writing.communicate()
+        self._log_writer.communicate()
+
+    def restart(self) -> None:
+        """Kill the service with SIGKILL, start it again, and wait until it is ready."""
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
+        end = time.monotonic() + 120
+        while self.ask("GET", "/ready", timeout=2) != 200 and time.monotonic() < end:
+            time.sleep(0.1)
 
     def ask(self, method: str, path: str, body: Any = None, timeout: float = 30.0) -> int:
-        """The status of a request over a connection of its own; 0 for none."""
-        # Cheaper than httpx: what asks shares the machine with what is measured.
+        """Send a request as `acme` over a connection of its own.
+
+        Returns:
+            The status of the response; 0 if none came.
+        """
+        # This client takes less of the machine than httpx, and shares it with what is measured.
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        headers = {"Authorization": f"Bearer {self.tokens['acme']}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self.tokens['acme']}",
+            "Content-Type": "application/json",
+        }
         try:
             connection.request(method, path, json.dumps(body) if body else None, headers)
-            found = connection.getresponse()
-            found.read()
-            return found.status
+            response = connection.getresponse()
+            response.read()
+            return response.status
         except (OSError, http.client.HTTPException):
             return 0
         finally:
             connection.close()
 
     def add(self, text: str = "I moved to Lisbon.", user: str = "ada") -> int:
-        return self.ask("POST", f"/v1/users/{user}/sessions", {"messages": [{"role": "user", "content": text}]})
+        """Store a session of one message, and return the status."""
+        body = {"messages": [{"role": "user", "content": text}]}
+        return self.ask("POST", f"/v1/users/{user}/sessions", body)
 
     def metrics(self) -> dict[str, float]:
-        """What is counted, by name and labels."""
-        headers = {"Authorization": f"Bearer {self._operator}"}
+        """Return the metrics of the service, by name and labels."""
+        headers = {"Authorization": f"Bearer {self._operator_token}"}
         request = urllib.request.Request(f"{self.address}/metrics", headers=headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return values(answer.read().decode())
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return values(response.read().decode())
 
-    def well(self, most: float) -> float | None:
-        """Seconds until it is ready and stores something; None if it takes longer than `most`."""
-        begun = time.monotonic()
-        while time.monotonic() - begun < most:
+    def well(self, timeout: float) -> float | None:
+        """Wait until the service is ready and stores a session.
+
+        Returns:
+            The seconds that this took; None if it is not so after `timeout` seconds.
+        """
+        started = time.monotonic()
+        while time.monotonic() - started < timeout:
             if self.ask("GET", "/ready", timeout=2) == 200 and self.add() == 201:
-                return time.monotonic() - begun
+                return time.monotonic() - started
             time.sleep(0.2)
         return None
 
@@ -129,82 +181,182 @@ MARKER = re.compile(r"mk[0-9a-f]{12}")
 TOPICS = ("garden", "bicycle", "piano", "harbour", "winter", "novel", "kitchen", "mountain")
 
 
+def new_marker() -> str:
+    """Return a word that nobody has said before, and that `MARKER` finds in any text."""
+    return f"mk{secrets.token_hex(6)}"
+
+
+class TimeIsUpError(Exception):
+    """The time of a user is up."""
+
+
 class User:
-    """One client: what it stored, and what it sees."""
+    """One user of a crowd, who stores markers, asks for them, and edits what is stored.
+
+    Args:
+        number: The number of the user in the crowd, which gives it a tenant and a name.
+        client: A client of the service.
+        tokens: The tokens of tenants.
+    """
 
     def __init__(self, number: int, client: httpx.AsyncClient, tokens: Mapping[str, str]) -> None:
         tenants = list(tokens)
-        self._client, self._name = client, f"user-{number // len(tenants)}"
-        self._headers = {"Authorization": f"Bearer {tokens[tenants[number % len(tenants)]]}"}
+        tenant = tenants[number % len(tenants)]
+        self._client = client
+        self._name = f"user-{number // len(tenants)}"
+        self._path = f"/v1/users/{self._name}"
+        self._headers = {"Authorization": f"Bearer {tokens[tenant]}"}
         self._markers: dict[str, str] = {}
+        """The marker that was said of each topic."""
+        self._end = 0.0
+        """When the time of the user is up, by `time.monotonic`."""
         self.counts: Counter[str] = Counter()
+        """How many questions there were, how many recalled a marker, leaks, and errors by kind."""
         self.times: list[float] = []
+        """The seconds of each request that got a response."""
 
-    async def run(self, until: float) -> None:
-        """Does its steps until the time is up."""
-        steps, found = self._steps(), None
-        while time.monotonic() < until:
-            method, path, body = steps.send(found)
-            found = await self._send(method, path, body)
-            if path.endswith(("/ask", "/completions")):
-                self.counts["questions"] += 1
-                self.counts["recalled"] += bool(MARKER.search(str(found)))
+    async def run(self, end: float) -> None:
+        """Send requests, one after the other, until the time is up."""
+        self._end = end
+        with contextlib.suppress(TimeIsUpError):
+            while True:
+                await self._store_session()
+                await self._ask_chat()
+                await self._ask_chat()
+                await self._ask_memory()
+                await self._search()
+                await self._search_first_half()
+                await self._send("GET", f"{self._path}/memory")
+                await self._edit_first_entry()
 
-    def _steps(self) -> Generator[tuple[str, str, Any], Any, None]:
-        """Requests, each of which is sent its answer: adds, chats, asks, searches, rewords, deletes, restores."""
-        path = f"/v1/users/{self._name}"
-        while True:
-            number = len(self._markers)
-            topic, marker = f"{TOPICS[number % len(TOPICS)]} {number}", f"mk{secrets.token_hex(6)}"
-            self._markers[topic] = marker
-            said = {"role": "user", "name": "Ada", "content": f"The secret word of the {topic} is {marker}."}
-            messages = [said, {"role": "assistant", "content": "I see."}]
-            yield "POST", f"{path}/sessions", {"messages": messages, "metadata": {"number": number}}
-            for _ in range(2):
-                said = {"role": "user", "content": self._question()}
-                yield "POST", "/v1/chat/completions", {"user": self._name, "messages": [said]}
-            yield "POST", f"{path}/ask", {"question": self._question()}
-            for where in ({}, {"where": {"number": {"lte": number // 2}}}):
-                yield "POST", f"{path}/search", {"query": "secret word", **where}
-            yield "GET", f"{path}/memory", None
-            found = yield "GET", f"{path}/entries?limit=20", None
-            if found and found["entries"]:
-                one = f"{path}/entries/{found['entries'][0]['id']}"
-                yield "PATCH", one, {"text": f"It was {next(iter(self._markers.values()))}."}
-                yield "DELETE", one, None
-                for _ in range(2):
-                    yield "POST", f"{one}/undo", None
-                yield "GET", f"{one}/history", None
+    async def _store_session(self) -> None:
+        """Say the secret word of a new topic; the secret word is a marker."""
+        number = len(self._markers)
+        topic = f"{TOPICS[number % len(TOPICS)]} {number}"
+        marker = new_marker()
+        self._markers[topic] = marker
+        messages = [
+            {
+                "role": "user",
+                "name": "Ada",
+                "content": f"The secret word of the {topic} is {marker}.",
+            },
+            {"role": "assistant", "content": "I see."},
+        ]
+        body = {"messages": messages, "metadata": {"number": number}}
+        await self._send("POST", f"{self._path}/sessions", body)
 
     def _question(self) -> str:
-        return f"What is the secret word of the {secrets.choice(list(self._markers))}?"
+        topic = secrets.choice(list(self._markers))
+        return f"What is the secret word of the {topic}?"
 
-    async def _send(self, method: str, path: str, body: Any) -> Any:
-        begun = time.perf_counter()
+    async def _ask_chat(self) -> None:
+        messages = [{"role": "user", "content": self._question()}]
+        body = {"user": self._name, "messages": messages}
+        self._count_answer(await self._send("POST", "/v1/chat/completions", body))
+
+    async def _ask_memory(self) -> None:
+        body = {"question": self._question()}
+        self._count_answer(await self._send("POST", f"{self._path}/ask", body))
+
+    def _count_answer(self, answer: Any) -> None:
+        self.counts["questions"] += 1
+        if MARKER.search(str(answer)):
+            self.counts["recalled"] += 1
+
+    async def _search(self) -> None:
+        await self._send("POST", f"{self._path}/search", {"query": "secret word"})
+
+    async def _search_first_half(self) -> None:
+        """Search the first half of the sessions, by their metadata."""
+        last_number = (len(self._markers) - 1) // 2
+        body = {"query": "secret word", "where": {"number": {"lte": last_number}}}
+        await self._send("POST", f"{self._path}/search", body)
+
+    async def _edit_first_entry(self) -> None:
+        """Reword an entry, delete it, undo both changes, and read its history."""
+        page = await self._send("GET", f"{self._path}/entries?limit=20")
+        if not page or not page["entries"]:
+            return
+
+        entry = f"{self._path}/entries/{page['entries'][0]['id']}"
+        first_marker, *_ = self._markers.values()
+        await self._send("PATCH", entry, {"text": f"It was {first_marker}."})
+        await self._send("DELETE", entry)
+        await self._send("POST", f"{entry}/undo")
+        await self._send("POST", f"{entry}/undo")
+        await self._send("GET", f"{entry}/history")
+
+    async def _send(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request, and count what came of it.
+
+        Returns:
+            The JSON of the response; None if it was an error.
+
+        Raises:
+            TimeIsUpError: Nothing was sent, because the time of the user is up.
+        """
+        if time.monotonic() >= self._end:
+            raise TimeIsUpError
+
+        started = time.perf_counter()
         try:
             response = await self._client.request(method, path, json=body, headers=self._headers)
         except httpx.HTTPError as error:
             self.counts[f"error {type(error).__name__}"] += 1
             return None
-        self.times.append(time.perf_counter() - begun)
+
+        self.times.append(time.perf_counter() - started)
         if response.status_code not in (200, 201):
             self.counts[f"error {response.status_code}"] += 1
             return None
-        self.counts["leaks"] += bool(set(MARKER.findall(response.text)) - set(self._markers.values()))
+        markers_of_others = set(MARKER.findall(response.text)) - set(self._markers.values())
+        if markers_of_others:
+            self.counts["leaks"] += 1
         return response.json()
 
 
-async def crowd(address: str, users: int, seconds: float, tokens: Mapping[str, str]) -> dict[str, float]:
-    """What all users at the same time came to: counts, requests a second, and seconds of a request."""
-    async with AsyncExitStack() as stack:
-        # A client each: one that holds 200 connections looks through them with every request.
-        known = ssl.create_default_context()
-        clients = [httpx.AsyncClient(base_url=address, timeout=120, verify=known) for _ in range(users)]
-        running = [User(n, await stack.enter_async_context(client), tokens) for n, client in enumerate(clients)]
-        begun = time.monotonic()
-        await asyncio.gather(*(user.run(begun + seconds) for user in running))
-        took = time.monotonic() - begun
-    times = [each for user in running for each in user.times]
-    cuts = statistics.quantiles(times, n=100, method="inclusive")
-    counts = sum((user.counts for user in running), Counter[str]())
-    return {"leaks": 0, **counts, "took": took, "per second": len(times) / took, "p50": cuts[49], "p99": cuts[98]}
+async def crowd(
+    address: str, users: int, seconds: float, tokens: Mapping[str, str]
+) -> dict[str, float]:
+    """Let many users use a service at the same time.
+
+    Args:
+        address: The address of the service.
+        users: How many users there are.
+        seconds: For how long.
+        tokens: The tokens of tenants.
+
+    Returns:
+        The counts of all users (`User.counts`); how long it "took" in seconds; requests "per
+        second"; and the seconds of a request in the middle ("p50") and in all but one of a hundred
+        cases ("p99").
+    """
+    async with AsyncExitStack() as clients:
+        ssl_context = ssl.create_default_context()
+        all_users: list[User] = []
+        for number in range(users):
+            # A client for each user: one client that holds 200 connections looks through them with
+            # every request.
+            client = httpx.AsyncClient(base_url=address, timeout=120, verify=ssl_context)
+            await clients.enter_async_context(client)
+            all_users.append(User(number, client, tokens))
+
+        started = time.monotonic()
+        await asyncio.gather(*(user.run(started + seconds) for user in all_users))
+        took = time.monotonic() - started
+
+    counts = Counter[str]()
+    times: list[float] = []
+    for user in all_users:
+        counts += user.counts
+        times.extend(user.times)
+    percentiles = statistics.quantiles(times, n=100, method="inclusive")
+    return {
+        "leaks": 0,
+        **counts,
+        "took": took,
+        "per second": len(times) / took,
+        "p50": percentiles[49],
+        "p99": percentiles[98],
+    }

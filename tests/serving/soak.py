@@ -1,8 +1,11 @@
-"""Two tenants of one service, one hostile: how long the other waits, and whether all it said is there, once, and alone.
+"""Two tenants of one service, of which one is hostile and the other its victim.
 
-The model is a stub: it writes a summary of all words `mk...` that it is shown, fails where it reads FAIL, and says
-nothing where it reads STALL. The hostile tenant attacks in a process of its own, one attack after the other; in between
-the service is killed with SIGKILL, and started again over the same store.
+While the hostile tenant attacks, the service is killed again and again, and started over the same
+store. What is measured is how long the victim waits, and whether all that it said is there: once,
+and in nobody else's memory.
+
+The model is a stub. It writes a summary of all markers that it is shown, fails where it reads FAIL,
+and does not answer where it reads STALL.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sqlite3
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,204 +29,409 @@ from mempiler import Store, build
 from mempiler.memory.store.owner import Owner
 
 from ..stub_server import StubServer
-from .served import MARKER, Served
+from .served import MARKER, Served, new_marker
 
-HOSTILE = "HOSTILE"
+HOSTILE_WORD = "HOSTILE"
 """Stands in all that the hostile tenant says."""
+HOSTILE_TENANT = "acme"
+VICTIM_TENANT = "globex"
+ATTACKING_THREADS = 8
+
+
+# The hostile tenant
 
 
 class Hostile:
-    """What the hostile tenant does, one request at a time; it takes no notice of answers."""
+    """What the hostile tenant does, one request at a time; it does not look at the responses.
 
-    def __init__(self, address: str, token: str, store: str, until: float) -> None:
+    The methods of `ATTACKS` take the number of their repetition.
+
+    Args:
+        address: The address of the service.
+        token: The token of the hostile tenant.
+        store: The address of the store.
+    """
+
+    def __init__(self, address: str, token: str, store: str) -> None:
         self._headers = {"Authorization": f"Bearer {token}", "Mempiler-User": "ada"}
         self._client = httpx.Client(base_url=address, headers=self._headers, timeout=3)
-        self._store, self.until = store, until
-        self.told = False
-        """Whether anything of the other tenant came back."""
+        self._store = store
+        self.has_read_a_marker = False
+        """Whether anything came back that the victim had said."""
 
-    def send(self, method: str, path: str, **given: Any) -> None:
-        with contextlib.suppress(httpx.HTTPError):
-            self.told |= bool(MARKER.search(self._client.request(method, path, **given).text))
+    def make_the_model_fail(self, number: int) -> None:
+        self._store_session("FAIL", f"failing-{number % 12}")
+        self._chat("FAIL", "ada")
 
-    def say(self, text: str, user: str) -> None:
-        body = {"messages": [{"role": "user", "content": f"{HOSTILE} {text}"}]}
-        self.send("POST", f"/v1/users/{user}/sessions", json=body)
+    def make_the_model_stall(self, number: int) -> None:
+        self._chat("STALL", f"stalling-{number % 50}", stream=bool(number % 2))
 
-    def chat(self, text: str, user: str = "ada", **more: Any) -> None:
-        body = {"user": user, "messages": [{"role": "user", "content": f"{HOSTILE} {text}"}], **more}
-        self.send("POST", "/v1/chat/completions", json=body)
+    def create_users(self, number: int) -> None:
+        self._store_session(f"import {number}", f"imported-{secrets.token_hex(4)}")
 
-    def failing(self, n: int) -> None:
-        self.say("FAIL", f"failing-{n % 12}")
-        self.chat("FAIL")
+    def read_much(self, number: int) -> None:
+        search = {"query": HOSTILE_WORD, "k": 1000}
+        self._send("POST", f"/v1/users/imported-{number}/search", json=search)
+        self._send("GET", "/v1/users")
 
-    def stalling(self, n: int) -> None:
-        self.chat("STALL", f"stalling-{n % 50}", stream=bool(n % 2))
-
-    def importing(self, n: int) -> None:
-        self.say(f"import {n}", f"imported-{secrets.token_hex(4)}")
-
-    def greedy(self, n: int) -> None:
-        self.send("POST", f"/v1/users/imported-{n}/search", json={"query": HOSTILE, "k": 1000})
-        self.send("GET", "/v1/users")
-
-    def idling(self, n: int) -> None:
-        """A body that does not come, and a stream that nobody reads."""
-        host = self._client.base_url.host, self._client.base_url.port
-        head = "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
-        with contextlib.suppress(OSError), socket.create_connection(host, timeout=3) as connection:
-            head = f"POST /v1/users/a/ask HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 900\r\n\r\n{{"
-            connection.sendall(head.encode())
+    def send_half_a_body(self, number: int) -> None:
+        """Send the beginning of a body, and leave after a second."""
+        address = (self._client.base_url.host, self._client.base_url.port)
+        lines = [
+            "POST /v1/users/a/ask HTTP/1.1",
+            "Host: x",
+            *(f"{name}: {value}" for name, value in self._headers.items()),
+            "Content-Length: 900",
+        ]
+        head = "\r\n".join([*lines, "", ""])
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(address, timeout=3) as connection,
+        ):
+            connection.sendall(f"{head}{{".encode())
             time.sleep(1)
 
-    def garbage(self, n: int) -> None:
-        bodies = "[" * 100_000, '{"a":' * 50_000, "\ud800", "{}", "\0", '{"messages": [{"role": 1e999}]}', "x" * 999_000
-        paths = ("/v1/users/ada/sessions", "/v1/chat/completions", "/v1/mcp", "/v1/users/%00/ask", "/v1/users/a/b/c")
-        content, kind = bodies[n % 7].encode("utf-8", "surrogatepass"), {"Content-Type": "application/json"}
-        self.send("POST", paths[n % 5], content=content, headers={**kind, "Accept": "*/*"})
+    def send_garbage(self, number: int) -> None:
+        bodies = (
+            "[" * 100_000,
+            '{"a":' * 50_000,
+            "\ud800",
+            "{}",
+            "\0",
+            '{"messages": [{"role": 1e999}]}',
+            "x" * 999_000,
+        )
+        paths = (
+            "/v1/users/ada/sessions",
+            "/v1/chat/completions",
+            "/v1/mcp",
+            "/v1/users/%00/ask",
+            "/v1/users/a/b/c",
+        )
+        # The numbers of bodies and paths have no common divisor, so all combinations come.
+        body = bodies[number % len(bodies)]
+        path = paths[number % len(paths)]
+        headers = {"Content-Type": "application/json", "Accept": "*/*"}
+        self._send("POST", path, content=body.encode("utf-8", "surrogatepass"), headers=headers)
 
-    def crossing(self, n: int) -> None:
-        """Asks for users and sessions of the other tenant's names."""
+    def reach_for_the_victim(self, number: int) -> None:
+        """Read and delete users and sessions that have the names of the victim's."""
         for path in ("", "/sessions", "/memory", "/entries"):
-            self.send("GET", f"/v1/users/victim{path}")
-        self.send("POST", "/v1/users/victim/ask", json={"question": "mk"})
-        self.send("DELETE", f"/v1/users/victim/sessions/s{n}")
-        self.send("DELETE", "/v1/users/victim")
+            self._send("GET", f"/v1/users/victim{path}")
+        self._send("POST", "/v1/users/victim/ask", json={"question": "mk"})
+        self._send("DELETE", f"/v1/users/victim/sessions/s{number}")
+        self._send("DELETE", "/v1/users/victim")
 
-    def damaging(self, n: int) -> None:
-        """Spoils rows of its own users, as a disk might."""
-        self.say(f"damaged {n}", "damaged")
-        if "://" not in self._store:
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self._store, timeout=1)) as db:
-                db.execute("UPDATE mempiler_items SET json = '{' WHERE tenant = 'acme' AND \"user\" = 'damaged'")
-                db.commit()
+    def damage_the_store(self, number: int) -> None:
+        """Damage rows of a user of the hostile tenant, as a broken disk might."""
+        self._store_session(f"damaged {number}", "damaged")
+        is_server = "://" in self._store
+        if is_server:
+            return
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(self._store, timeout=1)) as database,
+        ):
+            database.execute(
+                "UPDATE mempiler_items SET json = '{'"
+                " WHERE tenant = 'acme' AND \"user\" = 'damaged'"
+            )
+            database.commit()
+
+    def _store_session(self, text: str, user: str) -> None:
+        body = {"messages": [{"role": "user", "content": f"{HOSTILE_WORD} {text}"}]}
+        self._send("POST", f"/v1/users/{user}/sessions", json=body)
+
+    def _chat(self, text: str, user: str, **fields: Any) -> None:
+        messages = [{"role": "user", "content": f"{HOSTILE_WORD} {text}"}]
+        body = {"user": user, "messages": messages, **fields}
+        self._send("POST", "/v1/chat/completions", json=body)
+
+    def _send(self, method: str, path: str, **options: Any) -> None:
+        with contextlib.suppress(httpx.HTTPError):
+            response = self._client.request(method, path, **options)
+            if MARKER.search(response.text):
+                self.has_read_a_marker = True
 
 
-ATTACKS = ("failing", "stalling", "importing", "greedy", "idling", "garbage", "crossing", "damaging")
+Attack = Callable[[Hostile, int], None]
+
+ATTACKS: list[Attack] = [
+    Hostile.make_the_model_fail,
+    Hostile.make_the_model_stall,
+    Hostile.create_users,
+    Hostile.read_much,
+    Hostile.send_half_a_body,
+    Hostile.send_garbage,
+    Hostile.reach_for_the_victim,
+    Hostile.damage_the_store,
+]
 
 
-def attack(address: str, token: str, store: str, seconds: float, told: Any) -> None:
-    """All attacks, each for so many seconds; whether anything came back that is the other's."""
-    for name in ATTACKS:
-        hostile = Hostile(address, token, store, time.monotonic() + seconds)
+def attack_service(
+    address: str, token: str, store: str, seconds: float, has_read_a_marker: Any
+) -> None:
+    """Make all attacks, each for some seconds in several threads; run in a process of its own.
 
-        def work(first: int, name: str = name, hostile: Hostile = hostile) -> None:
-            n = first
-            while time.monotonic() < hostile.until:
-                getattr(hostile, name)(n)
-                n += 8
+    Args:
+        address: The address of the service.
+        token: The token of the hostile tenant.
+        store: The address of the store.
+        seconds: How long each attack lasts.
+        has_read_a_marker: Its value becomes true if anything came back that the victim had said.
+    """
+    hostile = Hostile(address, token, store)
+    for attack in ATTACKS:
+        end = time.monotonic() + seconds
+        with ThreadPoolExecutor(ATTACKING_THREADS) as pool:
+            repetitions = [
+                pool.submit(repeat_attack, attack, hostile, first_number, end)
+                for first_number in range(ATTACKING_THREADS)
+            ]
+        for repetition in repetitions:
+            repetition.result()
+        has_read_a_marker.value |= hostile.has_read_a_marker
 
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(work, range(8)))
-        told.value |= hostile.told
+
+def repeat_attack(attack: Attack, hostile: Hostile, first_number: int, end: float) -> None:
+    """Repeat an attack until the time is up; no two threads use the same numbers."""
+    number = first_number
+    while time.monotonic() < end:
+        attack(hostile, number)
+        number += ATTACKING_THREADS
+
+
+# The victim
 
 
 class Victim:
     """The other tenant: its requests, what was acknowledged of them, and how long they took."""
 
     def __init__(self, served: Served) -> None:
-        self.client = httpx.Client(base_url=served.address, timeout=60)
-        self.client.headers["Authorization"] = f"Bearer {served.tokens['globex']}"
+        headers = {"Authorization": f"Bearer {served.tokens[VICTIM_TENANT]}"}
+        self.client = httpx.Client(base_url=served.address, headers=headers, timeout=60)
         self.times: dict[str, list[float]] = {"chat": [], "search": [], "remembered": []}
-        self.sessions, self.chats = list[str](), list[str]()
-        """Markers of what was acknowledged."""
-        self.told, self.refused = False, list[int]()
-        self.stop, self.away = threading.Event(), threading.Event()
+        """Seconds, by kind of request; "remembered" is until a session is in the memory."""
+        self.stored_markers: list[str] = []
+        """The markers of sessions that were acknowledged."""
+        self.chat_markers: list[str] = []
+        """The markers of chats that were answered."""
+        self.has_read_hostile_words = False
+        self.refusals: list[int] = []
+        """Statuses of errors while the service was up."""
+        self.stop = threading.Event()
+        self.service_is_down = threading.Event()
+        """Set while the service is killed and started again; what is slow then does not count."""
 
-    def send(self, method: str, path: str, what: str = "", **given: Any) -> httpx.Response | None:
-        begun, away = time.monotonic(), self.away.is_set()
+    def chat_and_search(self) -> None:
+        """Chat and search, ten times a second at most, until `stop` is set."""
+        while not self.stop.wait(0.1):
+            marker = new_marker()
+            body = {"user": "talker", "messages": [{"role": "user", "content": f"Well, {marker}?"}]}
+            if self._send_timed("chat", "/v1/chat/completions", body):
+                self.chat_markers.append(marker)
+            if self.stored_markers:
+                self._send_timed("search", "/v1/users/victim/search", {"query": "secret word"})
+
+    def store_sessions(self) -> None:
+        """Store sessions, and wait until each is remembered, until `stop` is set."""
+        while not self.stop.wait(0.5):
+            marker = new_marker()
+            session = {
+                "id": f"s{len(self.stored_markers)}",
+                "messages": [{"role": "user", "content": f"The secret word is {marker}."}],
+            }
+            started = time.monotonic()
+            was_down = self.service_is_down.is_set()
+            while not self._send("POST", "/v1/users/victim/sessions", session):
+                time.sleep(0.2)
+            self.stored_markers.append(marker)
+
+            while not self._is_all_remembered():
+                time.sleep(0.1)
+                was_down = was_down or self.service_is_down.is_set()
+            if not was_down:
+                self.times["remembered"].append(time.monotonic() - started)
+
+    def _is_all_remembered(self) -> bool:
+        status = self._send("GET", "/v1/users/victim")
+        return status is not None and status.json()["queued"] == 0
+
+    def _send_timed(self, kind: str, path: str, body: Any) -> bool:
+        """Send a request, note its time or its refusal, and return whether it succeeded.
+
+        What is sent or answered while the service is down is not noted.
+        """
+        started = time.monotonic()
+        was_down = self.service_is_down.is_set()
+        response = self._request("POST", path, body)
+        if response is None:
+            return False
+        if not was_down and not self.service_is_down.is_set():
+            self.times[kind].append(time.monotonic() - started)
+            if not response.is_success:
+                self.refusals.append(response.status_code)
+        return response.is_success
+
+    def _send(self, method: str, path: str, body: Any = None) -> httpx.Response | None:
+        """Send a request, and return its response; None if it failed."""
+        response = self._request(method, path, body)
+        return response if response is not None and response.is_success else None
+
+    def _request(self, method: str, path: str, body: Any) -> httpx.Response | None:
+        """Send a request, and return its response; None if none came."""
         try:
-            found = self.client.request(method, path, **given)
+            response = self.client.request(method, path, json=body)
         except httpx.HTTPError:
             return None
-        self.told |= HOSTILE in found.text
-        if what and not (away or self.away.is_set()):
-            self.times[what].append(time.monotonic() - begun)
-            self.refused += [] if found.is_success else [found.status_code]
-        return found if found.is_success else None
-
-    def ask(self) -> None:
-        while not self.stop.wait(0.1):
-            marker = f"mk{secrets.token_hex(6)}"
-            body = {"user": "talker", "messages": [{"role": "user", "content": f"Well, {marker}?"}]}
-            if self.send("POST", "/v1/chat/completions", "chat", json=body):
-                self.chats.append(marker)
-            if self.sessions:
-                self.send("POST", "/v1/users/victim/search", "search", json={"query": "secret word"})
-
-    def tell(self) -> None:
-        while not self.stop.wait(0.5):
-            marker, begun = f"mk{secrets.token_hex(6)}", time.monotonic()
-            messages = [{"role": "user", "content": f"The secret word is {marker}."}]
-            said = {"id": f"s{len(self.sessions)}", "messages": messages}
-            killed = self.away.is_set()
-            while not self.send("POST", "/v1/users/victim/sessions", json=said):
-                time.sleep(0.2)
-            self.sessions.append(marker)
-            while (found := self.send("GET", "/v1/users/victim")) is None or found.json()["queued"]:
-                time.sleep(0.1)
-                killed |= self.away.is_set()
-            if not killed:
-                self.times["remembered"].append(time.monotonic() - begun)
+        if HOSTILE_WORD in response.text:
+            self.has_read_hostile_words = True
+        return response
 
 
-def answer(body: dict[str, Any]) -> str:
-    """Every word `mk...` of the last message, in each field that is asked for."""
+# The model, and the whole
+
+
+def summarize_markers(body: dict[str, Any]) -> str:
+    """Return every marker of the last message, in each field that the program may ask for."""
     text = str(body["messages"][-1]["content"])
-    shown = " ".join(MARKER.findall(text.partition("Respond with")[0])) or "nothing"
-    return "".join(f"[[ ## {name} ## ]]\n{shown}\n\n" for name in ("summary", "answer", "completed"))
+    markers = MARKER.findall(text.partition("Respond with")[0])
+    shown_markers = " ".join(markers) or "nothing"
+    fields = ("summary", "answer", "completed")
+    return "".join(f"[[ ## {field} ## ]]\n{shown_markers}\n\n" for field in fields)
 
 
-def fault(n: int, text: str) -> str | None:
-    last = text.rpartition("[[ ## ")[0]
-    return "500" if "FAIL" in last else "stall" if "STALL" in last else None
+def fault_of(number: int, text: str) -> str | None:
+    """Return how the model fails at a prompt; None if it answers."""
+    values_of_prompt = text.rpartition("[[ ## ")[0]
+    if "FAIL" in values_of_prompt:
+        return "500"
+    if "STALL" in values_of_prompt:
+        return "stall"
+    return None
 
 
 def soak(folder: Path, seconds: float, store: str | None = None, seed: int = 0) -> dict[str, Any]:
-    """Each attack for so many seconds, and a kill now and then; what it came to."""
-    generator, told = random.Random(seed), multiprocessing.get_context("spawn").Value("b", False)
-    with StubServer(fault, answer=answer) as model:
-        options = ["--lm", model.model, "--api-base", model.url, "--lm-deadline", "20", "--timeout", "30"]
-        options += ["--lm-retries", "0", "--mcp"]
+    """Let one tenant attack while the other uses the service, which is killed now and then.
+
+    Args:
+        folder: Where the files of the service stand.
+        seconds: How long each attack lasts.
+        store: The address of the store; an SQLite file in the folder if None.
+        seed: Of the moments at which the service is killed.
+
+    Returns:
+        The number of "kills", and the fields of `check_store`.
+    """
+    spawn_context = multiprocessing.get_context("spawn")
+    hostile_read_a_marker = spawn_context.Value("b", False)
+    with StubServer(fault_of, answer=summarize_markers) as model_server:
+        options = [
+            *("--lm", model_server.model),
+            *("--api-base", model_server.url),
+            *("--lm-deadline", "20"),
+            *("--lm-retries", "0"),
+            *("--timeout", "30"),
+            "--mcp",
+        ]
         with Served(folder, options, store, method="recursive-summary") as served:
             victim = Victim(served)
-            threads = [threading.Thread(target=work) for work in (victim.ask, victim.tell)]
-            given = (served.address, served.tokens["acme"], served.store, seconds, told)
-            hostile = multiprocessing.get_context("spawn").Process(target=attack, args=given)
-            for one in (*threads, hostile):
-                one.start()
-            kills = 0
-            while hostile.is_alive():
-                hostile.join(generator.uniform(0.5, 1.5) * seconds * len(ATTACKS) / 3)
-                if hostile.is_alive():
-                    victim.away.set()
-                    served.restart()
-                    victim.away.clear()
-                    kills += 1
+            threads = [
+                threading.Thread(target=victim.chat_and_search),
+                threading.Thread(target=victim.store_sessions),
+            ]
+            attacker = spawn_context.Process(
+                target=attack_service,
+                args=(
+                    served.address,
+                    served.tokens[HOSTILE_TENANT],
+                    served.store,
+                    seconds,
+                    hostile_read_a_marker,
+                ),
+            )
+            for thread in threads:
+                thread.start()
+            attacker.start()
+
+            kills = kill_while_attacked(served, victim, attacker, seconds, seed)
+
             victim.stop.set()
-            for one in threads:
-                one.join(120)
+            for thread in threads:
+                thread.join(120)
             victim.client.close()
-    return {"kills": kills, **verified(served.store, victim, bool(told.value))}
+    return {"kills": kills, **check_store(served.store, victim, bool(hostile_read_a_marker.value))}
 
 
-def good(found: dict[str, Any], chat: float = 1.0, search: float = 1.0, remembered: float = 10.0) -> bool:
-    """Whether nothing is lost, doubled, refused or told to another, and nothing takes longer than these seconds."""
-    whole = not (found["lost"] or found["doubled"] or found["crossed"] or found["refused"])
-    return whole and found["chat"] < chat and found["search"] < search and found["remembered"] < remembered
+def kill_while_attacked(
+    served: Served, victim: Victim, attacker: Any, seconds: float, seed: int
+) -> int:
+    """Kill the service about three times during all attacks, and return how often it was."""
+    generator = random.Random(seed)
+    mean_interval = seconds * len(ATTACKS) / 3
+    kills = 0
+    while attacker.is_alive():
+        attacker.join(generator.uniform(0.5, 1.5) * mean_interval)
+        if attacker.is_alive():
+            victim.service_is_down.set()
+            served.restart()
+            victim.service_is_down.clear()
+            kills += 1
+    return kills
 
 
-def verified(store: str, victim: Victim, crossed: bool) -> dict[str, Any]:
-    """The seconds that 95 of 100 requests took at most, and counts of what is lost, doubled or not its own."""
-    with Store(store) as opened:
-        summary = build("recursive-summary").memory(opened, "victim", "globex").read().summary.split()  # pyright: ignore
-        of = Owner("talker", "globex")
-        talked = [*(one.item for one in opened.items.list_all(of)), *opened.read(of).open_sessions]
-    turns = (turn for one in talked for turn in one.turns if turn.speaker == "user")
-    said = [word for turn in turns for word in MARKER.findall(turn.text)]
-    lost = (set(victim.sessions) - set(summary)) | (set(victim.chats) - set(said))
-    doubled = [len(found) - len(set(found)) for found in (summary, said)]
-    cuts = {what: statistics.quantiles(took, n=20, method="inclusive")[-1] for what, took in victim.times.items()}
-    about = {"sessions": len(victim.sessions), "chats": len(victim.chats), "refused": victim.refused}
-    return {**about, **cuts, "lost": len(lost), "doubled": sum(doubled), "crossed": victim.told or crossed}
+def check_store(store: str, victim: Victim, hostile_read_a_marker: bool) -> dict[str, Any]:
+    """Compare what was acknowledged with what is stored.
+
+    Returns:
+        The seconds that 95 of 100 requests took at most, as "chat", "search" and "remembered"; how
+        many "sessions" and "chats" were acknowledged; how many markers are "lost" or "doubled";
+        whether words have "crossed" from one tenant to the other; and the statuses of "refused"
+        requests.
+    """
+    talker = Owner("talker", VICTIM_TENANT)
+    with Store(store) as opened_store:
+        memory: Any = build("recursive-summary").memory(opened_store, "victim", VICTIM_TENANT)
+        summary_markers = memory.read().summary.split()
+        ended_sessions = [stored.item for stored in opened_store.items.list_all(talker)]
+        chat_sessions = [*ended_sessions, *opened_store.read(talker).open_sessions]
+
+    said_markers: list[str] = []
+    for session in chat_sessions:
+        for turn in session.turns:
+            if turn.speaker == "user":
+                said_markers.extend(MARKER.findall(turn.text))
+
+    lost_sessions = set(victim.stored_markers) - set(summary_markers)
+    lost_chats = set(victim.chat_markers) - set(said_markers)
+    doubled_sessions = len(summary_markers) - len(set(summary_markers))
+    doubled_chats = len(said_markers) - len(set(said_markers))
+    return {
+        "sessions": len(victim.stored_markers),
+        "chats": len(victim.chat_markers),
+        "refused": victim.refusals,
+        "chat": p95(victim.times["chat"]),
+        "search": p95(victim.times["search"]),
+        "remembered": p95(victim.times["remembered"]),
+        "lost": len(lost_sessions | lost_chats),
+        "doubled": doubled_sessions + doubled_chats,
+        "crossed": victim.has_read_hostile_words or hostile_read_a_marker,
+    }
+
+
+def p95(times: list[float]) -> float:
+    """Return what 95 of 100 times are at most."""
+    return statistics.quantiles(times, n=20, method="inclusive")[-1]
+
+
+def good(
+    report: dict[str, Any], chat: float = 1.0, search: float = 1.0, remembered: float = 10.0
+) -> bool:
+    """Return whether a report of `soak` is good.
+
+    Nothing may be lost, doubled, refused or disclosed to the other tenant, and 95 of 100 requests
+    of each kind must take less than these seconds.
+    """
+    if report["lost"] or report["doubled"] or report["crossed"] or report["refused"]:
+        return False
+    return report["chat"] < chat and report["search"] < search and report["remembered"] < remembered

@@ -1,4 +1,7 @@
-"""No single client, with a token or without, makes another tenant wait for more than a second, 95 times of 100."""
+"""No single client, with a token or without, makes another tenant wait for long.
+
+Ninety-five of a hundred requests of the other tenant, the victim, take less than a second.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -17,62 +20,97 @@ pytestmark = [
     pytest.mark.xdist_group("attacks"),
 ]
 
-MOST_SECONDS = 1.0
-"""A victim's p95 while somebody attacks."""
-MOST_TIMES = 10.0
-"""By how much more than undisturbed a victim may wait on a machine that others work on as well."""
-
+MAX_SECONDS = 1.0
+"""The longest p95 of a victim while somebody attacks."""
+MAX_SLOWDOWN = 10.0
+"""On a machine that others use as well, a victim may wait so many times longer than undisturbed."""
 ATTEMPTS = 3
-"""An attack holds up a victim each time; what others do on the machine does not."""
+"""An attack holds up a victim each time, but what others do on the machine does not."""
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service in a process of its own."""
     with Served(tmp_path_factory.mktemp("attacked"), ["--mcp"]) as service:
         yield service
 
 
-def check_victim(served: Served, attack: Attack, token: str, connections: int, is_valid: bool = False) -> None:
-    """Holds how long a victim waits; what is valid is served in the end, and nothing of what is not."""
-    for attempt in range(1, ATTEMPTS + 1):
-        # What an attack before this one has left is written first.
-        assert within(180, lambda: served.metrics().get('mempiler_sessions{state="queued"}') == 0)
-        undisturbed = p95(served, 2.0)
-        with under_attack(attack, served.port, token, connections) as target:
-            attacked = p95(served, 6.0)
-            assert not is_valid or within(120, lambda: target.accepted.value > 0)
+def check_victim(
+    served: Served, attack: Attack, token: str, connections: int, is_valid: bool
+) -> None:
+    """Check how long a victim waits during an attack.
 
-        print(f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s")
-        assert is_valid or target.accepted.value == 0
-        if attacked < max(MOST_SECONDS, MOST_TIMES * undisturbed):
-            break
-        assert attempt < ATTEMPTS, f"a victim waits {attacked:.3f} s, undisturbed {undisturbed:.3f} s"
+    Args:
+        served: The service.
+        attack: The attack.
+        token: The attacker's token; empty if it has none.
+        connections: The number of the attacker's connections.
+        is_valid: Whether the service must accept requests of the attack. Otherwise it must accept
+            none.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        wait_until_all_is_written(served)
+        undisturbed = p95(served, seconds=2.0)
+        with under_attack(attack, served.port, token, connections) as target:
+            attacked = p95(served, seconds=6.0)
+            if is_valid:
+                assert within(120, lambda: target.accepted.value > 0)
+
+        print(
+            f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s"
+        )
+        if not is_valid:
+            assert target.accepted.value == 0
+
+        is_short = attacked < max(MAX_SECONDS, MAX_SLOWDOWN * undisturbed)
+        if is_short:
+            return
+        assert attempt < ATTEMPTS, (
+            f"a victim waits {attacked:.3f} s, undisturbed {undisturbed:.3f} s"
+        )
+
+
+def wait_until_all_is_written(served: Served) -> None:
+    """Wait until the service has written the sessions that an earlier attack has stored."""
+    assert within(180, lambda: served.metrics().get('mempiler_sessions{state="queued"}') == 0)
 
 
 @pytest.mark.parametrize("connections", [1, 4])
 @pytest.mark.parametrize("attack", [attackers.endless_tiny_chunks, attackers.many_tiny_headers])
-def test_no_request_without_a_token_holds_up_a_victim(served: Served, attack: Attack, connections: int) -> None:
-    check_victim(served, attack, "", connections)
+def test_no_request_without_a_token_holds_up_a_victim(
+    served: Served, attack: Attack, connections: int
+) -> None:
+    check_victim(served, attack, token="", connections=connections, is_valid=False)
 
 
-INVALID = [attackers.empty_messages, attackers.unknown_fields, attackers.nested_lists, attackers.empty_parts]
-
-
-@pytest.mark.parametrize("attack", [*INVALID, attackers.endless_tiny_chunks], ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        attackers.empty_messages,
+        attackers.unknown_fields,
+        attackers.nested_lists,
+        attackers.empty_parts,
+        attackers.endless_tiny_chunks,
+    ],
+)
 def test_no_invalid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
-    check_victim(served, attack, served.tokens["globex"], connections=6)
+    token = served.tokens["globex"]
+
+    check_victim(served, attack, token, connections=6, is_valid=False)
 
 
-VALID = [
-    attackers.random_words,
-    attackers.random_signs,
-    attackers.relative_dates,
-    attackers.many_messages,
-    attackers.long_chats,
-    attackers.large_answers,
-]
-
-
-@pytest.mark.parametrize("attack", VALID, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        attackers.random_words,
+        attackers.random_signs,
+        attackers.relative_dates,
+        attackers.many_messages,
+        attackers.long_chats,
+        attackers.large_answers,
+    ],
+)
 def test_no_large_valid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
-    check_victim(served, attack, served.tokens["globex"], connections=16, is_valid=True)
+    token = served.tokens["globex"]
+
+    check_victim(served, attack, token, connections=16, is_valid=True)

@@ -6,6 +6,8 @@ import json
 import logging
 import subprocess
 import sys
+import threading
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -19,49 +21,70 @@ from mempiler.serving.http.store_call import StoreCall
 from ..async_engines import run_within
 
 
-async def never() -> Any:
+async def wait_for_ever() -> Any:
     await asyncio.Event().wait()
 
 
-def test_a_pool_waits_for_work_that_was_given_up() -> None:
-    ended: list[str] = []
+# Pools
+
+
+def test_a_pool_waits_for_work_whose_request_was_cancelled() -> None:
+    has_ended = False
 
     async def work(deadline: Any) -> None:
+        nonlocal has_ended
         while not deadline.passed:
             await asyncio.sleep(0.01)
+        # Some work goes on for a while after its deadline.
         await asyncio.sleep(0.1)
-        ended.append("counted")
+        has_ended = True
 
-    async def give_up() -> None:
+    async def cancel_request() -> None:
         pool = Pool(slots=1, queue=1, timeout=20)
-        request = asyncio.create_task(pool.run(work, "acme", never))
+        request = asyncio.create_task(pool.run(work, "acme", wait_for_ever))
         await asyncio.sleep(0.05)
         request.cancel()
         await pool.wait_until_work_ends(10)
-        assert ended == ["counted"]
 
-    run_within(20, give_up())
+        assert has_ended
+
+    run_within(20, cancel_request())
 
 
-def test_a_pool_waits_no_longer_for_its_work_than_it_is_told_to() -> None:
-    async def wait_twice() -> None:
+def test_a_pool_without_work_is_not_waited_for() -> None:
+    async def wait_for_empty_pool() -> None:
         pool = Pool(slots=1, queue=1, timeout=20)
-        # There is no work yet.
         await pool.wait_until_work_ends(10)
 
+    run_within(5, wait_for_empty_pool())
+
+
+def test_a_pool_is_waited_for_no_longer_than_the_given_time() -> None:
+    async def wait_for_hanging_work() -> None:
+        pool = Pool(slots=1, queue=1, timeout=20)
         may_end = asyncio.Event()
-        request = asyncio.create_task(pool.run(lambda _: may_end.wait(), "acme", never))
+        request = asyncio.create_task(pool.run(lambda _: may_end.wait(), "acme", wait_for_ever))
         await asyncio.sleep(0.05)
+
         await pool.wait_until_work_ends(0.1)
+
         assert not request.done()
         may_end.set()
         await request
 
-    run_within(5, wait_twice())
+    run_within(5, wait_for_hanging_work())
 
 
-async def events_of(work: Any, is_cut: bool) -> list[Any]:
-    """Return the parts of a stream that begins; it is cut off in the middle if `is_cut`."""
+# Streams
+
+
+async def read_stream(work: Coroutine[Any, Any, Any], is_cut_off: bool) -> list[Any]:
+    """Return the parts of a stream.
+
+    Args:
+        work: The work whose answer is streamed.
+        is_cut_off: Whether the server cancels the stream after a moment.
+    """
     stream = EventStream()
 
     async def begin_and_work() -> None:
@@ -77,70 +100,79 @@ async def events_of(work: Any, is_cut: bool) -> list[Any]:
 
     reading = asyncio.create_task(read())
     await asyncio.sleep(0.05)
-    if is_cut:
+    if is_cut_off:
         reading.cancel()
     await asyncio.wait({reading}, timeout=10)
     return parts
 
 
 def test_a_stream_that_is_cut_off_ends_with_an_error_event() -> None:
-    (event,) = run_within(20, events_of(never(), is_cut=True))
+    (event,) = run_within(20, read_stream(wait_for_ever(), is_cut_off=True))
+
     error = json.loads(event.removeprefix("data: "))["error"]
-    assert (error["code"], "this service ends" in error["message"]) == (503, True)
+    assert error["code"] == 503
+    assert "this service ends" in error["message"]
 
 
 def test_a_client_that_leaves_a_stream_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    async def leave() -> None:
+    async def notice_that_client_left() -> None:
         raise GONE()
 
-    run_within(20, events_of(leave(), is_cut=False))
+    run_within(20, read_stream(notice_that_client_left(), is_cut_off=False))
+
     assert caplog.records == []
 
 
-def test_an_error_of_a_store_that_comes_too_late_is_looked_at(
+# Calls of the store
+
+
+def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The service waits two seconds otherwise.
     monkeypatch.setattr(store_call, "WAIT", 0.01)
+    may_fail = threading.Event()
     complaints: list[Any] = []
 
-    async def call() -> None:
-        go = asyncio.Event()
+    def fail_late() -> None:
+        may_fail.wait(10)
+        raise OSError("the disk is gone")
 
-        class LateStoreCall(StoreCall[Any]):
-            async def _run_in_thread(self) -> Any:
-                await go.wait()
-                raise OSError("the disk is gone")
-
-        asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
-        late = LateStoreCall(lambda: None)
+    async def give_up_waiting() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        call = StoreCall(fail_late)
         with pytest.raises(TimeoutError):
-            await late.result()
-        go.set()
-        await asyncio.sleep(0.05)
-        del late
+            await call.result()
+
+        may_fail.set()
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.01)
+        # asyncio complains of a task whose error nobody looked at when the task is collected.
+        del call
         gc.collect()
 
-    run_within(20, call())
+    run_within(20, give_up_waiting())
+
     assert complaints == []
+
+
+# Lines of the log
 
 
 def test_a_line_of_uvicorn_has_no_mark_of_litellm() -> None:
     record = logging.makeLogRecord({"name": "uvicorn.error", "msg": "Shutting down"})
+    # litellm marks the records that it has looked at.
     vars(record)["litellm_redacted"] = object()
-    assert set(json.loads(JsonLines().format(record))) == {
-        "time",
-        "level",
-        "event",
-        "logger",
-        "where",
-    }
+
+    line = json.loads(JsonLines().format(record))
+
+    assert set(line) == {"time", "level", "event", "logger", "where"}
 
 
 LOG_CANCELLATIONS = """
 import asyncio
 import logging
-import subprocess
-import sys
 from mempiler.serving.http.log_lines import set_up
 
 set_up()
@@ -152,10 +184,11 @@ for name in ("uvicorn.error", "mempiler.serving", "asyncio"):
 """
 
 
-def test_only_uvicorn_s_traces_of_requests_that_are_cut_off_are_left_out() -> None:
-    # In a process of its own: setting up the log changes every logger.
+def test_only_traces_of_uvicorn_about_requests_that_are_cut_off_are_left_out() -> None:
+    # In a process of its own, since setting up the log changes every logger.
     command = [sys.executable, "-c", LOG_CANCELLATIONS]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+
+    lines = [json.loads(line) for line in process.stderr.splitlines()]
     # Lines of the service's own logger do not name it.
     assert [line.get("logger") for line in lines] == [None, "asyncio"]

@@ -1,4 +1,7 @@
-"""Forgetting a user of whom something is under way, in this process or in another one: nothing of it is stored."""
+"""Forgetting a user for whom work is in progress, in this process or in another one.
+
+Nothing of that work is stored afterwards, and no word of the user stays on disk or in memory.
+"""
 
 import asyncio
 import gc
@@ -10,190 +13,327 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Store, UserMemory, build
+from mempiler import Store, build
 from mempiler.engines.call_context import Deadline
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
+from mempiler.memory.store.queries import load_queries
 from mempiler.serving.http.conversation import Conversation
 from mempiler.serving.http.schemas import ChatRequest
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.memories.transfer import export_users
 from mempiler.serving.worker.worker import Worker
 
-from .conftest import ADA, within
+from ..conftest import listening
+from .conftest import ADA, Connect, within
 
 
-class Gate:
-    """A model that answers when it is let, and threads in which others wait for it."""
+class PausingModel:
+    """A model that is held up at every prompt with the word "wait"."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self.asked, self.go, self.begin = threading.Event(), threading.Event(), pool.submit
+    def __init__(self) -> None:
+        self.is_held_up = threading.Event()
+        """Set when a prompt holds it up."""
+        self.may_answer = threading.Event()
+        """Lets it answer."""
 
-    def reply(self, kind: str, text: str, n: int) -> dict[str, str]:
-        if "wait" in text:
-            self.asked.set()
-            self.go.wait(15)
-        return {kind: f"answer {n}", **({"answer": f"answer {n}"} if kind == "reasoning" else {})}
+    def reply(self, field: str, prompt: str, call_number: int) -> dict[str, str]:
+        if "wait" in prompt:
+            self.is_held_up.set()
+            self.may_answer.wait(15)
+        answer = f"answer {call_number}"
+        if field == "reasoning":
+            return {"reasoning": answer, "answer": answer}
+        return {field: answer}
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
+def background() -> Iterator[ThreadPoolExecutor]:
+    """Threads for requests that are held up while the test goes on."""
     with ThreadPoolExecutor() as pool:
-        made = Gate(pool)
-        yield made
-        made.go.set()
+        yield pool
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The users of whom a piece of work began, in order."""
-    users, begin = list[str](), UserMemory.bind_view
-
-    def begins(memory: UserMemory, *given: Any) -> UserMemory:
-        found = begin(memory, *given)
-        users.append(memory.owner.user)
-        return found
-
-    monkeypatch.setattr(UserMemory, "bind_view", begins)
-    return users
+def model(background: ThreadPoolExecutor) -> Iterator[PausingModel]:
+    """A model that answers at the latest when the test is over, so that `background` can end."""
+    pausing_model = PausingModel()
+    yield pausing_model
+    pausing_model.may_answer.set()
 
 
-@pytest.mark.parametrize("session", ["a", None])
-def test_answer_does_not_come_into_a_session_of_later(connect, scripted, store, gate, session) -> None:
-    client = connect(scripted(gate.reply))
-    named = {"metadata": {"session": session}} if session else {}
-    found = gate.begin(client.chat, "wait, my PIN is 4711", **named)
-    assert gate.asked.wait(15)
+@pytest.fixture
+def bound_requests() -> Iterator[list[str]]:
+    """The threads of requests that have read how often somebody was forgotten; the list grows.
+
+    From then on, the store refuses what a request wants to store of a user who was forgotten since.
+    """
+    forget_count_query = str(load_queries("sqlite")["select_forget_count"])
+    thread_names: list[str] = []
+
+    def note_thread(connection: Any, cursor: Any, statement: str, *_others: Any) -> None:
+        thread_name = threading.current_thread().name
+        # The worker reads the count from time to time, for no request.
+        if statement == forget_count_query and not thread_name.startswith("mempiler-worker"):
+            thread_names.append(thread_name)
+
+    with listening("after_cursor_execute", note_thread):
+        yield thread_names
+
+
+# Work in progress stores nothing
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"session": "a"}, id="the same session"),
+        pytest.param(None, id="unnamed sessions"),
+    ],
+)
+def test_an_answer_does_not_come_into_a_session_that_begins_after_the_forgetting(
+    connect: Connect,
+    scripted: Any,
+    store: Store,
+    background: ThreadPoolExecutor,
+    model: PausingModel,
+    metadata: dict[str, str] | None,
+) -> None:
+    client = connect(scripted(model.reply))
+    old_chat = background.submit(client.chat, "wait, my PIN is 4711", metadata=metadata)
+    assert model.is_held_up.wait(15)
+
     assert client.delete("/v1/users/ada").json()["turns"] == 1
-    client.chat("hello", **named)
-    gate.go.set()
-    assert found.result().json()["choices"][0]["message"]["content"] == "answer 1"
-    (opened,) = store.read(ADA).open_sessions
-    assert [turn.text for turn in opened.turns] == ["hello", "answer 2"]
+    client.chat("hello", metadata=metadata)
+    model.may_answer.set()
+
+    old_completion = old_chat.result().json()
+    assert old_completion["choices"][0]["message"]["content"] == "answer 1"
+    (open_session,) = store.read(ADA).open_sessions
+    assert [turn.text for turn in open_session.turns] == ["hello", "answer 2"]
 
 
-@pytest.mark.parametrize(("what", "status"), [("chat", 200), ("add", 409)])
-def test_a_message_that_waits_for_a_thread_is_not_stored_after_its_user_is_forgotten(connect, scripted, store, gate, begun, monkeypatch, what, status):
-    """A chat is answered all the same, a session is refused."""
-    add = UserMemory.add
+def test_a_chat_that_waits_for_its_slot_is_answered_but_not_stored(
+    connect: Connect,
+    scripted: Any,
+    store: Store,
+    background: ThreadPoolExecutor,
+    model: PausingModel,
+    bound_requests: list[str],
+) -> None:
+    client = connect(scripted(model.reply), threads=1)
+    # Bob's chat holds the only slot, so Ada's chat waits.
+    chat_of_bob = background.submit(client.chat, "wait", user="bob")
+    assert model.is_held_up.wait(15)
+    bound_before = len(bound_requests)
+    chat_of_ada = background.submit(client.chat, "my PIN is 4711")
+    assert within(15, lambda: len(bound_requests) > bound_before)
 
-    def late(memory: UserMemory, *given: Any, **named: Any) -> Any:
-        gate.reply("", "wait" if memory.owner.user == "bob" else "", 0)
-        return add(memory, *given, **named)
-
-    monkeypatch.setattr(UserMemory, "add", late)
-    client = connect(scripted(gate.reply), threads=1, store_threads=1)
-    first = gate.begin(getattr(client, what), "wait", user="bob")
-    assert gate.asked.wait(15)
-    second = gate.begin(getattr(client, what), "my PIN is 4711")
-    assert within(15, lambda: "ada" in begun)
     store.forgetting.forget_user(ADA)
-    gate.go.set()
-    assert first.result().is_success is True
-    assert second.result().status_code == status
-    assert [one.owner.user for one in store.users.list_all()] == ["bob"]
+    model.may_answer.set()
+
+    assert chat_of_bob.result().status_code == 200
+    assert chat_of_ada.result().status_code == 200
+    assert [status.owner.user for status in store.users.list_all()] == ["bob"]
 
 
-def test_writer_in_flight_stores_nothing(store: Store, scripted: Any, gate: Gate, tmp_path: Path) -> None:
+def test_a_session_that_waits_for_its_slot_is_refused(
+    connect: Connect,
+    store: Store,
+    background: ThreadPoolExecutor,
+    bound_requests: list[str],
+) -> None:
+    client = connect(store_threads=1)
+    client.add("hello", user="bob")
+    is_held_up = threading.Event()
+    may_go_on = threading.Event()
+
+    def hold_up_first_request(*_arguments: Any) -> None:
+        is_worker = threading.current_thread().name.startswith("mempiler-worker")
+        if not is_worker and not is_held_up.is_set():
+            is_held_up.set()
+            may_go_on.wait(15)
+
+    with listening("before_cursor_execute", hold_up_first_request):
+        try:
+            # Bob's request holds the only slot, so Ada's request waits.
+            request_of_bob = background.submit(client.get, "/v1/users/bob/memory")
+            assert is_held_up.wait(15)
+            bound_before = len(bound_requests)
+            request_of_ada = background.submit(client.add, "my PIN is 4711")
+            assert within(15, lambda: len(bound_requests) > bound_before)
+
+            store.forgetting.forget_user(ADA)
+        finally:
+            may_go_on.set()
+        assert request_of_bob.result().status_code == 200
+        assert request_of_ada.result().status_code == 409
+    assert [status.owner.user for status in store.users.list_all()] == ["bob"]
+
+
+def test_a_writer_stores_nothing_after_another_process_has_forgotten_its_user(
+    store: Store,
+    scripted: Any,
+    background: ThreadPoolExecutor,
+    model: PausingModel,
+    tmp_path: Path,
+) -> None:
     program = build("recursive-summary")
-    memory = program.memory(store, "ada", "acme", scripted(gate.reply))
+    memory = program.memory(store, "ada", "acme", scripted(model.reply))
     memory.add([{"role": "user", "content": "wait, my PIN is 4711"}], remember=False)
-    writing = gate.begin(memory.remember)
-    assert gate.asked.wait(15)
-    with Store(tmp_path / "memories.sqlite") as other:
-        assert other.forgetting.forget_user(ADA).erased
-    gate.go.set()
+    writing = background.submit(memory.remember)
+    assert model.is_held_up.wait(15)
+
+    with Store(tmp_path / "memories.sqlite") as store_of_another_process:
+        assert store_of_another_process.forgetting.forget_user(ADA).erased
+    model.may_answer.set()
     writing.result()
+
     assert store.users.list_all() == []
-    assert not any(b"4711" in path.read_bytes() for path in tmp_path.iterdir())
+    for path in tmp_path.iterdir():
+        assert b"4711" not in path.read_bytes()
 
 
-def secret() -> str:
-    """A word that stands nowhere in this file."""
+# No word of a forgotten user stays
+
+
+def secret_word() -> str:
+    """Return a word that stands nowhere in this file, so the code itself does not contain it."""
     return "".join(reversed("qqhgulp"))
 
 
-def kept() -> list[str]:
-    """Texts with the word that live in this process."""
+def contains_word(value: Any, word: str) -> bool:
+    """Return whether a text, as characters or as bytes, contains a word; False for other values."""
+    # `isinstance` would also look at `__class__`, which some proxies compute.
+    if issubclass(type(value), str):
+        return word in value
+    if issubclass(type(value), bytes):
+        return word.encode() in value
+    return False
+
+
+def secret_texts_in_process() -> list[str]:
+    """Return the beginnings of all texts in this process that contain the secret word."""
     gc.collect()
-    word = secret()
-    texts = (one for holder in gc.get_objects() if holder is not None for one in gc.get_referents(holder))
-    return [repr(one)[:80] for one in texts if one is not word and _holds(one, word)]
+    word = secret_word()
+    # Listed before the result exists, which is such an object itself.
+    objects = gc.get_objects()
+    texts: list[str] = []
+    for holder in objects:
+        for value in gc.get_referents(holder):
+            if value is not word and contains_word(value, word):
+                texts.append(repr(value)[:80])
+    return texts
 
 
-def _holds(one: Any, word: str) -> bool:
-    if issubclass(type(one), str):
-        return word in one
-    return issubclass(type(one), bytes) and word.encode() in one
+def files_with_secret(folder: Path) -> list[Path]:
+    """Return the files below a folder that contain the secret word."""
+    word = secret_word().encode()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if word in path.read_bytes()]
 
 
-def use(program: Any, store: Store, lm: Any) -> None:
-    """Everything that a user's words go through."""
+def use_memory(program: Any, store: Store, lm: Any) -> None:
+    """Let Ada's words, the secret one among them, go through everything that takes words."""
     memory = program.memory(store, "ada", "acme", lm)
-    said = f"My word is {secret()} and I moved to Lisbon."
-    memory.add([{"role": "user", "name": "Ada", "content": said}])
-    memory.add([{"role": "user", "name": "Ada", "content": f"{said} Again."}], remember=False)
-    memory.say("chat", [{"role": "user", "content": said}])
-    memory.ask(f"Is the word {secret()}, and what moved to Lisbon?")
-    memory.recall(f"The word {secret()}?")
+    text = f"My word is {secret_word()} and I moved to Lisbon."
+
+    # The Python API.
+    memory.add([{"role": "user", "name": "Ada", "content": text}])
+    memory.add([{"role": "user", "name": "Ada", "content": f"{text} Again."}], remember=False)
+    memory.say("chat", [{"role": "user", "content": text}])
+    memory.ask(f"Is the word {secret_word()}, and what moved to Lisbon?")
+    memory.recall(f"The word {secret_word()}?")
     memory.end("chat")
     memory.remember()
-    body = ChatRequest.model_validate({"user": "ada", "messages": [{"role": "user", "content": said}]})
-    talk = Conversation(memory, body, timedelta(minutes=30))
-    talk.enter_session()
-    talk.store_new_turns()
-    found = asyncio.run(talk.ask(talk.turns_before_question(), None))
-    talk.store_answer(str(found.answer), found.context, Deadline(60))
+
+    # A chat over HTTP.
+    body = ChatRequest.model_validate(
+        {"user": "ada", "messages": [{"role": "user", "content": text}]}
+    )
+    conversation = Conversation(memory, body, timedelta(minutes=30))
+    conversation.enter_session()
+    conversation.store_new_turns()
+    prediction = asyncio.run(conversation.ask(conversation.turns_before_question(), None))
+    conversation.store_answer(str(prediction.answer), prediction.context, Deadline(60))
+
     memory.ask("What is the word?")
 
 
-def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(store, tmp_path, monkeypatch) -> None:
-    """Of three methods; forgotten here, and by another process."""
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder below which everything is written that Mempiler writes."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    lm, others = language_model("offline", cache=True), tmp_path / "others.sqlite"
-    here = [(build(method, embedder=embedder()), store) for method in ("turn-rag", "recursive-summary")]
-    with Store(others) as elsewhere:
-        there = build("memory-r2", embedder=embedder())
-        worker = Worker(Memories(there, elsewhere, lm), session_gap=30)
-        use(there, elsewhere, lm)
-        for program, opened in here:
-            use(program, opened, lm)
-            assert any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("memories*"))
-            assert program.memory(opened, "ada", "acme", lm).forget().erased
-        assert kept() != []
-        with Store(others) as other:
-            assert other.forgetting.forget_user(ADA).erased
-        worker.watch()
-        assert kept() == []
-        with (tmp_path / "all.jsonl").open("w") as file:
-            export_users(store, file)
-        assert not any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    return tmp_path
 
 
-def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate) -> None:
-    """It embeds its words after the user was forgotten."""
-    computed = list[str]()
+@pytest.mark.parametrize("method", ["turn-rag", "recursive-summary"])
+def test_nothing_of_a_user_who_is_forgotten_here_stays_in_the_process_or_on_disk(
+    store: Store, home: Path, method: str
+) -> None:
+    program = build(method, embedder=embedder())
+    lm = language_model("offline", cache=True)
+    use_memory(program, store, lm)
+    assert files_with_secret(home) != []
+    assert secret_texts_in_process() != []
 
-    def wait(texts: Any) -> Any:
-        computed.extend(texts)
+    assert program.memory(store, "ada", "acme", lm).forget().erased
+
+    assert secret_texts_in_process() == []
+    with (home / "all.jsonl").open("w") as file:
+        export_users(store, file)
+    assert files_with_secret(home) == []
+
+
+def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_on_disk(
+    store: Store, home: Path
+) -> None:
+    program = build("memory-r2", embedder=embedder())
+    lm = language_model("offline", cache=True)
+    worker = Worker(Memories(program, store, lm), session_gap=30)
+    use_memory(program, store, lm)
+
+    with Store(home / "memories.sqlite") as store_of_another_process:
+        assert store_of_another_process.forgetting.forget_user(ADA).erased
+    assert secret_texts_in_process() != []
+    worker.watch()
+
+    assert secret_texts_in_process() == []
+    assert files_with_secret(home) == []
+
+
+def test_a_question_in_progress_leaves_nothing_when_it_ends(
+    store: Store, background: ThreadPoolExecutor
+) -> None:
+    """The question is embedded after its user was forgotten."""
+    embedded_texts: list[str] = []
+    is_held_up = threading.Event()
+    may_embed = threading.Event()
+
+    def embed(texts: Any) -> Any:
+        embedded_texts.extend(texts)
         if any("wait" in text for text in texts):
-            gate.asked.set()
-            gate.go.wait(15)
+            is_held_up.set()
+            may_embed.wait(15)
         return hashed_vectors(texts)
 
-    slow = TextEmbedder("slow", wait, DIMENSION)
-    memory = build("memory-r2", embedder=slow).memory(store, "ada", "acme", language_model("offline"))
-    memory.add([{"role": "user", "content": f"The word is {secret()}."}])
-    asking = gate.begin(lambda: memory.ask(f"wait, what is the word? {secret()}").answer)
-    assert gate.asked.wait(15)
+    slow_embedder = TextEmbedder("slow", embed, DIMENSION)
+    program = build("memory-r2", embedder=slow_embedder)
+    memory = program.memory(store, "ada", "acme", language_model("offline"))
+    memory.add([{"role": "user", "content": f"The word is {secret_word()}."}])
+
+    question = f"wait, what is the word? {secret_word()}"
+    asking = background.submit(lambda: memory.ask(question).answer)
+    assert is_held_up.wait(15)
     memory.forget()
-    gate.go.set()
+    may_embed.set()
     asking.result()
-    # What the embedder kept, it would not compute again.
-    secrets = sorted({text for text in computed if secret() in text})
-    assert len(secrets) == 2
-    computed.clear()
-    slow.embed_prefixed(secrets)
-    assert sorted(computed) == secrets
+
+    # An embedder does not compute what it has kept, so it must compute all secret texts again.
+    secret_texts = sorted({text for text in embedded_texts if secret_word() in text})
+    assert len(secret_texts) == 2
+    embedded_texts.clear()
+    slow_embedder.embed_prefixed(secret_texts)
+    assert sorted(embedded_texts) == secret_texts

@@ -1,4 +1,4 @@
-"""A megabyte of Chinese in one message: the request ends in its time, and requests of another tenant go on.
+"""A megabyte of Chinese in one message: its request ends in time, and other tenants are served.
 
 Messages are that long only where `--max-text` allows it.
 """
@@ -14,100 +14,148 @@ from typing import Any
 import pytest
 from mempiler.serving.settings import Settings
 
-LIMIT = Settings().max_body
-SECONDS = Settings().timeout
-"""A request gets its answer within this time, or a 504."""
-MOST_WAIT = 10.0
-"""Another tenant waits for some tenths of a second; ten seconds on a machine that others use as well."""
-SENTENCE = "我昨天从北京搬到了里斯本并且在海边买了一所小房子。"
-CHARACTERS = (LIMIT - 1_000) // 3
-"""As many as fit into the largest body, three bytes each."""
+from .conftest import Api, Connect
+
+TIMEOUT = Settings().timeout
+"""Seconds within which a request gets its answer, or a 504."""
+MAX_WAIT = 10.0
+"""Seconds that another tenant may wait.
+
+Alone on a machine it waits for some tenths of a second; others may use this machine as well.
+"""
+CHARACTERS = (Settings().max_body - 1_000) // 3
+"""As many Chinese characters, of three bytes each, as fit into the largest body."""
 
 
-def prose() -> str:
-    """One sentence, again and again."""
-    return SENTENCE * (CHARACTERS // len(SENTENCE))
+def make_prose() -> str:
+    """Return one sentence, over and over."""
+    sentence = "我昨天从北京搬到了里斯本并且在海边买了一所小房子。"
+    return sentence * (CHARACTERS // len(sentence))
 
 
-def any_characters() -> str:
-    """Characters by chance, so that hardly a word of it comes twice."""
-    chance = random.Random(7)
-    return "".join(chr(chance.randint(0x4E00, 0x9FFF)) for _ in range(CHARACTERS))
+def make_random_characters() -> str:
+    """Return random characters, so that hardly a word of them comes twice."""
+    generator = random.Random(7)
+    return "".join(chr(generator.randint(0x4E00, 0x9FFF)) for _ in range(CHARACTERS))
 
 
-BODIES: dict[str, Callable[[str], dict[str, Any]]] = {
-    "/v1/users/ada/sessions": lambda text: {"messages": [{"role": "user", "content": text}]},
-    "/v1/users/ada/search": lambda text: {"query": text},
-    "/v1/users/ada/ask": lambda text: {"question": text},
-    "/v1/chat/completions": lambda text: {"user": "ada", "messages": [{"role": "user", "content": text}]},
-}
+def session_body(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
 
 
-def post(client: Any, path: str, text: str, escaped: bool = False) -> int:
-    """Send a text to a path, as UTF-8 or in escapes of JSON, and return the status."""
-    body = json.dumps(BODIES[path](text), ensure_ascii=escaped).encode()
+def search_body(text: str) -> dict[str, Any]:
+    return {"query": text}
+
+
+def question_body(text: str) -> dict[str, Any]:
+    return {"question": text}
+
+
+def chat_body(text: str) -> dict[str, Any]:
+    return {"user": "ada", "messages": [{"role": "user", "content": text}]}
+
+
+MakeBody = Callable[[str], dict[str, Any]]
+
+EACH_ROUTE_THAT_TAKES_TEXT = pytest.mark.parametrize(
+    ("path", "make_body"),
+    [
+        ("/v1/users/ada/sessions", session_body),
+        ("/v1/users/ada/search", search_body),
+        ("/v1/users/ada/ask", question_body),
+        ("/v1/chat/completions", chat_body),
+    ],
+)
+
+
+def post(api: Api, path: str, body: dict[str, Any]) -> int:
+    """Send a body as UTF-8, without escapes, and return the status."""
+    content = json.dumps(body, ensure_ascii=False).encode()
     headers = {"Content-Type": "application/json"}
-    return client.post(path, content=body, headers=headers, timeout=2 * SECONDS).status_code
+    return api.post(path, content=content, headers=headers, timeout=2 * TIMEOUT).status_code
 
 
 @contextmanager
-def waits_of(client: Any) -> Iterator[list[float]]:
-    """Let a client search while the block runs; the list holds the seconds of each search."""
-    waits, is_over = list[float](), threading.Event()
+def search_meanwhile(api: Api) -> Iterator[list[float]]:
+    """Let Ben search over and over while the block runs; yield the seconds of each search."""
+    seconds: list[float] = []
+    block_has_ended = threading.Event()
 
     def search() -> None:
-        while not is_over.is_set() or not waits:
-            began = time.monotonic()
-            assert client.post("/v1/users/ben/search", json={"query": "里斯本"}).status_code == 200
-            waits.append(time.monotonic() - began)
+        while not block_has_ended.is_set() or not seconds:
+            started = time.monotonic()
+            assert api.post("/v1/users/ben/search", json={"query": "里斯本"}).status_code == 200
+            seconds.append(time.monotonic() - started)
             time.sleep(0.01)
 
     searching = threading.Thread(target=search)
     searching.start()
     try:
-        yield waits
+        yield seconds
     finally:
-        is_over.set()
+        block_has_ended.set()
         searching.join(60)
 
 
-@pytest.mark.parametrize("make_text", [pytest.param(prose, marks=pytest.mark.slow), any_characters])
-@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    "make_text",
+    [
+        pytest.param(make_prose, marks=pytest.mark.slow),
+        make_random_characters,
+    ],
+)
+@EACH_ROUTE_THAT_TAKES_TEXT
 def test_a_large_chinese_request_ends_and_another_tenant_is_served(
-    connect: Any, path: str, make_text: Callable[[], str]
+    connect: Connect, path: str, make_body: MakeBody, make_text: Callable[[], str]
 ) -> None:
-    client = connect(max_text=CHARACTERS)
-    client.add("我搬到了里斯本。")
-    other = client.as_tenant("globex")
-    other.add("我搬到了里斯本。", user="ben")
-    text = make_text()
-    with waits_of(other) as waits:
-        began = time.monotonic()
-        status = post(client, path, text)
-        took = time.monotonic() - began
+    acme = connect(max_text=CHARACTERS)
+    acme.add("我搬到了里斯本。")
+    globex = acme.as_tenant("globex")
+    globex.add("我搬到了里斯本。", user="ben")
+    body = make_body(make_text())
+
+    with search_meanwhile(globex) as search_seconds:
+        started = time.monotonic()
+        status = post(acme, path, body)
+        seconds = time.monotonic() - started
+
     assert status in (200, 201)
-    assert took < SECONDS
-    assert waits, "the other tenant got no answer"
-    assert max(waits) < MOST_WAIT
+    assert seconds < TIMEOUT
+    assert search_seconds, "the other tenant got no answer"
+    assert max(search_seconds) < MAX_WAIT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make_text", [prose, any_characters])
-def test_a_memory_with_a_large_chinese_message_is_searched_in_time(connect: Any, make_text: Callable[[], str]) -> None:
-    client = connect(writers=1, max_text=CHARACTERS)
-    other = client.as_tenant("globex")
-    other.add("我搬到了里斯本。", user="ben")
-    with waits_of(other) as waits:
-        assert post(client, "/v1/users/ada/sessions", make_text()) == 201
-        began = time.monotonic()
-        assert post(client, "/v1/users/ada/search", "里斯本") == 200
-        took = time.monotonic() - began
-    assert took < SECONDS
-    assert waits, "the other tenant got no answer"
-    assert max(waits) < MOST_WAIT
+@pytest.mark.parametrize("make_text", [make_prose, make_random_characters])
+def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
+    connect: Connect, make_text: Callable[[], str]
+) -> None:
+    acme = connect(writers=1, max_text=CHARACTERS)
+    globex = acme.as_tenant("globex")
+    globex.add("我搬到了里斯本。", user="ben")
+
+    with search_meanwhile(globex) as search_seconds:
+        assert post(acme, "/v1/users/ada/sessions", session_body(make_text())) == 201
+        started = time.monotonic()
+        assert post(acme, "/v1/users/ada/search", search_body("里斯本")) == 200
+        seconds = time.monotonic() - started
+
+    assert seconds < TIMEOUT
+    assert search_seconds, "the other tenant got no answer"
+    assert max(search_seconds) < MAX_WAIT
 
 
-@pytest.mark.parametrize("path", BODIES)
-def test_escapes_count_as_the_bytes_that_they_are(connect: Any, path: str) -> None:
-    client = connect()
-    assert post(client, path, prose()[: CHARACTERS // 2 + 1_000], escaped=True) == 413
+@EACH_ROUTE_THAT_TAKES_TEXT
+def test_escapes_count_as_the_bytes_that_they_are(
+    client: Api, path: str, make_body: MakeBody
+) -> None:
+    # An escape such as \u6211 takes six bytes, the character itself three.
+    body = make_body(make_prose()[: CHARACTERS // 2 + 1_000])
+
+    response = client.post(
+        path,
+        content=json.dumps(body, ensure_ascii=True).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+
+    assert response.status_code == 413

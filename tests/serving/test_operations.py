@@ -1,6 +1,8 @@
-"""What a service tells of itself: counts for Prometheus, spans; how many SQL statements a request takes."""
+"""What a service tells its operator: metrics for Prometheus, and spans of OpenTelemetry.
 
-import re
+One test counts the SQL statements of a request.
+"""
+
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,181 +10,295 @@ from typing import Any
 
 import httpx
 import pytest
-from mempiler import Store, StoreError
+from mempiler import Store
 from mempiler.serving.http.metrics import SHARED_FOLDER
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
+from sqlalchemy.exc import SQLAlchemyError
 
 from ..conftest import listening
-from .conftest import service_over, serving, within
+from .conftest import Api, Connect, service_over, serving, within
 from .served import values
 
-SCRAPER = {"Authorization": "Bearer token-of-who-scrapes-it"}
+OPERATOR_TOKEN = "token-of-who-scrapes-it"
+OPERATOR_HEADERS = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
+
+Scrape = Callable[[], dict[str, float]]
 
 
 @pytest.fixture
-def scraped(client: Any, tmp_path: Path) -> Callable[[], dict[str, float]]:
-    """Reads `/metrics` of the service with a token of the operator's."""
+def scrape(client: Api, tmp_path: Path) -> Scrape:
+    """Read `/metrics` of the service with a token of the operator."""
     with (tmp_path / "tokens").open("a") as file:
-        file.write("metrics token-of-who-scrapes-it\n")
+        file.write(f"metrics {OPERATOR_TOKEN}\n")
 
-    def get() -> dict[str, float]:
-        answer = httpx.get(f"{client.address}/metrics", headers=SCRAPER)
-        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        return values(answer.text)
+    def get_metrics() -> dict[str, float]:
+        response = httpx.get(f"{client.address}/metrics", headers=OPERATOR_HEADERS)
+        assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return values(response.text)
 
-    return get
+    return get_metrics
 
 
-def test_requests_model_and_store_are_counted_without_names(client: Any, scraped: Any) -> None:
+# Metrics
+
+
+def test_requests_model_and_store_are_counted_without_names(client: Api, scrape: Scrape) -> None:
     client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
     assert client.ask("Where did Ada move?", user="ada-lovelace").status_code == 200
-    assert [client.ask("Where?", user="nobody").status_code for _ in range(2)] == [404, 404]
-    found = scraped()
-    asked = 'mempiler_requests_total{method="POST",route="/v1/users/{user}/ask",status="%d"}'
-    assert found[asked % 200] == 1
-    assert found[asked % 404] == 2
-    timed = 'mempiler_request_seconds_%s{%sroute="/v1/users/{user}/ask"}'
-    buckets = [found[timed % ("bucket", f'le="{bound}",')] for bound in ("0.005", "1.0", "60.0", "+Inf")]
+    assert client.ask("Where?", user="nobody").status_code == 404
+    assert client.ask("Where?", user="nobody").status_code == 404
+
+    metrics = scrape()
+
+    # Requests
+    route = 'route="/v1/users/{user}/ask"'
+    assert metrics[f'mempiler_requests_total{{method="POST",{route},status="200"}}'] == 1
+    assert metrics[f'mempiler_requests_total{{method="POST",{route},status="404"}}'] == 2
+
+    # Their times: a bucket counts all requests that took no longer than its bound.
+    buckets = [
+        metrics[f'mempiler_request_seconds_bucket{{le="{bound}",{route}}}']
+        for bound in ("0.005", "1.0", "60.0", "+Inf")
+    ]
     assert buckets == sorted(buckets)
-    assert buckets[-1] == found[timed % ("count", "")] == 3
-    assert 0 < found[timed % ("sum", "")] < 30
-    assert found['mempiler_lm_calls_total{outcome="answered"}'] == 1
-    assert found['mempiler_lm_tokens_total{direction="input"}'] > 0
-    assert found['mempiler_lm_answers_total{outcome="ok"}'] == 1
-    assert found["mempiler_users"] == 1
-    assert found["mempiler_store_up"] == 1
-    assert [found[f'mempiler_sessions{{state="{state}"}}'] for state in ("queued", "failed")] == [1, 0]
-    assert not re.search("ada|chat-17|Lisbon|acme", str(found))
+    assert buckets[-1] == 3
+    assert metrics[f"mempiler_request_seconds_count{{{route}}}"] == 3
+    assert 0 < metrics[f"mempiler_request_seconds_sum{{{route}}}"] < 30
+
+    # The model
+    assert metrics['mempiler_lm_calls_total{outcome="answered"}'] == 1
+    assert metrics['mempiler_lm_tokens_total{direction="input"}'] > 0
+    assert metrics['mempiler_lm_answers_total{outcome="ok"}'] == 1
+
+    # The store
+    assert metrics["mempiler_store_up"] == 1
+    assert metrics["mempiler_users"] == 1
+    assert metrics['mempiler_sessions{state="queued"}'] == 1
+    assert metrics['mempiler_sessions{state="failed"}'] == 0
+
+    all_text = str(metrics)
+    for name in ("ada", "chat-17", "Lisbon", "acme"):
+        assert name not in all_text
 
 
-def test_only_the_operators_token_reads_it_and_opens_nothing_else(client: Any, scraped: Any) -> None:
-    scraped()
-    statuses = [httpx.get(f"{client.address}/metrics", headers=h).status_code for h in ({}, client.headers)]
-    assert statuses == [401, 403]
-    assert httpx.get(f"{client.address}/v1/users", headers=SCRAPER).status_code == 403
+def test_only_the_operators_token_reads_the_metrics(client: Api, scrape: Scrape) -> None:
+    scrape()
+    without_token = httpx.get(f"{client.address}/metrics")
+    with_token_of_a_tenant = httpx.get(f"{client.address}/metrics", headers=client.headers)
+
+    assert without_token.status_code == 401
+    assert with_token_of_a_tenant.status_code == 403
 
 
-def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: Any, monkeypatch: Any) -> None:
-    def down() -> None:
-        raise StoreError("gone")
+def test_the_operators_token_opens_nothing_else(client: Api, scrape: Scrape) -> None:
+    scrape()
 
-    monkeypatch.setattr(client.service.store.users, "counts", down)
-    found = scraped()
-    assert found["mempiler_store_up"] == 0
-    assert "mempiler_users" not in found
-    assert 'mempiler_requests_in_progress{pool="asking"}' in found
+    response = httpx.get(f"{client.address}/v1/users", headers=OPERATOR_HEADERS)
+
+    assert response.status_code == 403
 
 
-def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(
-    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape) -> None:
+    def fail(*_arguments: Any) -> None:
+        raise SQLAlchemyError("the database is gone")
+
+    with listening("before_cursor_execute", fail):
+        metrics = scrape()
+
+    assert metrics["mempiler_store_up"] == 0
+    assert "mempiler_users" not in metrics
+    assert 'mempiler_requests_in_progress{pool="asking"}' in metrics
+
+
+def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(connect: Connect) -> None:
+    client = connect(tokens=False, store_threads=1).as_tenant(None)
+    has_begun = threading.Event()
+    may_go_on = threading.Event()
+
+    def hang_first_request(*_arguments: Any) -> None:
+        is_worker = threading.current_thread().name.startswith("mempiler-worker")
+        if not is_worker and not has_begun.is_set():
+            has_begun.set()
+            may_go_on.wait(20)
+
+    request = threading.Thread(target=client.get, args=("/v1/users",))
+    with listening("before_cursor_execute", hang_first_request):
+        request.start()
+        try:
+            assert has_begun.wait(20)
+            assert client.get("/health", timeout=5).status_code == 200
+            assert client.get("/ready", timeout=5).status_code == 200
+            metrics = client.get("/metrics", timeout=5)
+            assert metrics.status_code == 200
+            assert values(metrics.text)["mempiler_store_up"] == 1
+        finally:
+            may_go_on.set()
+            request.join(20)
+
+
+def write_shared_metric(folder: Path, file_name: str, metric: str) -> None:
+    """Write the file in which another process of the service shares a metric."""
+    shared = MmapedDict(folder / file_name)
+    shared.write_value(mmap_key(metric, metric, [], [], ""), 3.0, 0.0)
+    shared.close()
+
+
+def test_a_file_of_metrics_that_a_dying_process_left_empty_hides_no_other_file(
+    scrape: Scrape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, go, begun = connect(tokens=False, store_threads=1).as_tenant(None), threading.Event(), threading.Event()
-    page = store.users.page
-
-    def hanging(*arguments: Any) -> Any:
-        begun.set()
-        go.wait(20)
-        return page(*arguments)
-
-    monkeypatch.setattr(store.users, "page", hanging)
-    thread = threading.Thread(target=client.get, args=("/v1/users",))
-    thread.start()
-    try:
-        assert begun.wait(20)
-        answers = [client.get(path, timeout=5) for path in ("/health", "/ready", "/metrics")]
-        assert [answer.status_code for answer in answers] == [200, 200, 200]
-        assert values(answers[-1].text)["mempiler_store_up"] == 1
-    finally:
-        go.set()
-        thread.join(20)
-
-
-def test_a_process_that_died_as_it_made_its_file_hides_no_other(scraped: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """prometheus-client reads no empty file (its issue 1199); of the second no process is left, nor what it was at."""
+    """By itself prometheus-client fails at an empty file (its issue 1199)."""
     monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
     (tmp_path / "counter_1.db").touch()
-    for name in ("gauge_livesum_99999999", "counter_2"):
-        shared = MmapedDict(tmp_path / f"{name}.db")
-        shared.write_value(mmap_key(name, name, [], [], ""), 3.0, 0.0)
-        shared.close()
-    assert [name for name in scraped() if name[-1].isdigit()] == ["counter_2"]
+    write_shared_metric(tmp_path, "counter_2.db", "counter_2")
+
+    assert scrape()["counter_2"] == 3.0
 
 
-def test_texts_that_clients_choose_make_no_new_metrics(client: Any, scraped: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_a_process_that_died_counters_are_reported_but_no_gauges(
+    scrape: Scrape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
+    # The number at the end of these names is the id of a process that is not there.
+    write_shared_metric(tmp_path, "counter_99999999.db", "requests_of_dead_process")
+    write_shared_metric(tmp_path, "gauge_livesum_99999999.db", "in_progress_of_dead_process")
+
+    metrics = scrape()
+
+    assert metrics["requests_of_dead_process"] == 3.0
+    assert "in_progress_of_dead_process" not in metrics
+
+
+def test_texts_that_clients_choose_make_no_new_metrics(
+    client: Api, scrape: Scrape, caplog: pytest.LogCaptureFixture
+) -> None:
+    def request_records() -> list[dict[str, Any]]:
+        return [vars(record) for record in caplog.records if record.message == "request"]
+
     with caplog.at_level("INFO", "mempiler.serving"):
-        for n in range(5):
-            client.request(f"METHOD{n}" * 4000, f"/nowhere/{n}")
-        # A line is written once the answer is sent.
-        assert within(20, lambda: [one.message for one in caplog.records].count("request") == 5)
-    lines = [vars(one) for one in caplog.records if one.message == "request"]
-    assert [(line["method"], line["route"]) for line in lines] == [("other", None)] * 5
-    found = scraped()
-    assert found['mempiler_requests_total{method="other",route="none",status="404"}'] == 5
-    assert not re.search("METHOD|nowhere", str(found))
+        for number in range(5):
+            client.request(f"METHOD{number}" * 4000, f"/nowhere/{number}")
+        # A line is written after the response is sent.
+        assert within(20, lambda: len(request_records()) == 5)
+
+    for record in request_records():
+        assert record["method"] == "other"
+        assert record["route"] is None
+    metrics = scrape()
+    assert metrics['mempiler_requests_total{method="other",route="none",status="404"}'] == 5
+    assert "METHOD" not in str(metrics)
+    assert "nowhere" not in str(metrics)
 
 
-def test_a_question_is_one_trace_which_names_nobody_and_tells_errors_by_their_kind(store, tmp_path, scripted) -> None:
+# Spans
+
+
+def test_a_question_is_one_trace_that_names_nobody(
+    store: Store, tmp_path: Path, scripted: Any
+) -> None:
     pytest.importorskip("opentelemetry.instrumentation.fastapi")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    def reply(kind: str, text: str, n: int) -> Any:
-        if n == 2:
-            raise ValueError(f"the secret word is {text}")
+    def fail_at_second_call(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        if call_number == 2:
+            raise ValueError(f"the secret word is {prompt}")
         return {"answer": "Lisbon"}
 
-    def spans(name: str) -> list[Any]:
-        return [span for span in kept.get_finished_spans() if span.name == name]
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
 
-    kept, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(kept))
-    parent, body = f"00-{'1' * 32}-{'2' * 16}-01", {"question": "Where did Ada move?"}
-    with serving(service_over(store, tmp_path, scripted(reply), spans=provider)) as client:
+    def spans_named(name: str) -> list[Any]:
+        return [span for span in exporter.get_finished_spans() if span.name == name]
+
+    trace_id = "1" * 32
+    parent_span_id = "2" * 16
+    headers = {"traceparent": f"00-{trace_id}-{parent_span_id}-01"}
+    question = {"question": "Where did Ada move?"}
+    lm = scripted(fail_at_second_call)
+    with serving(service_over(store, tmp_path, lm, spans=provider)) as client:
         client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
-        for status in (200, 502):
-            asked = client.post("/v1/users/ada-lovelace/ask", json=body, headers={"traceparent": parent})
-            assert asked.status_code == status
+        path = "/v1/users/ada-lovelace/ask"
+        assert client.post(path, json=question, headers=headers).status_code == 200
+        assert client.post(path, json=question, headers=headers).status_code == 502
+        # Requests with names in their query or path.
         client.get("/v1/users/ada-lovelace/entries", params={"where": '{"channel": "lovelace"}'})
         client.get("/v1/lovelace")
-        assert within(20, lambda: len(spans("POST /v1/users/{user}/ask")) == 2)
-        assert within(20, lambda: spans("GET /v1/users/{user}/entries"))
-    (request, refused), (call, failed) = spans("POST /v1/users/{user}/ask"), spans("call of the model")
-    assert request.context.trace_id == int("1" * 32, 16)
-    assert request.parent.span_id == int("2" * 16, 16)
-    assert call.parent.span_id == request.context.span_id
-    assert failed.parent.span_id == refused.context.span_id
-    assert request.attributes["http.status_code"] == 200
-    assert call.attributes["gen_ai.request.model"] == "scripted/test"
-    assert failed.attributes["error.type"] == "LMUnexpectedError"
-    assert failed.events == ()
-    assert [span.status.is_ok for span in (request, call, refused, failed)] == [True, True, False, False]
-    told = "".join(span.to_json() for span in kept.get_finished_spans())
-    assert [word for word in ("lovelace", "chat-17", "Lisbon", "acme", "secret") if word in told] == []
+        # A span ends after the response is sent.
+        assert within(20, lambda: len(spans_named("POST /v1/users/{user}/ask")) == 2)
+        assert within(20, lambda: spans_named("GET /v1/users/{user}/entries"))
+
+    # The request continues the trace of its client, and the call of the model that of the request.
+    answered_request, failed_request = spans_named("POST /v1/users/{user}/ask")
+    answered_call, failed_call = spans_named("call of the model")
+    assert answered_request.context.trace_id == int(trace_id, 16)
+    assert answered_request.parent.span_id == int(parent_span_id, 16)
+    assert answered_call.parent.span_id == answered_request.context.span_id
+    assert failed_call.parent.span_id == failed_request.context.span_id
+
+    assert answered_request.status.is_ok
+    assert answered_request.attributes["http.status_code"] == 200
+    assert answered_call.status.is_ok
+    assert answered_call.attributes["gen_ai.request.model"] == "scripted/test"
+
+    # An error is told by its type. Its text, which OpenTelemetry has in events, may quote a user.
+    assert not failed_request.status.is_ok
+    assert not failed_call.status.is_ok
+    assert failed_call.attributes["error.type"] == "LMUnexpectedError"
+    assert failed_call.events == ()
+
+    all_spans = "".join(span.to_json() for span in exporter.get_finished_spans())
+    for word in ("lovelace", "chat-17", "Lisbon", "acme", "secret"):
+        assert word not in all_spans
 
 
-TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
+# SQL statements
 
 
-def test_a_request_takes_few_statements(connect: Any, store: Store) -> None:
-    client, seen = connect(), list[str]()
-    for n in range(5):
-        client.add(f"The secret word of garden {n} is mk{n:06d}, and it hangs in the harbour.")
-    requests: list[tuple[Callable[[int], Any], int]] = [
-        (lambda n: client.chat(f"What is the secret word of garden {n}?"), 12),
-        (lambda n: client.ask(f"What is the secret word of garden {n}?"), 3),
-        (lambda n: client.add(f"The secret word of garden {n} is mk{n}.", user="new"), 7),
-    ]
+TRANSACTION_KEYWORDS = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 
-    def note_statement(db: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        seen.append(statement)
 
-    for request, most in requests:
-        # What is read once, by the first requests, is no part of it, nor what the worker looks for meanwhile.
-        counts = list[int]()
-        for n in range(4):
-            seen.clear()
-            with listening("before_cursor_execute", note_statement):
-                assert request(n).status_code in (200, 201)
-            counts.append(sum(text.split()[0] not in TRANSACTION for text in seen))
-        assert 0 < min(counts) <= most
+def chat(client: Api, number: int) -> httpx.Response:
+    return client.chat(f"What is the secret word of garden {number}?")
+
+
+def ask(client: Api, number: int) -> httpx.Response:
+    return client.ask(f"What is the secret word of garden {number}?")
+
+
+def add_session(client: Api, number: int) -> httpx.Response:
+    return client.add(f"The secret word of garden {number} is mk{number}.", user="new")
+
+
+@pytest.mark.parametrize(
+    ("send_request", "max_statements"),
+    [
+        (chat, 12),
+        (ask, 3),
+        (add_session, 7),
+    ],
+)
+def test_a_request_takes_few_statements(
+    connect: Connect, send_request: Callable[[Api, int], httpx.Response], max_statements: int
+) -> None:
+    client = connect()
+    for number in range(5):
+        client.add(
+            f"The secret word of garden {number} is mk{number:06d}, and it hangs in the harbour."
+        )
+    statements: list[str] = []
+
+    def note_statement(connection: Any, cursor: Any, statement: str, *_others: Any) -> None:
+        if not statement.startswith(TRANSACTION_KEYWORDS):
+            statements.append(statement)
+
+    statement_counts: list[int] = []
+    with listening("before_cursor_execute", note_statement):
+        for number in range(4):
+            statements.clear()
+            assert send_request(client, number).status_code in (200, 201)
+            statement_counts.append(len(statements))
+
+    # The least counts: the first requests read more, and the worker may use the store meanwhile.
+    assert 0 < min(statement_counts) <= max_statements

@@ -1,7 +1,8 @@
-"""Real services in processes of their own: under what would take them down, and under two hundred users at once.
+"""Services in processes of their own: killed, stopped, without a disk or a database, and crowded.
 
-While a disk is full or PostgreSQL stands still, `/health` is answered in 5 s, `/ready` says 503 in 3 s, memory grows by
-less than 200 MB and the log has less than 1 MB; afterwards all is well in 20 s.
+While a disk is full or PostgreSQL stands still, `/health` is answered in 5 s, `/ready` says 503 in
+3 s, memory grows by less than 200 MB, and the log has less than 1 MB. Afterwards the service works
+within 20 s.
 """
 
 import asyncio
@@ -16,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import mempiler
 import pytest
@@ -29,217 +29,347 @@ from tests.serving.served import Served, crowd
 from .conftest import within
 from .soak import good, soak
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+]
+
+CROWD_SECONDS = 6.0
+OUTAGE_SECONDS = 6.0
 
 
-def children(parent: int) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+# Processes
 
 
-def processes(parent: int) -> set[int]:
-    """The processes that answer for one that does not; one that was killed may end while it is looked at."""
-    found = set[int]()
-    for pid in children(parent):
+def child_processes(parent: int) -> list[int]:
+    """Return the ids of the children of a process."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(pid) for pid in children.split()]
+
+
+def worker_processes(parent: int) -> set[int]:
+    """Return the ids of the processes that serve requests for a parent that serves none."""
+    workers: set[int] = set()
+    for pid in child_processes(parent):
+        # A process that was killed may disappear meanwhile.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found |= {pid} if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes() else set()
-    return found
+            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                workers.add(pid)
+    return workers
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def count_events(served: Served, event: str) -> int:
+    """Return how often the log of a service has an event."""
+    return served.log.read_text().count(f'"event": "{event}"')
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with Served(tmp_path, ["--grace", "5"], workers=2) as made:
-        assert within(60, lambda: made.log.read_text().count('"event": "serving"') == 2), made.log.read_text()
-        yield made
+    """A service of two processes."""
+    with Served(tmp_path, ["--grace", "5"], workers=2) as service:
+        both_serve = within(60, lambda: count_events(service, "serving") == 2)
+        assert both_serve, service.log.read_text()
+        yield service
 
 
-def add_to(served: Served, where: str) -> int:
-    """Stores forty sessions at once, and says how many were."""
+def add_forty_sessions(served: Served, place: str) -> int:
+    """Store forty sessions of four users at the same time, and return how many were stored."""
+
+    def add(number: int) -> int:
+        return served.add(f"Note {number} is on the {place}.", f"user-{number % 4}")
+
     with ThreadPoolExecutor(8) as clients:
-        added = clients.map(lambda n: served.add(f"Note {n} is on the {where}.", f"user-{n % 4}"), range(40))
-        return sum(status == 201 for status in added)
+        statuses = list(clients.map(add, range(40)))
+    return statuses.count(201)
 
 
-def test_no_process_logs_a_user_s_name_or_a_query(served: Served) -> None:
-    line = '"route": "/v1/users/{user}/entries"'
+def texts_of_four_users(store_address: str) -> list[str]:
+    """Return the texts that `add_forty_sessions` has stored."""
+    texts: list[str] = []
+    with Store(store_address) as store:
+        for number in range(4):
+            items = store.items.list_all(Owner(f"user-{number}", "acme"))
+            texts.extend(stored.item.turns[0].text for stored in items)
+    return texts
+
+
+ADDED_SESSIONS = (
+    'mempiler_requests_total{method="POST",route="/v1/users/{user}/sessions",status="201"}'
+)
+"""The metric that counts requests that have stored a session."""
+
+
+def test_no_process_logs_the_name_of_a_user_or_a_query(served: Served) -> None:
     # Enough requests that each of the two processes is likely to have answered one.
     for _ in range(10):
         assert served.ask("GET", "/v1/users/hidden-name/entries?cursor=hidden-query") == 404
-    assert within(10, lambda: served.log.read_text().count(line) == 10)
+
+    route = '"route": "/v1/users/{user}/entries"'
+    assert within(10, lambda: served.log.read_text().count(route) == 10)
     assert "hidden" not in served.log.read_text()
 
 
-def test_processes_share_port_and_store_are_replaced_and_end_in_order(served: Served) -> None:
-    before = processes(served.process.pid)
-    assert len(before) == 2
-    posted = 'mempiler_requests_total{method="POST",route="/v1/users/{user}/sessions",status="201"}'
-    # The one session that says that it is ready, and forty; what is answered is counted a moment later.
-    assert within(10, lambda: served.metrics().get(posted) == 1)
-    assert add_to(served, "fridge") == 40
-    assert within(10, lambda: served.metrics()[posted] == 41)
+def test_processes_share_their_metrics(served: Served) -> None:
+    # The fixture has stored one session. A request is counted a moment after its response.
+    assert within(10, lambda: served.metrics().get(ADDED_SESSIONS) == 1)
 
-    killed = min(before)
+    assert add_forty_sessions(served, "fridge") == 40
+
+    assert within(10, lambda: served.metrics()[ADDED_SESSIONS] == 41)
+
+
+def test_a_process_that_is_killed_is_replaced_and_nothing_is_lost(served: Served) -> None:
+    workers = worker_processes(served.process.pid)
+    assert len(workers) == 2
+    assert add_forty_sessions(served, "fridge") == 40
+    assert within(10, lambda: served.metrics()[ADDED_SESSIONS] == 41)
+
+    killed = min(workers)
     os.kill(killed, signal.SIGKILL)
-    # One that came in this moment may have met the dying process.
-    again = add_to(served, "door")
-    assert again >= 38
-    assert within(60, lambda: len(processes(served.process.pid) - {killed}) == 2)
-    found = served.metrics()
-    assert found[posted] >= 41
-    assert found['mempiler_requests_in_progress{pool="storing"}'] <= 1
 
-    with Store(served.store) as store:
-        owners = [Owner(f"user-{user}", "acme") for user in range(4)]
-        texts = [item.item.turns[0].text for owner in owners for item in store.items.list_all(owner)]
-    assert len(set(texts)) == len(texts) >= 40 + again
+    # Requests that come at this moment may meet the dying process.
+    added_sessions = add_forty_sessions(served, "door")
+    assert added_sessions >= 38
+    assert within(60, lambda: len(worker_processes(served.process.pid) - {killed}) == 2)
 
-    assert within(60, lambda: served.log.read_text().count('"event": "serving"') == 3)
-    last = processes(served.process.pid)
+    # What the killed process has counted still counts, but what it was working on does not.
+    metrics = served.metrics()
+    assert metrics[ADDED_SESSIONS] >= 41
+    assert metrics['mempiler_requests_in_progress{pool="storing"}'] <= 1
+
+    texts = texts_of_four_users(served.store)
+    assert len(texts) == len(set(texts))
+    assert len(texts) >= 40 + added_sessions
+
+
+def test_a_signal_ends_all_processes_in_order(served: Served) -> None:
+    """Among them is one that has replaced another process."""
+    killed = min(worker_processes(served.process.pid))
+    os.kill(killed, signal.SIGKILL)
+    assert within(60, lambda: count_events(served, "serving") == 3)
+    workers = worker_processes(served.process.pid)
+    assert len(workers) == 2
+
     served.process.send_signal(signal.SIGTERM)
+
     assert served.process.wait(30) == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in last)
-    assert served.log.read_text().count('"event": "stopped"') == 2
+    assert not any(is_running(pid) for pid in workers)
+    assert count_events(served, "stopped") == 2
 
 
 def test_worker_processes_end_with_their_parent(served: Served) -> None:
-    running = processes(served.process.pid)
+    workers = worker_processes(served.process.pid)
+    assert len(workers) == 2
+
     served.process.kill()
     served.process.wait(20)
-    assert within(30, lambda: not any(Path(f"/proc/{pid}").exists() for pid in running))
+
+    assert within(30, lambda: not any(is_running(pid) for pid in workers))
 
 
-def test_an_error_that_keeps_all_workers_from_starting_is_printed_once(tmp_path: Path) -> None:
+def test_an_error_that_keeps_all_processes_from_starting_is_printed_once(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("acme short\n")
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
-    command = [sys.executable, "-m", "mempiler", "serve", "program", "--token-file", "tokens", "--workers", "3"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert sum("the token of at least 16 characters" in line for line in done.stderr.splitlines()) == 1
+    command = [
+        *(sys.executable, "-m", "mempiler", "serve", "program"),
+        *("--token-file", "tokens"),
+        *("--workers", "3"),
+    ]
+
+    process = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+
+    assert process.returncode == 2
+    assert "Traceback" not in process.stderr
+    assert process.stderr.count("the token of at least 16 characters") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("asked", [True, False])
-def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path, monkeypatch, number, asked) -> None:
-    """Also with settings from the environment; the signal may come while it starts."""
+@pytest.mark.parametrize(
+    "has_chatted",
+    [
+        pytest.param(True, id="after a chat"),
+        pytest.param(False, id="while it starts"),
+    ],
+)
+def test_a_service_ends_at_a_signal_and_leaves_nothing_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, has_chatted: bool
+) -> None:
+    # A setting from the environment is taken as well.
     monkeypatch.setenv("MEMPILER_THREADS", "3")
+    body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
     served = Served(tmp_path)
     try:
         assert within(60, lambda: '"listening"' in served.log.read_text())
-        body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
-        if asked:
+        if has_chatted:
             assert served.ask("POST", "/v1/chat/completions", body) == 200
         served.process.send_signal(number)
         assert served.process.wait(20) == 0
     finally:
-        served.__exit__()
-    assert '"stopped"' in served.log.read_text()
+        served.end()
+
+    assert count_events(served, "stopped") == 1
     with Store(served.store) as store:
-        sessions = store.read(Owner("ada", "acme")).open_sessions
-    assert [len(session.turns) for session in sessions] == ([2] if asked else [])
+        open_sessions = store.read(Owner("ada", "acme")).open_sessions
+    turn_counts = [len(session.turns) for session in open_sessions]
+    assert turn_counts == ([2] if has_chatted else [])
 
 
-SECONDS = 6.0
+# Outages
 
 
-def memory_of(process: int) -> float:
-    """Resident memory in MB."""
-    text = Path(f"/proc/{process}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+def resident_megabytes(pid: int) -> float:
+    """Return the resident memory of a process in MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    kilobytes = status.partition("VmRSS:")[2].split()[0]
+    return int(kilobytes) / 1024
 
 
-def survives(service: Served, heal: Callable[[], object]) -> None:
-    """Asks while something lasts, ends it, and holds what must be."""
-    begun, before, told = time.monotonic(), memory_of(service.process.pid), False
-    # Whether a store can be written is tried every ten seconds.
-    while time.monotonic() < begun + (SECONDS if told else 2 * SECONDS):
+def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
+    """Check a service during an outage that has begun, end the outage, and check it afterwards."""
+    memory_before = resident_megabytes(service.process.pid)
+    started = time.monotonic()
+    has_said_503 = False
+    # Whether a store can be written is tried every ten seconds only.
+    while time.monotonic() - started < (OUTAGE_SECONDS if has_said_503 else 2 * OUTAGE_SECONDS):
         assert service.ask("GET", "/health", timeout=5) == 200
-        told = told or service.ask("GET", "/ready", timeout=3) == 503
-        assert memory_of(service.process.pid) - before < 200
+        if service.ask("GET", "/ready", timeout=3) == 503:
+            has_said_503 = True
+        assert resident_megabytes(service.process.pid) - memory_before < 200
         time.sleep(0.2)
-    heal()
-    assert told, "/ready never said 503"
+
+    end_outage()
+
+    assert has_said_503, "/ready never said 503"
     assert service.well(20) is not None
     assert service.log.stat().st_size < 1_000_000
 
 
 def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
-    def allow(size: int) -> None:
+    def limit_file_size(size: int) -> None:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-    with Served(tmp_path, limits=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN)) as service:
-        allow(0)
+    def ignore_signal_of_limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    with Served(tmp_path, limits=ignore_signal_of_limit) as service:
+        limit_file_size(0)
         assert service.add() >= 500
-        survives(service, lambda: allow(resource.RLIM_INFINITY))
+        check_outage(service, lambda: limit_file_size(resource.RLIM_INFINITY))
+
         # What is said before the service begins is no JSON.
-        lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
-        assert any("full" in line.get("cause", "") or "disk" in line.get("cause", "") for line in lines)
+        log_lines = service.log.read_text().splitlines()
+        records = [json.loads(line) for line in log_lines if line.startswith("{")]
+        causes = [record.get("cause", "") for record in records]
+        assert any("full" in cause or "disk" in cause for cause in causes)
 
 
-def test_a_service_reports_a_stopped_database_server_and_recovers(tmp_path: Path) -> None:
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server for one test, which may stop it."""
     try:
         server = Postgres()
     except RuntimeError as error:
         pytest.skip(str(error))
-    try:
-        with Served(tmp_path, store=server.emptied()) as service:
-            main = int((server._folder / "data" / "postmaster.pid").read_text().split()[0])
-            all_of_it = [main, *children(main)]
-            for process in all_of_it:
-                os.kill(process, signal.SIGSTOP)
-            survives(service, lambda: [os.kill(process, signal.SIGCONT) for process in all_of_it])
-    finally:
-        server.stop()
+    yield server
+    server.stop()
 
 
-def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_it(tmp_path: Path) -> None:
-    try:
-        database = Postgres()
-    except RuntimeError as error:
-        pytest.skip(str(error))
-    try:
-        with Served(tmp_path, store=database.emptied(), workers=2) as service:
-            log = service.log
-            assert within(60, lambda: log.read_text().count('"event": "serving"') == 2)
-            killed, survivor = sorted(processes(service.process.pid))
+def postgres_processes(server: Postgres) -> list[int]:
+    """Return the ids of all processes of a PostgreSQL server."""
+    import psycopg
 
-            database.shut_down()
-            os.kill(killed, signal.SIGKILL)
-            assert within(60, lambda: log.read_text().count('"event": "serving"') == 3), log.read_text()[-2000:]
-            running = processes(service.process.pid)
-            assert len(running) == 2
-            assert survivor in running
-            assert killed not in running
-            for _ in range(6):
-                assert service.ask("GET", "/health") == 200
-                assert service.ask("GET", "/ready") == 503
-                assert service.add() == 503
+    with psycopg.connect(server.url) as connection:
+        row = connection.execute("SHOW data_directory").fetchone()
+    assert row is not None
+    pid_file = Path(row[0]) / "postmaster.pid"
+    main_process = int(pid_file.read_text().split()[0])
+    return [main_process, *child_processes(main_process)]
 
-            database.start()
-            assert within(60, lambda: all(service.ask("GET", "/ready") == 200 for _ in range(6)))
-            assert {service.add(f"Note {n}.") for n in range(6)} == {201}
-            assert processes(service.process.pid) == running
-    finally:
-        database.stop()
+
+def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
+    tmp_path: Path, own_postgres: Postgres
+) -> None:
+    def send_signal(number: signal.Signals) -> None:
+        for pid in processes:
+            # A process that served a closed connection may have ended meanwhile.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    with Served(tmp_path, store=own_postgres.emptied()) as service:
+        processes = postgres_processes(own_postgres)
+        send_signal(signal.SIGSTOP)
+        try:
+            check_outage(service, lambda: send_signal(signal.SIGCONT))
+        finally:
+            # Also if a check failed: a server that stands still cannot be ended.
+            send_signal(signal.SIGCONT)
+
+
+def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_it(
+    tmp_path: Path, own_postgres: Postgres
+) -> None:
+    with Served(tmp_path, store=own_postgres.emptied(), workers=2) as service:
+        assert within(60, lambda: count_events(service, "serving") == 2)
+        killed, survivor = sorted(worker_processes(service.process.pid))
+
+        # A process that is killed while the database is down is replaced all the same.
+        own_postgres.shut_down()
+        os.kill(killed, signal.SIGKILL)
+        is_replaced = within(60, lambda: count_events(service, "serving") == 3)
+        assert is_replaced, service.log.read_text()[-2000:]
+        workers = worker_processes(service.process.pid)
+        assert len(workers) == 2
+        assert survivor in workers
+        assert killed not in workers
+
+        # Enough requests that each of the two processes is likely to answer one.
+        for _ in range(6):
+            assert service.ask("GET", "/health") == 200
+            assert service.ask("GET", "/ready") == 503
+            assert service.add() == 503
+
+        # Both processes work again when the database does.
+        own_postgres.start()
+        assert within(60, lambda: all(service.ask("GET", "/ready") == 200 for _ in range(6)))
+        for number in range(6):
+            assert service.add(f"Note {number}.") == 201
+        assert worker_processes(service.process.pid) == workers
+
+
+# Many users, and a hostile one
 
 
 def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) -> None:
     with Served(tmp_path, workers=2) as service:
-        found: dict[str, Any] = asyncio.run(crowd(service.address, 200, SECONDS, service.tokens))
-    assert [name for name in found if name.startswith("error")] == []
-    assert found["leaks"] == 0
-    assert found["recalled"] > 0.5 * found["questions"] > 0
+        counts = asyncio.run(crowd(service.address, 200, CROWD_SECONDS, service.tokens))
+
+    errors = [name for name in counts if name.startswith("error")]
+    assert errors == []
+    assert counts["leaks"] == 0
+    # Most questions are answered from what was stored before.
+    assert counts["questions"] > 0
+    assert counts["recalled"] > 0.5 * counts["questions"]
 
 
-SLOW = {"chat": 5.0, "search": 5.0, "remembered": 60.0}
-"""Seconds: some five times those of a machine of one's own, for one that others work on as well."""
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_hostile_tenant_delays_no_other_and_nothing_is_lost_doubled_or_disclosed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    store = request.getfixturevalue("postgres").emptied() if kind == "postgres" else None
-    found: dict[str, Any] = soak(tmp_path, 2.0, store)
-    assert good(found, **SLOW), found
-    assert min(found[count] for count in ("kills", "sessions", "chats")) >= 1
+    store_address = None
+    if kind == "postgres":
+        # Not a parameter of the test, since the other case needs no server.
+        store_address = request.getfixturevalue("postgres").emptied()
+
+    report = soak(tmp_path, seconds=2.0, store=store_address)
+
+    # These seconds are some five times those of an idle machine, since others may use this one too.
+    assert good(report, chat=5.0, search=5.0, remembered=60.0), report
+    assert report["kills"] >= 1
+    assert report["sessions"] >= 1
+    assert report["chats"] >= 1

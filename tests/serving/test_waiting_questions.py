@@ -15,117 +15,128 @@ from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
 
 from ..async_engines import MAX_NEW_THREADS, awaited_lm, run_within
-from .conftest import TOKENS
+from .conftest import TOKENS, Api, Connect
 
 QUESTIONS = 200
 
 
 class PatientEngine:
-    """Answers no call until `answer_all` is set."""
+    """An engine that answers no call until `may_answer` is set."""
 
     def __init__(self) -> None:
-        self.waiting = 0
-        self.answer_all = threading.Event()
+        self.waiting_calls = 0
+        self.may_answer = threading.Event()
 
     async def complete(self, request: Any) -> Any:
-        self.waiting += 1
+        self.waiting_calls += 1
         try:
-            while not self.answer_all.is_set():
+            while not self.may_answer.is_set():
                 await asyncio.sleep(0.05)
         finally:
-            self.waiting -= 1
+            self.waiting_calls -= 1
         return await asyncio.to_thread(language_model("offline").engine.complete, request)
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(0.02)
 
 
-async def seconds_of(request: Awaitable[httpx.Response], status: int) -> float:
+async def seconds_until_status(request: Awaitable[httpx.Response], status: int) -> float:
+    """Send a request, check the status of its response, and return the seconds that it took."""
     started = time.monotonic()
     response = await request
     assert response.status_code == status
     return time.monotonic() - started
 
 
-def ask(client: httpx.AsyncClient, number: int) -> Awaitable[httpx.Response]:
-    path = f"/v1/users/user-{number % 4}/ask"
-    return client.post(path, json={"question": f"Where is place {number}?"})
-
-
-def async_client(client: Any, tenant: str = "acme") -> httpx.AsyncClient:
+def async_client(api: Api, tenant: str = "acme") -> httpx.AsyncClient:
+    """Return a client with any number of connections."""
     return httpx.AsyncClient(
-        base_url=client.address,
+        base_url=api.address,
         headers={"Authorization": f"Bearer {TOKENS[tenant]}"},
         timeout=60,
         limits=httpx.Limits(max_connections=None),
     )
 
 
-def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(connect: Any) -> None:
+def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
+    connect: Connect,
+) -> None:
     engine = PatientEngine()
-    client = connect(awaited_lm(engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
+    api = connect(awaited_lm(engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
     for number in range(4):
-        client.add("I moved to Lisbon.", user=f"user-{number}")
+        api.add("I moved to Lisbon.", user=f"user-{number}")
+
+    def ask(client: httpx.AsyncClient, number: int) -> Awaitable[httpx.Response]:
+        path = f"/v1/users/user-{number % 4}/ask"
+        return client.post(path, json={"question": f"Where is place {number}?"})
 
     async def ask_all() -> None:
         threads_before = threading.active_count()
-        async with async_client(client) as asking, async_client(client) as other:
-            answers = [asyncio.ensure_future(ask(asking, n)) for n in range(QUESTIONS)]
-            await until(lambda: engine.waiting == QUESTIONS)
-            assert client.service.model_pool.running == QUESTIONS
-            assert threading.active_count() - threads_before <= MAX_NEW_THREADS < QUESTIONS
-
-            # No question can be taken any more, and everything else is answered at once.
-            assert await seconds_of(ask(other, 0), status=503) < 2
-            assert await seconds_of(other.get("/health"), status=200) < 2
-            assert await seconds_of(other.get("/ready"), status=503) < 2
-            assert await seconds_of(other.get("/v1/users"), status=200) < 2
-
-            engine.answer_all.set()
-            responses = await asyncio.gather(*answers)
-        assert {response.status_code for response in responses} == {200}
-
-    try:
-        run_within(60, ask_all())
-    finally:
-        engine.answer_all.set()
-    assert client.service.model_pool.held.total() == 0
-
-
-def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Any) -> None:
-    embed_all, computing = threading.Event(), list[int]()
-
-    def embed(texts: Any) -> Any:
-        if "hang" in texts[0]:
-            computing.append(1)
-            embed_all.wait(60)
-        return hashed_vectors(texts)
-
-    program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
-    client = connect(program=program, threads=4 * MAX_THREADS)
-    client.service.memories.lane = FairSemaphore(10 * MAX_THREADS)
-    others = client.as_tenant("globex")
-    for tenant in (client, others):
-        tenant.add("I moved to Lisbon.", user="user-0")
-
-    async def ask_all() -> None:
-        async with async_client(client) as hanging, async_client(client, "globex") as other:
+        async with async_client(api) as asking_client, async_client(api) as other_client:
             questions = [
-                asyncio.ensure_future(
-                    hanging.post("/v1/users/user-0/ask", json={"question": f"Does {n} hang?"})
-                )
-                for n in range(MAX_THREADS)
+                asyncio.ensure_future(ask(asking_client, number)) for number in range(QUESTIONS)
             ]
-            await until(lambda: len(computing) == MAX_THREADS // 2)
-            assert await seconds_of(ask(other, 0), status=200) < 5
-            assert len(computing) == MAX_THREADS // 2
-            embed_all.set()
+            await wait_until(lambda: engine.waiting_calls == QUESTIONS)
+            assert api.service.model_pool.running == QUESTIONS
+            new_threads = threading.active_count() - threads_before
+            assert new_threads <= MAX_NEW_THREADS
+            # Otherwise this test would show nothing.
+            assert MAX_NEW_THREADS < QUESTIONS
+
+            # No further question is taken, and everything else is answered at once.
+            assert await seconds_until_status(ask(other_client, 0), 503) < 2
+            assert await seconds_until_status(other_client.get("/health"), 200) < 2
+            assert await seconds_until_status(other_client.get("/ready"), 503) < 2
+            assert await seconds_until_status(other_client.get("/v1/users"), 200) < 2
+
+            engine.may_answer.set()
             responses = await asyncio.gather(*questions)
         assert {response.status_code for response in responses} == {200}
 
     try:
         run_within(60, ask_all())
     finally:
-        embed_all.set()
+        engine.may_answer.set()
+    assert api.service.model_pool.held.total() == 0
+
+
+def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Connect) -> None:
+    may_embed = threading.Event()
+    hanging_texts: list[str] = []
+
+    def embed(texts: Any) -> Any:
+        if "hang" in texts[0]:
+            hanging_texts.append(texts[0])
+            may_embed.wait(60)
+        return hashed_vectors(texts)
+
+    program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
+    api = connect(program=program, threads=4 * MAX_THREADS)
+    # So many slots for embedding that only threads are scarce.
+    api.service.memories.lane = FairSemaphore(10 * MAX_THREADS)
+    api.add("I moved to Lisbon.", user="user-0")
+    api.as_tenant("globex").add("I moved to Lisbon.", user="user-0")
+    path = "/v1/users/user-0/ask"
+
+    async def ask_all() -> None:
+        async with async_client(api) as acme, async_client(api, "globex") as globex:
+            hanging_questions = [
+                asyncio.ensure_future(acme.post(path, json={"question": f"Does {number} hang?"}))
+                for number in range(MAX_THREADS)
+            ]
+            # One of two tenants may have half of the threads.
+            await wait_until(lambda: len(hanging_texts) == MAX_THREADS // 2)
+            question_of_globex = globex.post(path, json={"question": "Where is place 0?"})
+            assert await seconds_until_status(question_of_globex, 200) < 5
+            assert len(hanging_texts) == MAX_THREADS // 2
+
+            may_embed.set()
+            responses = await asyncio.gather(*hanging_questions)
+        assert {response.status_code for response in responses} == {200}
+
+    try:
+        run_within(60, ask_all())
+    finally:
+        may_embed.set()
