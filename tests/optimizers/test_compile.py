@@ -51,14 +51,22 @@ def knowing(fact_replies) -> Any:
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == "operations":
-            text = text[text.rindex("[[ ## session_date ## ]]") :]  # the request itself, behind its demos
-        return {**fact_replies(kind, text, n), **({} if kind in ("facts", "operations") else {"answer": "the marker"})}
+            text = text[
+                text.rindex("[[ ## session_date ## ]]") :
+            ]  # the request itself, behind its demos
+        return {
+            **fact_replies(kind, text, n),
+            **({} if kind in ("facts", "operations") else {"answer": "the marker"}),
+        }
 
     return reply
 
 
 def states(program: Any) -> dict[str, Any]:
-    return {name: dump_predictor(predictor).model_dump() for name, predictor in program.all_predictors().items()}
+    return {
+        name: dump_predictor(predictor).model_dump()
+        for name, predictor in program.all_predictors().items()
+    }
 
 
 def bootstrapped(program: Any, name: str) -> list[Any]:
@@ -70,15 +78,22 @@ def bootstrapped(program: Any, name: str) -> list[Any]:
     [("write", WRITERS), ("read", READERS), ("all", WRITERS | READERS)],
     ids=["write", "read", "all"],
 )
-def test_a_stage_changes_its_predictors_and_no_other(scripted, knowing, make_history, stage, changed):
-    program, examples = program_of("memory-r2"), questions(make_history(4), ["D1:2", "D2:5", "D4:1"])
+def test_a_stage_changes_its_predictors_and_no_other(
+    scripted, knowing, make_history, stage, changed
+):
+    program, examples = (
+        program_of("memory-r2"),
+        questions(make_history(4), ["D1:2", "D2:5", "D4:1"]),
+    )
     before = states(program)
     after = states(compiled(scripted(knowing), program, examples, stage=stage))
     assert {name for name in before if before[name] != after[name]} == changed
     assert states(program) == before
 
 
-def test_writing_demos_come_from_the_sessions_of_the_answered_facts(scripted, knowing, make_history):
+def test_writing_demos_come_from_the_sessions_of_the_answered_facts(
+    scripted, knowing, make_history
+):
     evidence = ["D2:5", "D4:1", "D7:3"]
     program, examples = program_of("memory-r2"), questions(make_history(8), evidence)
     result = compiled(scripted(knowing), program, examples, stage="write")
@@ -112,7 +127,10 @@ def test_a_second_round_tries_again_with_a_memory_of_its_own(
 
 def test_adversarial_questions_are_not_trained_on(scripted, knowing, make_history):
     history = make_history(1)
-    lm, examples = scripted(knowing), questions(history, ["D1:1"] * 2) + questions(history, ["D1:1"] * 6, "5")
+    lm, examples = (
+        scripted(knowing),
+        questions(history, ["D1:1"] * 2) + questions(history, ["D1:1"] * 6, "5"),
+    )
     result = compiled(lm, program_of("turn-rag"), examples)
     assert not any("question-5" in text for _, text in lm.engine.prompts)
     assert not any("question-5" in demo.question for demo in result.task.answer.demos)
@@ -122,11 +140,19 @@ def test_adversarial_questions_are_not_trained_on(scripted, knowing, make_histor
 
 def test_answers_below_the_threshold_teach_nothing(scripted, make_history):
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        return {"answer": "the marker" if "question-4-1" in text.rsplit("## question", 1)[1] else "a stone"}
+        return {
+            "answer": "the marker"
+            if "question-4-1" in text.rsplit("## question", 1)[1]
+            else "a stone"
+        }
 
     examples = questions(make_history(1), ["D1:1"] * 4)
-    result = compiled(scripted(reply), program_of("turn-rag"), examples, settings={"max_labeled_demos": 0})
-    assert [demo.question for demo in result.task.answer.demos] == ["Who saw Oslo with 1, of question-4-1?"]
+    result = compiled(
+        scripted(reply), program_of("turn-rag"), examples, settings={"max_labeled_demos": 0}
+    )
+    assert [demo.question for demo in result.task.answer.demos] == [
+        "Who saw Oslo with 1, of question-4-1?"
+    ]
 
 
 def gepa(**settings: Any) -> dict[str, Any]:
@@ -139,16 +165,28 @@ def gepa(**settings: Any) -> dict[str, Any]:
         ({"settings": {"max_rounds": True}}, "max_rounds = True: Input should be"),
         (gepa(auto="huge"), "auto = 'huge': Input should be 'light'"),
         (gepa(use_merge="no"), "use_merge = 'no'"),
-        (gepa(sampling_strategy="PxNSampling(2, 3)"), r"it takes an object in Python, .*Gepa\(extra="),
-        (gepa(stop_callbacks=["NoImprovementStopper(5)"]), r"it takes an object in Python, .*Gepa\(extra="),
+        (
+            gepa(sampling_strategy="PxNSampling(2, 3)"),
+            r"it takes an object in Python, .*Gepa\(extra=",
+        ),
+        (
+            gepa(stop_callbacks=["NoImprovementStopper(5)"]),
+            r"it takes an object in Python, .*Gepa\(extra=",
+        ),
         (gepa(acceptance_criterion="any"), "or 'strict_improvement', or 'improvement_or_equal'"),
-        (gepa(max_metric_calls="many"), "max_metric_calls = 'many': Input should be a valid integer"),
+        (
+            gepa(max_metric_calls="many"),
+            "max_metric_calls = 'many': Input should be a valid integer",
+        ),
         (gepa(max_metric_calls=0), "max_metric_calls = 0: it is 1 or more"),
         (gepa(max_metric_calls=9, auto="light"), "takes one of auto, max_metric_calls"),
         ({"optimizer": "better-together", "settings": {"strategy": "knn -> nothing"}}, "nothing"),
         (gepa(use_wandb=True), "no setting 'use_wandb'"),
         ({"optimizer": "finetune"}, "cannot fine-tune"),
-        ({"optimizer": "better-together", "settings": {"strategy": "knn -> better-together"}}, "cannot hold itself"),
+        (
+            {"optimizer": "better-together", "settings": {"strategy": "knn -> better-together"}},
+            "cannot hold itself",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_history, how, words):
@@ -158,7 +196,9 @@ def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_hist
     assert lm.engine.prompts == []
 
 
-def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing, make_history, monkeypatch):
+def test_settings_of_constructors_and_their_objects_reach_gepa(
+    scripted, knowing, make_history, monkeypatch
+):
     import gepa as library
 
     heard: dict[str, Any] = {}
@@ -168,10 +208,22 @@ def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing
         raise UserError("heard")
 
     monkeypatch.setattr(library, "optimize", optimize)
-    given = {"reflection_minibatch_size": 2, "use_merge": False, "sampling_strategy": PxNSampling(2, n=3)}
-    given |= {"stop_callbacks": [NoImprovementStopper(5)], "acceptance_criterion": "improvement_or_equal"}
+    given = {
+        "reflection_minibatch_size": 2,
+        "use_merge": False,
+        "sampling_strategy": PxNSampling(2, n=3),
+    }
+    given |= {
+        "stop_callbacks": [NoImprovementStopper(5)],
+        "acceptance_criterion": "improvement_or_equal",
+    }
     with pytest.raises(UserError, match="heard"):
-        compiled(scripted(knowing), program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**given))
+        compiled(
+            scripted(knowing),
+            program_of("turn-rag"),
+            questions(make_history(4), ["D1:1"] * 6),
+            **gepa(**given),
+        )
     assert heard["reflection_minibatch_size"] == 2
     assert heard["use_merge"] is False
     assert heard["max_metric_calls"] == 10
@@ -199,7 +251,11 @@ def test_mipro_draws_by_the_seed_of_the_run(scripted, knowing, make_history, mon
 @pytest.mark.parametrize(
     ("settings", "calls", "says"),
     [
-        ({"max_metric_calls": 8}, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
+        (
+            {"max_metric_calls": 8},
+            None,
+            "one proposal at most (max_metric_calls = 8 with 2 questions",
+        ),
         ({"max_metric_calls": 2}, None, "no proposal (max_metric_calls = 2"),
         ({"max_metric_calls": 9}, None, None),
         ({"max_metric_calls": 99}, 9, "one proposal at most (the 9 calls that are left"),
@@ -215,7 +271,9 @@ def test_a_budget_of_one_proposal_says_so_before_it_starts(
     monkeypatch.setattr("gepa.optimize", stops)
     lm = scripted(knowing, guard=BudgetGuard(Limits(max_calls=calls)))
     with pytest.raises(UserError, match="begun"):
-        compiled(lm, program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**settings))
+        compiled(
+            lm, program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**settings)
+        )
     told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(told) == (says is not None)
     assert all(str(says) in line for line in told)
@@ -225,7 +283,10 @@ def test_leftovers_of_an_optimizer_are_removed(make_history):
     start = program_of("memory-r2")
     compiled = start.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
-    compiled.task.answer.demos = [dspy.Example(question="What?", answer="this"), dspy.Example(history=make_history(1))]
+    compiled.task.answer.demos = [
+        dspy.Example(question="What?", answer="this"),
+        dspy.Example(history=make_history(1)),
+    ]
     compiled.candidate_programs = ["left by an optimizer"]
     tidied = clean_program(compiled, start)
     assert not hasattr(tidied, "candidate_programs")
@@ -285,7 +346,9 @@ def answers(out: Path, make_history: Any) -> bool:
 
 @each_optimizer
 @pytest.mark.parametrize("alive", [SCORED_FIRST + 3])
-def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, mempiler_cli, tmp_path, optimizer, alive):
+def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(
+    stub, mempiler_cli, tmp_path, optimizer, alive
+):
     server = stub(lambda n, text: "dead" if n > alive else None)
     ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)
     assert ran.code == 3
@@ -321,7 +384,9 @@ def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
 ):
     # 4 calls score the start, 12 are kept back for the scoring to come, 2 are left to the optimizer.
     server = stub()
-    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out", "--max-calls", "18"), threads=4)
+    ran = mempiler_cli(
+        server, *compile_words(optimizer, tmp_path / "out", "--max-calls", "18"), threads=4
+    )
     assert ran.code == 0
     assert ran.found["stopped"] == "max-calls 18, less what scoring needs"
     assert server.answered == len(server.texts) <= 18

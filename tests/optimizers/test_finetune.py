@@ -17,7 +17,12 @@ class Keeping(Provider):
         self.jobs: list[list[dict[str, Any]]] = []
 
     def finetune(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, job: TrainingJob, model: str, train_data: Any, train_data_format: Any, train_kwargs: Any = None
+        self,
+        job: TrainingJob,
+        model: str,
+        train_data: Any,
+        train_data_format: Any,
+        train_kwargs: Any = None,
     ) -> str:
         self.jobs.append(train_data)
         return f"{model}-trained-{len(self.jobs)}"
@@ -49,9 +54,13 @@ def test_only_calls_of_answers_that_passed_are_learned(scripted, multitask, call
     lm.provider = provider
     student.set_lm(lm)
     questions = ["easy one", "hard one", "garbled one", "easy two"]
-    trainset = [dspy.Example(question=each, answer="right").with_inputs("question") for each in questions]
+    trainset = [
+        dspy.Example(question=each, answer="right").with_inputs("question") for each in questions
+    ]
     teleprompter = PassedFinetune(
-        metric=lambda gold, pred, trace=None: pred.answer == gold.answer, multitask=multitask, num_threads=2
+        metric=lambda gold, pred, trace=None: pred.answer == gold.answer,
+        multitask=multitask,
+        num_threads=2,
     )
     with dspy.context(adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
         trained = teleprompter.compile(student, trainset)

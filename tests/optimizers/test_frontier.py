@@ -71,9 +71,19 @@ def compile_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         model = model or Markers()
         model.engine = CountingEngine(model)
         script_models(monkeypatch, model.engine)
-        shared = {"benchmark": "jsonl", "data": data, "lm": "scripted/test", "train": 16, "threads": 1}
-        gepa = mempiler.optimizers.Gepa(max_metric_calls=40, frontier_type=options.pop("frontier_type", "instance"))
-        return mempiler.compile("turn-rag", optimizer=gepa, progress=False, min_n=8, **shared, **options)
+        shared = {
+            "benchmark": "jsonl",
+            "data": data,
+            "lm": "scripted/test",
+            "train": 16,
+            "threads": 1,
+        }
+        gepa = mempiler.optimizers.Gepa(
+            max_metric_calls=40, frontier_type=options.pop("frontier_type", "instance")
+        )
+        return mempiler.compile(
+            "turn-rag", optimizer=gepa, progress=False, min_n=8, **shared, **options
+        )
 
     return run
 
@@ -82,7 +92,10 @@ def compile_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_gepa_gets_the_tokens_of_prompts_as_an_objective(compile_markers, frontier_type):
     result = compile_markers(frontier_type=frontier_type)
     assert result.optimizer_problems.failure is None
-    start, long = result.frontier[0], next(point for point in result.frontier if "every word" in str(point.instructions))
+    start, long = (
+        result.frontier[0],
+        next(point for point in result.frontier if "every word" in str(point.instructions)),
+    )
     assert start.number == 0
     assert start.parents == ()
     assert long.parents == (0,)
@@ -123,7 +136,9 @@ def test_a_resumed_run_has_the_same_frontier_and_asks_nothing(compile_markers):
     assert again.frontier == first.frontier
 
 
-def test_the_statistics_of_gepa_are_json_in_the_run_and_not_in_the_program(compile_markers, tmp_path):
+def test_the_statistics_of_gepa_are_json_in_the_run_and_not_in_the_program(
+    compile_markers, tmp_path
+):
     result = compile_markers(out=tmp_path / "out")
     recorded = json.loads((result.run / "run.json").read_text())["result"]["frontier"]
     assert recorded == json.loads(json.dumps(result.to_dict()["frontier"]))
@@ -164,12 +179,20 @@ def point(number: int, score: float, tokens: float | None) -> FrontierPoint:
 
 
 def test_a_point_is_on_the_frontier_unless_another_is_as_good_and_better():
-    points = [point(0, 0.5, 100), point(1, 0.5, 120), point(2, 0.9, 300), point(3, 0.4, 300), point(4, 1.0, None)]
+    points = [
+        point(0, 0.5, 100),
+        point(1, 0.5, 120),
+        point(2, 0.9, 300),
+        point(3, 0.4, 300),
+        point(4, 1.0, None),
+    ]
     assert [each.number for each in mark_frontier(points) if each.on_frontier] == [0, 2]
     twins = [point(0, 0.5, 100), point(1, 0.5, 100)]
     assert all(each.on_frontier for each in mark_frontier(twins))
 
 
 def test_an_unknown_frontier_type_is_refused(compile_markers):
-    with pytest.raises(UserError, match="frontier_type = 'pareto': Input should be 'instance', 'objective'"):
+    with pytest.raises(
+        UserError, match="frontier_type = 'pareto': Input should be 'instance', 'objective'"
+    ):
         compile_markers(frontier_type="pareto")

@@ -26,13 +26,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def compiled(program: Any, examples: Sequence[dspy.Example], optimizer: str, lm: Any = None, **how: Any) -> Any:
+def compiled(
+    program: Any, examples: Sequence[dspy.Example], optimizer: str, lm: Any = None, **how: Any
+) -> Any:
     """The compiled program, and the notes of the run."""
     lm = lm or language_model(meter=Meter())
     history = CandidateHistory(lm.meter)
     with dspy.context(lm=lm):
         how = {"settings": SETTINGS.get(optimizer), **how}
-        made = compile_program(program, locomo(examples), examples, CompileConfig(optimizer, **how), history=history)
+        made = compile_program(
+            program, locomo(examples), examples, CompileConfig(optimizer, **how), history=history
+        )
     return made, history.notes
 
 
@@ -43,7 +47,9 @@ def labelled(program: Any) -> list[Any]:
 @pytest.fixture
 def examples(make_history) -> list[dspy.Example]:
     histories = [make_history(4, id=name) for name in ("one", "two", "three")]
-    return [asked(history, f"D{s}:{t}") for history in histories for s in (1, 2, 3, 4) for t in (1, 3)]
+    return [
+        asked(history, f"D{s}:{t}") for history in histories for s in (1, 2, 3, 4) for t in (1, 3)
+    ]
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
@@ -74,14 +80,20 @@ def test_a_question_whose_evidence_is_not_recalled_is_passed_over(make_history, 
     good = [asked(history, f"D{s}:{t}") for s in (1, 2, 3, 4) for t in (1, 3)]
     # No search finds their evidence, and it is not among the newest turns, which stand in for a hit.
     bad = [asked(history, f"D{s}:2", question=f"Zebra D{s}zulu2?") for s in (1, 2, 3)]
-    found = {demo.question for demo in labelled(compiled(build("turn-rag", k=2), [*bad, *good], optimizer)[0])}
+    found = {
+        demo.question
+        for demo in labelled(compiled(build("turn-rag", k=2), [*bad, *good], optimizer)[0])
+    }
     assert found
     assert not found & {example.question for example in bad}
     program, notes = compiled(build("turn-rag", k=1), bad, optimizer)
     assert labelled(program) == []
     none = "of 3 training questions none"
     unpassed = [f"no bootstrapped demos: {none} scored 0.5 or more"] * (optimizer == "bootstrap")
-    assert sorted(notes) == [*unpassed, f"no labelled demos: {none} was recalled with half of its evidence"]
+    assert sorted(notes) == [
+        *unpassed,
+        f"no labelled demos: {none} was recalled with half of its evidence",
+    ]
 
 
 @pytest.mark.parametrize("max_demos", [0, 2])
@@ -104,19 +116,29 @@ def test_demos_are_spread_over_the_categories(make_history):
     history = make_history(4)
     many = [asked(history, f"D{s}:{t}", "4") for s in (1, 2, 3, 4) for t in range(1, 7)]
     few = [asked(history, "D1:1", "1"), asked(history, "D2:2", "2")]
-    program, _ = compiled(build("turn-rag"), [*many, *few], "labeled", settings={"max_labeled_demos": 3})
+    program, _ = compiled(
+        build("turn-rag"), [*many, *few], "labeled", settings={"max_labeled_demos": 3}
+    )
     assert sorted(demo.question[-2] for demo in labelled(program)) == ["1", "2", "4"]
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
 def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
-    turns = [Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} " + "and so on and on " * 20) for n in range(40)]
-    history = History(id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),))
+    turns = [
+        Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} " + "and so on and on " * 20)
+        for n in range(40)
+    ]
+    history = History(
+        id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),)
+    )
     examples = [
-        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n)) for n in range(12)
+        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n))
+        for n in range(12)
     ]
     settings = {"demo_context_tokens": 300, "max_demo_tokens": 2000, **SETTINGS[optimizer]}
-    program, notes = compiled(build("full-context"), examples, optimizer, settings=settings, threshold=0.0)
+    program, notes = compiled(
+        build("full-context"), examples, optimizer, settings=settings, threshold=0.0
+    )
     answering = program.task.answer
     for demo in answering.demos:
         assert estimate_tokens(demo.context) <= 400
@@ -130,14 +152,20 @@ def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
 
 def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
     turns = [
-        Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} came yesterday, yesterday, yesterday") for n in range(40)
+        Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} came yesterday, yesterday, yesterday")
+        for n in range(40)
     ]
-    history = History(id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),))
+    history = History(
+        id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),)
+    )
     examples = [
-        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n)) for n in range(6)
+        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n))
+        for n in range(6)
     ]
     settings = {"demo_context_tokens": 150, **SETTINGS["labeled"]}
-    program, _ = compiled(build("full-context"), examples, "labeled", settings=settings, threshold=0.0)
+    program, _ = compiled(
+        build("full-context"), examples, "labeled", settings=settings, threshold=0.0
+    )
     assert program.task.answer.demos
     for demo in program.task.answer.demos:
         assert "yesterday [2 January 2024]" in demo.context
@@ -147,7 +175,9 @@ def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
     lm = language_model(meter=Meter())
     lm.window = 2560
-    program, notes = compiled(build("turn-rag"), examples, "labeled", lm, settings={"max_labeled_demos": 8})
+    program, notes = compiled(
+        build("turn-rag"), examples, "labeled", lm, settings={"max_labeled_demos": 8}
+    )
     assert 0 < len(labelled(program)) < 8
     assert len(notes) == 1
     assert "the model's window of 2,560" in notes[0]
@@ -159,7 +189,9 @@ def test_where_no_question_has_all_of_its_evidence_those_with_half_of_it_are_tak
     third = asked(history, "D3:1", evidence_ids=("D3:1", "D9:1", "D9:2"))
     program, notes = compiled(build("turn-rag"), [third, *half], "labeled")
     assert {demo.question for demo in labelled(program)} == {example.question for example in half}
-    assert notes == ["labelled demos: no question was recalled with all of its evidence; they hold half or more"]
+    assert notes == [
+        "labelled demos: no question was recalled with all of its evidence; they hold half or more"
+    ]
     whole = asked(history, "D3:3")
     program, notes = compiled(build("turn-rag"), [*half, whole], "labeled")
     assert [demo.question for demo in labelled(program)] == [whole.question]
@@ -183,7 +215,13 @@ def test_a_question_that_fails_is_passed_over(examples, monkeypatch):
 def test_all_inputs_of_another_task_are_there_and_bounded():
     first = datetime(2025, 9, 1, 8)
     actions = tuple(
-        Action(id=f"a{n}", time=first, scene="movie", situation=f"title: film {n} " + "drama " * 40, action="rated 4")
+        Action(
+            id=f"a{n}",
+            time=first,
+            scene="movie",
+            situation=f"title: film {n} " + "drama " * 40,
+            action="rated 4",
+        )
         for n in range(60)
     )
     history = History(id="u", items=(Behavior.from_actions("b", actions),))
@@ -232,7 +270,14 @@ def hits(*lengths: int, **kinds: str) -> tuple[Hit, ...]:
         (Context(hits=hits(500, 5)), (), "h0"),
         (Context(hits=hits(5, 5)), ("t0",), "h0 h1"),
     ],
-    ids=["nearest in rank", "two of them", "too long itself", "what fits", "no labels", "short enough"],
+    ids=[
+        "nearest in rank",
+        "two of them",
+        "too long itself",
+        "what fits",
+        "no labels",
+        "short enough",
+    ],
 )
 def test_a_context_is_shortened_around_its_evidence(context, evidence, kept):
     assert " ".join(hit.id for hit in shorten_context(context, evidence, 100).hits) == kept

@@ -30,14 +30,20 @@ AGENT = next(text for text in BLOCKS if "class Agent(" in text).partition("# tra
 @pytest.fixture(scope="module")
 def example():
     found = benchmark("locomo").examples
-    return next(example for example in found if example.category == "4" and len(example.evidence_ids) == 1)
+    return next(
+        example for example in found if example.category == "4" and len(example.evidence_ids) == 1
+    )
 
 
 def outcome(example, stored, recalled, answer):
     memory = FactMemory()
     if stored:
-        memory = memory.apply([Edit("INSERT", speaker="A", content="something", sources=tuple(example.evidence_ids))])
-    hits = (Hit(id="m1", text="something", sources=tuple(example.evidence_ids)),) if recalled else ()
+        memory = memory.apply(
+            [Edit("INSERT", speaker="A", content="something", sources=tuple(example.evidence_ids))]
+        )
+    hits = (
+        (Hit(id="m1", text="something", sources=tuple(example.evidence_ids)),) if recalled else ()
+    )
     return dspy.Prediction(answer=answer, context=Context(hits=hits), memory=memory)
 
 
@@ -62,11 +68,17 @@ def test_each_predictor_hears_which_step_lost_the_evidence(
     }
     views = MetricViews(benchmark("locomo"), writers=WRITERS)
     told = views.feedback(
-        example, prediction, None, "method.writer.extract_facts", call_that_saw(example.evidence_ids[0])
+        example,
+        prediction,
+        None,
+        "method.writer.extract_facts",
+        call_that_saw(example.evidence_ids[0]),
     ).feedback
     assert to_the_writer in told
     assert example.question in told
-    blind = views.feedback(example, prediction, None, "method.writer.extract_facts", call_that_saw("D99:1"))
+    blind = views.feedback(
+        example, prediction, None, "method.writer.extract_facts", call_that_saw("D99:1")
+    )
     assert "nothing is to be learnt" in blind.feedback
     assert to_the_answer in views.feedback(example, prediction, None, "task.answer").feedback
     right = outcome(example, stored, recalled, example.answer)
@@ -85,19 +97,30 @@ class Writer:
     path = WRITERS[0]
 
 
-@pytest.mark.parametrize("judged", [{"pred_name": "task.answer", "pred_trace": True}, {"trace": True}], ids=str)
-def test_evidence_among_the_inputs_of_a_reading_call_was_seen_whatever_was_recalled(example, judged):
+@pytest.mark.parametrize(
+    "judged", [{"pred_name": "task.answer", "pred_trace": True}, {"trace": True}], ids=str
+)
+def test_evidence_among_the_inputs_of_a_reading_call_was_seen_whatever_was_recalled(
+    example, judged
+):
     lost = outcome(example, False, False, "entirely wrong")
     views = MetricViews(benchmark("locomo"), writers=WRITERS)
     (turn_id,) = example.evidence_ids
     turn, item = example.history.turns[turn_id]
-    shown = [turn.line(item.time), f"- {turn.text}", {"turns": [{"id": turn_id, "text": turn.text.upper()}]}]
+    shown = [
+        turn.line(item.time),
+        f"- {turn.text}",
+        {"turns": [{"id": turn_id, "text": turn.text.upper()}]},
+    ]
     for value in shown:
         call = (Reader(), {"passages": [value]}, None)
         given = {name: [call] if called is True else called for name, called in judged.items()}
         told = views.feedback(example, lost, **given).feedback
         assert told.startswith("The evidence was in the context. ")
-    for call in [(Reader(), {"passages": ["Yes."]}, None), (Writer(), {"dialogue": turn.line()}, None)]:
+    for call in [
+        (Reader(), {"passages": ["Yes."]}, None),
+        (Writer(), {"dialogue": turn.line()}, None),
+    ]:
         # To have been shown to a writer is not to have been recalled.
         assert "was never stored" in views.feedback(example, lost, [call]).feedback
 
@@ -111,10 +134,19 @@ STORAGE_WORDS = ("stored", "recalled", "not in the context", "could not know")
         ((), ""),
         ((["Ann: nothing of the kind"],), ""),
         (([],), "The evidence was not in the context (D1:1 was not recalled)"),
-        (([{"text": "x", "sources": ["D2:1"]}],), "The evidence was not in the context (D1:1 was not recalled)"),
+        (
+            ([{"text": "x", "sources": ["D2:1"]}],),
+            "The evidence was not in the context (D1:1 was not recalled)",
+        ),
         (([{"text": "x", "sources": ["D1:1"]}],), "The evidence was in the context. "),
     ],
-    ids=["nothing reported", "words of its own", "nothing recalled", "another turn", "the evidence"],
+    ids=[
+        "nothing reported",
+        "words of its own",
+        "nothing recalled",
+        "another turn",
+        "the evidence",
+    ],
 )
 def test_feedback_on_an_external_program_says_only_what_it_reported(make_history, reported, told):
     (example,) = questions_about(make_history(2), 1)
@@ -122,7 +154,9 @@ def test_feedback_on_an_external_program_says_only_what_it_reported(make_history
     program = build_external_program(lambda history, question: answer, "mine", "question-answering")
     prediction = program(history=example.history, question=example.question)
 
-    feedback = MetricViews(benchmark("locomo")).feedback(example, prediction, None, "say", []).feedback
+    feedback = (
+        MetricViews(benchmark("locomo")).feedback(example, prediction, None, "say", []).feedback
+    )
     assert feedback.startswith(told)
     if not told:
         assert not any(words in feedback for words in STORAGE_WORDS)
@@ -157,8 +191,25 @@ def reflected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, cl
     script_models(monkeypatch, engine)
 
     def run(*words: str) -> str:
-        about = ["--benchmark", "jsonl", "--data", own_questions(tmp_path), "--lm", "scripted/test", "--train", "9"]
-        how = ["--optimizer", "gepa", "--optimizer-set", "max_metric_calls=10", "--threads", "1", "--force"]
+        about = [
+            "--benchmark",
+            "jsonl",
+            "--data",
+            own_questions(tmp_path),
+            "--lm",
+            "scripted/test",
+            "--train",
+            "9",
+        ]
+        how = [
+            "--optimizer",
+            "gepa",
+            "--optimizer-set",
+            "max_metric_calls=10",
+            "--threads",
+            "1",
+            "--force",
+        ]
         code, _, err = cli("compile", "agent_of_readme:Agent", *about, *how, *words)
         assert code == 0, err
         return "\n".join(text for kind, text in engine.prompts if kind == "new_instruction")
@@ -203,8 +254,13 @@ def test_a_writer_hears_what_a_metric_says_of_it_alone(tmp_path, monkeypatch):
 
 def test_words_that_are_shown_with_resolved_dates_are_those_of_the_turn():
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my old boat last Friday.")
-    history = History(id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),))
-    for shown in ("I sold my old boat last Friday.", "I sold my old boat last Friday [27 January 2023]."):
+    history = History(
+        id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),)
+    )
+    for shown in (
+        "I sold my old boat last Friday.",
+        "I sold my old boat last Friday [27 January 2023].",
+    ):
         assert turns_in_inputs([{"dialogue": f"Ann: {shown}"}], ["D1:1"], history) == ["D1:1"]
     other_day = [{"dialogue": "Ann: I sold my old boat last Friday [20 January 2023]."}]
     assert turns_in_inputs(other_day, ["D1:1"], history) == []

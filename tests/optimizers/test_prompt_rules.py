@@ -58,21 +58,34 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any)
     data.write_text("\n".join(map(json.dumps, rows)))
 
     def run(optimizer: Any, model: Model, **options: Any) -> Any:
-        engine = scripted(lambda kind, text, n: model(kind, text, engine.system, engine.heat)).engine
+        engine = scripted(
+            lambda kind, text, n: model(kind, text, engine.system, engine.heat)
+        ).engine
         script_models(monkeypatch, engine)
         settings: dict[str, Any] = {}
         for setting in SETTINGS.get(optimizer, []) if isinstance(optimizer, str) else []:
             key, _, value = setting.partition("=")
             settings[key] = int(value) if value.isdecimal() else value
-        shared = {"benchmark": "jsonl", "data": data, "lm": "scripted/test", "train": 16, "threads": 1, "min_n": 8}
+        shared = {
+            "benchmark": "jsonl",
+            "data": data,
+            "lm": "scripted/test",
+            "train": 16,
+            "threads": 1,
+            "min_n": 8,
+        }
         shared |= {"optimizer_set": settings} if settings else {}
-        return mempiler.compile("turn-rag", optimizer=optimizer, progress=False, **{**shared, **options})
+        return mempiler.compile(
+            "turn-rag", optimizer=optimizer, progress=False, **{**shared, **options}
+        )
 
     return run
 
 
 @each_optimizer
-def test_a_proposal_that_copies_a_training_question_is_asked_for_again(compile_with, tmp_path, name):
+def test_a_proposal_that_copies_a_training_question_is_asked_for_again(
+    compile_with, tmp_path, name
+):
     model = Proposing(COPY, BAD_ANSWERS.get(name, 4))
     result = compile_with(name, model, out=tmp_path / "out")
     problems = result.optimizer_problems
@@ -94,7 +107,9 @@ def test_proposals_that_are_all_copies_are_given_up(compile_with, name):
     assert problems.refused_copies > 0
     assert problems.abandoned_proposals > 0
     # COPRO has nothing to go on with.
-    assert problems.failure == ("a proposal could not be read" if name in ("copro", "better-together") else None)
+    assert problems.failure == (
+        "a proposal could not be read" if name in ("copro", "better-together") else None
+    )
     assert model.shown == 0
 
 
@@ -115,12 +130,19 @@ def test_demos_are_dropped_from_the_end_until_the_prompts_fit(compile_with):
     model = Proposing(BETTER, times=0)
     settings = {"max_labeled_demos": 8}
     free = compile_with("labeled", model, optimizer_set=settings, force=True)
-    bounded = compile_with("labeled", model, optimizer_set=settings, force=True, max_prompt_growth=3)
+    bounded = compile_with(
+        "labeled", model, optimizer_set=settings, force=True, max_prompt_growth=3
+    )
     assert len(free.program.task.answer.demos) == 8
     demos = bounded.program.task.answer.demos
     assert 0 < len(demos) < 8
-    assert [demo.question for demo in demos] == [demo.question for demo in free.program.task.answer.demos][: len(demos)]
-    assert f"task.answer: {len(demos)} of 8 demos fit --max-prompt-growth 3" in bounded.optimizer_problems.notes
+    assert [demo.question for demo in demos] == [
+        demo.question for demo in free.program.task.answer.demos
+    ][: len(demos)]
+    assert (
+        f"task.answer: {len(demos)} of 8 demos fit --max-prompt-growth 3"
+        in bounded.optimizer_problems.notes
+    )
     assert bounded.optimizer_problems.refused_long == 0
 
 
@@ -136,8 +158,12 @@ class Scoring(mempiler.optimizers.Optimizer):
 
     def run(self, job: Any) -> Any:
         candidate = Fixed(self.text).compile(job.student.deepcopy(), trainset=[])
-        dspy.Evaluate(devset=list(job.train), metric=job.metric_views.score, num_threads=1)(candidate)
-        dspy.Evaluate(devset=list(job.train)[:2], metric=job.metric_views.score, num_threads=1)(candidate)
+        dspy.Evaluate(devset=list(job.train), metric=job.metric_views.score, num_threads=1)(
+            candidate
+        )
+        dspy.Evaluate(devset=list(job.train)[:2], metric=job.metric_views.score, num_threads=1)(
+            candidate
+        )
         return job.student
 
 
@@ -149,7 +175,9 @@ def test_a_refused_candidate_costs_no_call_and_is_counted_once(compile_with, tex
     assert (problems.refused_copies, problems.refused_long) == counts
     # 16 training questions.
     assert model.shown == (16 + 2 if text == BETTER else 0)
-    assert [candidate.score for candidate in result.candidates] == ([1.0, 1.0] if text == BETTER else [])
+    assert [candidate.score for candidate in result.candidates] == (
+        [1.0, 1.0] if text == BETTER else []
+    )
 
 
 class Fixed(dspy.teleprompt.Teleprompter):
@@ -172,7 +200,9 @@ class Fixed(dspy.teleprompt.Teleprompter):
     ],
     ids=["long", "copy"],
 )
-def test_a_refused_program_is_neither_scored_nor_promoted_unless_by_force(compile_with, text, reason):
+def test_a_refused_program_is_neither_scored_nor_promoted_unless_by_force(
+    compile_with, text, reason
+):
     model = Proposing(text, times=0)
     refused = compile_with(lambda metric: Fixed(text), model, max_prompt_growth=1.5)
     assert not refused.promoted
@@ -188,7 +218,9 @@ def test_a_refused_program_is_neither_scored_nor_promoted_unless_by_force(compil
 def test_words_of_the_start_and_seven_words_in_a_row_are_no_copy():
     start = build("turn-rag", embedder=embedder())
     own = start.task.answer.signature.instructions
-    example = dspy.Example(question=f"One two three four five six seven? {own}", answer="8 9 10 11 12 13 14 15")
+    example = dspy.Example(
+        question=f"One two three four five six seven? {own}", answer="8 9 10 11 12 13 14 15"
+    )
     rules = PromptRules(start, [example.with_inputs("question")])
     assert rules.refuse_proposal(f"Begin. {own}") is None
     assert rules.refuse_proposal("One, two, three, four, five, six, seven.") is None
@@ -207,8 +239,13 @@ def test_the_lines_on_what_was_refused_name_candidates_too_and_know_the_singular
         "1 proposal was given up; --resume run-1 tries again",
     ]
     two = OptimizerProblems("gepa", refused_copies=2, refused_long=3).lines("run-1")
-    assert two[0].startswith("2 proposals or candidates were refused for repeating training questions")
-    assert two[1] == "3 proposals or candidates were refused for being longer than --max-prompt-growth allows"
+    assert two[0].startswith(
+        "2 proposals or candidates were refused for repeating training questions"
+    )
+    assert (
+        two[1]
+        == "3 proposals or candidates were refused for being longer than --max-prompt-growth allows"
+    )
 
 
 def rules_for(*questions: str) -> PromptRules:
@@ -218,7 +255,9 @@ def rules_for(*questions: str) -> PromptRules:
 
 def test_words_that_many_questions_share_state_the_task_and_are_no_copy():
     form = "Which of these things did the user mention first, the"
-    questions = [f"{form} {word} of the neighbour's aunt in Lisbon?" for word in ("dog", "cat", "car")]
+    questions = [
+        f"{form} {word} of the neighbour's aunt in Lisbon?" for word in ("dog", "cat", "car")
+    ]
     rules = rules_for(*questions)
     assert rules.refuse_proposal(f"You are asked: {form} one thing or the other?") is None
     assert rules.refuse_proposal(questions[0]) == "copy"
@@ -231,7 +270,9 @@ def knn_program(pool: int, nearest: int) -> Any:
     program = build("turn-rag", embedder=embedder())
     for number in range(pool):
         words = "word " * (200 if number == 0 else 2)
-        demo = dspy.Example(context="", question=f"Fact {number}? {words}", answer=f"marker {number}")
+        demo = dspy.Example(
+            context="", question=f"Fact {number}? {words}", answer=f"marker {number}"
+        )
         program.task.answer.demos.append(demo)
     program.task.answer.nearest = nearest
     return program
@@ -246,13 +287,17 @@ def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
     assert 0 < predictor.nearest < 8
     assert len(predictor.demos) == 12
     assert prompt_tokens(program) <= 4 * prompt_tokens(start)
-    assert notes == [f"task.answer: {predictor.nearest} of 8 nearest demos fit --max-prompt-growth 4"]
+    assert notes == [
+        f"task.answer: {predictor.nearest} of 8 nearest demos fit --max-prompt-growth 4"
+    ]
     assert drop_demos_beyond_growth(program, rules) == []
 
 
 def test_a_predictor_that_chooses_from_demos_of_which_none_fits_keeps_none():
     program = knn_program(pool=12, nearest=8)
-    drop_demos_beyond_growth(program, PromptRules(build("turn-rag", embedder=embedder()), max_growth=1))
+    drop_demos_beyond_growth(
+        program, PromptRules(build("turn-rag", embedder=embedder()), max_growth=1)
+    )
     assert program.task.answer.demos == []
 
 
@@ -266,8 +311,14 @@ def test_demos_that_no_prompt_shows_are_not_counted():
     rules = PromptRules(program, max_growth=1)
     del program.task.answer.demos[6:]
     assert tokens == prompt_tokens(program)
-    program.task.answer.demos = [*program.task.answer.demos, dspy.Example(question="One more?", answer="Yes."), *foreign]
-    assert drop_demos_beyond_growth(program, rules) == ["task.answer: 6 of 7 demos fit --max-prompt-growth 1"]
+    program.task.answer.demos = [
+        *program.task.answer.demos,
+        dspy.Example(question="One more?", answer="Yes."),
+        *foreign,
+    ]
+    assert drop_demos_beyond_growth(program, rules) == [
+        "task.answer: 6 of 7 demos fit --max-prompt-growth 1"
+    ]
     assert len(program.task.answer.demos) == 6
 
 
@@ -281,16 +332,22 @@ def test_a_file_sets_the_growth_and_the_run_writes_it_into_its_own(cli, tmp_path
     assert any("demos fit --max-prompt-growth 3" in note for note in found["optimizer"]["notes"])
     _, shown, _ = cli("show", found["run"], "--config")
     assert "max_prompt_growth = 3.0" in shown
-    code, _, err = cli("compile", "turn-rag", "--config", str(tmp_path / "run.toml"), "--max-prompt-growth", "0.5")
+    code, _, err = cli(
+        "compile", "turn-rag", "--config", str(tmp_path / "run.toml"), "--max-prompt-growth", "0.5"
+    )
     assert code == 2
     assert "0.5 is not in the range x>=1" in err
 
 
 @pytest.mark.parametrize("words", [["--max-prompt-growth", "inf"], ["--config", "run.toml"]])
-def test_an_infinite_growth_is_refused_on_the_command_line_and_in_a_file(cli, tmp_path, monkeypatch, words):
+def test_an_infinite_growth_is_refused_on_the_command_line_and_in_a_file(
+    cli, tmp_path, monkeypatch, words
+):
     monkeypatch.chdir(tmp_path)
     Path("run.toml").write_text("[optimizer]\nmax_prompt_growth = inf\n")
-    code, _, err = cli("compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", *words)
+    code, _, err = cli(
+        "compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", *words
+    )
     assert code == 2
     assert "max_prompt_growth: got inf; expected a finite number of 1 or more" in err
 
@@ -298,6 +355,8 @@ def test_an_infinite_growth_is_refused_on_the_command_line_and_in_a_file(cli, tm
 @pytest.mark.parametrize("growth", [0.5, float("nan"), float("inf"), 10**400, "2", True])
 def test_a_growth_that_is_no_finite_number_of_one_or_more_is_refused(compile_with, growth):
     model = Model(broken=0)
-    with pytest.raises(UserError, match=r"max_prompt_growth: got .*; expected a finite number of 1 or more"):
+    with pytest.raises(
+        UserError, match=r"max_prompt_growth: got .*; expected a finite number of 1 or more"
+    ):
         compile_with("labeled", model, max_prompt_growth=growth)
     assert model.answers == 0

@@ -19,7 +19,13 @@ from mempiler.optimizers.compile import CompileConfig, compile_program
 from ..runs.evaluations import Listening, break_optimizer, own_questions, script_models
 
 SETTINGS = {
-    "mipro": ["num_candidates=3", "num_trials=2", "max_tries=4", "max_bootstrapped_demos=1", "max_labeled_demos=2"],
+    "mipro": [
+        "num_candidates=3",
+        "num_trials=2",
+        "max_tries=4",
+        "max_bootstrapped_demos=1",
+        "max_labeled_demos=2",
+    ],
     "copro": ["breadth=3", "depth=2"],
     "infer-rules": ["num_candidates=2", "max_tries=4"],
     "gepa": ["max_metric_calls=16"],
@@ -29,7 +35,8 @@ SETTINGS = {
 BETTER = "Name the marker."
 QUICK = ("gepa", "mipro")
 each_optimizer = pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS],
 )
 
 
@@ -54,7 +61,11 @@ class Model:
             return json.dumps({kind: BETTER})
         told: dict[str, Any] = {kind: BETTER}
         told |= {"natural_language_rules": BETTER} if kind == "reasoning" else {}
-        told |= {"proposed_prefix_for_output_field": "Answer:"} if kind == "proposed_instruction" else {}
+        told |= (
+            {"proposed_prefix_for_output_field": "Answer:"}
+            if kind == "proposed_instruction"
+            else {}
+        )
         return told | ({"module_advice": {"task.answer": BETTER}} if kind == "discussion" else {})
 
 
@@ -64,7 +75,9 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any,
     data = own_questions(tmp_path)
 
     def run(name: str, model: Model, *words: str) -> dict[str, Any]:
-        engine = scripted(lambda kind, text, n: model(kind, text, engine.system, engine.heat)).engine
+        engine = scripted(
+            lambda kind, text, n: model(kind, text, engine.system, engine.heat)
+        ).engine
         script_models(monkeypatch, engine)
         told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
         about = ["--benchmark", "jsonl", "--data", data, "--lm", "scripted/test", "--train", "16"]
@@ -89,7 +102,9 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
     assert found["usage"]["calls"]["prompt"] == model.proposals
     assert found["promoted"], found["refused"]
     assert BETTER in load(tmp_path / "out").task.answer.signature.instructions
-    resumed = compile_with(name, again, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"])
+    resumed = compile_with(
+        name, again, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"]
+    )
     assert resumed["after"]["score"] == found["after"]["score"] == 1.0
     if not found["optimizer"]["given_up"]:
         assert again.answers == 0
@@ -97,7 +112,9 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
 
 
 @each_optimizer
-def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_on(compile_with, tmp_path, name, cli):
+def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_on(
+    compile_with, tmp_path, name, cli
+):
     model, healthy = Model(10), Model(0)
     found = compile_with(name, model, "--json", "--out", str(tmp_path / "out"))
     troubles = found["optimizer"]
@@ -107,10 +124,14 @@ def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_o
     _, shown, _ = cli("show", found["run"], "--failed")
     assert shown.count("prompt LM, unreadable answer to ") == len(troubles["examples"]) > 0
     assert " ".join(troubles["examples"][0]["text"].split())[:400] in shown
-    assert troubles["ended"] == ("a proposal could not be read" if name in ("copro", "better-together") else None)
+    assert troubles["ended"] == (
+        "a proposal could not be read" if name in ("copro", "better-together") else None
+    )
     assert found["usage"]["calls"]["prompt"] == model.proposals
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
-    resumed = compile_with(name, healthy, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"])
+    resumed = compile_with(
+        name, healthy, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"]
+    )
     assert healthy.proposals > 0
     assert resumed["optimizer"]["ended"] is None
     assert resumed["promoted"], resumed["refused"]
@@ -118,7 +139,9 @@ def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_o
 
 
 @each_optimizer
-def test_a_refused_program_is_kept_by_force_without_sampling_again_what_was_given_up(compile_with, name):
+def test_a_refused_program_is_kept_by_force_without_sampling_again_what_was_given_up(
+    compile_with, name
+):
     """A resumed run samples such proposals more often, but not where the program of the last go is wanted."""
     model, again = Model(7), Model(7)
     words = ("--json", "--dev", "4", "--min-n", "20")
@@ -134,7 +157,9 @@ def test_a_refused_program_is_kept_by_force_without_sampling_again_what_was_give
 
 
 @pytest.mark.parametrize(
-    "refusal", [InvalidRequestError("flagged"), ContextLengthError("too long")], ids=["flagged", "long"]
+    "refusal",
+    [InvalidRequestError("flagged"), ContextLengthError("too long")],
+    ids=["flagged", "long"],
 )
 @pytest.mark.parametrize("name", ["mipro", pytest.param("infer-rules", marks=pytest.mark.slow)])
 def test_proposals_whose_requests_are_refused_do_not_end_the_optimizer(compile_with, name, refusal):
@@ -164,14 +189,18 @@ def breaks(score: Any, error: BaseException) -> Any:
     def run(job: Any) -> Any:
         better = job.student.deepcopy()
         signature = better.task.answer.signature
-        better.task.answer.signature = signature.with_instructions(f"{signature.instructions} {BETTER}")
+        better.task.answer.signature = signature.with_instructions(
+            f"{signature.instructions} {BETTER}"
+        )
         score(job, [job.student, better, job.student])
         raise error
 
     return run
 
 
-def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_with, tmp_path, monkeypatch):
+def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(
+    compile_with, tmp_path, monkeypatch
+):
     break_optimizer(monkeypatch, breaks(evaluated, BrokenError("two\nlines")))
     model, again, out = Model(0), Model(0), str(tmp_path / "out")
     code, table = compile_with("broken", model, "--out", out).values()
@@ -193,8 +222,12 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
     assert json.loads((Path(resumed["run"]) / "run.json").read_text())["status"] == "stopped"
 
 
-def test_an_optimizer_that_breaks_before_it_compiled_anything_is_a_broken_run(compile_with, tmp_path, monkeypatch):
-    break_optimizer(monkeypatch, breaks(lambda job, programs: evaluated(job, programs[:1]), BrokenError()))
+def test_an_optimizer_that_breaks_before_it_compiled_anything_is_a_broken_run(
+    compile_with, tmp_path, monkeypatch
+):
+    break_optimizer(
+        monkeypatch, breaks(lambda job, programs: evaluated(job, programs[:1]), BrokenError())
+    )
     code, table = compile_with("broken", Model(0), "--out", str(tmp_path / "out")).values()
     assert code == 4
     assert "broken failed (BrokenError): the run went on with the start" in table
@@ -210,22 +243,33 @@ SMALL = {
     "infer-rules": {"num_candidates": 1, "max_tries": 6},
     "better-together": {"strategy": "bootstrap -> knn"},
 }
-COMPILED = [*(("turn-rag", name) for name in sorted(set(OPTIMIZERS) - {"finetune"})), ("memory-r2", "bootstrap")]
+COMPILED = [
+    *(("turn-rag", name) for name in sorted(set(OPTIMIZERS) - {"finetune"})),
+    ("memory-r2", "bootstrap"),
+]
 
 
 @pytest.fixture(scope="module")
 def questions():
     found = benchmark("locomo")
-    own = [example for example in found.examples if found.group(example) == "sample-1" and found.in_headline(example)]
+    own = [
+        example
+        for example in found.examples
+        if found.group(example) == "sample-1" and found.in_headline(example)
+    ]
     return found, own[:12], own[12:15]
 
 
 @pytest.mark.parametrize(("method", "name"), COMPILED)
-def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(questions, tmp_path, method, name):
+def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(
+    questions, tmp_path, method, name
+):
     found, train, asked = questions
     how = CompileConfig(name, settings=SMALL.get(name), threads=4)
     engine = Listening()
-    prompt_lm = MeteredLM("offline/x", Metering(role="prompt"), engine=engine, temperature=0.0, cache=False)
+    prompt_lm = MeteredLM(
+        "offline/x", Metering(role="prompt"), engine=engine, temperature=0.0, cache=False
+    )
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
         compiled = compile_program(build(method, embedder=embedder()), found, train, how, prompt_lm)
         before = [compiled(**example.inputs()).answer for example in asked]
@@ -235,8 +279,13 @@ def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history
     # Words of a turn that belong to no question's evidence: only a whole history would show them all.
     evidence = {turn for example in train for turn in example.evidence_ids}
     turns = train[0].history.turns.items()
-    elsewhere = [turn.text for turn_id, (turn, _) in turns if turn_id not in evidence and len(turn.text) > 30]
-    assert max((sum(words in text for words in elsewhere) for text in engine.prompts), default=0) < len(elsewhere) / 2
+    elsewhere = [
+        turn.text for turn_id, (turn, _) in turns if turn_id not in evidence and len(turn.text) > 30
+    ]
+    assert (
+        max((sum(words in text for words in elsewhere) for text in engine.prompts), default=0)
+        < len(elsewhere) / 2
+    )
     assert all("turns=(" not in text for text in engine.prompts)
     if name in ("mipro", "copro", "gepa"):
         assert engine.prompts

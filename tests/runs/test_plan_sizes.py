@@ -45,7 +45,9 @@ def test_histories_of_one_id_are_measured_each_with_its_own_memory(
     # Tokens of an answer depend on how long the history is that the prompt shows.
     program = build("full-context", embedder=embedder())
     short, long = make_history(1, id="ann"), make_history(5, id="bob")
-    expected = measure_program(program, locomo([*asked(short, 2), *asked(long, 2)]), [*asked(short, 2), *asked(long, 2)])
+    expected = measure_program(
+        program, locomo([*asked(short, 2), *asked(long, 2)]), [*asked(short, 2), *asked(long, 2)]
+    )
 
     same_id = make_history(5, id="ann")
     examples = [*asked(short, 2), *asked(same_id, 2)]

@@ -52,7 +52,9 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any)
         **sizes: Any,
     ) -> CompileResult:
         script_models(monkeypatch, scripted(model).engine)
-        inputs = run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
+        inputs = run_inputs(
+            benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes}
+        )
         return run_compile(method, inputs, how, KeepOptions(out, force))
 
     return run
@@ -122,7 +124,9 @@ def test_a_resumed_run_replaces_its_own_start(compile_with, tmp_path):
     again = compile_with(Model(knows=""), out=out, resume=first.run.name)
     assert again.folder == out
     assert again.untouched_out is None
-    assert scored["before"]["run_id"] != read_manifest(out).scores["before"]["run_id"] == again.run_id
+    assert (
+        scored["before"]["run_id"] != read_manifest(out).scores["before"]["run_id"] == again.run_id
+    )
 
 
 def raising(error: BaseException) -> Any:
@@ -133,7 +137,9 @@ def raising(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broke")])
-def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, monkeypatch, error):
+def test_a_run_that_ends_early_leaves_another_program_in_out(
+    compile_with, tmp_path, monkeypatch, error
+):
     out = tmp_path / "out"
     compile_with(Model(), out=out)
     before = files(out)
@@ -143,7 +149,9 @@ def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_p
     assert files(out) == before
 
 
-def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_promoted(compile_with):
+def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_promoted(
+    compile_with,
+):
     # User 0 is one of those to train on, so neither dev nor test is known.
     outcome = compile_with(Model(), dev=4)
     summary = outcome.to_dict()
@@ -171,7 +179,9 @@ def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_pr
     assert len((outcome.run / "refused_candidate_rows.jsonl").read_text().splitlines()) == 8
 
 
-def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is_asked_anew(compile_with, tmp_path):
+def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is_asked_anew(
+    compile_with, tmp_path
+):
     refused = compile_with(Model(), out=tmp_path / "out", dev=4)
     again = Model()
     forced = compile_with(again, out=tmp_path / "out", dev=4, resume=refused.run.name, force=True)
@@ -184,7 +194,9 @@ def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is
     assert forced.statement().startswith("Kept by --force: Too few dev questions to tell a gain (")
 
 
-def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(compile_with, tmp_path):
+def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(
+    compile_with, tmp_path
+):
     out = tmp_path / "out"
     compile_with(Model(), out=out, seed=1)
     refused = compile_with(Model(), out=out, dev=4)
@@ -207,10 +219,18 @@ def test_a_program_that_equals_the_original_is_not_asked_again(compile_with, mon
 def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
     outcome = compile_with(Model(), out=tmp_path / "out")
     page = open_page(RunFolder(outcome.run))
-    assert page.verdict.startswith("dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better (")
+    assert page.verdict.startswith(
+        "dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better ("
+    )
     assert page.verdict.count(f"better (scope: {SCOPE})") == 2
-    assert page.verdict in (outcome.run / "report.html").read_text().replace("Dev questions", "dev questions")
-    assert outcome.to_dict()["difference"]["scope"] == outcome.to_dict()["dev_difference"]["scope"] == SCOPE
+    assert page.verdict in (outcome.run / "report.html").read_text().replace(
+        "Dev questions", "dev questions"
+    )
+    assert (
+        outcome.to_dict()["difference"]["scope"]
+        == outcome.to_dict()["dev_difference"]["scope"]
+        == SCOPE
+    )
     tags = client().get_run(outcome.run_id).data.tags
     assert tags["mempiler.verdict"] == "better"
     assert tags["mempiler.scope"] == SCOPE
@@ -231,9 +251,13 @@ def test_conversations_that_differ_are_warned_of_where_dev_has_few(compile_with)
     assert note == f"dev questions: {gain.warning}"
 
 
-def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(tmp_path, monkeypatch, scripted):
+def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(
+    tmp_path, monkeypatch, scripted
+):
     script_models(monkeypatch, scripted(Model()).engine)
-    inputs = run_inputs(benchmark="jsonl", data=own_questions(tmp_path), lm="scripted/test", min_n=8)
+    inputs = run_inputs(
+        benchmark="jsonl", data=own_questions(tmp_path), lm="scripted/test", min_n=8
+    )
     guard = BudgetGuard()
     guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
     part = RunFolder.create("reproduce", {}).child("compile", {})
@@ -258,7 +282,9 @@ def drop_demos(job: Any) -> Any:
     return student
 
 
-def test_a_program_that_is_cheaper_and_not_worse_is_kept_where_a_margin_allows_it(compile_with, tmp_path, monkeypatch):
+def test_a_program_that_is_cheaper_and_not_worse_is_kept_where_a_margin_allows_it(
+    compile_with, tmp_path, monkeypatch
+):
     with_demos = str(compile_with(Model(), out=tmp_path / "dear").folder)
     break_optimizer(monkeypatch, drop_demos)
     how = CompileConfig("broken")
@@ -266,7 +292,9 @@ def test_a_program_that_is_cheaper_and_not_worse_is_kept_where_a_margin_allows_i
     assert rejected.promoted is False
     assert rejected.promotion.saving is None
 
-    outcome = compile_with(Knowing(), method=with_demos, how=how, out=tmp_path / "out", min_n=20, margin=0.2)
+    outcome = compile_with(
+        Knowing(), method=with_demos, how=how, out=tmp_path / "out", min_n=20, margin=0.2
+    )
     assert outcome.rejection_reason is None
     assert outcome.promoted is True
     assert outcome.promotion.basis == "cheaper"

@@ -44,7 +44,11 @@ def outcome(found: dict[str, Any]) -> dict[str, Any]:
     [
         ("bootstrap", 1),
         ("evaluate", 4),
-        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in COMPILES if name != "bootstrap"),
+        *(
+            pytest.param(name, 1, marks=pytest.mark.slow)
+            for name in COMPILES
+            if name != "bootstrap"
+        ),
     ],
 )
 def test_a_killed_run_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path, name, threads):
@@ -77,7 +81,9 @@ def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, name
     assert outcome(resumed.found) == outcome(whole.found)
 
 
-def test_a_new_run_asks_the_server_that_it_names_though_another_has_a_model_of_that_name(stub, mempiler_cli):
+def test_a_new_run_asks_the_server_that_it_names_though_another_has_a_model_of_that_name(
+    stub, mempiler_cli
+):
     first, second = stub(), stub()
     second.model = first.model
     before, after = (mempiler_cli(server, *words_of("evaluate")) for server in (first, second))
@@ -97,7 +103,10 @@ def test_no_file_of_a_run_says_where_its_server_is(stub, mempiler_cli):
 
 @pytest.mark.parametrize(
     ("name", "script", "limit", "code"),
-    [("bootstrap", lambda n, text: "dead" if n > 6 else None, [], 3), ("evaluate", None, ["--max-calls", "3"], 0)],
+    [
+        ("bootstrap", lambda n, text: "dead" if n > 6 else None, [], 3),
+        ("evaluate", None, ["--max-calls", "3"], 0),
+    ],
     ids=["its endpoint is back", "a larger budget"],
 )
 def test_a_run_that_was_stopped_goes_on(stub, mempiler_cli, name, script, limit, code):
@@ -131,7 +140,9 @@ def test_a_run_that_may_ask_nothing_says_that_nothing_was_evaluated(stub, mempil
 def run_of(server: Any) -> Path:
     """The folder of the run that asked a server."""
     runs = Path(os.environ["MEMPILER_HOME"]).glob("*/run.json")
-    (found,) = [path for path in runs if json.loads(path.read_text())["settings"].get("lm") == server.model]
+    (found,) = [
+        path for path in runs if json.loads(path.read_text())["settings"].get("lm") == server.model
+    ]
     return found.parent
 
 
@@ -173,13 +184,31 @@ EVALUATE = ["evaluate", "turn-rag", "--split", "test"]
 COMMANDS = {
     "evaluate": EVALUATE,
     "evaluate-writing": ["evaluate", "fact-store", "--split", "test"],
-    "bootstrap": ["compile", "turn-rag", "--optimizer", "bootstrap", "--optimizer-set", "max_tries=4"],
-    "gepa": ["compile", "turn-rag", "--optimizer", "gepa", "--optimizer-set", "max_metric_calls=10"],
+    "bootstrap": [
+        "compile",
+        "turn-rag",
+        "--optimizer",
+        "bootstrap",
+        "--optimizer-set",
+        "max_tries=4",
+    ],
+    "gepa": [
+        "compile",
+        "turn-rag",
+        "--optimizer",
+        "gepa",
+        "--optimizer-set",
+        "max_metric_calls=10",
+    ],
 }
 
 
-@pytest.mark.parametrize("name", [*list(COMMANDS)[:3], pytest.param("gepa", marks=pytest.mark.slow)])
-def test_a_replay_gives_the_table_of_the_run_without_a_server(stub, mempiler_cli, monkeypatch, name):
+@pytest.mark.parametrize(
+    "name", [*list(COMMANDS)[:3], pytest.param("gepa", marks=pytest.mark.slow)]
+)
+def test_a_replay_gives_the_table_of_the_run_without_a_server(
+    stub, mempiler_cli, monkeypatch, name
+):
     server = stub()
     made = mempiler_cli(server, *COMMANDS[name])
     assert made.code == 0
@@ -206,7 +235,8 @@ def test_a_replay_knows_which_schemas_were_refused(stub, mempiler_cli):
 
 
 @pytest.mark.parametrize(
-    ("words", "sizes"), [(EVALUATE, {"test": 5}), ([*EVALUATE, "--set", "k=1"], {}), (COMMANDS["bootstrap"], {})]
+    ("words", "sizes"),
+    [(EVALUATE, {"test": 5}), ([*EVALUATE, "--set", "k=1"], {}), (COMMANDS["bootstrap"], {})],
 )
 def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, words, sizes):
     server = stub()
@@ -229,23 +259,35 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
         (["--replay", "last", "--workers", "2"], "--workers does not go with --replay"),
     ],
 )
-def test_a_replay_with_options_that_do_not_fit_is_refused_in_one_line(stub, mempiler_cli, cli, words, line):
+def test_a_replay_with_options_that_do_not_fit_is_refused_in_one_line(
+    stub, mempiler_cli, cli, words, line
+):
     made = mempiler_cli(stub(), *EVALUATE)
     words = [made.found["run_id"] if word == "last" else word for word in words]
-    code, _, err = cli(*EVALUATE, "--benchmark", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words)
+    code, _, err = cli(
+        *EVALUATE, "--benchmark", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words
+    )
     assert code == 2
     assert line in err
 
 
 def test_a_replay_takes_the_vectors_of_the_run(stub) -> None:
     server = stub()
-    options = {"embedder": server.model, "embedder_api_base": server.url, "train": 4, "dev": 4, "test": 4}
+    options = {
+        "embedder": server.model,
+        "embedder_api_base": server.url,
+        "train": 4,
+        "dev": 4,
+        "test": 4,
+    }
     made = run_evaluate("turn-rag", run_inputs("locomo", **options))
     assert len(server.requests) > 0
     server.die()
     played = run_evaluate("turn-rag", run_inputs("locomo", replay=made.run_id, **options))
     same = {"id", "answer", "score", "sources"}
-    assert [row.model_dump(include=same) for row in played.rows] == [row.model_dump(include=same) for row in made.rows]
+    assert [row.model_dump(include=same) for row in played.rows] == [
+        row.model_dump(include=same) for row in made.rows
+    ]
 
 
 FOLDER = Path(__file__).parents[1] / "recordings"
@@ -253,14 +295,22 @@ FOLDER = Path(__file__).parents[1] / "recordings"
 
 def test_every_command_has_its_run_and_its_table_and_every_method_of_a_paper_is_recorded() -> None:
     runs = {path.parent.name for path in FOLDER.glob("*/run.sqlite")}
-    assert runs == {path.stem for path in FOLDER.glob("*.json")} - {"palset_en"} == set(make.RECORDINGS)
+    assert (
+        runs
+        == {path.stem for path in FOLDER.glob("*.json")} - {"palset_en"}
+        == set(make.RECORDINGS)
+    )
     folders = {entry.path.split(".programs.")[1].split(".")[0] for entry in METHODS.values()}
-    recorded = {METHODS[made[1]].path for made in map(make.command, make.RECORDINGS) if made[1] in METHODS}
+    recorded = {
+        METHODS[made[1]].path for made in map(make.command, make.RECORDINGS) if made[1] in METHODS
+    }
     assert {path.split(".programs.")[1].split(".")[0] for path in recorded} == folders
 
 
 @pytest.mark.parametrize("name", make.RECORDINGS)
-def test_a_replay_gives_the_table_of_the_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_gives_the_table_of_the_run(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     again = f"if its prompts were changed on purpose: python tests/recordings/make.py {name!r}"
     ran = shutil.copytree(FOLDER / name, tmp_path / "run")
     try:

@@ -26,7 +26,9 @@ def program_of(folder):
     return build("memory-r2", embedder=embedder(), cache=MemoryCache(store.memories), chunk_turns=3)
 
 
-def test_a_later_process_reads_memories_and_their_steps_without_a_call(scripted, fact_replies, make_history, tmp_path):
+def test_a_later_process_reads_memories_and_their_steps_without_a_call(
+    scripted, fact_replies, make_history, tmp_path
+):
     def traced(program):
         with dspy.context(trace=[]):
             program(history=make_history(3), question="Where?", evidence_ids=("D2:2",))
@@ -76,7 +78,9 @@ def remembered(path, writer, history):
         return MemoryCache(store.memories).get_or_write(writer, history)
 
 
-def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(scripted, make_history, tmp_path):
+def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(
+    scripted, make_history, tmp_path
+):
     path, lm = tmp_path / "run.sqlite", numbered(scripted)
     first, second = Paired(), Paired()
     with dspy.context(lm=lm):
@@ -89,16 +93,25 @@ def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(sc
         assert [len(each.write_calls) for each in read.ancestors()] == [
             len(each.write_calls) for each in node.ancestors()
         ]
-        assert remembered(path, Paired(), make_history(6)).memory.said == ("answer 1", "answer 2", "answer 3")
+        assert remembered(path, Paired(), make_history(6)).memory.said == (
+            "answer 1",
+            "answer 2",
+            "answer 3",
+        )
 
 
 def rows_of(path):
     with closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT id, value FROM nodes").fetchall()
-    return {id: json.loads(zlib.decompress(value) if isinstance(value, bytes) else value) for id, value in rows}
+    return {
+        id: json.loads(zlib.decompress(value) if isinstance(value, bytes) else value)
+        for id, value in rows
+    }
 
 
-def test_stored_memories_grow_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
+def test_stored_memories_grow_with_the_history_and_not_with_its_square(
+    scripted, fact_replies, make_history, tmp_path
+):
     history = make_history(8)
     with dspy.context(lm=scripted(fact_replies)):
         program_of(tmp_path).remember(history)
@@ -107,7 +120,9 @@ def test_stored_memories_grow_with_the_history_and_not_with_its_square(scripted,
     assert max(sizes) < 1.2 * min(sizes)
 
 
-def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripted, make_history, tmp_path):
+def test_a_memory_is_not_put_together_from_what_does_not_belong_together(
+    scripted, make_history, tmp_path
+):
     path, lm, history = tmp_path / "run.sqlite", numbered(scripted), make_history(4)
     with dspy.context(lm=lm):
         remembered(path, Paired(), history)
@@ -121,7 +136,9 @@ def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripte
 
 def test_a_memory_after_one_that_is_not_stored_is_stored_whole(scripted, make_history, tmp_path):
     path, history = tmp_path / "run.sqlite", make_history(4)
-    broken = scripted(lambda kind, text, n: "no fields" if n < 3 else {"reasoning": "", "answer": f"answer {n}"})
+    broken = scripted(
+        lambda kind, text, n: "no fields" if n < 3 else {"reasoning": "", "answer": f"answer {n}"}
+    )
 
     class Patient(Paired):
         def update(self, memory, item, extraction=None):
@@ -133,7 +150,13 @@ def test_a_memory_after_one_that_is_not_stored_is_stored_whole(scripted, make_hi
 
     with dspy.context(lm=broken):
         node = remembered(path, Patient(), history)
-        assert [bool(each.failures) for each in node.ancestors()] == [False, False, True, False, False]
+        assert [bool(each.failures) for each in node.ancestors()] == [
+            False,
+            False,
+            True,
+            False,
+            False,
+        ]
         assert list(rows_of(path)) == [history.prefixes[3]]
         assert "memory" in rows_of(path)[history.prefixes[3]]
         asked = len(broken.engine.prompts)
@@ -158,7 +181,11 @@ def test_an_answer_is_found_again_at_another_address_and_with_another_key(stub, 
     server, settings, said = stub(), {"cache": False, "num_retries": 0}, []
     for url, key in ((server.url, "one"), ("http://127.0.0.1:9/v1", "two")):
         answers = RunStore(tmp_path / "run.sqlite").answers
-        said.append(MeteredLM(server.model, Metering(answers=answers), api_base=url, api_key=key, **settings)("Where?"))
+        said.append(
+            MeteredLM(
+                server.model, Metering(answers=answers), api_base=url, api_key=key, **settings
+            )("Where?")
+        )
     assert said[0] == said[1]
 
 

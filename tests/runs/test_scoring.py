@@ -57,7 +57,13 @@ def questions(history: Any, count: int) -> list[dspy.Example]:
     return asked(history, count, "Who saw Oslo with question{n}?", answer="marker {n}", **evidence)
 
 
-def run(lm: Any, examples: Sequence[dspy.Example], method: str = "turn-rag", threads: int = 8, **options: Any) -> Any:
+def run(
+    lm: Any,
+    examples: Sequence[dspy.Example],
+    method: str = "turn-rag",
+    threads: int = 8,
+    **options: Any,
+) -> Any:
     program = build(method, embedder=embedder())
     with dspy.context(lm=lm):
         return score_questions(program, locomo(examples), examples, lm.meter, threads, **options)
@@ -104,8 +110,12 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error,
 def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripted, make_history):
     history = make_history(3)
     examples = questions(history, 2)
-    stray = examples[1].copy(evidence_ids=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?")
-    found = run(scripted(right), [examples[0], stray.with_inputs("history", "question", "evidence_ids")])
+    stray = examples[1].copy(
+        evidence_ids=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?"
+    )
+    found = run(
+        scripted(right), [examples[0], stray.with_inputs("history", "question", "evidence_ids")]
+    )
     assert found.rows[0].recall == {"shown": 1.0, "recall@5": 1.0, "recall@20": 1.0}
     assert found.rows[1].recall["recall@5"] == 0.5
     assert found.retrieval()["recall@5"] == 0.75
@@ -114,7 +124,10 @@ def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripte
 
 @pytest.mark.parametrize(
     ("breaks", "failures", "recall"),
-    [("recall", 1, {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}), ("update", 2, {"shown": 0.0, "recall@5": 0.0})],
+    [
+        ("recall", 1, {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}),
+        ("update", 2, {"shown": 0.0, "recall@5": 0.0}),
+    ],
 )
 def test_a_question_without_a_context_counts_as_nothing_recalled(
     scripted, make_history, monkeypatch, breaks, failures, recall
@@ -163,7 +176,10 @@ def test_the_trace_shows_the_context_of_the_prompt(scripted, monkeypatch):
     session = Session(
         id="D1",
         time=datetime(2024, 1, 3),
-        turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"I saw Oslo yesterday, friend {n}") for n in range(1, 7)),
+        turns=tuple(
+            Turn(id=f"D1:{n}", speaker="Ann", text=f"I saw Oslo yesterday, friend {n}")
+            for n in range(1, 7)
+        ),
     )
     result = run(scripted(right), questions(History(id="ann", items=(session,)), 3))
     assert len(contexts) == 3
@@ -181,10 +197,14 @@ def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_his
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_turns_shown_because_nothing_was_found_count_in_no_recall_and_are_marked(scripted, make_history, fails):
+def test_turns_shown_because_nothing_was_found_count_in_no_recall_and_are_marked(
+    scripted, make_history, fails
+):
     history = make_history(1)
     newest = tuple(history.turns)[-1]
-    (question,) = asked(history, 1, "Zebra?", answer="none", evidence_ids=(newest,), evidence=(newest,))
+    (question,) = asked(
+        history, 1, "Zebra?", answer="none", evidence_ids=(newest,), evidence=(newest,)
+    )
     lm = scripted(lambda kind, text, n: "no field at all" if fails else {"answer": "none"})
     (found,) = run(lm, [question]).rows
     assert (found.failure is not None) is fails
@@ -196,16 +216,22 @@ def test_turns_shown_because_nothing_was_found_count_in_no_recall_and_are_marked
     assert not any(found.trace.is_gold(entry) for entry in found.trace.entries)
 
 
-def test_turns_that_could_not_be_written_and_were_not_found_count_in_no_recall(scripted, make_history):
+def test_turns_that_could_not_be_written_and_were_not_found_count_in_no_recall(
+    scripted, make_history
+):
     history = make_history(1)
     newest = tuple(history.turns)[-1]
     lost, found = (
         asked(history, 1, question, answer="none", evidence_ids=(newest,), evidence=(newest,))[0]
         for question in ("Zebra?", history.turns[newest][0].text)
     )
-    lm = scripted(lambda kind, text, n: {"answer": "none"} if kind == "answer" else "no field at all")
+    lm = scripted(
+        lambda kind, text, n: {"answer": "none"} if kind == "answer" else "no field at all"
+    )
     rows = run(
-        lm, [lost, found.copy(id="found").with_inputs("history", "question", "evidence_ids")], "condition-mem"
+        lm,
+        [lost, found.copy(id="found").with_inputs("history", "question", "evidence_ids")],
+        "condition-mem",
     ).rows
     assert [row.recall["shown"] for row in rows] == [0.0, 1.0]
     assert [{entry.fallback for entry in row.trace.entries} for row in rows] == [{True}, {False}]
@@ -224,12 +250,24 @@ def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make
     assert [each["kind"] for each in found.to_dict()["failed_writes"]] == ["parse", "parse"]
 
 
-def test_the_size_of_memories_and_their_operations_are_counted(scripted, fact_replies, make_history):
+def test_the_size_of_memories_and_their_operations_are_counted(
+    scripted, fact_replies, make_history
+):
     """Two sessions of six facts; the third part of the first one asks for an entry that is not there."""
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
         if kind == "operations" and "D1:5" in text.rpartition("new_facts")[2]:
-            return {"operations": [{"op": "DELETE", "memory_id": "m99", "speaker": "", "content": "", "turn_id": ""}]}
+            return {
+                "operations": [
+                    {
+                        "op": "DELETE",
+                        "memory_id": "m99",
+                        "speaker": "",
+                        "content": "",
+                        "turn_id": "",
+                    }
+                ]
+            }
         return fact_replies(kind, text, n)
 
     found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
@@ -267,7 +305,10 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
     ],
 )
 def test_recall_of_what_was_shown_is_over_every_question(rows, shown):
-    found = made(row(f"q{n}", recall=recall, hits=hits, sources=("D1:1",)) for n, (recall, hits) in enumerate(rows))
+    found = made(
+        row(f"q{n}", recall=recall, hits=hits, sources=("D1:1",))
+        for n, (recall, hits) in enumerate(rows)
+    )
     assert found.retrieval().get("shown") == shown
 
 
@@ -325,7 +366,10 @@ def test_a_run_that_was_stopped_asks_no_model_again(module):
 
 def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():
     inputs = run_inputs("omnibehavior", test=40)
-    plan, found = plan_evaluate("recursive-summary", inputs), run_evaluate("recursive-summary", inputs)
+    plan, found = (
+        plan_evaluate("recursive-summary", inputs),
+        run_evaluate("recursive-summary", inputs),
+    )
     assert plan.calls.low <= found.calls["task"] <= plan.calls.high
     assert found.construction.calls == found.calls["task"] - 40
     # One user's records up to the first asked one are 17 items; each later question has written more.
@@ -365,32 +409,58 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"id": "a:4:0", "answer": "x"}, {"id": "a:4:0", "answer": "y"}], "line 2: id 'a:4:0' was there already"),
-        ([{"id": "a:4:0", "answer": "x"}], r"id 'a:4:1' is missing \(1 such\); every question needs a line"),
-        ([{"id": "zz", "answer": "x"}], r"id 'zz' is of no question \(1 such\); those .* are like 'a:4:0'"),
+        (
+            [{"id": "a:4:0", "answer": "x"}, {"id": "a:4:0", "answer": "y"}],
+            "line 2: id 'a:4:0' was there already",
+        ),
+        (
+            [{"id": "a:4:0", "answer": "x"}],
+            r"id 'a:4:1' is missing \(1 such\); every question needs a line",
+        ),
+        (
+            [{"id": "zz", "answer": "x"}],
+            r"id 'zz' is of no question \(1 such\); those .* are like 'a:4:0'",
+        ),
         ([{"answer": "x"}], "line 1, field 'id': is missing"),
         ([{"id": "a:4:0"}], "line 1: has no answer; give `answer`, or `error`"),
         ([{"id": "a:4:0", "answer": "x", "cost": -1}], "line 1, field 'cost'"),
     ],
 )
-def test_recorded_answers_that_do_not_fit_are_one_line(rows, problem, make_history, tmp_path) -> None:
+def test_recorded_answers_that_do_not_fit_are_one_line(
+    rows, problem, make_history, tmp_path
+) -> None:
     path, benchmark = tmp_path / "answers.jsonl", locomo(asked(make_history(1, id="a"), 2))
     path.write_text("\n".join(map(json.dumps, rows)))
-    assert re.search(problem, refusal(lambda: RecordedAnswers(path).attach_answers(benchmark, benchmark.examples)))
+    assert re.search(
+        problem,
+        refusal(lambda: RecordedAnswers(path).attach_answers(benchmark, benchmark.examples)),
+    )
 
 
 def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_path: Path) -> None:
     rows = [
-        {"id": "a:4:0", "answer": "Bob", "recalled": [{"id": "D1:1", "text": "x"}], "calls": 2, "input_tokens": 9},
+        {
+            "id": "a:4:0",
+            "answer": "Bob",
+            "recalled": [{"id": "D1:1", "text": "x"}],
+            "calls": 2,
+            "input_tokens": 9,
+        },
         {"id": "a:4:1", "error": "timed out"},
         {"id": "a:4:2", "answer": "Ann", "seconds": 100, "calls": 1, "cost": 0.5},
     ]
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), RecordedAnswers(path), Meter()
+    benchmark, thing, meter = (
+        locomo(asked(make_history(1, id="a"), 3)),
+        RecordedAnswers(path),
+        Meter(),
+    )
     program = build_external_program(thing, path.name, "question-answering")
     with dspy.context(lm=language_model(meter=meter)):
-        found = score_questions(program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2)
+        found = score_questions(
+            program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2
+        )
     assert program.method.config["sha256"]
     assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
     assert found.failures == 1
@@ -420,7 +490,9 @@ def evaluated(program: Any, questions: Any, example: dspy.Example, store: Store)
 
 def compiled(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
     if program.named_predictors():
-        teleprompter = dspy.BootstrapFewShot(max_bootstrapped_demos=1, max_labeled_demos=0, max_rounds=1)
+        teleprompter = dspy.BootstrapFewShot(
+            max_bootstrapped_demos=1, max_labeled_demos=0, max_rounds=1
+        )
         teleprompter.compile(program.staged("read"), trainset=[example])
 
 
@@ -456,7 +528,11 @@ def stored(program: Any, example: dspy.Example, store: Store, user: str) -> User
 
 
 def fields_of(example: dspy.Example) -> dict[str, Any]:
-    return {key: value for key, value in example.inputs().items() if key not in ("history", "evidence_ids")}
+    return {
+        key: value
+        for key, value in example.inputs().items()
+        if key not in ("history", "evidence_ids")
+    }
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
@@ -475,7 +551,12 @@ def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, tmp_
             engine = Listening()
             lm = MeteredLM("offline/test", engine=engine, cache=False, temperature=0.0)
             with dspy.context(lm=lm, trace=None, disable_history=True):
-                way(build(method, questions.task, embedder(), **SMALLER.get(method, {})), questions, example, store)
+                way(
+                    build(method, questions.task, embedder(), **SMALLER.get(method, {})),
+                    questions,
+                    example,
+                    store,
+                )
             heard[way.__name__] = sorted(engine.prompts)
     first = heard.pop("evaluated")
     assert first

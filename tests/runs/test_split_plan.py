@@ -17,7 +17,13 @@ def ninety_questions(folder: Path) -> str:
     """A file of ten users with nine questions each."""
     said = {"role": "user", "content": "I moved to Lisbon."}
     rows = [
-        {"user": f"u{user}", "messages": [said], "question": f"{n}?", "answer": "Lisbon", "id": f"{user}:{n}"}
+        {
+            "user": f"u{user}",
+            "messages": [said],
+            "question": f"{n}?",
+            "answer": "Lisbon",
+            "id": f"{user}:{n}",
+        }
         for user in range(10)
         for n in range(9)
     ]
@@ -72,7 +78,9 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
         ({"test": 60}, "--test 60: the data allow 27 test questions, which are taken"),
     ],
 )
-def test_a_part_that_is_too_small_is_named_with_the_size_that_would_do(tmp_path: Path, sizes: dict[str, int], line: str) -> None:
+def test_a_part_that_is_too_small_is_named_with_the_size_that_would_do(
+    tmp_path: Path, sizes: dict[str, int], line: str
+) -> None:
     plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path), **sizes))
     assert line in plan.lines()
 
@@ -98,7 +106,10 @@ COMPILE = ("compile", "turn-rag", "--benchmark", "jsonl", "--optimizer", "labele
 def test_check_and_plan_say_how_the_questions_are_split(cli: Any, tmp_path: Path) -> None:
     data = ("--data", ninety_questions(tmp_path))
     lines = plan_split(run_inputs("jsonl", data=data[1], dev=8)).lines()
-    for command in (("evaluate", "turn-rag", "--benchmark", "jsonl", "--check"), (*COMPILE, "--plan")):
+    for command in (
+        ("evaluate", "turn-rag", "--benchmark", "jsonl", "--check"),
+        (*COMPILE, "--plan"),
+    ):
         code, out, _ = cli(*command, *data, "--dev", "8")
         assert code == 0
         assert [line for line in lines if line not in out.splitlines()] == []
@@ -108,28 +119,50 @@ def test_check_and_plan_say_how_the_questions_are_split(cli: Any, tmp_path: Path
 
 
 def test_a_check_says_that_questions_are_too_few_to_be_split(cli: Any, tmp_path: Path) -> None:
-    row = {"messages": [{"role": "user", "content": "I moved."}], "question": "What?", "answer": "moved"}
+    row = {
+        "messages": [{"role": "user", "content": "I moved."}],
+        "question": "What?",
+        "answer": "moved",
+    }
     (tmp_path / "one.jsonl").write_text(json.dumps(row))
-    code, out, _ = cli("evaluate", "turn-rag", "--benchmark", "jsonl", "--check", "--data", tmp_path / "one.jsonl")
+    code, out, _ = cli(
+        "evaluate", "turn-rag", "--benchmark", "jsonl", "--check", "--data", tmp_path / "one.jsonl"
+    )
     assert code == 0
     assert "split: " in out
     assert "none left for dev (questions: 1, conversations: 1)" in out
 
 
-def test_a_compile_says_in_one_line_what_cannot_be_promoted_and_what_is_cut(cli: Any, tmp_path: Path) -> None:
+def test_a_compile_says_in_one_line_what_cannot_be_promoted_and_what_is_cut(
+    cli: Any, tmp_path: Path
+) -> None:
     data = ("--data", own_questions(tmp_path))
     for sizes, note in (
         (
             ("--dev", "8"),
             "note: dev: too small for a verdict: 8 questions count for the score, 20 are needed; --dev 20 is enough",
         ),
-        (("--dev", "60", "--test", "4"), "note: --dev 60: the data allow 32 dev questions, which are taken"),
+        (
+            ("--dev", "60", "--test", "4"),
+            "note: --dev 60: the data allow 32 dev questions, which are taken",
+        ),
     ):
         code, _, err = cli(*COMPILE, *data, *sizes, "--json")
         assert code == 0
         assert err.splitlines()[1:] == [note]
     code, _, err = cli(
-        "evaluate", "turn-rag", "--benchmark", "jsonl", *data, "--split", "test", "--test", "9", "--json"
+        "evaluate",
+        "turn-rag",
+        "--benchmark",
+        "jsonl",
+        *data,
+        "--split",
+        "test",
+        "--test",
+        "9",
+        "--json",
     )
     assert code == 0
-    assert err.splitlines()[1:] == ["note: --test 9: the data allow 8 test questions, which are taken"]
+    assert err.splitlines()[1:] == [
+        "note: --test 9: the data allow 8 test questions, which are taken"
+    ]

@@ -53,8 +53,12 @@ from .evaluations import row
 
 def test_interval_of_two_questions_worked_by_hand() -> None:
     """Drawing two of {0, 1} gives means 0, .5, 1 with chances 1/4, 1/2, 1/4."""
-    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.95) == Interval(0.0, 1.0, "question")
-    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.3) == Interval(0.5, 0.5, "question")
+    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.95) == Interval(
+        0.0, 1.0, "question"
+    )
+    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.3) == Interval(
+        0.5, 0.5, "question"
+    )
 
 
 def test_group_means_count_every_question() -> None:
@@ -73,7 +77,9 @@ def test_group_means_count_every_question() -> None:
         (6, "group", "other conversations"),
     ],
 )
-def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(count: int, unit: str, scope: str) -> None:
+def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(
+    count: int, unit: str, scope: str
+) -> None:
     result = compare_paired_scores([1.0] * 42, [0.0] * 42, [f"user {n % count}" for n in range(42)])
     assert result.interval is not None
     assert result.interval.unit == unit
@@ -84,11 +90,15 @@ def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(count: in
     assert result.to_dict()["groups"] == count
 
 
-def test_the_smallest_number_of_groups_is_the_first_with_which_a_difference_can_be_significant() -> None:
+def test_the_smallest_number_of_groups_is_the_first_with_which_a_difference_can_be_significant() -> (
+    None
+):
     """If all groups agree, 2 of 2^k ways to flip their signs are as extreme: 2/32 with five, 2/64 with six."""
     for size, p_value in ((MIN_GROUPS - 1, 2 / 32), (MIN_GROUPS, 2 / 64)):
         # One question per group, so that questions and groups are the same units.
-        result = compare_paired_scores([1.0] * size, [0.0] * size, [str(n) for n in range(size)], min_n=1)
+        result = compare_paired_scores(
+            [1.0] * size, [0.0] * size, [str(n) for n in range(size)], min_n=1
+        )
         assert result.p_value == pytest.approx(p_value)
         assert (result.verdict == "better") is (size == MIN_GROUPS)
 
@@ -115,10 +125,14 @@ def test_the_smallest_number_of_groups_is_the_first_with_which_a_difference_can_
         ([], "", None),
     ],
 )
-def test_design_effect_worked_by_hand(scores: list[float], groups: str, effect: float | None) -> None:
+def test_design_effect_worked_by_hand(
+    scores: list[float], groups: str, effect: float | None
+) -> None:
     expected = effect if effect is None else pytest.approx(effect)
     assert design_effect(scores, list(groups)) == expected
-    assert compare_paired_scores(scores, [0.0] * len(scores), list(groups)).design_effect == expected
+    assert (
+        compare_paired_scores(scores, [0.0] * len(scores), list(groups)).design_effect == expected
+    )
 
 
 def test_the_design_effect_stands_beside_the_interval_where_there_are_two_conversations() -> None:
@@ -135,7 +149,9 @@ def test_a_large_design_effect_is_warned_of_where_questions_were_resampled() -> 
     two = compare_paired_scores(scores, [0.0] * 24, by_conversation)
     # The root of 12 is 3.46.
     assert two.warning is not None
-    assert two.warning.endswith("for other conversations the interval would be about 3.5 times as wide")
+    assert two.warning.endswith(
+        "for other conversations the interval would be about 3.5 times as wide"
+    )
     assert two.to_dict()["warning"] == two.warning
 
     alternating = compare_paired_scores(scores, [0.0] * 24, ["a", "b"] * 12)
@@ -153,9 +169,14 @@ def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
     start = evaluation([(f"q{n}", 0.0, group) for n, group in enumerate(groups)])
     half = evaluation([(f"q{n}", float(group == "ann"), group) for n, group in enumerate(groups)])
     all_of_it = evaluation([(f"q{n}", 1.0, group) for n, group in enumerate(groups)])
-    runs = [FinishedRun(name, found, {}) for name, found in (("a", start), ("b", half), ("c", all_of_it))]
+    runs = [
+        FinishedRun(name, found, {})
+        for name, found in (("a", start), ("b", half), ("c", all_of_it))
+    ]
     (note,) = compare_runs(runs).notes
-    assert note.startswith("B: The difference varies from conversation to conversation (design effect 12.0): ")
+    assert note.startswith(
+        "B: The difference varies from conversation to conversation (design effect 12.0): "
+    )
 
 
 def test_equal_programs_rarely_differ_and_a_verdict_on_few_conversations_has_a_warning(
@@ -219,7 +240,9 @@ def test_coverage_holds_for_groups_and_not_for_questions(monkeypatch: pytest.Mon
 )
 def test_permutation_test_worked_by_hand(differences: list[float], groups: str, p: float) -> None:
     names = [groups[n % len(groups)] for n in range(len(differences))]
-    result = compare_paired_scores([0.1 + each for each in differences], [0.1] * len(differences), names)
+    result = compare_paired_scores(
+        [0.1 + each for each in differences], [0.1] * len(differences), names
+    )
     assert result.p_value == pytest.approx(p, abs=1e-12)
 
 
@@ -249,21 +272,33 @@ def test_permutation_test_of_many_questions_is_drawn() -> None:
         ([0.5] * 24, "abcdef", 20, "better"),
     ],
 )
-def test_verdict_wants_interval_permutation_test_and_a_least_n(differences, groups, min_n, verdict) -> None:
+def test_verdict_wants_interval_permutation_test_and_a_least_n(
+    differences, groups, min_n, verdict
+) -> None:
     names = [groups[n % len(groups)] for n in range(len(differences))]
-    assert compare_paired_scores(differences, [0.0] * len(differences), names, min_n=min_n).verdict == verdict
+    assert (
+        compare_paired_scores(differences, [0.0] * len(differences), names, min_n=min_n).verdict
+        == verdict
+    )
 
 
-@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40), st.permutations(range(40)))
+@given(
+    st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40),
+    st.permutations(range(40)),
+)
 @settings(max_examples=60, deadline=None)
-def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], order: list[int]) -> None:
+def test_neither_order_nor_names_of_groups_decide(
+    rows: list[tuple[int, int]], order: list[int]
+) -> None:
     """What is drawn must be the same: a registry numbers the groups that a compile knows by name."""
     there = compare_paired_scores(
         [score / 4 for score, _ in rows], [0.0] * len(rows), [f"user {group}" for _, group in rows]
     )
     other = [rows[n] for n in order if n < len(rows)]
     back = compare_paired_scores(
-        [score / 4 for score, _ in other], [0.0] * len(rows), [str(97 * group % 89) for _, group in other]
+        [score / 4 for score, _ in other],
+        [0.0] * len(rows),
+        [str(97 * group % 89) for _, group in other],
     )
     assert there.interval == back.interval
     assert there.p_value == back.p_value
@@ -287,7 +322,9 @@ def test_rounding_noise_is_a_tie_and_no_question_no_number() -> None:
         ([1.0, 0.0], ["a", "a"], {"confidence_level": 95}, "level 95 is not between 0 and 1"),
     ],
 )
-def test_wrong_input_is_named(values: list[float], groups: list[str], options: dict, message: str) -> None:
+def test_wrong_input_is_named(
+    values: list[float], groups: list[str], options: dict, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         bootstrap_interval(values, groups, **options)
 
@@ -327,7 +364,9 @@ def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int
         optimizer_problems=OptimizerProblems("labeled"),
         frontier=(),
     )
-    return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
+    return Manifest(
+        method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted)
+    )
 
 
 def scored() -> st.SearchStrategy[Scored]:
@@ -335,7 +374,9 @@ def scored() -> st.SearchStrategy[Scored]:
     gaps = st.sampled_from([[0.0, 0.5, -0.5], [0.0, 0.5, 0.5, 0.5, -0.5], [0.3, 0.5], [-0.5, -0.3]])
 
     def rows(gaps: list[float], groups: int) -> st.SearchStrategy[Scored]:
-        one = st.tuples(st.just(0.5), st.sampled_from([0.5 + gap for gap in gaps]), st.integers(0, groups - 1))
+        one = st.tuples(
+            st.just(0.5), st.sampled_from([0.5 + gap for gap in gaps]), st.integers(0, groups - 1)
+        )
         return st.lists(one, min_size=5, max_size=30)
 
     return st.tuples(gaps, st.sampled_from([1, 4, 5, 6, 12])).flatmap(lambda drawn: rows(*drawn))
@@ -343,13 +384,21 @@ def scored() -> st.SearchStrategy[Scored]:
 
 @given(scored(), st.integers(1, 15), st.randoms(use_true_random=False))
 def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, random: Any) -> None:
-    start = evaluation([(f"q{n}", before, f"user {group}") for n, (before, _, group) in enumerate(rows)])
-    compiled = evaluation([(f"q{n}", after, f"user {group}") for n, (_, after, group) in enumerate(rows)])
+    start = evaluation(
+        [(f"q{n}", before, f"user {group}") for n, (before, _, group) in enumerate(rows)]
+    )
+    compiled = evaluation(
+        [(f"q{n}", after, f"user {group}") for n, (_, after, group) in enumerate(rows)]
+    )
     verdict = difference(start.headline_rows, compiled.headline_rows, min_n).verdict
 
-    assert (decide_promotion(start, compiled, min_n=min_n).rejection_reason is None) is (verdict == "better")
+    assert (decide_promotion(start, compiled, min_n=min_n).rejection_reason is None) is (
+        verdict == "better"
+    )
 
-    shuffled = evaluation([(row.id, row.score, row.group) for row in random.sample(compiled.rows, len(compiled.rows))])
+    shuffled = evaluation(
+        [(row.id, row.score, row.group) for row in random.sample(compiled.rows, len(compiled.rows))]
+    )
     runs = [FinishedRun("a", start, {}), FinishedRun("b", shuffled, {})]
     page = compare_runs(runs, min_n)
     assert page.total is not None
@@ -360,7 +409,9 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     scope = page.total.difference.scope
     assert page.verdict.endswith(f": {verdict} (scope: {scope})")
     assert (page.total.difference.interval is not None) is (len(rows) > 1)
-    assert difference_line(difference(start.rows, compiled.rows, min_n)).endswith(f": {verdict} (scope: {scope})")
+    assert difference_line(difference(start.rows, compiled.rows, min_n)).endswith(
+        f": {verdict} (scope: {scope})"
+    )
 
     new, old = (manifest(start, compiled, promoted, min_n) for promoted in (True, False))
     try:
@@ -376,12 +427,19 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     ("changed", "refused"),
     [
         ({}, None),
-        ({"call_outcomes": {"task.answer": {"ok": 20, "lost": 10}}}, "The compiled program's score is of a broken run"),
+        (
+            {"call_outcomes": {"task.answer": {"ok": 20, "lost": 10}}},
+            "The compiled program's score is of a broken run",
+        ),
         ({"stopped": "max-calls 100"}, "Not all dev questions were answered"),
     ],
 )
-def test_a_gain_of_a_broken_or_unfinished_run_is_none(changed: dict[str, Any], refused: str | None) -> None:
-    start, compiled = (evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0))
+def test_a_gain_of_a_broken_or_unfinished_run_is_none(
+    changed: dict[str, Any], refused: str | None
+) -> None:
+    start, compiled = (
+        evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0)
+    )
     found = decide_promotion(start, compiled.model_copy(update=changed)).rejection_reason
     if refused is None:
         assert found is None
@@ -414,15 +472,35 @@ def written(calls: int) -> Usage:
 @pytest.mark.parametrize(
     ("split", "writing", "rewrites", "calls"),
     [
-        pytest.param(((4,), (6,)), None, False, 100 * 16 / 4, id="nothing is written: by questions alone"),
-        pytest.param(((4,), (4,)), written(12), False, 25 * 12 / 4 + 75 * 1, id="the test memory, once"),
-        pytest.param(((4,), (4,)), written(12), True, 25 * 12 / 4 + 75 * 3, id="and all of them by the result"),
-        pytest.param(((4,), (2, 2)), written(12), False, 25 * 12 / 4 + 75 * 2, id="two memories for the test part"),
-        pytest.param(((2, 2), (4,)), written(12), False, 25 * 12 / 4 + 75 / 2, id="the start wrote two"),
+        pytest.param(
+            ((4,), (6,)), None, False, 100 * 16 / 4, id="nothing is written: by questions alone"
+        ),
+        pytest.param(
+            ((4,), (4,)), written(12), False, 25 * 12 / 4 + 75 * 1, id="the test memory, once"
+        ),
+        pytest.param(
+            ((4,), (4,)),
+            written(12),
+            True,
+            25 * 12 / 4 + 75 * 3,
+            id="and all of them by the result",
+        ),
+        pytest.param(
+            ((4,), (2, 2)),
+            written(12),
+            False,
+            25 * 12 / 4 + 75 * 2,
+            id="two memories for the test part",
+        ),
+        pytest.param(
+            ((2, 2), (4,)), written(12), False, 25 * 12 / 4 + 75 / 2, id="the start wrote two"
+        ),
         pytest.param(((4,), (4,)), written(0), False, 100 * 12 / 4, id="writing without a call"),
     ],
 )
-def test_the_usage_of_the_scoring_to_come_is_estimated(split, writing, rewrites: bool, calls: float) -> None:
+def test_the_usage_of_the_scoring_to_come_is_estimated(
+    split, writing, rewrites: bool, calls: float
+) -> None:
     dev, test = (questions(*part) for part in split)
     kept = estimate_remaining_usage(answered(4, writing), SPENT, Split((), dev, test), rewrites)
     assert kept.calls == pytest.approx(calls)
@@ -434,14 +512,18 @@ def test_the_usage_of_the_scoring_to_come_is_estimated(split, writing, rewrites:
 MEMORYQUEST = {"benchmark": "memoryquest", "options": {"metric": "evidence"}}
 
 
-def run(rows: Sequence[Row], name: str = "run", conditions: dict[str, Any] | None = None, **changed: Any) -> FinishedRun:
+def run(
+    rows: Sequence[Row], name: str = "run", conditions: dict[str, Any] | None = None, **changed: Any
+) -> FinishedRun:
     return FinishedRun(name, made(rows, names={"4": "single-hop"}, **changed), conditions or {})
 
 
 @pytest.mark.parametrize("key", CONDITIONS)
 def test_runs_under_different_conditions_are_compared_with_a_warning(key):
     rows = [row("q1", 1.0)]
-    (note,) = compare_runs([run(rows, conditions={key: "one"}), run(rows, conditions={key: "other"})]).notes
+    (note,) = compare_runs(
+        [run(rows, conditions={key: "one"}), run(rows, conditions={key: "other"})]
+    ).notes
     assert f"{CONDITIONS[key]}: one and other" in note
     assert compare_runs([run(rows, conditions={key: "one"})] * 2).notes == ()
 
@@ -458,7 +540,9 @@ def kept(tmp_path, monkeypatch) -> RunFolder:
         failed_writes=(Failure(kind="parse", where="ann, item D1, extract", message="garbled"),),
     )
     save_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
-    folder.update(status="finished", result=found.to_dict(), parameters={"lm": "openai/x", "judge_hash": "ab"})
+    folder.update(
+        status="finished", result=found.to_dict(), parameters={"lm": "openai/x", "judge_hash": "ab"}
+    )
     return folder
 
 
@@ -477,8 +561,14 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     ("harm", "words"),
     [
         (lambda page: page.write_bytes(b"none"), "is not the page of a run"),
-        (lambda page: page.write_bytes(gzip.compress(b'{"command": 1}')), "is not the page of a run"),
-        (lambda page: page.unlink(), "no result yet (status finished); finish it with its own command and --resume"),
+        (
+            lambda page: page.write_bytes(gzip.compress(b'{"command": 1}')),
+            "is not the page of a run",
+        ),
+        (
+            lambda page: page.unlink(),
+            "no result yet (status finished); finish it with its own command and --resume",
+        ),
     ],
 )
 def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
@@ -495,21 +585,36 @@ def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
         ("tie", 0.0, 1.0, 0, 4, 0),
     ],
 )
-def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, wins, ties, losses) -> None:
-    asked = [(str(each.id), str(each.question)) for each in load_benchmark("memoryquest").examples[:4]]
+def test_the_win_rate_counts_whose_responses_are_preferred(
+    stub, says, rate, tied, wins, ties, losses
+) -> None:
+    asked = [
+        (str(each.id), str(each.question)) for each in load_benchmark("memoryquest").examples[:4]
+    ]
     first, second = (
-        FinishedRun(name, made(row(id, question=question, answer=name) for id, question in asked), {}, MEMORYQUEST)
+        FinishedRun(
+            name,
+            made(row(id, question=question, answer=name) for id, question in asked),
+            {},
+            MEMORYQUEST,
+        )
         for name in ("the first run's", "the second run's")
     )
 
     def answer(body: dict[str, Any]) -> str:
         text = body["messages"][-1]["content"].split("[[ ## response_w3k8 ## ]]")[1]
         shown = text.split("[[ ## ")[0].strip()
-        choice = "tie" if says == "tie" else "w3k8" if says in (shown, "what stands first") else "t5n1"
-        return f"[[ ## reasoning ## ]]\nSo.\n\n[[ ## choice ## ]]\n{choice}\n\n[[ ## completed ## ]]"
+        choice = (
+            "tie" if says == "tie" else "w3k8" if says in (shown, "what stands first") else "t5n1"
+        )
+        return (
+            f"[[ ## reasoning ## ]]\nSo.\n\n[[ ## choice ## ]]\n{choice}\n\n[[ ## completed ## ]]"
+        )
 
     server = stub(answer=answer)
-    judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
+    judge = PreferenceJudge(
+        language_model(server.model, role="judge", api_base=server.url), adapter("chat")
+    )
     found = judge_win_rate(first, second, judge)
     assert found.n == 4
     assert found.rate == rate
@@ -523,12 +628,17 @@ def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
     examples = load_benchmark("memoryquest").examples[:3]
     first, second = (
         FinishedRun(
-            name, made(row(str(e.id), question=str(e.question), answer=name) for e in examples), {}, MEMORYQUEST
+            name,
+            made(row(str(e.id), question=str(e.question), answer=name) for e in examples),
+            {},
+            MEMORYQUEST,
         )
         for name in ("the first run's", "the second run's")
     )
     server = stub(lambda n, text: "400" if examples[1].question in text else None)
-    judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
+    judge = PreferenceJudge(
+        language_model(server.model, role="judge", api_base=server.url), adapter("chat")
+    )
     found = judge_win_rate(first, second, judge)
     assert found.n == 2
     assert found.unreadable == 1

@@ -32,7 +32,11 @@ def diligent(kind: str, text: str, rng: random.Random, share: float = 0.5) -> st
         return fields(facts=lines_of(text))
     if kind == "operations":
         kept = [fact for fact in facts_of(text) if rng.random() < share]
-        return fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])
+        return fields(
+            operations=[
+                {"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept
+            ]
+        )
     return fields(reasoning="", answer=text)
 
 
@@ -52,7 +56,9 @@ class SeededEngine(OfflineEngine):
         text = "\n".join(message.text for message in request.messages if message.role == "user")
         name, heat = kind.group(1) if kind else "", request.config.temperature or 0.0
         self.asked.append((name, text, heat))
-        return self.answer(name, text, random.Random(f"{request.config.seed} {text}" if heat else text))
+        return self.answer(
+            name, text, random.Random(f"{request.config.seed} {text}" if heat else text)
+        )
 
 
 class WeighedJob(ReinforceJob):
@@ -148,7 +154,11 @@ def person(name: str, sessions: int, turns: int = 4) -> tuple[History, list[dspy
             id=f"D{s}",
             time=datetime(2024, 1 + s % 12, 3),
             turns=tuple(
-                Turn(id=f"D{s}:{t}", speaker=("Ann", "Bob")[t % 2], text=f"place{s}x{t} colour {name}c{s}{t}")
+                Turn(
+                    id=f"D{s}:{t}",
+                    speaker=("Ann", "Bob")[t % 2],
+                    text=f"place{s}x{t} colour {name}c{s}{t}",
+                )
                 for t in range(1, turns + 1)
             ),
         )
@@ -183,7 +193,12 @@ def world() -> Callable[..., World]:
     ) -> World:
         engine, provider = SeededEngine(reply), WeighedProvider(job)
         lm = MeteredLM(
-            "seeded/test", engine=engine, provider=provider, cache=False, temperature=0.0, num_retries=0
+            "seeded/test",
+            engine=engine,
+            provider=provider,
+            cache=False,
+            temperature=0.0,
+            num_retries=0,
         )
         program = build(method, "memory-lookup", embedder("offline"), adapter="chat", **config)
         train = [each for n in range(people) for each in person(f"user{n}", sessions)[1]]

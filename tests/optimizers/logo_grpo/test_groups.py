@@ -50,7 +50,9 @@ def test_roles_and_sessions_have_global_and_local_groups_of_their_own(world: Any
 
 @pytest.mark.parametrize(("objective", "kind"), [("grpo", "global"), ("local", "local")])
 def test_objectives_are_switches_of_the_same_class(world: Any, objective: str, kind: str) -> None:
-    assert {group.key.kind for group in collect(world(people=1), objective=objective).groups} == {kind}
+    assert {group.key.kind for group in collect(world(people=1), objective=objective).groups} == {
+        kind
+    }
 
 
 def test_local_rewards_come_right_after_the_session(world: Any) -> None:
@@ -97,11 +99,16 @@ def test_equal_rewards_are_no_variance_and_unequal_ones_are() -> None:
     assert [each.varies for each in made] == [False, True, False]
 
 
-@pytest.mark.parametrize(("weights", "varies"), [({}, False), ({"refused": 0.2}, False), ({"unreadable": 0.5}, True)])
+@pytest.mark.parametrize(
+    ("weights", "varies"), [({}, False), ({"refused": 0.2}, False), ({"unreadable": 0.5}, True)]
+)
 def test_a_group_of_equal_rewards_varies_by_a_fault_that_costs_something(
     weights: dict[str, float], varies: bool
 ) -> None:
-    members = (Member(Completion((), ""), 0.3), Member(Completion((), ""), 0.3, Faults(unreadable=True)))
+    members = (
+        Member(Completion((), ""), 0.3),
+        Member(Completion((), ""), 0.3, Faults(unreadable=True)),
+    )
     assert Group(KEY, members, weights).varies == varies
 
 
@@ -121,7 +128,11 @@ def test_output_that_cannot_be_read_is_trained_on_and_its_fault_is_no_part_of_it
     world: Any, said: str, fault: str
 ) -> None:
     def reply(kind: str, text: str, rng: random.Random) -> str:
-        return said if kind == "operations" and rng.random() < 0.5 else diligent(kind, text, random.Random(0))
+        return (
+            said
+            if kind == "operations" and rng.random() < 0.5
+            else diligent(kind, text, random.Random(0))
+        )
 
     settings = RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2, compression=0.0)
     batch = collect(world(reply, people=1), objective="grpo", num_rollouts=8, reward=settings)
@@ -133,12 +144,19 @@ def test_output_that_cannot_be_read_is_trained_on_and_its_fault_is_no_part_of_it
         assert 0 < len(bad) < len(group.members)
         for member in group.members:
             assert 0.0 <= member.reward <= 1.0
-            assert [name for name, present in member.to_training_data()["faults"].items() if present] == [fault] * (member in bad)
-        assert all(member.to_training_data()["completion"] == {"role": "assistant", "content": said} for member in bad)
+            assert [
+                name for name, present in member.to_training_data()["faults"].items() if present
+            ] == [fault] * (member in bad)
+        assert all(
+            member.to_training_data()["completion"] == {"role": "assistant", "content": said}
+            for member in bad
+        )
 
 
 @pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (12, (8, 12)), (3, (3,))])
-def test_horizons_are_cut_to_the_longest_conversation(longest: int, stages: tuple[int, ...]) -> None:
+def test_horizons_are_cut_to_the_longest_conversation(
+    longest: int, stages: tuple[int, ...]
+) -> None:
     assert Curriculum().stages(longest) == stages
 
 
@@ -152,5 +170,7 @@ def test_a_stage_ends_by_its_steps_or_its_share_of_the_tokens() -> None:
 def test_steps_are_one_number_or_one_for_each_stage() -> None:
     assert [Curriculum(steps=(10, 5, 4)).steps_of(stage) for stage in range(4)] == [10, 5, 4, 4]
     assert [Curriculum(steps=7).steps_of(stage) for stage in range(2)] == [7, 7]
-    with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps, or one for each stage"):
+    with pytest.raises(
+        UserError, match=r"steps = \[\]: give one number of steps, or one for each stage"
+    ):
         Curriculum(steps=())

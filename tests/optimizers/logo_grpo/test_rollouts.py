@@ -38,7 +38,11 @@ def reckless(kind: str, text: str, rng: random.Random) -> str:
         return diligent(kind, text, rng)
     kinds = ("INSERT", "UPDATE", "DELETE", "NONE")
     operations = [
-        {"op": rng.choice(kinds), "memory_id": f"m{rng.randint(1, 6)}", "content": f"thing {rng.randint(0, 99)}"}
+        {
+            "op": rng.choice(kinds),
+            "memory_id": f"m{rng.randint(1, 6)}",
+            "content": f"thing {rng.randint(0, 99)}",
+        }
         for _ in range(rng.randint(0, 3))
     ]
     return rng.choice([fields(operations=operations)] * 4 + ["", "[[ ## operations ## ]]\n[{"])
@@ -46,20 +50,38 @@ def reckless(kind: str, text: str, rng: random.Random) -> str:
 
 @settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), session=st.integers(0, 2), threads=st.sampled_from([1, 4]))
-def test_no_rollout_changes_the_memory_of_another(world: Any, seed: int, session: int, threads: int) -> None:
+def test_no_rollout_changes_the_memory_of_another(
+    world: Any, seed: int, session: int, threads: int
+) -> None:
     made = world(reckless)
     writer, history = made.program.method.writer, made.train[0].history
-    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        taken = run_parallel([lambda n=n: roll_out(writer, history, f"{seed}/{n}") for n in range(3)], threads)
-        before = [[as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
+    with dspy.context(
+        lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None
+    ):
+        taken = run_parallel(
+            [lambda n=n: roll_out(writer, history, f"{seed}/{n}") for n in range(3)], threads
+        )
+        before = [
+            [as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)]
+            for each in taken
+        ]
         again = run_parallel(
-            [lambda n=n: rerun_session(writer, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads
+            [
+                lambda n=n: rerun_session(writer, taken[0], session, f"{seed}/local/{n}")
+                for n in range(4)
+            ],
+            threads,
         )
         alone = roll_out(writer, history, f"{seed}/1")
-    after = [[as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
+    after = [
+        [as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)]
+        for each in taken
+    ]
     assert after == before
     # The members of a local group start from the same bytes, so their first prompts are the same bytes.
-    assert {as_bytes(each.sessions[0].memory_before) for each in again} == {as_bytes(taken[0].sessions[session].memory_before)}
+    assert {as_bytes(each.sessions[0].memory_before) for each in again} == {
+        as_bytes(taken[0].sessions[session].memory_before)
+    }
     assert len({json.dumps(each.calls[0].completions[0].messages) for each in again}) == 1
     # What one rollout wrote does not depend on whether others ran beside it.
     assert as_bytes(alone.memory) == as_bytes(taken[1].memory)
@@ -69,13 +91,17 @@ def test_no_rollout_changes_the_memory_of_another(world: Any, seed: int, session
 
 
 @pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
-def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: Any, method: str) -> None:
+def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
+    world: Any, method: str
+) -> None:
     def reply(kind: str, text: str, rng: random.Random) -> str:
         return fields(**{kind: "a word" if kind == "summary" else []})
 
     made = world(reply, method=method)
     history = made.train[0].history
-    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
+    with dspy.context(
+        lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None
+    ):
         taken = roll_out(made.program.method.writer, history, "a")
         again = rerun_session(made.program.method.writer, taken, 1, "b")
     assert [run.item.id for run in taken.sessions] == ["D1", "D2", "D3"]
@@ -84,9 +110,13 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: A
     assert as_bytes(again.sessions[0].memory_before) == as_bytes(taken.sessions[1].memory_before)
 
 
-def test_a_rollout_shows_the_writer_the_lines_that_any_other_memory_is_written_from(world: Any) -> None:
+def test_a_rollout_shows_the_writer_the_lines_that_any_other_memory_is_written_from(
+    world: Any,
+) -> None:
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
-    history = History(id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),))
+    history = History(
+        id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),)
+    )
     for single_agent in (False, True):
         made = world(lambda kind, text, rng: fields(**{kind: []}), single_agent=single_agent)
         with dspy.context(lm=made.lm, adapter=single_attempt(made.program), trace=None):
@@ -126,10 +156,15 @@ def careless(kind: str, text: str, rng: Any) -> str:
 
 def rewarded(made: Any, **settings: Any) -> ReplayScorer:
     questions = {
-        each.history.id: [other for other in made.train if other.history == each.history] for each in made.train
+        each.history.id: [other for other in made.train if other.history == each.history]
+        for each in made.train
     }
     return ReplayScorer(
-        made.program, names_the_colour, lambda history, n: questions[history.id], None, RewardSettings(**settings)
+        made.program,
+        names_the_colour,
+        lambda history, n: questions[history.id],
+        None,
+        RewardSettings(**settings),
     )
 
 
@@ -156,7 +191,9 @@ def test_given_completions_write_the_same_memory_from_the_same_prompts(sampled: 
     assert len(said) == len(rollout.calls) > 8
     assert again.memory == rollout.memory
     assert again.memory.entries()
-    assert [run.memory_before for run in again.sessions] == [run.memory_before for run in rollout.sessions]
+    assert [run.memory_before for run in again.sessions] == [
+        run.memory_before for run in rollout.sessions
+    ]
     assert [[each.messages for each in call.completions] for call in again.calls] == [
         [each.messages for each in call.completions] for call in rollout.calls
     ]
@@ -168,7 +205,9 @@ def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any)
     own, history = rewarded(made, format_penalty=0.5, unknown_id_penalty=0.2), made.train[0].history
     with dspy.context(adapter=single_attempt(made.program)):
         value = rollout_reward(
-            score_answers(made.program, history, rollout.memory, made.train, names_the_colour), rollout, own.settings
+            score_answers(made.program, history, rollout.memory, made.train, names_the_colour),
+            rollout,
+            own.settings,
         )
     costs = [fault_penalty(call, True, own.settings) for call in rollout.calls]
     assert {0.0, 0.2, 0.5} == set(costs)

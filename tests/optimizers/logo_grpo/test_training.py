@@ -45,7 +45,9 @@ def test_stages_train_at_their_horizon_and_validation_sees_whole_histories(world
     # Two samples of each history, and greedy once.
     assert heats[1.0] == 2 * heats[0.0] > 0
     last = [text for kind, text, heat in made.engine.asked if kind == "facts" and "held" in text]
-    assert {f"D{n}:1" for n in (1, 2, 3)} <= {turn_id for text in last for turn_id in ("D1:1", "D2:1", "D3:1") if turn_id in text}
+    assert {f"D{n}:1" for n in (1, 2, 3)} <= {
+        turn_id for text in last for turn_id in ("D1:1", "D2:1", "D3:1") if turn_id in text
+    }
 
 
 def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> None:
@@ -53,7 +55,13 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
     made.compile(short(curriculum=Curriculum((3,), steps=1), samples=3), valset=made.dev)
     row = next(row for row in made.rows if "validation" in row)
     scored = [
-        score_policy(made.program, made.dev, made.teleprompter(short()).metric, made.lm, Decoding("validate", heat, n))
+        score_policy(
+            made.program,
+            made.dev,
+            made.teleprompter(short()).metric,
+            made.lm,
+            Decoding("validate", heat, n),
+        )
         for heat, n in ((1.0, 3), (1.0, 1), (0.0, 1))
     ]
     assert row["validation"] == scored[0].score
@@ -65,13 +73,21 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
 @pytest.mark.parametrize(
     ("reply", "local_fraction", "reason"),
     [
-        (lambda kind, text, rng: fields(**{kind: []}), 1.0, "in every group all members were rewarded alike"),
+        (
+            lambda kind, text, rng: fields(**{kind: []}),
+            1.0,
+            "in every group all members were rewarded alike",
+        ),
         (diligent, 1e-9, "there was no group to compare; raise local_fraction or steps"),
     ],
 )
-def test_a_training_that_learns_nothing_says_why(world: Any, reply: Any, local_fraction: float, reason: str) -> None:
+def test_a_training_that_learns_nothing_says_why(
+    world: Any, reply: Any, local_fraction: float, reason: str
+) -> None:
     made = world(reply)
-    settings = short(objective="local", local_fraction=local_fraction, curriculum=Curriculum((2,), steps=2))
+    settings = short(
+        objective="local", local_fraction=local_fraction, curriculum=Curriculum((2,), steps=2)
+    )
     (note,) = made.compile(settings).progress.notes
     assert note.startswith(f"nothing was learned: {reason}")
     assert len(steps(made.rows)) == 2
@@ -117,7 +133,9 @@ def best_at(world: Any, best: int) -> Any:
 
 
 @pytest.mark.parametrize("best", [0, 1])
-def test_the_next_stage_begins_from_the_best_checkpoint_of_the_one_before(world: Any, best: int) -> None:
+def test_the_next_stage_begins_from_the_best_checkpoint_of_the_one_before(
+    world: Any, best: int
+) -> None:
     made = best_at(world, best)
     compile_counting(made, short(samples=3))
     # After stage one, at step 2, back to its best; each stage has an optimizer and a reference of its own.
@@ -172,7 +190,9 @@ def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(worl
     assert made.engine.weight == trained.progress.best.step < 3
 
 
-def test_a_last_stage_that_collapses_before_its_first_validation_gives_back_its_start(world: Any) -> None:
+def test_a_last_stage_that_collapses_before_its_first_validation_gives_back_its_start(
+    world: Any,
+) -> None:
     held: list[Any] = []
 
     def reply(kind: str, text: str, rng: random.Random) -> str:
@@ -190,7 +210,9 @@ def test_a_last_stage_that_collapses_before_its_first_validation_gives_back_its_
     assert made.engine.weight < 3
 
 
-def test_a_training_without_validation_that_collapses_gives_back_its_last_checkpoint(world: Any) -> None:
+def test_a_training_without_validation_that_collapses_gives_back_its_last_checkpoint(
+    world: Any,
+) -> None:
     held: list[Any] = []
 
     def reply(kind: str, text: str, rng: random.Random) -> str:
@@ -221,7 +243,9 @@ def train_until(made: Any, folder: Path, kill: int | None = None) -> Any:
     return made.compile(short(validate_every=2), folder=folder, on_row=on_row).progress
 
 
-def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(world: Any, tmp_path: Path) -> None:
+def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(
+    world: Any, tmp_path: Path
+) -> None:
     """With a checkpoint every two steps, killed right after one that has none."""
     unbroken, made = world(), world()
     whole = train_until(unbroken, tmp_path / "whole")
@@ -238,7 +262,9 @@ def _untimed(rows: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_settings(world: Any, tmp_path: Path) -> None:
+def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_settings(
+    world: Any, tmp_path: Path
+) -> None:
     made, again = world(), world()
     made.compile(short(), valset=made.dev, folder=tmp_path)
     again.compile(short(), valset=again.dev, folder=tmp_path)
@@ -258,7 +284,9 @@ def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_setting
         made.compile(short(), folder=tmp_path)
 
 
-@pytest.mark.parametrize("case", ["no provider", "no history", "no writer", "teacher", "two models", "nothing counts"])
+@pytest.mark.parametrize(
+    "case", ["no provider", "no history", "no writer", "teacher", "two models", "nothing counts"]
+)
 def test_a_program_that_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) -> None:
     made = world(method="turn-rag") if case == "no writer" else world()
     lm: Any = made.lm
