@@ -336,7 +336,7 @@ def test_reflection_prompts_and_show_make_no_claim_about_the_memory_of_the_readm
         assert words not in wrong_answers
 
     # The list names each question as it is given to `--question`.
-    question_id = wrong_answers.partition("--question ")[2].partition(":")[0]
+    question_id = wrong_answers.partition("--question ")[2].split(": ")[0]
     _, details, _ = cli("show", "last", "--question", question_id)
     _, _, evidence = details.partition("gold evidence that stood in the prompts:\n")
     assert evidence.startswith("  [D1:")
