@@ -1,9 +1,16 @@
-"""Questions about the histories of `make_history`, and settings that keep optimizers small."""
+"""Questions to compile on, settings that keep optimizers small, and compiles with a fake model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import dspy
+import mempiler
+import pytest
+from mempiler import CompileResult
+
+from ..runs.evaluations import own_questions
+from .marker_model import PROPOSING_OPTIMIZERS, MarkerModel
 
 PLACES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar")
 """What the sessions are about; session D2 is about place number 2, which is Quito."""
@@ -54,3 +61,36 @@ def question_about(history: Any, turn_id: str, category: str = "4", **changes: A
         **changes,
     }
     return dspy.Example(**fields).with_inputs("history", "question", "evidence_ids")
+
+
+@pytest.fixture
+def questions_file(tmp_path: Path) -> str:
+    """A file with questions about six users; a test module may define others of this name."""
+    return own_questions(tmp_path)
+
+
+@pytest.fixture
+def compile_markers(questions_file: str, scripted: Any) -> Callable[..., CompileResult]:
+    """A function that compiles Turn RAG with a `MarkerModel` on the questions of `questions_file`.
+
+    Its arguments are the model, the optimizer (a name or what else `mempiler.compile` takes), and
+    options of `mempiler.compile`.
+    """
+
+    def run(model: MarkerModel, optimizer: Any, **options: Any) -> CompileResult:
+        lm = scripted(model)
+        model.engine = lm.engine
+        if isinstance(optimizer, str):
+            options.setdefault("optimizer_set", PROPOSING_OPTIMIZERS.get(optimizer))
+        options = {"train": 16, "threads": 1, "min_n": 8, **options}
+        return mempiler.compile(
+            "turn-rag",
+            benchmark="jsonl",
+            data=questions_file,
+            optimizer=optimizer,
+            lm=lm,
+            progress=False,
+            **options,
+        )
+
+    return run
