@@ -1,7 +1,8 @@
 """What optimizers read about an answer: which step lost the evidence, and nothing unknown."""
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from mempiler.programs.external.program import build_external_program
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
 from ..runs.evaluations import asked as questions_about
-from ..runs.evaluations import own_questions, script_models
+from ..runs.evaluations import own_questions
 
 WRITERS = ["method.writer.extract_facts", "method.writer.manage"]
 """The predictors of Memory-R2 that write; `task.answer` reads."""
@@ -284,38 +285,39 @@ def strict(gold, pred, trace=None):
 
 @pytest.fixture
 def reflection_prompts_of_gepa(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, cli: Any
-) -> Callable[..., str]:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
+) -> Iterator[Callable[..., str]]:
     """A function that compiles the README's agent with gepa and returns its reflection prompts."""
     (tmp_path / "agent_of_readme.py").write_text(
         readme_agent_module() + USER_METRICS, encoding="utf-8"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
 
     def reply(kind: str, text: str, n: int) -> str | dict[str, str]:
         if kind == "new_instruction":
             return json.dumps({"new_instruction": "Name the marker."})
         return {"reasoning": "None.", "answer": "no idea"}
 
-    engine = scripted(reply).engine
-    script_models(monkeypatch, engine)
+    def compile_agent(metric: str | None = None) -> str:
+        lm = scripted(reply)
+        mempiler.compile(
+            "agent_of_readme:Agent",
+            metric=metric,
+            optimizer=mempiler.optimizers.Gepa(max_metric_calls=10),
+            lm=lm,
+            benchmark="jsonl",
+            data=own_questions(tmp_path),
+            train=9,
+            threads=1,
+            force=True,
+            progress=False,
+        )
+        prompts = [text for kind, text in lm.engine.prompts if kind == "new_instruction"]
+        return "\n".join(prompts)
 
-    def compile_agent(*more_options: str) -> str:
-        options = [
-            *("--benchmark", "jsonl"),
-            *("--data", own_questions(tmp_path)),
-            *("--lm", "scripted/test"),
-            *("--train", "9"),
-            *("--optimizer", "gepa"),
-            *("--optimizer-set", "max_metric_calls=10"),
-            *("--threads", "1"),
-            "--force",
-        ]
-        exit_code, _, stderr = cli("compile", "agent_of_readme:Agent", *options, *more_options)
-        assert exit_code == 0, stderr
-        return "\n".join(text for kind, text in engine.prompts if kind == "new_instruction")
-
-    return compile_agent
+    yield compile_agent
+    sys.modules.pop("agent_of_readme", None)
 
 
 def test_reflection_prompts_and_show_make_no_claim_about_the_memory_of_the_readme_agent(
@@ -345,7 +347,7 @@ def test_reflection_prompts_and_show_make_no_claim_about_the_memory_of_the_readm
 
 
 def test_gepa_passes_the_judged_predictor_to_a_metric_that_takes_it(reflection_prompts_of_gepa):
-    reflection_prompts = reflection_prompts_of_gepa("--metric", "agent_of_readme:coach")
+    reflection_prompts = reflection_prompts_of_gepa(metric="agent_of_readme:coach")
 
     advice = "ADVICE FOR method.reader.answerer.say.predict WITH ['lines', 'question']"
     assert advice in reflection_prompts
