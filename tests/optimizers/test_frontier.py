@@ -18,7 +18,8 @@ from mempiler.optimizers.compile import CompileConfig, plan_job
 from mempiler.optimizers.frontier import FrontierPoint, mark_frontier
 
 from ..conftest import ScriptedEngine
-from ..runs.evaluations import asked, locomo, own_questions
+from ..runs.evaluations import asked as questions_about
+from ..runs.evaluations import locomo, own_questions
 from .marker_model import fact_number
 
 LONG = "Name the marker. " + "Think of every word that was said about markers, one by one. " * 20
@@ -219,7 +220,7 @@ def test_the_page_draws_each_candidate_and_escapes_its_prompt(compile_with_gepa)
 def test_the_words_of_the_memory_are_an_objective_if_writing_is_tuned(
     scripted, fact_replies, make_history
 ):
-    examples = asked(make_history(2), 6)
+    examples = questions_about(make_history(2), 6)
     program = mempiler.build("memory-r2", embedder=embedder())
 
     def objectives_of(stage: Any) -> dict[str, float]:

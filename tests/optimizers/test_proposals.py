@@ -18,7 +18,7 @@ from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import CompileConfig, compile_program
 from mempiler.optimizers.optimizer import Optimizer
 
-from ..runs.evaluations import Listening
+from ..runs.evaluations import Listening as RecordingEngine
 from .marker_model import BETTER, MarkerModel, each_proposing_optimizer
 
 STOPPING_OPTIMIZERS = ("copro", "better-together")
@@ -311,7 +311,7 @@ def test_a_loaded_program_answers_as_the_compiled_one(questions, tmp_path, metho
 
 @pytest.mark.parametrize(("method", "optimizer"), METHODS_AND_OPTIMIZERS)
 def test_no_prompt_for_a_proposal_shows_a_whole_history(questions, method, optimizer):
-    engine = Listening()
+    engine = RecordingEngine()
     prompt_lm = MeteredLM(
         "offline/x", Metering(role="prompt"), engine=engine, temperature=0.0, cache=False
     )

@@ -8,7 +8,7 @@ import mempiler
 import pytest
 from mempiler.errors import UserError
 
-from .evaluations import asked
+from .evaluations import asked as questions_about
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from .evaluations import asked
 def test_an_option_of_a_wrong_kind_is_refused_with_its_name_and_value(
     make_history: Any, name: str, value: Any
 ) -> None:
-    questions = asked(make_history(1), 2)
+    questions = questions_about(make_history(1), 2)
     options: dict[str, Any] = {"lm": "offline", "progress": False, name: value}
 
     with pytest.raises(UserError) as error:

@@ -9,7 +9,8 @@ from mempiler.programs.catalog import build
 from mempiler.records import History
 from mempiler.runs.plan_sizes import MeanWork, Work, estimate_writing, measure_program
 
-from .evaluations import asked, locomo
+from .evaluations import asked as questions_about
+from .evaluations import locomo
 
 MEAN_WORK = MeanWork(
     answering=Work(1, 100), writing=Work(2, 50), finalizing=Work(3, 10), output_share=0.1
@@ -24,7 +25,7 @@ def test_items_with_which_several_histories_begin_are_written_once(
     short_history = make_history(2, id="short")
     # Its first two items are those of the short one.
     long_history = make_history(3, id="long")
-    questions = [*asked(short_history, 2), *asked(long_history, 2)]
+    questions = [*questions_about(short_history, 2), *questions_about(long_history, 2)]
 
     work = estimate_writing(program, questions, MEAN_WORK)
 
@@ -36,8 +37,8 @@ def test_a_memory_that_histories_share_is_measured_once(
     make_history: Callable[..., History],
 ) -> None:
     program = build("fact-store", embedder=embedder())
-    first_questions = asked(make_history(3, id="first"), 2)
-    questions_of_same_items = asked(make_history(3, id="second"), 2)
+    first_questions = questions_about(make_history(3, id="first"), 2)
+    questions_of_same_items = questions_about(make_history(3, id="second"), 2)
     all_questions = [*first_questions, *questions_of_same_items]
 
     work_of_first = measure_program(program, locomo(first_questions), first_questions)
@@ -53,12 +54,12 @@ def test_different_histories_of_one_id_are_measured_with_their_own_memories(
 ) -> None:
     # With this method, the tokens of an answer depend on the length of the history.
     program = build("full-context", embedder=embedder())
-    short_questions = asked(make_history(1, id="ann"), 2)
-    long_questions = asked(make_history(5, id="bob"), 2)
+    short_questions = questions_about(make_history(1, id="ann"), 2)
+    long_questions = questions_about(make_history(5, id="bob"), 2)
     different_ids = [*short_questions, *long_questions]
     expected = measure_program(program, locomo(different_ids), different_ids)
 
-    same_id = [*short_questions, *asked(make_history(5, id="ann"), 2)]
+    same_id = [*short_questions, *questions_about(make_history(5, id="ann"), 2)]
     # The ids of questions are made from those of histories.
     for number, example in enumerate(same_id):
         example.id = str(number)

@@ -55,7 +55,7 @@ def manifest_of(
         n: The number of dev questions.
         min_n: The smallest number of questions that the compile took for enough.
         scores: The score of each question.
-        tokens: About how many tokens a question took; None if that was not kept.
+        tokens: About how many tokens a question took; None if that was not recorded.
         lm: The model that was asked.
         judge: The model that scored the answers.
         stopped: Why the scoring was stopped.

@@ -53,8 +53,10 @@ from mempiler.serving.http.service import Service
 from mempiler.serving.settings import Settings
 
 from ..run_inputs import run_inputs, with_options
-from .evaluations import Listening, asked, locomo, refusal, row
+from .evaluations import Listening as RecordingEngine
+from .evaluations import asked as questions_about
 from .evaluations import evaluation as evaluation_of
+from .evaluations import locomo, refusal, row
 
 
 def marker_questions(history: History, count: int) -> list[dspy.Example]:
@@ -63,7 +65,7 @@ def marker_questions(history: History, count: int) -> list[dspy.Example]:
     The text of number 2 ends in "question2?" and its gold answer is "marker 2". Turn D1:3 holds
     the evidence of each.
     """
-    return asked(
+    return questions_about(
         history,
         count,
         "Who saw Oslo with question{n}?",
@@ -77,7 +79,7 @@ def question_with_evidence(
     history: History, text: str, turn_ids: Sequence[str], question_id: str = "q0"
 ) -> dspy.Example:
     """Return a question about a history whose evidence is in some turns; its answer is "none"."""
-    (question,) = asked(
+    (question,) = questions_about(
         history, 1, text, answer="none", evidence_ids=tuple(turn_ids), evidence=tuple(turn_ids)
     )
     return question.copy(id=question_id).with_inputs("history", "question", "evidence_ids")
@@ -617,7 +619,7 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(
     ],
 )
 def test_recorded_answers_that_do_not_fit_are_refused(rows, phrases, make_history, tmp_path):
-    questions = locomo(asked(make_history(1, id="a"), 2))
+    questions = locomo(questions_about(make_history(1, id="a"), 2))
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in rows))
 
@@ -641,7 +643,7 @@ def test_recorded_answers_are_scored_with_their_recall_and_usage(make_history, t
     ]
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in recorded_lines))
-    questions = locomo(asked(make_history(1, id="a"), 3))
+    questions = locomo(questions_about(make_history(1, id="a"), 3))
     recorded_answers = RecordedAnswers(path)
     program = build_external_program(recorded_answers, path.name, "question-answering")
     meter = Meter()
@@ -749,7 +751,7 @@ def prompts_of(
     store: Store,
 ) -> list[str]:
     """Ask a question in one way, and return all prompts that the model got, sorted."""
-    engine = Listening()
+    engine = RecordingEngine()
     lm = MeteredLM("offline/test", engine=engine, cache=False, temperature=0.0)
     with dspy.context(lm=lm, trace=None, disable_history=True):
         ask(program, questions, example, store)
