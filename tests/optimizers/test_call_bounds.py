@@ -1,4 +1,4 @@
-"""Optimizers ask no more, and no less, than their bounds say."""
+"""Optimizers make no more calls, and no fewer, than their bounds say."""
 
 from typing import Any
 
@@ -25,27 +25,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "infer-rules": {"num_candidates": 2, "max_tries": 4},
     "better-together": {"strategy": "bootstrap -> labeled"},
 }
+"""Settings that keep each optimizer small."""
 
 
 def test_the_bounds_of_every_optimizer_of_prompts_are_tested() -> None:
     assert set(SETTINGS) == set(OPTIMIZERS) - {"finetune"}
 
 
+# With a threshold of 0 every answer becomes a demo at once; with 0.5 more have to be tried.
 @pytest.mark.parametrize("threshold", [0.0, 0.5])
-@pytest.mark.parametrize("name", SETTINGS)
-def test_calls_lie_within_the_bounds(name: str, threshold: float) -> None:
+@pytest.mark.parametrize("optimizer", SETTINGS)
+def test_calls_lie_within_the_bounds(optimizer: str, threshold: float) -> None:
     locomo = benchmark("locomo")
-    # The method `turn-rag` writes and recalls without a model, and answers with one call.
+    headline_examples = [example for example in locomo.examples if locomo.in_headline(example)]
+    questions = headline_examples[:12]
+    # This method writes and recalls without a model, and answers with one call.
     program = build("turn-rag", embedder=embedder())
-    questions = [example for example in locomo.examples if locomo.in_headline(example)][:12]
-    config = CompileConfig(name, settings=SETTINGS[name], threads=2, threshold=threshold)
+    config = CompileConfig(optimizer, settings=SETTINGS[optimizer], threads=2, threshold=threshold)
     meter = Meter()
 
-    def model(role: Any) -> MeteredLM:
+    def model_for(role: Any) -> MeteredLM:
         return MeteredLM("offline/x", Metering(meter, role), engine=OfflineEngine(), cache=False)
 
-    with dspy.context(lm=model("task"), disable_history=True, trace=None):
-        prompt_lm = model("prompt")
+    with dspy.context(lm=model_for("task"), disable_history=True, trace=None):
+        prompt_lm = model_for("prompt")
         job = plan_job(program, locomo, questions, config, prompt_lm)
         bounds = config.make_optimizer().call_bounds(job)
         compile_program(program, locomo, questions, config, prompt_lm)

@@ -1,10 +1,11 @@
-"""Compiling: demos from the right calls for the right predictors; endpoints that die and budgets that strike."""
+"""Compiling: demos of the right calls, refused settings, endpoints that die, and spent budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import dspy
+import gepa as gepa_package
 import pytest
 from gepa.strategies.proposal_sampling import PxNSampling
 from gepa.utils.stop_condition import NoImprovementStopper
@@ -13,346 +14,512 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model
 from mempiler.optimizers.compile import CompileConfig, clean_program, compile_program
+from mempiler.programs.program import MemoryProgram
 from mempiler.programs.state import dump_predictor
 from mempiler.runs.manifest import read_manifest
 
 from ..runs.evaluations import locomo
-from .conftest import PLACES, asked
+from .conftest import PLACES, SMALL_SETTINGS, question_about, setting_options
 
 WRITERS = {"method.writer.extract_facts", "method.writer.manage"}
+"""The writing predictors of Memory-R2."""
 READERS = {"task.answer"}
 
 
-def program_of(name: str) -> Any:
-    # Chunks of three turns: a session of six has two, of which one holds the evidence.
-    return build(name, embedder=embedder(), **({"chunk_turns": 3} if name == "memory-r2" else {}))
+def memory_r2() -> MemoryProgram:
+    """Return Memory-R2 with two chunks per session of six turns; one of them has the evidence."""
+    return build("memory-r2", embedder=embedder(), chunk_turns=3)
 
 
-def questions(history: Any, evidence: Sequence[str], category: str = "4") -> list[dspy.Example]:
-    """Questions that are numbered in their words."""
-    return [
-        asked(
-            *(history, turn, category),
-            **{"id": f"{history.id}:{category}:{n}", "answer": "the marker"},
-            question=f"Who saw {PLACES[int(turn[1]) % 8]} with {turn[3]}, of question-{category}-{n}?",
+def turn_rag() -> MemoryProgram:
+    """Return Turn RAG."""
+    return build("turn-rag", embedder=embedder())
+
+
+def numbered_questions(
+    history: Any, evidence: Sequence[str], category: str = "4"
+) -> list[dspy.Example]:
+    """Return a question for each turn of evidence, with the gold answer "the marker".
+
+    The text of the second question of category 4 ends in "of question-4-1?".
+    """
+    examples: list[dspy.Example] = []
+    for number, turn_id in enumerate(evidence):
+        place = PLACES[int(turn_id[1]) % 8]
+        text = f"Who saw {place} with {turn_id[3]}, of question-{category}-{number}?"
+        example_id = f"{history.id}:{category}:{number}"
+        examples.append(
+            question_about(
+                history, turn_id, category, id=example_id, answer="the marker", question=text
+            )
         )
-        for n, turn in enumerate(evidence)
-    ]
+    return examples
 
 
-def compiled(lm: Any, program: Any, examples: Sequence[dspy.Example], **how: Any) -> Any:
+def compile_with(
+    lm: Any, program: MemoryProgram, examples: Sequence[dspy.Example], **config: Any
+) -> MemoryProgram:
+    """Compile a program on questions; `config` has the fields of a CompileConfig."""
     with dspy.context(lm=lm):
-        return compile_program(program, locomo(examples), examples, CompileConfig(**how))
+        return compile_program(program, locomo(examples), examples, CompileConfig(**config))
 
 
 @pytest.fixture
-def knowing(fact_replies) -> Any:
-    """Writes facts, and answers every question right."""
+def expert_replies(fact_replies: Any) -> Callable[[str, str, int], dict[str, Any]]:
+    """A scripted model that stores every turn as a fact, and answers every question rightly."""
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == "facts":
+            return fact_replies(kind, text, n)
         if kind == "operations":
-            text = text[text.rindex("[[ ## session_date ## ]]") :]  # the request itself, behind its demos
-        return {**fact_replies(kind, text, n), **({} if kind in ("facts", "operations") else {"answer": "the marker"})}
+            # The request itself stands behind its demos.
+            request = text[text.rindex("[[ ## session_date ## ]]") :]
+            return fact_replies(kind, request, n)
+        return {**fact_replies(kind, text, n), "answer": "the marker"}
 
     return reply
 
 
-def states(program: Any) -> dict[str, Any]:
-    return {name: dump_predictor(predictor).model_dump() for name, predictor in program.all_predictors().items()}
+def predictor_states(program: MemoryProgram) -> dict[str, Any]:
+    """Return the instructions and demos of all predictors by name."""
+    return {
+        name: dump_predictor(predictor).model_dump()
+        for name, predictor in program.all_predictors().items()
+    }
 
 
-def bootstrapped(program: Any, name: str) -> list[Any]:
+def bootstrapped_demos(program: MemoryProgram, name: str) -> list[Any]:
+    """Return the demos of a predictor that come from its own calls."""
     return [demo for demo in program.all_predictors()[name].demos if demo.get("augmented")]
 
 
 @pytest.mark.parametrize(
-    ("stage", "changed"),
-    [("write", WRITERS), ("read", READERS), ("all", WRITERS | READERS)],
-    ids=["write", "read", "all"],
+    ("stage", "changed_predictors"),
+    [
+        pytest.param("write", WRITERS, id="write"),
+        pytest.param("read", READERS, id="read"),
+        pytest.param("all", WRITERS | READERS, id="all"),
+    ],
 )
-def test_a_stage_changes_its_predictors_and_no_other(scripted, knowing, make_history, stage, changed):
-    program, examples = program_of("memory-r2"), questions(make_history(4), ["D1:2", "D2:5", "D4:1"])
-    before = states(program)
-    after = states(compiled(scripted(knowing), program, examples, stage=stage))
-    assert {name for name in before if before[name] != after[name]} == changed
-    assert states(program) == before
-
-
-def test_writing_demos_come_from_the_sessions_of_the_answered_facts(scripted, knowing, make_history):
-    evidence = ["D2:5", "D4:1", "D7:3"]
-    program, examples = program_of("memory-r2"), questions(make_history(8), evidence)
-    result = compiled(scripted(knowing), program, examples, stage="write")
-    extracted = bootstrapped(result, "method.writer.extract_facts")
-    managed = bootstrapped(result, "method.writer.manage")
-    assert len(extracted) == len(managed) == 3
-    assert all(any(f"[{turn}]" in demo.dialogue for turn in evidence) for demo in extracted)
-    assert all({fact.turn_id for fact in demo.new_facts} & set(evidence) for demo in managed)
-
-
-@pytest.mark.parametrize(("rounds", "demos", "written"), [(1, 0, 2), (2, 2, 4)])
-def test_a_second_round_tries_again_with_a_memory_of_its_own(
-    scripted, fact_replies, make_history, rounds, demos, written
+def test_a_stage_changes_its_predictors_and_no_other(
+    scripted, expert_replies, make_history, stage, changed_predictors
 ):
-    asked: list[str] = []
+    program = memory_r2()
+    examples = numbered_questions(make_history(4), ["D1:2", "D2:5", "D4:1"])
+    states_before = predictor_states(program)
 
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        found = fact_replies(kind, text, n)
+    compiled = compile_with(scripted(expert_replies), program, examples, stage=stage)
+
+    states_after = predictor_states(compiled)
+    changed = {name for name in states_before if states_before[name] != states_after[name]}
+    assert changed == changed_predictors
+    # The program that was given is not changed.
+    assert predictor_states(program) == states_before
+
+
+def test_writing_demos_come_from_the_sessions_of_the_answered_facts(
+    scripted, expert_replies, make_history
+):
+    evidence = ["D2:5", "D4:1", "D7:3"]
+    examples = numbered_questions(make_history(8), evidence)
+
+    compiled = compile_with(scripted(expert_replies), memory_r2(), examples, stage="write")
+
+    extraction_demos = bootstrapped_demos(compiled, "method.writer.extract_facts")
+    assert len(extraction_demos) == 3
+    for demo in extraction_demos:
+        assert any(f"[{turn_id}]" in demo.dialogue for turn_id in evidence)
+
+    management_demos = bootstrapped_demos(compiled, "method.writer.manage")
+    assert len(management_demos) == 3
+    for demo in management_demos:
+        turns_of_facts = {fact.turn_id for fact in demo.new_facts}
+        assert turns_of_facts.intersection(evidence)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "demo_count", "write_calls"),
+    [
+        # A memory takes two calls of the manager, one for each chunk.
+        pytest.param(1, 0, 2, id="one round"),
+        pytest.param(2, 2, 4, id="two rounds"),
+    ],
+)
+def test_a_second_round_tries_again_with_a_memory_of_its_own(
+    scripted, fact_replies, make_history, rounds, demo_count, write_calls
+):
+    answered_questions: list[str] = []
+
+    def reply_rightly_the_second_time(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind in ("facts", "operations"):
-            return found
+            return fact_replies(kind, text, n)
         question = text.rsplit("question-", 1)[1][:3]
-        asked.append(question)
-        return {**found, "answer": "the marker" if asked.count(question) > 1 else "wrong"}
+        answered_questions.append(question)
+        is_second_time = answered_questions.count(question) > 1
+        answer = "the marker" if is_second_time else "wrong"
+        return {**fact_replies(kind, text, n), "answer": answer}
 
-    lm, examples = scripted(reply), questions(make_history(1), ["D1:2", "D1:5"])
+    lm = scripted(reply_rightly_the_second_time)
+    examples = numbered_questions(make_history(1), ["D1:2", "D1:5"])
     settings = {"max_rounds": rounds, "max_labeled_demos": 0}
-    result = compiled(lm, program_of("memory-r2"), examples, settings=settings)
-    assert len(bootstrapped(result, "task.answer")) == demos
-    assert lm.engine.calls["operations"] == written
+
+    compiled = compile_with(lm, memory_r2(), examples, settings=settings)
+
+    assert len(bootstrapped_demos(compiled, "task.answer")) == demo_count
+    assert lm.engine.calls["operations"] == write_calls
 
 
-def test_adversarial_questions_are_not_trained_on(scripted, knowing, make_history):
+def test_adversarial_questions_are_not_trained_on(scripted, expert_replies, make_history):
     history = make_history(1)
-    lm, examples = scripted(knowing), questions(history, ["D1:1"] * 2) + questions(history, ["D1:1"] * 6, "5")
-    result = compiled(lm, program_of("turn-rag"), examples)
-    assert not any("question-5" in text for _, text in lm.engine.prompts)
-    assert not any("question-5" in demo.question for demo in result.task.answer.demos)
+    lm = scripted(expert_replies)
+    examples = [
+        *numbered_questions(history, ["D1:1"] * 2),
+        # LoCoMo's adversarial questions have category 5.
+        *numbered_questions(history, ["D1:1"] * 6, category="5"),
+    ]
+
+    compiled = compile_with(lm, turn_rag(), examples)
+
+    assert len(lm.engine.prompts) > 0
+    for _, prompt in lm.engine.prompts:
+        assert "question-5" not in prompt
+    for demo in compiled.task.answer.demos:
+        assert "question-5" not in demo.question
+
+
+def test_adversarial_questions_alone_are_refused(scripted, expert_replies, make_history):
+    examples = numbered_questions(make_history(1), ["D1:1"] * 3, category="5")
+
     with pytest.raises(UserError, match="training questions that count for the score, there are 0"):
-        compiled(lm, program_of("turn-rag"), questions(history, ["D1:1"] * 3, "5"))
+        compile_with(scripted(expert_replies), turn_rag(), examples)
 
 
-def test_answers_below_the_threshold_teach_nothing(scripted, make_history):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        return {"answer": "the marker" if "question-4-1" in text.rsplit("## question", 1)[1] else "a stone"}
+def test_answers_below_the_threshold_become_no_demos(scripted, make_history):
+    def reply_rightly_to_one_question(kind: str, text: str, n: int) -> dict[str, str]:
+        question = text.rsplit("## question", 1)[1]
+        return {"answer": "the marker" if "question-4-1" in question else "a stone"}
 
-    examples = questions(make_history(1), ["D1:1"] * 4)
-    result = compiled(scripted(reply), program_of("turn-rag"), examples, settings={"max_labeled_demos": 0})
-    assert [demo.question for demo in result.task.answer.demos] == ["Who saw Oslo with 1, of question-4-1?"]
+    examples = numbered_questions(make_history(1), ["D1:1"] * 4)
+
+    compiled = compile_with(
+        scripted(reply_rightly_to_one_question),
+        turn_rag(),
+        examples,
+        settings={"max_labeled_demos": 0},
+    )
+
+    (demo,) = compiled.task.answer.demos
+    assert demo.question == "Who saw Oslo with 1, of question-4-1?"
 
 
 def gepa(**settings: Any) -> dict[str, Any]:
+    """Return the fields of a CompileConfig for GEPA with some settings."""
     return {"optimizer": "gepa", "settings": settings}
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("config", "problem"),
     [
         ({"settings": {"max_rounds": True}}, "max_rounds = True: Input should be"),
         (gepa(auto="huge"), "auto = 'huge': Input should be 'light'"),
         (gepa(use_merge="no"), "use_merge = 'no'"),
-        (gepa(sampling_strategy="PxNSampling(2, 3)"), r"it takes an object in Python, .*Gepa\(extra="),
-        (gepa(stop_callbacks=["NoImprovementStopper(5)"]), r"it takes an object in Python, .*Gepa\(extra="),
+        (
+            gepa(sampling_strategy="PxNSampling(2, 3)"),
+            r"it takes an object in Python, .*Gepa\(extra=",
+        ),
+        (
+            gepa(stop_callbacks=["NoImprovementStopper(5)"]),
+            r"it takes an object in Python, .*Gepa\(extra=",
+        ),
         (gepa(acceptance_criterion="any"), "or 'strict_improvement', or 'improvement_or_equal'"),
-        (gepa(max_metric_calls="many"), "max_metric_calls = 'many': Input should be a valid integer"),
+        (
+            gepa(max_metric_calls="many"),
+            "max_metric_calls = 'many': Input should be a valid integer",
+        ),
         (gepa(max_metric_calls=0), "max_metric_calls = 0: it is 1 or more"),
         (gepa(max_metric_calls=9, auto="light"), "takes one of auto, max_metric_calls"),
         ({"optimizer": "better-together", "settings": {"strategy": "knn -> nothing"}}, "nothing"),
         (gepa(use_wandb=True), "no setting 'use_wandb'"),
         ({"optimizer": "finetune"}, "cannot fine-tune"),
-        ({"optimizer": "better-together", "settings": {"strategy": "knn -> better-together"}}, "cannot hold itself"),
+        (
+            {"optimizer": "better-together", "settings": {"strategy": "knn -> better-together"}},
+            "cannot hold itself",
+        ),
     ],
 )
-def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_history, how, words):
-    lm = scripted(knowing)
-    with pytest.raises(UserError, match=words):
-        compiled(lm, program_of("turn-rag"), questions(make_history(1), ["D1:1"] * 6), **how)
+def test_a_wrong_request_is_refused_before_any_call(
+    scripted, expert_replies, make_history, config, problem
+):
+    lm = scripted(expert_replies)
+    examples = numbered_questions(make_history(1), ["D1:1"] * 6)
+
+    with pytest.raises(UserError, match=problem):
+        compile_with(lm, turn_rag(), examples, **config)
+
     assert lm.engine.prompts == []
 
 
-def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing, make_history, monkeypatch):
-    import gepa as library
+def test_settings_and_objects_reach_gepa(scripted, expert_replies, make_history, monkeypatch):
+    arguments: dict[str, Any] = {}
 
-    heard: dict[str, Any] = {}
+    def note_arguments(**named: Any) -> None:
+        arguments.update(named)
+        raise UserError("arguments are noted")
 
-    def optimize(**given: Any) -> None:
-        heard.update(given)
-        raise UserError("heard")
+    # The library is not asked to do anything: only what we pass to it is looked at.
+    monkeypatch.setattr(gepa_package, "optimize", note_arguments)
+    stopper = NoImprovementStopper(5)
+    config = gepa(
+        reflection_minibatch_size=2,
+        use_merge=False,
+        sampling_strategy=PxNSampling(2, n=3),
+        stop_callbacks=[stopper],
+        acceptance_criterion="improvement_or_equal",
+    )
+    examples = numbered_questions(make_history(4), ["D1:1"] * 6)
 
-    monkeypatch.setattr(library, "optimize", optimize)
-    given = {"reflection_minibatch_size": 2, "use_merge": False, "sampling_strategy": PxNSampling(2, n=3)}
-    given |= {"stop_callbacks": [NoImprovementStopper(5)], "acceptance_criterion": "improvement_or_equal"}
-    with pytest.raises(UserError, match="heard"):
-        compiled(scripted(knowing), program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**given))
-    assert heard["reflection_minibatch_size"] == 2
-    assert heard["use_merge"] is False
-    assert heard["max_metric_calls"] == 10
-    assert heard["sampling_strategy"].p == 2
-    assert heard["sampling_strategy"].n == 3
-    assert [type(each).__name__ for each in heard["stop_callbacks"]] == ["NoImprovementStopper"]
-    assert heard["acceptance_criterion"] == "improvement_or_equal"
+    with pytest.raises(UserError, match="arguments are noted"):
+        compile_with(scripted(expert_replies), turn_rag(), examples, **config)
+
+    assert arguments["reflection_minibatch_size"] == 2
+    assert arguments["use_merge"] is False
+    # Its default.
+    assert arguments["max_metric_calls"] == 10
+    assert arguments["sampling_strategy"].p == 2
+    assert arguments["sampling_strategy"].n == 3
+    (passed_stopper,) = arguments["stop_callbacks"]
+    assert isinstance(passed_stopper, NoImprovementStopper)
+    assert arguments["acceptance_criterion"] == "improvement_or_equal"
 
 
 @pytest.mark.parametrize("seed", [0, 9, 3])
-def test_mipro_draws_by_the_seed_of_the_run(scripted, knowing, make_history, monkeypatch, seed):
-    drawn_by: list[int] = []
+def test_mipro_draws_by_the_seed_of_the_run(
+    scripted, expert_replies, make_history, monkeypatch, seed
+):
+    seeds: list[int] = []
 
-    def set_random_seeds(teleprompter: Any, number: int) -> None:
-        drawn_by.append(number)
-        raise UserError("begun")
+    def note_seed(teleprompter: Any, number: int) -> None:
+        seeds.append(number)
+        raise UserError("seed is noted")
 
-    monkeypatch.setattr(dspy.MIPROv2, "_set_random_seeds", set_random_seeds)
-    examples = questions(make_history(4), ["D1:1"] * 6)
-    with pytest.raises(UserError, match="begun"):
-        compiled(scripted(knowing), program_of("turn-rag"), examples, optimizer="mipro", seed=seed)
-    assert drawn_by == [seed]
+    # DSPy takes a seed of 0 for none and then draws by 9, so it is not enough to pass the seed.
+    monkeypatch.setattr(dspy.MIPROv2, "_set_random_seeds", note_seed)
+    examples = numbered_questions(make_history(4), ["D1:1"] * 6)
+
+    with pytest.raises(UserError, match="seed is noted"):
+        compile_with(scripted(expert_replies), turn_rag(), examples, optimizer="mipro", seed=seed)
+
+    assert seeds == [seed]
+
+
+class StopAtOnce:
+    """A rule by which GEPA stops before its first proposal."""
+
+    def __call__(self, state: Any) -> bool:
+        return True
 
 
 @pytest.mark.parametrize(
-    ("settings", "calls", "says"),
+    ("max_metric_calls", "max_calls", "warning"),
     [
-        ({"max_metric_calls": 8}, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
-        ({"max_metric_calls": 2}, None, "no proposal (max_metric_calls = 2"),
-        ({"max_metric_calls": 9}, None, None),
-        ({"max_metric_calls": 99}, 9, "one proposal at most (the 9 calls that are left"),
-        ({"max_metric_calls": 99}, 10, None),
+        (8, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
+        (2, None, "no proposal (max_metric_calls = 2"),
+        (9, None, None),
+        (99, 9, "one proposal at most (the 9 calls that are left"),
+        (99, 10, None),
     ],
 )
-def test_a_budget_of_one_proposal_says_so_before_it_starts(
-    scripted, knowing, make_history, monkeypatch, caplog, settings, calls, says
+def test_a_budget_of_one_proposal_has_a_warning(
+    scripted, expert_replies, make_history, caplog, max_metric_calls, max_calls, warning
 ):
-    def stops(**given: Any) -> None:
-        raise UserError("begun")
+    lm = scripted(expert_replies, guard=BudgetGuard(Limits(max_calls=max_calls)))
+    examples = numbered_questions(make_history(4), ["D1:1"] * 6)
+    config = gepa(max_metric_calls=max_metric_calls, stop_callbacks=[StopAtOnce()])
 
-    monkeypatch.setattr("gepa.optimize", stops)
-    lm = scripted(knowing, guard=BudgetGuard(Limits(max_calls=calls)))
-    with pytest.raises(UserError, match="begun"):
-        compiled(lm, program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**settings))
-    told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
-    assert len(told) == (says is not None)
-    assert all(str(says) in line for line in told)
+    compile_with(lm, turn_rag(), examples, **config)
+
+    warnings = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
+    if warning is None:
+        assert warnings == []
+    else:
+        (message,) = warnings
+        assert warning in message
 
 
-def test_leftovers_of_an_optimizer_are_removed(make_history):
-    start = program_of("memory-r2")
-    compiled = start.staged("read")
+def test_what_an_optimizer_leaves_in_a_program_is_removed(make_history):
+    program = memory_r2()
+    compiled = program.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
-    compiled.task.answer.demos = [dspy.Example(question="What?", answer="this"), dspy.Example(history=make_history(1))]
+    compiled.task.answer.demos = [
+        dspy.Example(question="What?", answer="this"),
+        # A demo must not hold a whole history.
+        dspy.Example(history=make_history(1)),
+    ]
     compiled.candidate_programs = ["left by an optimizer"]
-    tidied = clean_program(compiled, start)
-    assert not hasattr(tidied, "candidate_programs")
-    assert [predictor.lm for predictor in tidied.all_predictors().values()] == [None] * 3
-    assert [demo.question for demo in tidied.task.answer.demos] == ["What?"]
-    assert {name for name, _ in tidied.named_predictors()} == WRITERS | READERS
+
+    cleaned = clean_program(compiled, program)
+
+    assert not hasattr(cleaned, "candidate_programs")
+    assert [predictor.lm for predictor in cleaned.all_predictors().values()] == [None] * 3
+    assert [demo.question for demo in cleaned.task.answer.demos] == ["What?"]
+    # It is no longer limited to a stage.
+    assert {name for name, _ in cleaned.named_predictors()} == WRITERS | READERS
 
 
-OPTIMIZERS = {
-    "bootstrap": ["max_tries=4"],
-    "mipro": ["num_trials=2", "num_candidates=2"],
-    "gepa": ["max_metric_calls=10"],
-    "better-together": ["strategy=labeled -> bootstrap"],
-    "bootstrap-random": ["num_candidate_programs=1", "max_tries=3"],
-    "copro": ["breadth=2", "depth=1"],
-    "simba": ["bsize=4", "max_steps=1", "num_candidates=2"],
-    "infer-rules": ["num_candidates=1", "max_tries=3"],
-    "labeled": [],
-    "knn": [],
-}
-"""Settings that keep each optimizer small."""
-QUICK = ("bootstrap", "gepa")
-SCORED_FIRST = 4
+FAST_OPTIMIZERS = ("bootstrap", "gepa")
 
 
-def each(*names: str) -> pytest.MarkDecorator:
-    """A test per optimizer, the slow ones marked."""
-    marks = ([] if name in QUICK else [pytest.mark.slow] for name in names)
-    found = [pytest.param(name, marks=mark) for name, mark in zip(names, marks, strict=True)]
-    return pytest.mark.parametrize("optimizer", found)
+def for_each_optimizer(*names: str) -> pytest.MarkDecorator:
+    """Run a test with each optimizer; with most of them it is slow."""
+    cases: list[Any] = []
+    for name in names:
+        marks = [] if name in FAST_OPTIMIZERS else [pytest.mark.slow]
+        cases.append(pytest.param(name, marks=marks))
+    return pytest.mark.parametrize("optimizer", cases)
 
 
-each_optimizer = each(*OPTIMIZERS)
-each_that_asks = each(*(name for name in OPTIMIZERS if name not in ("labeled", "knn")))
+each_optimizer = for_each_optimizer(*SMALL_SETTINGS)
+each_optimizer_that_asks = for_each_optimizer(
+    *(name for name in SMALL_SETTINGS if name not in ("labeled", "knn"))
+)
 
 
-def compile_words(optimizer: str, out: Path, *words: str) -> list[str]:
-    settings = [word for setting in OPTIMIZERS[optimizer] for word in ("--optimizer-set", setting)]
-    return ["compile", "turn-rag", "--optimizer", optimizer, "--out", str(out), *settings, *words]
+def compile_command(optimizer: str, out: Path, *more_options: str) -> list[str]:
+    """Return the command that compiles Turn RAG into a folder."""
+    return [
+        *("compile", "turn-rag"),
+        *("--optimizer", optimizer),
+        *("--out", str(out)),
+        *setting_options(SMALL_SETTINGS[optimizer]),
+        *more_options,
+    ]
 
 
-def loads_untuned(out: Path) -> bool:
-    """Whether a folder holds the start: loadable, and said to be compiled by nothing."""
-    predictors = load(out).all_predictors().values()
-    return not read_manifest(out).optimizer and not any(predictor.demos for predictor in predictors)
+def holds_start(out: Path) -> bool:
+    """Return whether a folder holds the program that a compile started with."""
+    is_compiled = bool(read_manifest(out).optimizer)
+    has_demos = any(predictor.demos for predictor in load(out).all_predictors().values())
+    return not is_compiled and not has_demos
 
 
-def asked_in(part: dict[str, Any]) -> int:
-    """Questions of an evaluation, those outside the headline score too."""
-    return sum(category["n"] for category in part["by"].values())
+def question_count(evaluation: dict[str, Any]) -> int:
+    """Return how many questions were asked, those outside the headline score included."""
+    return sum(category["n"] for category in evaluation["by"].values())
 
 
-def answers(out: Path, make_history: Any) -> bool:
+def answer_of(out: Path, history: Any) -> str:
+    """Return what the program in a folder answers to a question, with the offline engine."""
     with dspy.context(lm=language_model("offline")):
-        return bool(load(out)(history=make_history(2), question="Who saw Quito?").answer)
+        return load(out)(history=history, question="Who saw Quito?").answer
 
 
 @each_optimizer
-@pytest.mark.parametrize("alive", [SCORED_FIRST + 3])
-def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, mempiler_cli, tmp_path, optimizer, alive):
-    server = stub(lambda n, text: "dead" if n > alive else None)
-    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)
-    assert ran.code == 3
-    assert ran.out == ""
-    assert ran.resume
-    assert server.answered == alive
-    assert loads_untuned(tmp_path / "out")
+def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(
+    stub, mempiler_cli, tmp_path, optimizer
+):
+    # Four calls score the start, and the optimizer makes three more.
+    server = stub(lambda n, text: "dead" if n > 4 + 3 else None)
+
+    command = mempiler_cli(server, *compile_command(optimizer, tmp_path / "out"), threads=2)
+
+    assert command.code == 3
+    assert command.out == ""
+    assert command.resume  # the message says how to resume it
+    assert server.answered == 7
+    assert holds_start(tmp_path / "out")
 
 
-@pytest.mark.parametrize("late", [5, 9])
-def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, mempiler_cli, tmp_path, late):
-    healthy = stub()
-    words = compile_words("bootstrap", tmp_path / "out")
-    mempiler_cli(healthy, *compile_words("bootstrap", tmp_path / "healthy"))
-    server = stub(lambda n, text: "dead" if n > healthy.answered - late else None)
-    ran = mempiler_cli(server, *words)
-    assert healthy.answered == server.answered + late
-    # Last of all the refused program is asked the four test questions, and before that the start is.
-    if late == 5:
-        # One of four test questions without an answer is more than --max-failure-rate allows.
-        assert ran.code == 4
-        assert ran.out == ""
-        assert not (tmp_path / "out").exists()
-    else:
-        assert ran.code == 3
-        assert ran.out == ""
-        assert loads_untuned(tmp_path / "out")
+def calls_of_compile(server: Any, mempiler_cli: Any, folder: Path) -> int:
+    """Compile with the optimizer `bootstrap`, and return how many calls it took.
+
+    The last four score the refused program on the test questions. The four before them score the
+    start.
+    """
+    mempiler_cli(server, *compile_command("bootstrap", folder))
+    return server.answered
 
 
-@each_that_asks
-def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
+def test_an_endpoint_that_dies_before_the_test_questions_is_no_result(stub, mempiler_cli, tmp_path):
+    out = tmp_path / "out"
+    answered_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy") - 9
+    server = stub(lambda n, text: "dead" if n > answered_calls else None)
+
+    command = mempiler_cli(server, *compile_command("bootstrap", out))
+
+    assert command.code == 3
+    assert command.out == ""
+    assert server.answered == answered_calls
+    assert holds_start(out)
+
+
+def test_an_endpoint_that_dies_at_the_last_test_question_of_the_start_is_no_result(
+    stub, mempiler_cli, tmp_path
+):
+    out = tmp_path / "out"
+    answered_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy") - 5
+    server = stub(lambda n, text: "dead" if n > answered_calls else None)
+
+    command = mempiler_cli(server, *compile_command("bootstrap", out))
+
+    # One of four test questions without an answer is more than `--max-failure-rate` allows.
+    assert command.code == 4
+    assert command.out == ""
+    assert server.answered == answered_calls
+    assert not out.exists()
+
+
+@each_optimizer_that_asks
+def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
     stub, mempiler_cli, make_history, tmp_path, optimizer
 ):
-    # 4 calls score the start, 12 are kept back for the scoring to come, 2 are left to the optimizer.
+    # Four calls score the start, twelve are reserved for the scoring to come, and two are left to
+    # the optimizer.
+    out = tmp_path / "out"
     server = stub()
-    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out", "--max-calls", "18"), threads=4)
-    assert ran.code == 0
-    assert ran.found["stopped"] == "max-calls 18, less what scoring needs"
-    assert server.answered == len(server.texts) <= 18
-    scored = [ran.found["before"], ran.found["after"]]
-    if ran.found["refused_candidate"] is not None:
-        # What is kept back is enough for a program that is refused, too.
-        scored.append(ran.found["refused_candidate"]["test"])
-    for evaluation in scored:
-        assert asked_in(evaluation) == 4
+
+    command = mempiler_cli(server, *compile_command(optimizer, out, "--max-calls", "18"), threads=4)
+
+    assert command.code == 0
+    result = command.found
+    assert result["stopped"] == "max-calls 18, less what scoring needs"
+    assert len(server.texts) <= 18
+    assert server.answered == len(server.texts)
+
+    evaluations = [result["before"], result["after"]]
+    if result["refused_candidate"] is not None:
+        # What is reserved is enough to score a refused program, too.
+        evaluations.append(result["refused_candidate"]["test"])
+    for evaluation in evaluations:
+        assert question_count(evaluation) == 4
         assert evaluation["failures"] == 0
-    assert answers(tmp_path / "out", make_history)
+    assert answer_of(out, make_history(2))
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "calls", "n"),
+    ("optimizer", "max_calls", "scored_questions"),
     [
-        *(("mipro", calls, n) for calls, n in ((0, 0), (3, 0), (6, 2))),
-        *(pytest.param(name, 6, 0, marks=pytest.mark.slow) for name in ("labeled", "knn")),
+        ("mipro", 0, 0),
+        ("mipro", 3, 0),
+        ("mipro", 6, 2),
+        pytest.param("labeled", 6, 0, marks=pytest.mark.slow),
+        pytest.param("knn", 6, 0, marks=pytest.mark.slow),
     ],
 )
-def test_a_budget_that_strikes_while_scoring_is_kept_exactly(
-    stub, mempiler_cli, make_history, tmp_path, optimizer, calls, n
+def test_a_budget_that_ends_the_scoring_is_kept_exactly(
+    stub, mempiler_cli, make_history, tmp_path, optimizer, max_calls, scored_questions
 ):
+    out = tmp_path / "out"
     server = stub()
-    limit = ["--adapter", "chat", "--max-calls", str(calls)]
-    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out", *limit))
-    # Without any call nothing was scored at all.
-    assert ran.code == (0 if calls else 4)
-    assert ran.found["stopped"] == f"max-calls {calls}"
-    assert len(server.texts) == calls
-    assert asked_in(ran.found["before"]) == n
-    assert ran.found["promoted"] is False
-    assert loads_untuned(tmp_path / "out")
-    assert answers(tmp_path / "out", make_history)
+    options = ["--adapter", "chat", "--max-calls", str(max_calls)]
+
+    command = mempiler_cli(server, *compile_command(optimizer, out, *options))
+
+    # Without any call nothing was evaluated.
+    assert command.code == (4 if max_calls == 0 else 0)
+    assert len(server.texts) == max_calls
+    result = command.found
+    assert result["stopped"] == f"max-calls {max_calls}"
+    assert question_count(result["before"]) == scored_questions
+    assert result["promoted"] is False
+    assert holds_start(out)
+    assert answer_of(out, make_history(2))

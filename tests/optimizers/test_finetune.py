@@ -8,8 +8,8 @@ from dspy.clients.provider import Provider, TrainingJob
 from mempiler.optimizers.passed_finetune import PassedFinetune
 
 
-class Keeping(Provider):
-    """A provider that keeps what it is to train on, and names the model that comes of it."""
+class RecordingProvider(Provider):
+    """A provider that keeps the training data of each job, and trains nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,16 +17,24 @@ class Keeping(Provider):
         self.jobs: list[list[dict[str, Any]]] = []
 
     def finetune(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, job: TrainingJob, model: str, train_data: Any, train_data_format: Any, train_kwargs: Any = None
+        self,
+        job: TrainingJob,
+        model: str,
+        train_data: Any,
+        train_data_format: Any,
+        train_kwargs: Any = None,
     ) -> str:
         self.jobs.append(train_data)
         return f"{model}-trained-{len(self.jobs)}"
 
-    def __deepcopy__(self, memo: Any) -> "Keeping":
+    def __deepcopy__(self, memo: Any) -> "RecordingProvider":
+        # Copies of the LM must record their jobs here, too.
         return self
 
 
-class TwoSteps(dspy.Module):
+class TwoStepProgram(dspy.Module):
+    """A program that makes one call for a plan and another for an answer."""
+
     def __init__(self) -> None:
         super().__init__()
         self.plan = dspy.Predict("question -> plan")
@@ -36,30 +44,48 @@ class TwoSteps(dspy.Module):
         return self.say(question=question, plan=self.plan(question=question).plan)
 
 
-def reply(kind: str, text: str, n: int) -> Any:
-    asked = text.rsplit("[[ ## question ## ]]", 1)[1]
-    if "garbled" in asked and kind == "answer":
+def reply(kind: str, text: str, n: int) -> dict[str, str] | str:
+    """A scripted model that is right on easy questions, and not readable on garbled ones."""
+    question = text.rsplit("[[ ## question ## ]]", 1)[1]
+    if "garbled" in question and kind == "answer":
         return "I would rather not say."
-    return {kind: "right" if "easy" in asked else "wrong"}
+    return {kind: "right" if "easy" in question else "wrong"}
 
 
-@pytest.mark.parametrize(("multitask", "calls"), [(True, [4]), (False, [2, 2])])
-def test_only_calls_of_answers_that_passed_are_learned(scripted, multitask, calls):
-    lm, provider, student = scripted(reply), Keeping(), TwoSteps()
+def is_right(gold: Any, prediction: Any, trace: Any = None) -> bool:
+    """The metric."""
+    return prediction.answer == gold.answer
+
+
+@pytest.mark.parametrize(
+    ("multitask", "calls_per_job"),
+    [
+        # Two answers passed, with two calls each.
+        pytest.param(True, [4], id="one model for all predictors"),
+        pytest.param(False, [2, 2], id="one model per predictor"),
+    ],
+)
+def test_only_calls_of_answers_that_passed_are_learned(scripted, multitask, calls_per_job):
+    provider = RecordingProvider()
+    lm = scripted(reply)
     lm.provider = provider
+    student = TwoStepProgram()
     student.set_lm(lm)
     questions = ["easy one", "hard one", "garbled one", "easy two"]
-    trainset = [dspy.Example(question=each, answer="right").with_inputs("question") for each in questions]
-    teleprompter = PassedFinetune(
-        metric=lambda gold, pred, trace=None: pred.answer == gold.answer, multitask=multitask, num_threads=2
-    )
+    trainset = [
+        dspy.Example(question=question, answer="right").with_inputs("question")
+        for question in questions
+    ]
+    teleprompter = PassedFinetune(metric=is_right, multitask=multitask, num_threads=2)
+
     with dspy.context(adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
         trained = teleprompter.compile(student, trainset)
 
-    assert sorted(len(job) for job in provider.jobs) == calls
-    learned = str(provider.jobs)
-    assert "easy one" in learned
-    assert "easy two" in learned
-    assert "hard one" not in learned
-    assert "garbled one" not in learned
-    assert all("-trained-" in predictor.lm.model for predictor in trained.predictors())
+    assert [len(job) for job in provider.jobs] == calls_per_job
+    training_data = str(provider.jobs)
+    assert "easy one" in training_data
+    assert "easy two" in training_data
+    assert "hard one" not in training_data
+    assert "garbled one" not in training_data
+    for predictor in trained.predictors():
+        assert "-trained-" in predictor.lm.model

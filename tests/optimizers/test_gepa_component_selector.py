@@ -20,33 +20,53 @@ def state_at(turn: int) -> Any:
     )
 
 
-def trajectory(*paths: str) -> dict[str, Any]:
+def trajectory(*predictors: str) -> dict[str, Any]:
     """Return a question whose trace has a call of each of the predictors."""
-    return {"trace": [(SimpleNamespace(path=path), {}, None) for path in paths]}
+    # A call is traced as predictor, inputs and outputs.
+    calls = [(SimpleNamespace(path=predictor), {}, None) for predictor in predictors]
+    return {"trace": calls}
+
+
+def select(state: Any, trajectories: list[dict[str, Any]]) -> list[str]:
+    """Return the predictors that get the turn, as GEPA asks for them."""
+    scores = [0.5] * len(trajectories)
+    return CalledPredictors()(state, trajectories, scores, 0, {})
 
 
 @pytest.mark.parametrize(
-    ("turn", "selected"), [(0, "writer.extract"), (1, "task.answer"), (2, "task.answer")]
+    ("turn", "selected"),
+    [
+        (0, "writer.extract"),
+        # It is the turn of `writer.merge`, which was not called.
+        (1, "task.answer"),
+        (2, "task.answer"),
+    ],
 )
 def test_a_predictor_that_was_not_called_is_passed_over(turn: int, selected: str) -> None:
     trajectories = [trajectory("writer.extract"), trajectory("task.answer", "writer.extract")]
-    assert CalledPredictors()(state_at(turn), trajectories, [0.5, 0.5], 0, {}) == [selected]
+
+    assert select(state_at(turn), trajectories) == [selected]
 
 
 def test_the_predictor_after_the_selected_one_has_the_next_turn() -> None:
     state = state_at(1)
-    CalledPredictors()(state, [trajectory("task.answer", "writer.extract")], [0.5], 0, {})
+
+    selected = select(state, [trajectory("task.answer", "writer.extract")])
+
+    assert selected == ["task.answer"]
+    # It is the last one, so the first has the next turn.
     assert state.named_predictor_id_to_update_next_for_program_candidate == [0]
 
 
-def test_the_predictor_whose_turn_it_is_is_selected_where_none_was_called() -> None:
-    assert CalledPredictors()(state_at(1), [trajectory()], [0.0], 0, {}) == ["writer.merge"]
+def test_the_predictor_whose_turn_it_is_is_selected_if_none_was_called() -> None:
+    assert select(state_at(1), [trajectory()]) == ["writer.merge"]
 
 
 def test_a_writer_that_merges_nothing_loses_no_round_to_the_prompt_that_merges() -> None:
     two_proposals = Gepa(
         max_metric_calls=200, extra={"stop_callbacks": [MaxCandidateProposalsStopper(2)]}
     )
+
     result = mempiler.compile(
         "fact-store",
         benchmark="locomo",
@@ -60,4 +80,6 @@ def test_a_writer_that_merges_nothing_loses_no_round_to_the_prompt_that_merges()
         min_n=4,
         progress=False,
     )
+
+    # Each of the two rounds made a proposal.
     assert result.usage["calls"]["prompt"] == 2

@@ -1,12 +1,23 @@
 """What optimizers learn from: labelled demos that hold the evidence and are never too long."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
-from mempiler import Action, Behavior, Context, EntryReader, History, Hit, Session, Turn, build
+from mempiler import (
+    Action,
+    Behavior,
+    Context,
+    EntryReader,
+    History,
+    Hit,
+    Method,
+    Session,
+    Turn,
+    build,
+)
 from mempiler.data.dataset import Source
 from mempiler.data.movielens import MovieLens
 from mempiler.engines.lm import language_model
@@ -14,132 +25,286 @@ from mempiler.engines.meter import Meter
 from mempiler.optimizers.compile import CompileConfig, compile_program
 from mempiler.optimizers.history import CandidateHistory
 from mempiler.optimizers.shortened_context import shorten_context
+from mempiler.programs.baselines.turn_rag import TurnWriter
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.reader import ANY_COSINE
+from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.records import estimate_tokens
 
 from ..runs.evaluations import locomo
-from .conftest import asked
+from .conftest import question_about
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "labeled": {"max_labeled_demos": 6},
     "knn": {"k": 2},
     "bootstrap": {"max_bootstrapped_demos": 1, "max_labeled_demos": 6},
 }
+"""Settings of the optimizers that make labelled demos."""
 
 
-def compiled(program: Any, examples: Sequence[dspy.Example], optimizer: str, lm: Any = None, **how: Any) -> Any:
-    """The compiled program, and the notes of the run."""
+class CompiledWithNotes(NamedTuple):
+    """A compiled program, and what the optimizer noted."""
+
+    program: MemoryProgram
+    notes: list[str]
+
+
+def compile_with(
+    optimizer: str,
+    program: MemoryProgram,
+    examples: Sequence[dspy.Example],
+    lm: Any = None,
+    settings: dict[str, Any] | None = None,
+    **config: Any,
+) -> CompiledWithNotes:
+    """Compile a program on questions with the offline engine, or with `lm`."""
     lm = lm or language_model(meter=Meter())
+    settings = settings or SETTINGS.get(optimizer)
     history = CandidateHistory(lm.meter)
     with dspy.context(lm=lm):
-        how = {"settings": SETTINGS.get(optimizer), **how}
-        made = compile_program(program, locomo(examples), examples, CompileConfig(optimizer, **how), history=history)
-    return made, history.notes
+        compiled = compile_program(
+            program,
+            locomo(examples),
+            examples,
+            CompileConfig(optimizer, settings=settings, **config),
+            history=history,
+        )
+    return CompiledWithNotes(compiled, history.notes)
 
 
-def labelled(program: Any) -> list[Any]:
+def labelled_demos(program: Any) -> list[Any]:
+    """Return the demos of the answer prompt that hold gold answers."""
     return [demo for demo in program.task.answer.demos if not demo.get("augmented")]
 
 
+def questions_of(demos: Sequence[Any]) -> set[str]:
+    """Return the questions of demos."""
+    return {demo.question for demo in demos}
+
+
 @pytest.fixture
-def examples(make_history) -> list[dspy.Example]:
-    histories = [make_history(4, id=name) for name in ("one", "two", "three")]
-    return [asked(history, f"D{s}:{t}") for history in histories for s in (1, 2, 3, 4) for t in (1, 3)]
+def examples(make_history: Callable[..., History]) -> list[dspy.Example]:
+    """Questions about three histories: eight about each."""
+    questions: list[dspy.Example] = []
+    for history_id in ("one", "two", "three"):
+        questions.extend(eight_questions(make_history(4, id=history_id)))
+    return questions
+
+
+def eight_questions(history: History) -> list[dspy.Example]:
+    """Return two questions about each of the four sessions of a history."""
+    turn_ids = ["D1:1", "D1:3", "D2:1", "D2:3", "D3:1", "D3:3", "D4:1", "D4:3"]
+    return [question_about(history, turn_id) for turn_id in turn_ids]
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
 def test_the_context_of_a_demo_holds_the_evidence(examples, optimizer):
-    evidence = {example.question: example.evidence_ids[0] for example in examples}
-    program, _ = compiled(build("turn-rag"), examples, optimizer, threshold=0.0)
-    found = labelled(program)
-    assert found
-    for demo in found:
+    evidence_by_question = {example.question: example.evidence_ids[0] for example in examples}
+
+    compiled = compile_with(optimizer, build("turn-rag"), examples, threshold=0.0)
+
+    demos = labelled_demos(compiled.program)
+    assert demos
+    for demo in demos:
         assert set(demo.keys()) == {"context", "question", "answer"}
-        assert f"[{evidence[demo.question]}]" in demo.context
+        assert f"[{evidence_by_question[demo.question]}]" in demo.context
 
 
-def test_a_demo_is_what_the_predictor_sees_for_that_question(examples):
-    program, _ = compiled(build("turn-rag", k=3), examples, "labeled")
-    seen: dict[str, str] = {}
-    for example in examples:
+def test_the_context_of_a_demo_is_that_of_a_prompt_for_the_question(examples):
+    compiled = compile_with("labeled", build("turn-rag", k=3), examples)
+
+    demos = labelled_demos(compiled.program)
+    assert demos
+    examples_by_question = {example.question: example for example in examples}
+    for demo in demos:
+        example = examples_by_question[demo.question]
         with dspy.context(lm=language_model(), trace=[]):
             build("turn-rag", k=3)(**example.inputs())
-            _, inputs, _ = dspy.settings.trace[-1]
-            seen[inputs["question"]] = inputs["context"]
-    assert {demo.question: demo.context for demo in labelled(program)}.items() <= seen.items()
+            _, prompt_inputs, _ = dspy.settings.trace[-1]
+        assert demo.context == prompt_inputs["context"]
+
+
+@pytest.fixture
+def unrecalled_examples(make_history: Callable[..., History]) -> list[dspy.Example]:
+    """Three questions whose evidence is not recalled.
+
+    No search finds their words, and the evidence is not among the newest turns, which are shown if
+    nothing is found.
+    """
+    history = make_history(4)
+    return [
+        question_about(history, f"D{session}:2", question=f"Zebra D{session}zulu2?")
+        for session in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
-def test_a_question_whose_evidence_is_not_recalled_is_passed_over(make_history, optimizer):
-    history = make_history(4)
-    good = [asked(history, f"D{s}:{t}") for s in (1, 2, 3, 4) for t in (1, 3)]
-    # No search finds their evidence, and it is not among the newest turns, which stand in for a hit.
-    bad = [asked(history, f"D{s}:2", question=f"Zebra D{s}zulu2?") for s in (1, 2, 3)]
-    found = {demo.question for demo in labelled(compiled(build("turn-rag", k=2), [*bad, *good], optimizer)[0])}
-    assert found
-    assert not found & {example.question for example in bad}
-    program, notes = compiled(build("turn-rag", k=1), bad, optimizer)
-    assert labelled(program) == []
-    none = "of 3 training questions none"
-    unpassed = [f"no bootstrapped demos: {none} scored 0.5 or more"] * (optimizer == "bootstrap")
-    assert sorted(notes) == [*unpassed, f"no labelled demos: {none} was recalled with half of its evidence"]
+def test_a_question_whose_evidence_is_not_recalled_becomes_no_demo(
+    make_history, unrecalled_examples, optimizer
+):
+    recalled_examples = eight_questions(make_history(4))
+    all_examples = [*unrecalled_examples, *recalled_examples]
+
+    compiled = compile_with(optimizer, build("turn-rag", k=2), all_examples)
+
+    questions = questions_of(labelled_demos(compiled.program))
+    assert questions
+    assert questions <= {example.question for example in recalled_examples}
 
 
-@pytest.mark.parametrize("max_demos", [0, 2])
-def test_simba_shortens_only_the_calls_that_become_demos(examples, monkeypatch, max_demos):
-    shortening: list[str] = []
+@pytest.mark.parametrize(
+    ("optimizer", "notes"),
+    [
+        ("labeled", []),
+        ("knn", []),
+        (
+            "bootstrap",
+            ["no bootstrapped demos: of 3 training questions none scored 0.5 or more"],
+        ),
+    ],
+)
+def test_a_compile_without_demos_notes_why(unrecalled_examples, optimizer, notes):
+    compiled = compile_with(optimizer, build("turn-rag", k=1), unrecalled_examples)
 
-    def note_shortening(self: Any, student: Any, **how: Any) -> Any:
-        for strategy in self.strategies:
-            # Every strategy is wrapped in a check of its prompts; one that shortens, once more.
-            if hasattr(strategy.__wrapped__, "__wrapped__"):
-                shortening.append(strategy.__name__)
+    assert labelled_demos(compiled.program) == []
+    assert sorted(compiled.notes) == [
+        *notes,
+        "no labelled demos: of 3 training questions none was recalled with half of its evidence",
+    ]
+
+
+def wrapper_count(function: Any) -> int:
+    """Return how many functions are wrapped around the innermost one."""
+    count = 0
+    while hasattr(function, "__wrapped__"):
+        count += 1
+        function = function.__wrapped__
+    return count
+
+
+@pytest.mark.parametrize(("max_demos", "shortening_strategies"), [(0, []), (2, ["append_a_demo_"])])
+def test_simba_shortens_only_the_calls_that_become_demos(
+    examples, monkeypatch, max_demos, shortening_strategies
+):
+    strategies: list[Any] = []
+
+    def note_strategies(teleprompter: Any, student: Any, **options: Any) -> Any:
+        strategies.extend(teleprompter.strategies)
         return student
 
-    monkeypatch.setattr(dspy.SIMBA, "compile", note_shortening)
-    compiled(build("turn-rag"), examples, "simba", settings={"bsize": 4, "max_demos": max_demos})
-    assert shortening == ["append_a_demo_"] * (max_demos > 0)
+    monkeypatch.setattr(dspy.SIMBA, "compile", note_strategies)
+    settings = {"bsize": 4, "max_demos": max_demos}
+
+    compile_with("simba", build("turn-rag"), examples, settings=settings)
+
+    # Every strategy is wrapped in a check of its prompts. One that shortens is wrapped once more.
+    assert len(strategies) > 0
+    names = [strategy.__name__ for strategy in strategies if wrapper_count(strategy) > 1]
+    assert names == shortening_strategies
 
 
 def test_demos_are_spread_over_the_categories(make_history):
     history = make_history(4)
-    many = [asked(history, f"D{s}:{t}", "4") for s in (1, 2, 3, 4) for t in range(1, 7)]
-    few = [asked(history, "D1:1", "1"), asked(history, "D2:2", "2")]
-    program, _ = compiled(build("turn-rag"), [*many, *few], "labeled", settings={"max_labeled_demos": 3})
-    assert sorted(demo.question[-2] for demo in labelled(program)) == ["1", "2", "4"]
+    category_4 = [
+        question_about(history, f"D{session}:{turn}", "4")
+        for session in (1, 2, 3, 4)
+        for turn in (1, 2, 3, 4, 5, 6)
+    ]
+    other_categories = [question_about(history, "D1:1", "1"), question_about(history, "D2:2", "2")]
+
+    compiled = compile_with(
+        "labeled",
+        build("turn-rag"),
+        [*category_4, *other_categories],
+        settings={"max_labeled_demos": 3},
+    )
+
+    # The questions end in "of category 4?".
+    categories = [question[-2] for question in questions_of(labelled_demos(compiled.program))]
+    assert sorted(categories) == ["1", "2", "4"]
+
+
+def history_of_forty_turns(text: str) -> History:
+    """Return a history of one session of forty turns; `text` follows the name of each."""
+    turns = tuple(
+        Turn(id=f"D1:{number}", speaker="Ann", text=f"number{number} {text}")
+        for number in range(40)
+    )
+    session = Session(id="D1", time=datetime(2024, 1, 3), turns=turns)
+    return History(id="long", items=(session,))
+
+
+def questions_about_first_turns(history: History, count: int) -> list[dspy.Example]:
+    """Return a question about each of the first turns of `history_of_forty_turns`."""
+    return [
+        question_about(
+            history,
+            f"D1:{number}",
+            id=str(number),
+            question=f"What of number{number}?",
+            answer=f"number{number}",
+        )
+        for number in range(count)
+    ]
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
-def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
-    turns = [Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} " + "and so on and on " * 20) for n in range(40)]
-    history = History(id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),))
-    examples = [
-        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n)) for n in range(12)
-    ]
+def test_demos_of_long_contexts_are_short_and_hold_the_evidence(optimizer):
+    history = history_of_forty_turns("and so on and on " * 20)
     settings = {"demo_context_tokens": 300, "max_demo_tokens": 2000, **SETTINGS[optimizer]}
-    program, notes = compiled(build("full-context"), examples, optimizer, settings=settings, threshold=0.0)
-    answering = program.task.answer
-    for demo in answering.demos:
+
+    compiled = compile_with(
+        optimizer,
+        build("full-context"),
+        questions_about_first_turns(history, 12),
+        settings=settings,
+        threshold=0.0,
+    )
+
+    answer = compiled.program.task.answer
+    assert answer.demos
+    for demo in answer.demos:
+        # An answer that is copied from a call may have a somewhat longer context.
         assert estimate_tokens(demo.context) <= 400
-        assert f" {demo.question[8:-1]} " in demo.context
-    prompt = answering.select_demos({"question": "What of number3?", "context": ""})
-    assert prompt
-    assert sum(estimate_tokens(demo.context) for demo in prompt) <= 2000
-    if optimizer == "labeled":
-        assert notes == ["5 of 6 demos fit a prompt: they may have 2,000 tokens (max_demo_tokens)"]
+        turn_name = demo.question.removeprefix("What of ").removesuffix("?")
+        assert f" {turn_name} " in demo.context
+
+    demos_of_prompt = answer.select_demos({"question": "What of number3?", "context": ""})
+    assert demos_of_prompt
+    assert sum(estimate_tokens(demo.context) for demo in demos_of_prompt) <= 2000
+
+
+def test_demos_that_do_not_fit_a_prompt_are_noted():
+    history = history_of_forty_turns("and so on and on " * 20)
+    settings = {"demo_context_tokens": 300, "max_demo_tokens": 2000, **SETTINGS["labeled"]}
+
+    compiled = compile_with(
+        "labeled",
+        build("full-context"),
+        questions_about_first_turns(history, 12),
+        settings=settings,
+        threshold=0.0,
+    )
+
+    assert compiled.notes == [
+        "5 of 6 demos fit a prompt: they may have 2,000 tokens (max_demo_tokens)"
+    ]
 
 
 def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
-    turns = [
-        Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} came yesterday, yesterday, yesterday") for n in range(40)
-    ]
-    history = History(id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),))
-    examples = [
-        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n)) for n in range(6)
-    ]
-    settings = {"demo_context_tokens": 150, **SETTINGS["labeled"]}
-    program, _ = compiled(build("full-context"), examples, "labeled", settings=settings, threshold=0.0)
-    assert program.task.answer.demos
-    for demo in program.task.answer.demos:
+    history = history_of_forty_turns("came yesterday, yesterday, yesterday")
+
+    compiled = compile_with(
+        "labeled",
+        build("full-context"),
+        questions_about_first_turns(history, 6),
+        settings={"demo_context_tokens": 150, **SETTINGS["labeled"]},
+        threshold=0.0,
+    )
+
+    demos = compiled.program.task.answer.demos
+    assert demos
+    for demo in demos:
         assert "yesterday [2 January 2024]" in demo.context
         assert estimate_tokens(demo.context) <= 150
 
@@ -147,92 +312,153 @@ def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
     lm = language_model(meter=Meter())
     lm.window = 2560
-    program, notes = compiled(build("turn-rag"), examples, "labeled", lm, settings={"max_labeled_demos": 8})
-    assert 0 < len(labelled(program)) < 8
-    assert len(notes) == 1
-    assert "the model's window of 2,560" in notes[0]
 
-
-def test_where_no_question_has_all_of_its_evidence_those_with_half_of_it_are_taken(make_history):
-    history = make_history(4)
-    half = [asked(history, f"D{s}:1", evidence_ids=(f"D{s}:1", "D9:1")) for s in (1, 2)]
-    third = asked(history, "D3:1", evidence_ids=("D3:1", "D9:1", "D9:2"))
-    program, notes = compiled(build("turn-rag"), [third, *half], "labeled")
-    assert {demo.question for demo in labelled(program)} == {example.question for example in half}
-    assert notes == ["labelled demos: no question was recalled with all of its evidence; they hold half or more"]
-    whole = asked(history, "D3:3")
-    program, notes = compiled(build("turn-rag"), [*half, whole], "labeled")
-    assert [demo.question for demo in labelled(program)] == [whole.question]
-    assert notes == []
-
-
-def test_a_question_that_fails_is_passed_over(examples, monkeypatch):
-    program, recall = build("turn-rag"), EntryReader.recall
-
-    def fragile(self: Any, memory: Any, query: Any) -> Context:
-        if "Oslo" in query.text:
-            raise RuntimeError("cannot")
-        return recall(self, memory, query)
-
-    monkeypatch.setattr(EntryReader, "recall", fragile)
-    found = [demo.question for demo in labelled(compiled(program, examples, "labeled")[0])]
-    assert len(found) == 6
-    assert not any("Oslo" in question for question in found)
-
-
-def test_all_inputs_of_another_task_are_there_and_bounded():
-    first = datetime(2025, 9, 1, 8)
-    actions = tuple(
-        Action(id=f"a{n}", time=first, scene="movie", situation=f"title: film {n} " + "drama " * 40, action="rated 4")
-        for n in range(60)
+    compiled = compile_with(
+        "labeled", build("turn-rag"), examples, lm, settings={"max_labeled_demos": 8}
     )
-    history = History(id="u", items=(Behavior.from_actions("b", actions),))
-    examples = [
-        dspy.Example(
-            id=str(n),
+
+    assert 0 < len(labelled_demos(compiled.program)) < 8
+    (note,) = compiled.notes
+    assert "the model's window of 2,560" in note
+
+
+def half_recalled_examples(history: History) -> list[dspy.Example]:
+    """Return two questions of whose evidence half is in the history."""
+    return [
+        question_about(history, "D1:1", evidence_ids=("D1:1", "D9:1")),
+        question_about(history, "D2:1", evidence_ids=("D2:1", "D9:1")),
+    ]
+
+
+def test_if_no_question_has_all_of_its_evidence_those_with_half_of_it_become_demos(make_history):
+    history = make_history(4)
+    with_half = half_recalled_examples(history)
+    with_a_third = question_about(history, "D3:1", evidence_ids=("D3:1", "D9:1", "D9:2"))
+
+    compiled = compile_with("labeled", build("turn-rag"), [with_a_third, *with_half])
+
+    questions = questions_of(labelled_demos(compiled.program))
+    assert questions == {example.question for example in with_half}
+    assert compiled.notes == [
+        "labelled demos: no question was recalled with all of its evidence; they hold half or more"
+    ]
+
+
+def test_if_a_question_has_all_of_its_evidence_only_such_questions_become_demos(make_history):
+    history = make_history(4)
+    with_all = question_about(history, "D3:3")
+
+    compiled = compile_with(
+        "labeled", build("turn-rag"), [*half_recalled_examples(history), with_all]
+    )
+
+    (demo,) = labelled_demos(compiled.program)
+    assert demo.question == with_all.question
+    assert compiled.notes == []
+
+
+class FragileReader(EntryReader):
+    """A reader that fails for questions about Oslo."""
+
+    def recall(self, memory: Any, query: Any) -> Context:
+        if "Oslo" in query.text:
+            raise RuntimeError("cannot recall")
+        return super().recall(memory, query)
+
+
+def test_a_question_that_fails_becomes_no_demo(examples):
+    reader = FragileReader(10, min_score=ANY_COSINE, hybrid=True)
+    program = MemoryProgram(Method(TurnWriter(), reader), QuestionAnswering())
+
+    compiled = compile_with("labeled", program, examples)
+
+    demos = labelled_demos(compiled.program)
+    assert len(demos) == 6
+    for demo in demos:
+        assert "Oslo" not in demo.question
+
+
+def test_demos_of_another_task_have_all_of_its_inputs_shortened():
+    ratings = tuple(
+        Action(
+            id=f"a{number}",
+            time=datetime(2025, 9, 1, 8),
+            scene="movie",
+            situation=f"title: film {number} " + "drama " * 40,
+            action="rated 4",
+        )
+        for number in range(60)
+    )
+    history = History(id="u", items=(Behavior.from_actions("b", ratings),))
+    examples: list[dspy.Example] = []
+    for number in range(4):
+        example = dspy.Example(
+            id=str(number),
             history=history,
             recent=(),
-            question=f"Film {n}?",
+            question=f"Film {number}?",
             options=["4", "5"],
             answer="4",
             evidence_ids=(),
-        ).with_inputs("history", "recent", "question", "options", "evidence_ids")
-        for n in range(4)
-    ]
-    with dspy.context(lm=language_model()):
-        how = CompileConfig("labeled", settings={"max_labeled_demos": 2})
-        program = compile_program(
-            build("turn-rag", "behavior-prediction"),
-            MovieLens(examples, Source("sample.json", "0" * 64, sample=True)),
-            examples,
-            how,
         )
-    for demo in labelled(program):
+        examples.append(
+            example.with_inputs("history", "recent", "question", "options", "evidence_ids")
+        )
+    benchmark = MovieLens(examples, Source("sample.json", "0" * 64, sample=True))
+
+    with dspy.context(lm=language_model()):
+        compiled = compile_program(
+            build("turn-rag", "behavior-prediction"),
+            benchmark,
+            examples,
+            CompileConfig("labeled", settings={"max_labeled_demos": 2}),
+        )
+
+    demos = labelled_demos(compiled)
+    assert len(demos) == 2
+    for demo in demos:
         assert set(demo.keys()) == {"context", "records", "question", "options", "answer"}
         assert demo.options == ["4", "5"]
         assert 0 < estimate_tokens(demo.records) <= 300
         assert estimate_tokens(demo.context) <= 300
-    assert len(labelled(program)) == 2
 
 
-def hits(*lengths: int, **kinds: str) -> tuple[Hit, ...]:
-    return tuple(
-        Hit(id=f"h{n}", text="word" * length, sources=(f"t{n}",), kind=kinds.get(f"h{n}", "turn"))
-        for n, length in enumerate(lengths)
+def context_of(*word_counts: int) -> Context:
+    """Return a context of hits h0, h1, ... of the turns t0, t1, ..., with so many words each."""
+    hits = tuple(
+        Hit(id=f"h{number}", text="word" * word_count, sources=(f"t{number}",), kind="turn")
+        for number, word_count in enumerate(word_counts)
     )
+    return Context(hits=hits)
 
 
 @pytest.mark.parametrize(
-    ("context", "evidence", "kept"),
+    ("context", "evidence", "remaining_hits"),
     [
-        (Context(hits=hits(*[5] * 9)), ("t7",), "h3 h4 h5 h6 h7 h8"),
-        (Context(hits=hits(*[5] * 9)), ("t0", "t8"), "h0 h1 h2 h6 h7 h8"),
-        (Context(hits=hits(5, 5, 500, 5)), ("t2",), "h2"),
-        (Context(hits=hits(*[40] * 9)), ("t4",), "h3 h4"),
-        (Context(hits=hits(500, 5)), (), "h0"),
-        (Context(hits=hits(5, 5)), ("t0",), "h0 h1"),
+        pytest.param(
+            context_of(5, 5, 5, 5, 5, 5, 5, 5, 5),
+            ("t7",),
+            ["h3", "h4", "h5", "h6", "h7", "h8"],
+            id="nearest in rank",
+        ),
+        pytest.param(
+            context_of(5, 5, 5, 5, 5, 5, 5, 5, 5),
+            ("t0", "t8"),
+            ["h0", "h1", "h2", "h6", "h7", "h8"],
+            id="nearest to two turns",
+        ),
+        pytest.param(context_of(5, 5, 500, 5), ("t2",), ["h2"], id="evidence itself is too long"),
+        pytest.param(
+            context_of(40, 40, 40, 40, 40, 40, 40, 40, 40),
+            ("t4",),
+            ["h3", "h4"],
+            id="what fits",
+        ),
+        pytest.param(context_of(500, 5), (), ["h0"], id="no known evidence"),
+        pytest.param(context_of(5, 5), ("t0",), ["h0", "h1"], id="short enough"),
     ],
-    ids=["nearest in rank", "two of them", "too long itself", "what fits", "no labels", "short enough"],
 )
-def test_a_context_is_shortened_around_its_evidence(context, evidence, kept):
-    assert " ".join(hit.id for hit in shorten_context(context, evidence, 100).hits) == kept
+def test_a_context_is_shortened_around_its_evidence(context, evidence, remaining_hits):
+    shortened = shorten_context(context, evidence, 100)
+
+    assert [hit.id for hit in shortened.hits] == remaining_hits

@@ -1,7 +1,8 @@
-"""What optimizers are told of an answer: which step lost the evidence, and nothing that is not known."""
+"""What optimizers read about an answer: which step lost the evidence, and nothing unknown."""
 
 import json
-import re
+import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,122 +19,262 @@ from mempiler.programs.external.program import build_external_program
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
 from ..runs.evaluations import asked as questions_about
-from ..runs.evaluations import own_questions, script_models
+from ..runs.evaluations import own_questions
 
 WRITERS = ["method.writer.extract_facts", "method.writer.manage"]
-README = (Path(mempiler.__file__).parent / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-AGENT = next(text for text in BLOCKS if "class Agent(" in text).partition("# trainset")[0]
-"""The module of the README, which shows the model every line of the history."""
+"""The predictors of Memory-R2 that write; `task.answer` reads."""
+
+
+def readme_agent_module() -> str:
+    """Return the README's first module, an agent that shows its model every line of the history."""
+    readme = Path(mempiler.__file__).parent / "README.md"
+    python_blocks = readme.read_text(encoding="utf-8").split("```python\n")[1:]
+    agent_blocks = [block for block in python_blocks if "class Agent(" in block]
+
+    # The lines below the comment compile the agent when the module is run as a script.
+    return agent_blocks[0].partition("# trainset")[0]
 
 
 @pytest.fixture(scope="module")
-def example():
-    found = benchmark("locomo").examples
-    return next(example for example in found if example.category == "4" and len(example.evidence_ids) == 1)
+def example() -> dspy.Example:
+    """A question of LoCoMo whose gold evidence is a single turn."""
+    single_hop_examples = [
+        example
+        for example in benchmark("locomo").examples
+        if example.category == "4" and len(example.evidence_ids) == 1
+    ]
+    return single_hop_examples[0]
 
 
-def outcome(example, stored, recalled, answer):
+@pytest.fixture(scope="module")
+def views() -> MetricViews:
+    """The views of LoCoMo's metric for a program with writers."""
+    return MetricViews(benchmark("locomo"), writers=WRITERS)
+
+
+def prediction_for(
+    example: dspy.Example, answer: str, *, is_stored: bool, is_recalled: bool
+) -> dspy.Prediction:
+    """Return an answer, with a memory and a context that hold the evidence or are empty."""
+    evidence_ids = tuple(example.evidence_ids)
+
     memory = FactMemory()
-    if stored:
-        memory = memory.apply([Edit("INSERT", speaker="A", content="something", sources=tuple(example.evidence_ids))])
-    hits = (Hit(id="m1", text="something", sources=tuple(example.evidence_ids)),) if recalled else ()
-    return dspy.Prediction(answer=answer, context=Context(hits=hits), memory=memory)
+    if is_stored:
+        insertion = Edit("INSERT", speaker="A", content="something", sources=evidence_ids)
+        memory = memory.apply([insertion])
+
+    context = Context()
+    if is_recalled:
+        context = Context(hits=(Hit(id="m1", text="something", sources=evidence_ids),))
+
+    return dspy.Prediction(answer=answer, context=context, memory=memory)
 
 
-def call_that_saw(turn):
-    return [(None, {"dialogue": f"[{turn}] (3 May 2024) Ann: words"}, None)]
+def writer_trace(turn_id: str) -> list[tuple[Any, dict[str, str], Any]]:
+    """Return the trace of one call of a writer that saw a turn: predictor, inputs, outputs."""
+    return [(None, {"dialogue": f"[{turn_id}] (3 May 2024) Ann: words"}, None)]
 
 
 @pytest.mark.parametrize(
-    ("stored", "recalled", "step", "to_the_writer", "to_the_answer"),
+    ("is_stored", "is_recalled", "step"),
     [
-        (False, False, "never stored", "nothing of it was stored", "was never stored"),
-        (True, False, "stored but not recalled", "did not find it", "stored but not recalled"),
-        (True, True, "recalled", "the answer was still wrong", "was in the context"),
+        (False, False, "never stored"),
+        (True, False, "stored but not recalled"),
+        (True, True, "recalled"),
     ],
 )
-def test_each_predictor_hears_which_step_lost_the_evidence(
-    example, stored, recalled, step, to_the_writer, to_the_answer
+def test_evidence_steps_say_how_far_a_turn_got(example, is_stored, is_recalled, step):
+    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+
+    steps = evidence_steps(example.evidence_ids, prediction.memory, prediction.context)
+
+    assert steps == {example.evidence_ids[0]: step}
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "is_recalled", "advice"),
+    [
+        (False, False, "nothing of it was stored"),
+        (True, False, "did not find it"),
+        (True, True, "the answer was still wrong"),
+    ],
+)
+def test_a_writer_that_saw_the_evidence_reads_what_became_of_it(
+    views, example, is_stored, is_recalled, advice
 ):
-    prediction = outcome(example, stored, recalled, "entirely wrong")
-    assert evidence_steps(example.evidence_ids, prediction.memory, prediction.context) == {
-        example.evidence_ids[0]: step
-    }
-    views = MetricViews(benchmark("locomo"), writers=WRITERS)
-    told = views.feedback(
-        example, prediction, None, "method.writer.extract_facts", call_that_saw(example.evidence_ids[0])
-    ).feedback
-    assert to_the_writer in told
-    assert example.question in told
-    blind = views.feedback(example, prediction, None, "method.writer.extract_facts", call_that_saw("D99:1"))
-    assert "nothing is to be learnt" in blind.feedback
-    assert to_the_answer in views.feedback(example, prediction, None, "task.answer").feedback
-    right = outcome(example, stored, recalled, example.answer)
-    assert views.feedback(example, right).score == views.score(example, right) == 1.0
+    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+    calls = writer_trace(example.evidence_ids[0])
+
+    feedback = views.feedback(example, prediction, None, WRITERS[0], calls).feedback
+
+    assert advice in feedback
+    assert example.question in feedback
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
+)
+def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
+    views, example, is_stored, is_recalled
+):
+    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+    calls = writer_trace("D99:1")
+
+    feedback = views.feedback(example, prediction, None, WRITERS[0], calls).feedback
+
+    assert "nothing is to be learnt" in feedback
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "is_recalled", "sentence"),
+    [
+        (False, False, "was never stored"),
+        (True, False, "stored but not recalled"),
+        (True, True, "was in the context"),
+    ],
+)
+def test_a_reader_reads_whether_the_evidence_was_before_it(
+    views, example, is_stored, is_recalled, sentence
+):
+    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+
+    feedback = views.feedback(example, prediction, None, "task.answer").feedback
+
+    assert sentence in feedback
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
+)
+def test_only_the_answer_decides_the_score(views, example, is_stored, is_recalled):
+    right = prediction_for(example, example.answer, is_stored=is_stored, is_recalled=is_recalled)
+    wrong = prediction_for(example, "entirely wrong", is_stored=is_stored, is_recalled=is_recalled)
+
+    assert views.score(example, right) == 1.0
+    assert views.feedback(example, right).score == 1.0
     assert views.passed(example, right) is True
-    assert views.passed(example, prediction) is False
+    assert views.passed(example, wrong) is False
 
 
 class Reader:
-    """A predictor of a program, as a trace names it."""
+    """Stands for the reading predictor in a trace, which names predictors by their path."""
 
     path = "task.answer"
 
 
 class Writer:
+    """Stands for a writing predictor in a trace."""
+
     path = WRITERS[0]
 
 
-@pytest.mark.parametrize("judged", [{"pred_name": "task.answer", "pred_trace": True}, {"trace": True}], ids=str)
-def test_evidence_among_the_inputs_of_a_reading_call_was_seen_whatever_was_recalled(example, judged):
-    lost = outcome(example, False, False, "entirely wrong")
-    views = MetricViews(benchmark("locomo"), writers=WRITERS)
+@pytest.mark.parametrize("is_for_one_predictor", [True, False])
+@pytest.mark.parametrize("form", ["line of the turn", "text of the turn", "record of the turn"])
+def test_evidence_in_the_inputs_of_a_reading_call_was_seen_although_it_was_not_recalled(
+    views, example, form, is_for_one_predictor
+):
+    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
     (turn_id,) = example.evidence_ids
-    turn, item = example.history.turns[turn_id]
-    shown = [turn.line(item.time), f"- {turn.text}", {"turns": [{"id": turn_id, "text": turn.text.upper()}]}]
-    for value in shown:
-        call = (Reader(), {"passages": [value]}, None)
-        given = {name: [call] if called is True else called for name, called in judged.items()}
-        told = views.feedback(example, lost, **given).feedback
-        assert told.startswith("The evidence was in the context. ")
-    for call in [(Reader(), {"passages": ["Yes."]}, None), (Writer(), {"dialogue": turn.line()}, None)]:
-        # To have been shown to a writer is not to have been recalled.
-        assert "was never stored" in views.feedback(example, lost, [call]).feedback
+    turn, session = example.history.turns[turn_id]
+    passages = {
+        "line of the turn": turn.line(session.time),
+        "text of the turn": f"- {turn.text}",
+        "record of the turn": {"turns": [{"id": turn_id, "text": turn.text.upper()}]},
+    }
+    calls = [(Reader(), {"passages": [passages[form]]}, None)]
+
+    if is_for_one_predictor:
+        result = views.feedback(example, prediction, pred_name="task.answer", pred_trace=calls)
+    else:
+        result = views.feedback(example, prediction, trace=calls)
+
+    assert result.feedback.startswith("The evidence was in the context. ")
+
+
+def test_evidence_that_only_a_writer_was_shown_was_not_recalled(views, example):
+    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
+    turn, _ = example.history.turns[example.evidence_ids[0]]
+    writing_call = (Writer(), {"dialogue": turn.line()}, None)
+
+    feedback = views.feedback(example, prediction, [writing_call]).feedback
+
+    assert "was never stored" in feedback
+
+
+def test_a_reading_call_with_other_words_has_not_seen_the_evidence(views, example):
+    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
+    reading_call = (Reader(), {"passages": ["Yes."]}, None)
+
+    feedback = views.feedback(example, prediction, [reading_call]).feedback
+
+    assert "was never stored" in feedback
 
 
 STORAGE_WORDS = ("stored", "recalled", "not in the context", "could not know")
+"""Words of a claim about the memory."""
+
+
+def external_feedback(history: History, answer: Any) -> str:
+    """Return the feedback on a user's own program, whose turn D1:1 holds the evidence.
+
+    `answer` is a text, or a text and the list of what the program says it recalled.
+    """
+    (example,) = questions_about(history, 1)
+    program = build_external_program(lambda history, question: answer, "mine", "question-answering")
+    prediction = program(history=example.history, question=example.question)
+    views = MetricViews(benchmark("locomo"))
+    return views.feedback(example, prediction, None, "say", []).feedback
 
 
 @pytest.mark.parametrize(
-    ("reported", "told"),
+    "answer",
     [
-        ((), ""),
-        ((["Ann: nothing of the kind"],), ""),
-        (([],), "The evidence was not in the context (D1:1 was not recalled)"),
-        (([{"text": "x", "sources": ["D2:1"]}],), "The evidence was not in the context (D1:1 was not recalled)"),
-        (([{"text": "x", "sources": ["D1:1"]}],), "The evidence was in the context. "),
+        pytest.param("wrong", id="reports nothing"),
+        pytest.param(("wrong", ["Ann: nothing of the kind"]), id="reports words without sources"),
     ],
-    ids=["nothing reported", "words of its own", "nothing recalled", "another turn", "the evidence"],
 )
-def test_feedback_on_an_external_program_says_only_what_it_reported(make_history, reported, told):
-    (example,) = questions_about(make_history(2), 1)
-    answer = ("wrong", *reported) if reported else "wrong"
-    program = build_external_program(lambda history, question: answer, "mine", "question-answering")
-    prediction = program(history=example.history, question=example.question)
+def test_feedback_is_silent_about_a_memory_that_reports_no_sources(make_history, answer):
+    feedback = external_feedback(make_history(2), answer)
 
-    feedback = MetricViews(benchmark("locomo")).feedback(example, prediction, None, "say", []).feedback
-    assert feedback.startswith(told)
-    if not told:
-        assert not any(words in feedback for words in STORAGE_WORDS)
+    for words in STORAGE_WORDS:
+        assert words not in feedback
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        pytest.param(
+            ("wrong", []),
+            "The evidence was not in the context (D1:1 was not recalled)",
+            id="recalls nothing",
+        ),
+        pytest.param(
+            ("wrong", [{"text": "x", "sources": ["D2:1"]}]),
+            "The evidence was not in the context (D1:1 was not recalled)",
+            id="recalls another turn",
+        ),
+        pytest.param(
+            ("wrong", [{"text": "x", "sources": ["D1:1"]}]),
+            "The evidence was in the context. ",
+            id="recalls the evidence",
+        ),
+    ],
+)
+def test_feedback_on_an_external_program_says_what_it_reported(make_history, answer, sentence):
+    feedback = external_feedback(make_history(2), answer)
+
+    assert feedback.startswith(sentence)
+    # What is in the memory of a user's own program is never known.
     assert "stored" not in feedback
 
 
-FORMS = """
+USER_METRICS = """
 import dspy
 
 def coach(gold, pred, trace, pred_name, pred_trace):
-    ((predictor, inputs, outputs),) = pred_trace or ((None, {}, None),)
+    inputs = {}
+    if pred_trace:
+        [(predictor, inputs, outputs)] = pred_trace
     advice = f"ADVICE FOR {pred_name} WITH {sorted(inputs)}"
     return dspy.Prediction(score=float(gold.answer in pred.answer), feedback=advice)
 
@@ -143,68 +284,134 @@ def strict(gold, pred, trace=None):
 
 
 @pytest.fixture
-def reflected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, cli: Any) -> Any:
-    """Compiles the README's module with gepa and a metric; returns what the prompt model was asked."""
-    (tmp_path / "agent_of_readme.py").write_text(AGENT + FORMS, encoding="utf-8")
+def reflection_prompts_of_gepa(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
+) -> Iterator[Callable[..., str]]:
+    """A function that compiles the README's agent with gepa and returns its reflection prompts."""
+    (tmp_path / "agent_of_readme.py").write_text(
+        readme_agent_module() + USER_METRICS, encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
 
-    def reply(kind: str, text: str, n: int) -> Any:
+    def reply(kind: str, text: str, n: int) -> str | dict[str, str]:
         if kind == "new_instruction":
-            return json.dumps({kind: "Name the marker."})
+            return json.dumps({"new_instruction": "Name the marker."})
         return {"reasoning": "None.", "answer": "no idea"}
 
-    engine = scripted(reply).engine
-    script_models(monkeypatch, engine)
+    def compile_agent(metric: str | None = None) -> str:
+        lm = scripted(reply)
+        mempiler.compile(
+            "agent_of_readme:Agent",
+            metric=metric,
+            optimizer=mempiler.optimizers.Gepa(max_metric_calls=10),
+            lm=lm,
+            benchmark="jsonl",
+            data=own_questions(tmp_path),
+            train=9,
+            threads=1,
+            force=True,
+            progress=False,
+        )
+        prompts = [text for kind, text in lm.engine.prompts if kind == "new_instruction"]
+        return "\n".join(prompts)
 
-    def run(*words: str) -> str:
-        about = ["--benchmark", "jsonl", "--data", own_questions(tmp_path), "--lm", "scripted/test", "--train", "9"]
-        how = ["--optimizer", "gepa", "--optimizer-set", "max_metric_calls=10", "--threads", "1", "--force"]
-        code, _, err = cli("compile", "agent_of_readme:Agent", *about, *how, *words)
-        assert code == 0, err
-        return "\n".join(text for kind, text in engine.prompts if kind == "new_instruction")
-
-    return run
-
-
-def test_gepa_says_nothing_false_of_the_module_of_the_readme_and_neither_does_show(reflected, cli):
-    asked = reflected()
-    assert "The evidence was in the context. Wrong: the gold answer is 'marker" in asked
-    assert not any(words in asked for words in STORAGE_WORDS)
-    listed = cli("show", "last", "--wrong")[1]
-    assert "wrong: all gold evidence stood in the prompts, answer incorrect" in listed
-    assert not any(words in listed for words in STORAGE_WORDS)
-    name = re.findall(r"--question (\S+):", listed)[0]
-    whole = cli("show", "last", "--question", name)[1]
-    assert re.search(r"gold evidence that stood in the prompts:\n  \[D1:\d\] user: Fact", whole)
-    assert "not recalled" not in whole
+    yield compile_agent
+    sys.modules.pop("agent_of_readme", None)
 
 
-def test_gepa_passes_the_judged_predictor_to_a_metric_that_takes_it(reflected):
-    asked = reflected("--metric", "agent_of_readme:coach")
-    assert "ADVICE FOR method.reader.answerer.say.predict WITH ['lines', 'question']" in asked
+def test_reflection_prompts_and_show_make_no_claim_about_the_memory_of_the_readme_agent(
+    reflection_prompts_of_gepa, cli
+):
+    # The agent has no memory; it shows all lines to its model.
+    reflection_prompts = reflection_prompts_of_gepa()
+
+    assert (
+        "The evidence was in the context. Wrong: the gold answer is 'marker" in reflection_prompts
+    )
+    for words in STORAGE_WORDS:
+        assert words not in reflection_prompts
+
+    _, wrong_answers, _ = cli("show", "last", "--wrong")
+    assert "wrong: all gold evidence stood in the prompts, answer incorrect" in wrong_answers
+    for words in STORAGE_WORDS:
+        assert words not in wrong_answers
+
+    # The list names each question as it is given to `--question`.
+    question_id = wrong_answers.partition("--question ")[2].split(": ")[0]
+    _, details, _ = cli("show", "last", "--question", question_id)
+    _, _, evidence = details.partition("gold evidence that stood in the prompts:\n")
+    assert evidence.startswith("  [D1:")
+    assert "] user: Fact" in evidence.splitlines()[0]
+    assert "not recalled" not in details
 
 
-def test_a_writer_hears_what_a_metric_says_of_it_alone(tmp_path, monkeypatch):
-    (tmp_path / "forms_of_metrics.py").write_text(FORMS, encoding="utf-8")
+def test_gepa_passes_the_judged_predictor_to_a_metric_that_takes_it(reflection_prompts_of_gepa):
+    reflection_prompts = reflection_prompts_of_gepa(metric="agent_of_readme:coach")
+
+    advice = "ADVICE FOR method.reader.answerer.say.predict WITH ['lines', 'question']"
+    assert advice in reflection_prompts
+
+
+@pytest.fixture
+def user_metric_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], JsonlBenchmark]:
+    """A function that returns a benchmark with one of the user's metrics, by name."""
+    (tmp_path / "user_metrics.py").write_text(USER_METRICS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    heard = {}
-    for name in ("coach", "strict"):
-        found = JsonlBenchmark.load(own_questions(tmp_path), metric=f"forms_of_metrics:{name}")
-        example, views = found.examples[0], MetricViews(found, writers=WRITERS)
-        prediction = outcome(example, False, False, "wrong")
-        call = call_that_saw(example.evidence_ids[0])
-        heard[name] = views.feedback(example, prediction, call, WRITERS[0], call).feedback
-        # DSPy passes a trace where demos are made, and metrics may be strict there.
-        assert views.score(example, prediction) == (0.6 if name == "strict" else 0.0)
-        assert views.passed(example, prediction, []) is False
-    assert heard["coach"].endswith(f"ADVICE FOR {WRITERS[0]} WITH ['dialogue']")
-    assert heard["strict"].endswith("Store what a later question may ask for.")
+    questions_file = own_questions(tmp_path)
+    return lambda name: JsonlBenchmark.load(questions_file, metric=f"user_metrics:{name}")
 
 
-def test_words_that_are_shown_with_resolved_dates_are_those_of_the_turn():
+@pytest.mark.parametrize(
+    ("metric_name", "last_sentence"),
+    [
+        # This metric judges one predictor, so its advice is for the writer.
+        ("coach", f"ADVICE FOR {WRITERS[0]} WITH ['dialogue']"),
+        # This one judges the answer, which a writer does not give.
+        ("strict", "Store what a later question may ask for."),
+    ],
+)
+def test_a_writer_reads_the_advice_only_of_a_metric_that_judged_it(
+    user_metric_benchmark, metric_name, last_sentence
+):
+    jsonl_benchmark = user_metric_benchmark(metric_name)
+    example = jsonl_benchmark.examples[0]
+    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
+    calls = writer_trace(example.evidence_ids[0])
+    views = MetricViews(jsonl_benchmark, writers=WRITERS)
+
+    feedback = views.feedback(example, prediction, calls, WRITERS[0], calls).feedback
+
+    assert feedback.endswith(last_sentence)
+
+
+@pytest.mark.parametrize(("metric_name", "score"), [("coach", 0.0), ("strict", 0.6)])
+def test_only_a_score_for_demos_is_computed_with_a_trace(user_metric_benchmark, metric_name, score):
+    jsonl_benchmark = user_metric_benchmark(metric_name)
+    example = jsonl_benchmark.examples[0]
+    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
+    views = MetricViews(jsonl_benchmark, writers=WRITERS)
+
+    assert views.score(example, prediction) == score
+    # DSPy passes a trace where it makes demos. There a metric may be strict, as `strict` is.
+    assert views.passed(example, prediction, []) is False
+
+
+@pytest.mark.parametrize(
+    ("shown_text", "shown_turns"),
+    [
+        ("I sold my old boat last Friday.", ["D1:1"]),
+        ("I sold my old boat last Friday [27 January 2023].", ["D1:1"]),
+        # A date that this turn did not mean.
+        ("I sold my old boat last Friday [20 January 2023].", []),
+    ],
+)
+def test_a_turn_is_recognized_with_or_without_its_resolved_date(shown_text, shown_turns):
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my old boat last Friday.")
-    history = History(id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),))
-    for shown in ("I sold my old boat last Friday.", "I sold my old boat last Friday [27 January 2023]."):
-        assert turns_in_inputs([{"dialogue": f"Ann: {shown}"}], ["D1:1"], history) == ["D1:1"]
-    other_day = [{"dialogue": "Ann: I sold my old boat last Friday [20 January 2023]."}]
-    assert turns_in_inputs(other_day, ["D1:1"], history) == []
+    session = Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,))
+    history = History(id="ann", items=(session,))
+    inputs = [{"dialogue": f"Ann: {shown_text}"}]
+
+    assert turns_in_inputs(inputs, ["D1:1"], history) == shown_turns

@@ -7,14 +7,18 @@ from mempiler.errors import UserError
 from mempiler.runs.non_inferiority import check_non_inferiority
 
 
-def groups_of(questions: int, conversations: int) -> list[str]:
-    return [f"conversation {number % conversations}" for number in range(questions)]
+def groups_of(question_count: int, conversation_count: int) -> list[str]:
+    """Return the conversation of each question; every one has about as many."""
+    return [f"conversation {number % conversation_count}" for number in range(question_count)]
 
 
-@pytest.mark.parametrize("conversations", [1, 2, 8])
-def test_equal_scores_of_many_questions_are_not_worse(conversations: int) -> None:
+@pytest.mark.parametrize("conversation_count", [1, 2, 8])
+def test_equal_scores_of_many_questions_are_not_worse(conversation_count: int) -> None:
     scores = [1.0, 0.0] * 100
-    result = check_non_inferiority(scores, scores, groups_of(200, conversations), margin=0.05)
+    groups = groups_of(200, conversation_count)
+
+    result = check_non_inferiority(scores, scores, groups, margin=0.05)
+
     assert result.is_shown
     assert result.lower_bound is not None
     assert -0.05 < result.lower_bound < 0
@@ -22,7 +26,9 @@ def test_equal_scores_of_many_questions_are_not_worse(conversations: int) -> Non
 
 def test_a_few_equal_scores_do_not_rule_out_that_losses_are_rare() -> None:
     scores = [1.0, 0.0] * 15
+
     result = check_non_inferiority(scores, scores, groups_of(30, 2), margin=0.05)
+
     assert not result.is_shown
     assert result.lower_bound is not None
     assert result.lower_bound < -0.05
@@ -30,8 +36,10 @@ def test_a_few_equal_scores_do_not_rule_out_that_losses_are_rare() -> None:
 
 def test_a_program_that_is_worse_by_more_than_the_margin_is_not_accepted() -> None:
     baseline = [1.0] * 200
+    # On average it scores 0.1 less.
     candidate = [0.0] * 20 + [1.0] * 180
     groups = groups_of(200, 8)
+
     assert not check_non_inferiority(candidate, baseline, groups, margin=0.08).is_shown
     assert check_non_inferiority(candidate, baseline, groups, margin=0.2).is_shown
 
@@ -39,25 +47,31 @@ def test_a_program_that_is_worse_by_more_than_the_margin_is_not_accepted() -> No
 def test_a_significant_loss_within_the_margin_is_accepted() -> None:
     baseline = [0.5] * 200
     candidate = [0.49] * 200
+
     assert check_non_inferiority(candidate, baseline, groups_of(200, 8), margin=0.05).is_shown
 
 
 def test_the_added_question_makes_no_sixth_conversation_of_five() -> None:
+    # The test adds a question, see `runs/non_inferiority.py`. With six conversations, the signs of
+    # whole conversations would be flipped, and p could not be below 2/64.
     scores = [1.0] * 100
+
     result = check_non_inferiority(scores, scores, groups_of(100, 5), margin=0.05)
-    # Of six conversations whole ones would be drawn, and of 64 patterns none is rarer than 2.
+
     assert result.p_value < 2 / 64
 
 
 def test_fewer_questions_than_a_verdict_needs_show_nothing() -> None:
     scores = [1.0] * 19
     groups = groups_of(19, 2)
+
     assert not check_non_inferiority(scores, scores, groups, margin=0.5).is_shown
     assert check_non_inferiority(scores, scores, groups, margin=0.5, min_n=19).is_shown
 
 
 def test_no_questions_show_nothing() -> None:
     result = check_non_inferiority([], [], [], margin=0.05)
+
     assert not result.is_shown
     assert result.lower_bound is None
 

@@ -8,7 +8,7 @@ import mempiler
 import pytest
 from mempiler.errors import UserError
 
-from .evaluations import asked
+from .evaluations import asked as questions_about
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,14 @@ from .evaluations import asked
 def test_an_option_of_a_wrong_kind_is_refused_with_its_name_and_value(
     make_history: Any, name: str, value: Any
 ) -> None:
+    questions = questions_about(make_history(1), 2)
     options: dict[str, Any] = {"lm": "offline", "progress": False, name: value}
-    with pytest.raises(UserError) as refused:
-        mempiler.evaluate("turn-rag", asked(make_history(1), 2), metric="f1", **options)
-    line = str(refused.value)
-    assert name.replace("_", "-") in line.replace("_", "-")
-    assert str(value) in line
-    assert "\n" not in line
+
+    with pytest.raises(UserError) as error:
+        mempiler.evaluate("turn-rag", questions, metric="f1", **options)
+
+    message = str(error.value)
+    # Messages name an option as it is written in Python or on the command line.
+    assert name.replace("_", "-") in message.replace("_", "-")
+    assert str(value) in message
+    assert "\n" not in message

@@ -9,20 +9,27 @@ from mempiler.programs.catalog import build
 from mempiler.records import History
 from mempiler.runs.plan_sizes import MeanWork, Work, estimate_writing, measure_program
 
-from .evaluations import asked, locomo
+from .evaluations import asked as questions_about
+from .evaluations import locomo
 
 MEAN_WORK = MeanWork(
     answering=Work(1, 100), writing=Work(2, 50), finalizing=Work(3, 10), output_share=0.1
 )
+"""Calls and tokens for a question, for writing an item, and for finalizing a memory."""
 
 
 def test_items_with_which_several_histories_begin_are_written_once(
     make_history: Callable[..., History],
 ) -> None:
     program = build("fact-store", embedder=embedder())
-    short, long = make_history(2, id="short"), make_history(3, id="long")
-    work = estimate_writing(program, [*asked(short, 2), *asked(long, 2)], MEAN_WORK)
-    # Three items and two memories.
+    short_history = make_history(2, id="short")
+    # Its first two items are those of the short one.
+    long_history = make_history(3, id="long")
+    questions = [*questions_about(short_history, 2), *questions_about(long_history, 2)]
+
+    work = estimate_writing(program, questions, MEAN_WORK)
+
+    # Three items are written, and two memories are finalized.
     assert work == Work(3 * 2 + 2 * 3, 3 * 50 + 2 * 10)
 
 
@@ -30,28 +37,34 @@ def test_a_memory_that_histories_share_is_measured_once(
     make_history: Callable[..., History],
 ) -> None:
     program = build("fact-store", embedder=embedder())
-    one = asked(make_history(3, id="one"), 2)
-    same_items = asked(make_history(3, id="other"), 2)
-    alone = measure_program(program, locomo(one), one)
-    assert alone.writing.calls > 0
-    both = measure_program(program, locomo([*one, *same_items]), [*one, *same_items])
-    assert both.writing == alone.writing
-    assert both.finalizing == alone.finalizing
+    first_questions = questions_about(make_history(3, id="first"), 2)
+    questions_of_same_items = questions_about(make_history(3, id="second"), 2)
+    all_questions = [*first_questions, *questions_of_same_items]
+
+    work_of_first = measure_program(program, locomo(first_questions), first_questions)
+    work_of_both = measure_program(program, locomo(all_questions), all_questions)
+
+    assert work_of_first.writing.calls > 0
+    assert work_of_both.writing == work_of_first.writing
+    assert work_of_both.finalizing == work_of_first.finalizing
 
 
-def test_histories_of_one_id_are_measured_each_with_its_own_memory(
+def test_different_histories_of_one_id_are_measured_with_their_own_memories(
     make_history: Callable[..., History],
 ) -> None:
-    # Tokens of an answer depend on how long the history is that the prompt shows.
+    # With this method, the tokens of an answer depend on the length of the history.
     program = build("full-context", embedder=embedder())
-    short, long = make_history(1, id="ann"), make_history(5, id="bob")
-    expected = measure_program(program, locomo([*asked(short, 2), *asked(long, 2)]), [*asked(short, 2), *asked(long, 2)])
+    short_questions = questions_about(make_history(1, id="ann"), 2)
+    long_questions = questions_about(make_history(5, id="bob"), 2)
+    different_ids = [*short_questions, *long_questions]
+    expected = measure_program(program, locomo(different_ids), different_ids)
 
-    same_id = make_history(5, id="ann")
-    examples = [*asked(short, 2), *asked(same_id, 2)]
-    for number, example in enumerate(examples):
+    same_id = [*short_questions, *questions_about(make_history(5, id="ann"), 2)]
+    # The ids of questions are made from those of histories.
+    for number, example in enumerate(same_id):
         example.id = str(number)
-    assert measure_program(program, locomo(examples), examples) == expected
+
+    assert measure_program(program, locomo(same_id), same_id) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,7 +75,9 @@ def test_an_evaluation_of_finalized_memories_takes_no_more_calls_than_planned(
     method: str, benchmark: str
 ) -> None:
     plan = mempiler.plan(method, benchmark=benchmark, test=6, optimizer=None, progress=False)
+
     evaluation = mempiler.evaluate(
         method, benchmark=benchmark, test=6, lm="offline", progress=False
     )
+
     assert plan.calls.low <= sum(evaluation.calls.values()) <= plan.calls.high

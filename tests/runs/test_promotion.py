@@ -1,5 +1,6 @@
-"""What becomes of a compiled program: kept or refused, where it is saved, and how a refused one is kept after all."""
+"""What becomes of a compiled program: kept or refused, and where it is saved."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,307 +9,462 @@ from mempiler import load
 from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.usage import Usage
 from mempiler.optimizers.compile import CompileConfig
+from mempiler.optimizers.optimizer import Optimizer
 from mempiler.runs.compile import KeepOptions, run_compile
 from mempiler.runs.compile_result import CompileResult
 from mempiler.runs.folder import RunFolder
+from mempiler.runs.inputs import RunInputs
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
 from mempiler.runs.promotion import DevResults, judge_candidate
 from mempiler.runs.run import Parent
 from mempiler.runs.tracking.store import client
 
-from .evaluations import break_optimizer, own_questions, script_models
-from ..run_inputs import run_inputs
+from ..run_inputs import run_config
+from .evaluations import own_questions
 
-LABELED = CompileConfig("labeled")
 SCOPE = "other questions about these conversations"
+QUESTION_HEADER = "[[ ## question ## ]]"
+"""Stands before the question of a prompt, and before that of each demo."""
 
 
-class Model:
-    """Answers the questions of some users right once it has seen a demo; `calls` counts its answers."""
+def fact_number(prompt: str) -> str:
+    """Return the number of the fact that a prompt asks for, as 23 in "What is fact 23?".
 
-    def __init__(self, knows: str = "012345") -> None:
-        self.knows = knows
+    The first digit is the number of the user. The gold answer is "marker 23".
+    """
+    question = prompt.rsplit(QUESTION_HEADER, 1)[1].split("?")[0]
+    return question.split()[-1]
+
+
+class DemoLearner:
+    """A scripted model that answers the questions of some users rightly if it is shown demos."""
+
+    def __init__(self, known_users: str = "012345") -> None:
+        self.known_users = known_users
         self.calls = 0
 
-    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any]:
+    def __call__(self, kind: str, text: str, n: int) -> dict[str, str]:
         self.calls += 1
-        fact = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0].split()[-1]
-        has_demo = text.count("[[ ## question ## ]]") > 1
-        return {"answer": f"marker {fact}" if has_demo and fact[0] in self.knows else "no idea"}
+        fact = fact_number(text)
+        has_demos = text.count(QUESTION_HEADER) > 1
+        if has_demos and fact[0] in self.known_users:
+            return {"answer": f"marker {fact}"}
+        return {"answer": "no idea"}
+
+
+class Expert(DemoLearner):
+    """A scripted model that answers every question rightly, with demos and without."""
+
+    def __call__(self, kind: str, text: str, n: int) -> dict[str, str]:
+        return {"answer": f"marker {fact_number(text)}"}
+
+
+class IdleOptimizer(Optimizer):
+    """An optimizer that returns the program as it was."""
+
+    name = "idle"
+    changes_in_program = "nothing"
+    cost_description = "nothing"
+
+    def run(self, job: Any) -> Any:
+        return job.student.deepcopy()
+
+
+class DemoRemover(Optimizer):
+    """An optimizer that takes the demos out of a program, so that every prompt is shorter."""
+
+    name = "demo-remover"
+    changes_in_program = "demos"
+    cost_description = "nothing"
+
+    def run(self, job: Any) -> Any:
+        student = job.student.deepcopy()
+        student.task.answer.demos = []
+        return student
+
+
+def failing_optimizer(error: BaseException) -> Optimizer:
+    """Return an optimizer that raises an error."""
+
+    class FailingOptimizer(Optimizer):
+        name = "failing"
+        changes_in_program = "nothing"
+        cost_description = "nothing"
+
+        def run(self, job: Any) -> Any:
+            raise error
+
+    return FailingOptimizer()
 
 
 @pytest.fixture
-def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any) -> Any:
-    """`compile_with(model, ...)` compiles on six users' questions; the dev user's eight are enough for a verdict."""
-    data = own_questions(tmp_path)
+def inputs_with(tmp_path: Path, scripted: Any) -> Callable[..., RunInputs]:
+    """A function that returns the inputs of a run on six users' questions, for a scripted model.
+
+    The one user in dev has eight questions, which are enough for a verdict.
+    """
+    questions_file = own_questions(tmp_path)
+
+    def make_inputs(model: DemoLearner, **options: Any) -> RunInputs:
+        lm = scripted(model)
+        options = {"min_n": 8, **options}
+        config = run_config("jsonl", data=questions_file, lm=lm.model, **options)
+        return RunInputs(config, user_models={"task": lm})
+
+    return make_inputs
+
+
+@pytest.fixture
+def compile_with(inputs_with: Callable[..., RunInputs]) -> Callable[..., CompileResult]:
+    """A function that compiles a program for a scripted model, by default with labelled demos."""
 
     def run(
-        model: Any,
-        method: str = "turn-rag",
-        how: CompileConfig = LABELED,
+        model: DemoLearner,
+        program: str = "turn-rag",
+        optimizer: Optimizer | None = None,
         out: Path | None = None,
         force: bool = False,
-        **sizes: Any,
+        **options: Any,
     ) -> CompileResult:
-        script_models(monkeypatch, scripted(model).engine)
-        inputs = run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
-        return run_compile(method, inputs, how, KeepOptions(out, force))
+        if optimizer is None:
+            compile_config = CompileConfig("labeled")
+        else:
+            compile_config = CompileConfig.of_object(optimizer)
+        inputs = inputs_with(model, **options)
+        return run_compile(program, inputs, compile_config, KeepOptions(out, force))
 
     return run
 
 
-def files(folder: Path) -> dict[str, str]:
+def read_files(folder: Path) -> dict[str, str]:
+    """Return the texts of the files in a folder by name."""
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def demos(folder: Path) -> int:
+def demo_count(folder: Path) -> int:
+    """Return how many demos the answer prompt of a saved program has."""
     return len(load(folder).task.answer.demos)
 
 
-def test_a_program_in_out_is_replaced_by_one_that_was_kept_for_its_gain(compile_with, tmp_path):
+def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
     out = tmp_path / "out"
-    compile_with(Model(knows=""), out=out)
-    assert demos(out) == 0
-    outcome = compile_with(Model(), out=out)
-    assert outcome.promoted is True
-    assert outcome.folder == out
-    assert outcome.untouched_out is None
-    assert demos(out) == 8
+    compile_with(DemoLearner(known_users=""), out=out)
+    assert demo_count(out) == 0
+
+    result = compile_with(DemoLearner(), out=out)
+
+    assert result.promoted is True
+    assert result.folder == out
+    assert result.untouched_out is None
+    assert demo_count(out) == 8
 
 
 def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_with, tmp_path):
     out = tmp_path / "out"
-    compile_with(Model(), out=out)
-    before = files(out)
-    outcome = compile_with(Model(knows=""), out=out)
-    assert files(out) == before
-    own = outcome.run / "program"
-    assert outcome.promoted is False
-    assert outcome.folder == own
-    assert outcome.untouched_out == out
-    assert demos(own) == 0
-    assert RunFolder(outcome.run).saved_program == own
-    assert outcome.to_dict()["untouched_out"] == str(out)
+    compile_with(DemoLearner(), out=out)
+    files_before = read_files(out)
+
+    result = compile_with(DemoLearner(known_users=""), out=out)
+
+    assert result.promoted is False
+    assert read_files(out) == files_before
+    assert result.untouched_out == out
+    assert result.to_dict()["untouched_out"] == str(out)
+
+    # The original program is in the run's folder.
+    run_program = result.run / "program"
+    assert result.folder == run_program
+    assert demo_count(run_program) == 0
+    assert RunFolder(result.run).saved_program == run_program
 
 
 def test_a_run_that_starts_from_the_program_in_out_leaves_its_scores(compile_with, tmp_path):
-    """The start is the very program, but the start of a run was compiled by nothing."""
     out = tmp_path / "out"
-    compile_with(Model(), out=out)
-    before = files(out)
-    outcome = compile_with(Model(), method=str(out), out=out)
-    assert outcome.promoted is False
-    assert outcome.untouched_out == out
-    assert files(out) == before
+    compile_with(DemoLearner(), out=out)
+    files_before = read_files(out)
+
+    # It starts with this very program. Its manifest says which compile made it, and the start of
+    # a run is made by none.
+    result = compile_with(DemoLearner(), program=str(out), out=out)
+
+    assert result.promoted is False
+    assert result.untouched_out == out
+    assert read_files(out) == files_before
     assert read_manifest(out).optimizer["name"] == "labeled"
 
 
 def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
     out = tmp_path / "out"
-    compile_with(Model(), out=out)
-    (out / "state.json").write_text((out / "state.json").read_text().replace("marker", "market", 1))
-    before = files(out)
-    outcome = compile_with(Model(knows=""), out=out)
-    assert outcome.untouched_out == out
-    assert files(out) == before
-    assert demos(outcome.folder) == 0
+    compile_with(DemoLearner(), out=out)
+    state_file = out / "state.json"
+    state_file.write_text(state_file.read_text().replace("marker", "market", 1))
+    files_before = read_files(out)
+
+    result = compile_with(DemoLearner(known_users=""), out=out)
+
+    assert result.untouched_out == out
+    assert read_files(out) == files_before
+    assert demo_count(result.folder) == 0
 
 
 def test_a_resumed_run_replaces_its_own_start(compile_with, tmp_path):
     out = tmp_path / "out"
-    first = compile_with(Model(knows=""), out=out)
-    scored = read_manifest(out).scores
-    again = compile_with(Model(knows=""), out=out, resume=first.run.name)
-    assert again.folder == out
-    assert again.untouched_out is None
-    assert scored["before"]["run_id"] != read_manifest(out).scores["before"]["run_id"] == again.run_id
+    first = compile_with(DemoLearner(known_users=""), out=out)
+    first_scores = read_manifest(out).scores
+
+    resumed = compile_with(DemoLearner(known_users=""), out=out, resume=first.run.name)
+
+    assert resumed.folder == out
+    assert resumed.untouched_out is None
+    resumed_scores = read_manifest(out).scores
+    assert resumed_scores["before"]["run_id"] == resumed.run_id
+    assert resumed_scores["before"]["run_id"] != first_scores["before"]["run_id"]
 
 
-def raising(error: BaseException) -> Any:
-    def run(job: Any) -> Any:
-        raise error
-
-    return run
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broke")])
-def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(KeyboardInterrupt(), id="interrupted"),
+        pytest.param(RuntimeError("broke"), id="failed"),
+    ],
+)
+def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, error):
     out = tmp_path / "out"
-    compile_with(Model(), out=out)
-    before = files(out)
-    break_optimizer(monkeypatch, raising(error))
+    compile_with(DemoLearner(), out=out)
+    files_before = read_files(out)
+
     with pytest.raises(type(error)):
-        compile_with(Model(), how=CompileConfig("broken"), out=out)
-    assert files(out) == before
+        compile_with(DemoLearner(), optimizer=failing_optimizer(error), out=out)
+
+    assert read_files(out) == files_before
 
 
-def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_promoted(compile_with):
-    # User 0 is one of those to train on, so neither dev nor test is known.
-    outcome = compile_with(Model(), dev=4)
-    summary = outcome.to_dict()
-    assert outcome.promoted is False
+def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
+    # Four dev questions are too few for a verdict.
+    result = compile_with(DemoLearner(), dev=4)
+
+    assert result.promoted is False
+    summary = result.to_dict()
+    # The run ends with the original program.
     assert summary["before"]["score"] == 0.0
     assert summary["after"]["score"] == 0.0
-    refused = summary["refused_candidate"]
-    assert refused["test"]["score"] == 1.0
-    assert refused["test"]["n"] == 8
-    assert refused["difference"]["mean"] == 1.0
-    assert refused["difference"]["scope"] == SCOPE
 
-    verdict = open_page(RunFolder(outcome.run)).verdict
-    assert verdict == (
-        "Too few dev questions to tell a gain (+1.000 [+1.000, +1.000], p = .12, n = 4; "
-        f"scope: {SCOPE}; --min-n is 8). Kept the original program. "
-        "Not promoted: the compiled program scored 1.000 on the test questions, the original 0.000 "
-        f"(+1.000 [+1.000, +1.000], p = .0078, n = 8; scope: {SCOPE}). Test questions must not decide. "
-        f"To keep the compiled one all the same, repeat the command with --resume {outcome.run.name} "
-        "--force (in Python: resume=, force=True); nothing is asked anew."
+    refused_candidate = summary["refused_candidate"]
+    assert refused_candidate["test"]["score"] == 1.0
+    assert refused_candidate["test"]["n"] == 8
+    assert refused_candidate["difference"]["mean"] == 1.0
+    assert refused_candidate["difference"]["scope"] == SCOPE
+    rows_file = result.run / "refused_candidate_rows.jsonl"
+    assert len(rows_file.read_text().splitlines()) == 8
+
+    metrics = client().get_run(result.run_id).data.metrics
+    assert metrics["after.score"] == 0.0
+    assert metrics["refused_candidate.score"] == 1.0
+
+
+def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
+    result = compile_with(DemoLearner(), dev=4)
+
+    verdict = open_page(RunFolder(result.run)).verdict
+    assert verdict.startswith(
+        "Too few dev questions to tell a gain "
+        f"(+1.000 [+1.000, +1.000], p = .12, n = 4; scope: {SCOPE}; --min-n is 8). "
+        "Kept the original program. Not promoted: "
     )
-    run = client().get_run(outcome.run_id)
-    assert run.data.metrics["after.score"] == 0.0
-    assert run.data.metrics["refused_candidate.score"] == 1.0
-    assert len((outcome.run / "refused_candidate_rows.jsonl").read_text().splitlines()) == 8
+    assert (
+        "the compiled program scored 1.000 on the test questions, the original 0.000 "
+        f"(+1.000 [+1.000, +1.000], p = .0078, n = 8; scope: {SCOPE}). "
+        "Test questions must not decide."
+    ) in verdict
+    assert f"repeat the command with --resume {result.run.name} --force" in verdict
+    assert "resume=, force=True" in verdict
 
 
-def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is_asked_anew(compile_with, tmp_path):
-    refused = compile_with(Model(), out=tmp_path / "out", dev=4)
-    again = Model()
-    forced = compile_with(again, out=tmp_path / "out", dev=4, resume=refused.run.name, force=True)
+def test_a_refused_program_is_kept_by_resuming_with_force_and_nothing_is_asked_anew(
+    compile_with, tmp_path
+):
+    out = tmp_path / "out"
+    refused = compile_with(DemoLearner(), out=out, dev=4)
+    model_after = DemoLearner()
+
+    forced = compile_with(model_after, out=out, dev=4, resume=refused.run.name, force=True)
+
+    assert model_after.calls == 0
     assert forced.promoted is True
-    assert again.calls == 0
-    assert demos(tmp_path / "out") == 8
+    assert demo_count(out) == 8
     assert refused.rejected_evaluation is not None
-    assert forced.after.score == refused.rejected_evaluation.score == 1.0
+    assert refused.rejected_evaluation.score == 1.0
+    assert forced.after.score == 1.0
     assert forced.rejected_evaluation is None
     assert forced.statement().startswith("Kept by --force: Too few dev questions to tell a gain (")
 
 
-def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(compile_with, tmp_path):
+def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
     out = tmp_path / "out"
-    compile_with(Model(), out=out, seed=1)
-    refused = compile_with(Model(), out=out, dev=4)
+    compile_with(DemoLearner(), out=out, seed=1)
+    refused = compile_with(DemoLearner(), out=out, dev=4)
     assert refused.untouched_out == out
-    forced = compile_with(Model(), out=out, dev=4, resume=refused.run.name, force=True)
+
+    forced = compile_with(DemoLearner(), out=out, dev=4, resume=refused.run.name, force=True)
+
     assert forced.folder == out
     assert forced.untouched_out is None
+    # The run's folder still has the original, but the program of the run is the forced one.
     assert RunFolder(forced.run).saved_program == out
 
 
-def test_a_program_that_equals_the_original_is_not_asked_again(compile_with, monkeypatch):
-    break_optimizer(monkeypatch, lambda job: job.student.deepcopy())
-    model = Model()
-    outcome = compile_with(model, how=CompileConfig("broken"))
-    assert outcome.promoted is False
-    assert outcome.rejected_evaluation is None
+def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
+    model = DemoLearner()
+
+    result = compile_with(model, optimizer=IdleOptimizer())
+
+    assert result.promoted is False
+    assert result.rejected_evaluation is None
+    # Eight dev questions and eight test questions.
     assert model.calls == 16
 
 
 def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
-    outcome = compile_with(Model(), out=tmp_path / "out")
-    page = open_page(RunFolder(outcome.run))
-    assert page.verdict.startswith("dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better (")
-    assert page.verdict.count(f"better (scope: {SCOPE})") == 2
-    assert page.verdict in (outcome.run / "report.html").read_text().replace("Dev questions", "dev questions")
-    assert outcome.to_dict()["difference"]["scope"] == outcome.to_dict()["dev_difference"]["scope"] == SCOPE
-    tags = client().get_run(outcome.run_id).data.tags
+    result = compile_with(DemoLearner(), out=tmp_path / "out")
+
+    # On the page, for dev and for test questions.
+    verdict = open_page(RunFolder(result.run)).verdict
+    assert verdict.startswith(
+        "dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better ("
+    )
+    assert verdict.count(f"better (scope: {SCOPE})") == 2
+    report = (result.run / "report.html").read_text()
+    assert verdict in report.replace("Dev questions", "dev questions")
+
+    # In the result.
+    summary = result.to_dict()
+    assert summary["difference"]["scope"] == SCOPE
+    assert summary["dev_difference"]["scope"] == SCOPE
+
+    # In the tracking store, and with the saved program.
+    tags = client().get_run(result.run_id).data.tags
     assert tags["mempiler.verdict"] == "better"
     assert tags["mempiler.scope"] == SCOPE
     assert read_manifest(tmp_path / "out").scores["difference"]["scope"] == SCOPE
 
 
-def test_conversations_that_differ_are_warned_of_where_dev_has_few(compile_with):
-    """Dev holds three users, one of whom the compiled program knows nothing of."""
-    outcome = compile_with(Model(), min_n=20)
-    users = sorted({row.group for row in outcome.dev[0].rows})
-    assert len(users) == 3
-    outcome = compile_with(Model(knows="012345".replace(users[0][-1], "")), min_n=20)
-    gain = outcome.promotion.gain
+def test_a_page_warns_of_a_gain_that_differs_between_few_conversations(compile_with):
+    # With 20 questions or more, dev holds three users.
+    first = compile_with(DemoLearner(), min_n=20)
+    dev_users = sorted({row.group for row in first.dev[0].rows})
+    assert len(dev_users) == 3
+    # The names end with the digit by which the model knows a user.
+    other_users = "012345".replace(dev_users[0][-1], "")
+
+    result = compile_with(DemoLearner(known_users=other_users), min_n=20)
+
+    gain = result.promotion.gain
     assert gain is not None
-    # Questions of one user agree: each of the three users of eight tells as much as one question.
+    # Questions of one user agree: each of the users with eight questions tells as much as one.
     assert gain.design_effect == pytest.approx(8.0)
-    (note,) = [note for note in open_page(RunFolder(outcome.run)).notes if "design effect" in note]
-    assert note == f"dev questions: {gain.warning}"
+    notes = open_page(RunFolder(result.run)).notes
+    assert [note for note in notes if "design effect" in note] == [f"dev questions: {gain.warning}"]
 
 
-def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(tmp_path, monkeypatch, scripted):
-    script_models(monkeypatch, scripted(Model()).engine)
-    inputs = run_inputs(benchmark="jsonl", data=own_questions(tmp_path), lm="scripted/test", min_n=8)
-    guard = BudgetGuard()
-    guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
-    part = RunFolder.create("reproduce", {}).child("compile", {})
-    run_compile("turn-rag", inputs, LABELED, parent=Parent(part, guard, {}))
-    usage = part.read()["first_scoring_usage"]
+def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(inputs_with):
+    larger_run_guard = BudgetGuard()
+    larger_run_guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
+    part_folder = RunFolder.create("reproduce", {}).child("compile", {})
+
+    run_compile(
+        "turn-rag",
+        inputs_with(DemoLearner()),
+        CompileConfig("labeled"),
+        parent=Parent(part_folder, larger_run_guard, {}),
+    )
+
+    usage = part_folder.read()["first_scoring_usage"]
     assert usage["calls"] == 8
     assert usage["input_tokens"] < 1_000_000
 
 
-class Knowing(Model):
-    """Answers every question right, with demos and without."""
-
-    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any]:
-        fact = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0].split()[-1]
-        return {"answer": f"marker {fact}"}
+@pytest.fixture
+def program_with_demos(compile_with: Callable[..., CompileResult], tmp_path: Path) -> str:
+    """The folder of a compiled program, whose prompts are longer than those of the original."""
+    return str(compile_with(DemoLearner(), out=tmp_path / "with-demos").folder)
 
 
-def drop_demos(job: Any) -> Any:
-    """Return the student without its demos, so that every prompt is shorter."""
-    student = job.student.deepcopy()
-    student.task.answer.demos = []
-    return student
+def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_with_demos):
+    result = compile_with(Expert(), program=program_with_demos, optimizer=DemoRemover(), min_n=20)
+
+    assert result.promoted is False
+    assert result.promotion.saving is None
 
 
-def test_a_program_that_is_cheaper_and_not_worse_is_kept_where_a_margin_allows_it(compile_with, tmp_path, monkeypatch):
-    with_demos = str(compile_with(Model(), out=tmp_path / "dear").folder)
-    break_optimizer(monkeypatch, drop_demos)
-    how = CompileConfig("broken")
-    rejected = compile_with(Knowing(), method=with_demos, how=how, min_n=20)
-    assert rejected.promoted is False
-    assert rejected.promotion.saving is None
+def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
+    compile_with, program_with_demos, tmp_path
+):
+    out = tmp_path / "out"
 
-    outcome = compile_with(Knowing(), method=with_demos, how=how, out=tmp_path / "out", min_n=20, margin=0.2)
-    assert outcome.rejection_reason is None
-    assert outcome.promoted is True
-    assert outcome.promotion.basis == "cheaper"
-    assert demos(tmp_path / "out") == 0
-    page = open_page(RunFolder(outcome.run))
-    start = "dev questions, which decide: not worse by more than 0.2 (lower bound -0.120) and cheaper: -"
-    assert page.verdict.startswith(start)
-    assert " tokens a question [-" in page.verdict
-    promotion = outcome.to_dict()["promotion"]
+    result = compile_with(
+        Expert(),
+        program=program_with_demos,
+        optimizer=DemoRemover(),
+        out=out,
+        min_n=20,
+        margin=0.2,
+    )
+
+    assert result.promoted is True
+    assert result.rejection_reason is None
+    assert result.promotion.basis == "cheaper"
+    assert demo_count(out) == 0
+
+    # The reason stands on the page, in the result, in the tracking store, and in the manifest.
+    verdict = open_page(RunFolder(result.run)).verdict
+    assert verdict.startswith(
+        "dev questions, which decide: "
+        "not worse by more than 0.2 (lower bound -0.120) and cheaper: -"
+    )
+    assert " tokens a question [-" in verdict
+
+    promotion = result.to_dict()["promotion"]
     assert promotion["basis"] == "cheaper"
-    assert promotion["saving"]["tokens"]["interval"][1] < 0
-    assert client().get_run(outcome.run_id).data.tags["mempiler.basis"] == "cheaper"
-    scored = read_manifest(tmp_path / "out").scores["gate"]
-    assert scored["margin"] == 0.2
-    assert len(scored["tokens"]) == scored["n"] == 24
+    _, upper_bound = promotion["saving"]["tokens"]["interval"]
+    assert upper_bound < 0
+
+    tags = client().get_run(result.run_id).data.tags
+    assert tags["mempiler.basis"] == "cheaper"
+
+    gate_scores = read_manifest(out).scores["gate"]
+    assert gate_scores["margin"] == 0.2
+    assert gate_scores["n"] == 24
+    assert len(gate_scores["tokens"]) == 24
 
 
 def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_worse():
     groups = [f"user{n % 10}" for n in range(200)]
     baseline = DevResults(scores=[0.8] * 200, groups=groups, tokens=[1000.0] * 200, lm="x")
     candidate = DevResults(scores=[0.78] * 200, groups=groups, tokens=[100.0] * 200, lm="x")
-    assert judge_candidate(candidate, baseline).basis is None
-    promotion = judge_candidate(candidate, baseline, margin=0.1)
-    assert promotion.basis == "cheaper"
-    assert promotion.statement.endswith("n = 200: worse (scope: other conversations)")
+
+    without_margin = judge_candidate(candidate, baseline)
+    assert without_margin.basis is None
+
+    with_margin = judge_candidate(candidate, baseline, margin=0.1)
+    assert with_margin.basis == "cheaper"
+    assert with_margin.statement.endswith("n = 200: worse (scope: other conversations)")
 
 
-def test_a_program_that_is_better_is_kept_for_that_although_it_takes_more(compile_with):
-    outcome = compile_with(Model(), margin=0.2)
-    assert outcome.promotion.basis == "better"
-    saving = outcome.promotion.saving
+def test_a_better_program_is_kept_although_it_costs_more(compile_with):
+    result = compile_with(DemoLearner(), margin=0.2)
+
+    assert result.promotion.basis == "better"
+    saving = result.promotion.saving
     assert saving is not None
     assert saving.tokens is not None
     assert saving.tokens.mean > 0
 
 
-def test_the_reason_of_a_program_that_is_neither_says_what_is_missing(compile_with, monkeypatch):
-    break_optimizer(monkeypatch, lambda job: job.student.deepcopy())
-    outcome = compile_with(Model(), how=CompileConfig("broken"), min_n=20, margin=0.02)
-    assert outcome.promoted is False
-    assert outcome.rejection_reason is not None
-    assert outcome.rejection_reason.endswith(
-        "; it may be worse by more than 0.02 (lower bound -0.120);"
-        " it may not be cheaper: +0 tokens a question [+0, +0]"
-    )
+def test_the_reason_for_refusing_a_program_that_is_neither_better_nor_cheaper(compile_with):
+    result = compile_with(DemoLearner(), optimizer=IdleOptimizer(), min_n=20, margin=0.02)
+
+    assert result.promoted is False
+    assert result.rejection_reason is not None
+    assert "it may be worse by more than 0.02 (lower bound -0.120)" in result.rejection_reason
+    assert "it may not be cheaper: +0 tokens a question [+0, +0]" in result.rejection_reason

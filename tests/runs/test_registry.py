@@ -1,14 +1,13 @@
-"""Programs in the model registry: a gate before, the same program after, what it answers behind an MLflow endpoint."""
+"""Programs in the model registry: gate, addresses, and answers behind an MLflow endpoint."""
 
 import json
 import re
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,123 +24,285 @@ from mempiler.runs.registered_model import ServedProgram
 from mempiler.runs.tracking.store import client, tracking_uri, use_tracking_store
 from mlflow.exceptions import MlflowException
 
-from .evaluations import refusal
+from ..conftest import chat_fields
 from ..run_inputs import run_inputs
+from .evaluations import refusal
 
-DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
-
-
-def manifest_of(score: float | None = 0.5, **changes: Any) -> Manifest:
-    scored = {"split": "dev", "score": score, "n": 20, "min_n": 20, "stopped": None, "lm": "offline", "judge": None}
-    scored |= {name: value for name, value in changes.items() if name in scored}
-    scored |= {"scores": [score] * scored["n"], "groups": [n // 10 for n in range(scored["n"])]}
-    scored |= {name: changes[name] for name in ("scores", "groups") if name in changes}
-    data = DATA | {name: value for name, value in changes.items() if name in DATA}
-    return Manifest(method="", task="", benchmark=data, scores={"gate": scored}, manifest_sha256=str(changes))
+PROD = "models:/m@prod"
+"""The address of the current program, in tests of the gate alone."""
+SCOPE = "other questions about these conversations"
 
 
-Make = Callable[..., Path]
+def manifest_of(
+    score: float | None = 0.5,
+    *,
+    n: int = 20,
+    min_n: int = 20,
+    scores: Sequence[float] | None = None,
+    tokens: int | None = None,
+    lm: str = "offline",
+    judge: str | None = None,
+    stopped: str | None = None,
+    benchmark: str = "locomo",
+    data_sha256: str = "d1",
+) -> Manifest:
+    """Return the manifest of a compiled program, with its scores on dev questions.
+
+    There are ten questions per conversation. By default all of them have the same score.
+
+    Args:
+        score: The mean score; None if there are no dev questions.
+        n: The number of dev questions.
+        min_n: The smallest number of questions that the compile took for enough.
+        scores: The score of each question.
+        tokens: About how many tokens a question took; None if that was not recorded.
+        lm: The model that was asked.
+        judge: The model that scored the answers.
+        stopped: Why the scoring was stopped.
+        benchmark: The name of the benchmark.
+        data_sha256: The digest of its file.
+    """
+    gate_scores: dict[str, Any] = {
+        "split": "dev",
+        "score": score,
+        "n": n,
+        "min_n": min_n,
+        "stopped": stopped,
+        "lm": lm,
+        "judge": judge,
+        "scores": [score] * n if scores is None else list(scores),
+        "groups": [number // 10 for number in range(n)],
+    }
+    if tokens is not None:
+        # They vary a little from question to question.
+        gate_scores["tokens"] = [tokens + number % 3 for number in range(n)]
+
+    benchmark_fields = {
+        "name": benchmark,
+        "metric": "F1",
+        "sha256": data_sha256,
+        "split_sha256": "s1",
+    }
+    return Manifest(
+        method="",
+        task="",
+        benchmark=benchmark_fields,
+        scores={"gate": gate_scores},
+        # Programs with equal digests are the same program, so the digest depends on all of it.
+        manifest_sha256=json.dumps([benchmark_fields, gate_scores]),
+    )
+
+
+ProgramMaker = Callable[..., Path]
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Make:
-    """Saves a program whose prompt is `words`, with a score on dev questions; None leaves the scores out."""
+def make_program(tmp_path: Path) -> ProgramMaker:
+    """A function that saves a program with an instruction, and returns its folder."""
 
-    def make(score: float | None = 0.5, words: str = "Answer.", **changes: Any) -> Path:
-        built: Any = build("turn-rag", k=3)
-        built.task.answer.signature = built.task.answer.signature.with_instructions(words)
-        manifest = Manifest(method="", task="") if score is None else manifest_of(score, **changes)
-        save(built, tmp_path / words, manifest)
-        return tmp_path / words
+    def make(instruction: str = "Answer.", manifest: Manifest | None = None) -> Path:
+        program: Any = build("turn-rag", k=3)
+        answer = program.task.answer
+        answer.signature = answer.signature.with_instructions(instruction)
+        folder = tmp_path / instruction
+        save(program, folder, manifest or manifest_of())
+        return folder
 
     return make
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A registered model of the test's own: all tests share one store."""
+def model_name(request: pytest.FixtureRequest) -> str:
+    """A name for a registered model that no other test uses, since all tests share one store."""
     return re.sub(r"\W", "-", request.node.name)
 
 
 @pytest.fixture(scope="session")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> RegisteredProgram:
-    """One version of `shared@prod`, for tests that change nothing; one a process, whose store all tests share."""
+def shared_program(tmp_path_factory: pytest.TempPathFactory) -> RegisteredProgram:
+    """Version 1 of the model `shared`, at the alias `prod`, for tests that change nothing."""
     folder = tmp_path_factory.mktemp("registered") / "program"
     save(build("turn-rag", k=3), folder, manifest_of())
     return register(folder, "shared", "prod")
 
 
-def words_of(program: Any) -> str:
+def instruction_of(program: Any) -> str:
+    """Return the instruction of a program's answer prompt."""
     return program.task.answer.signature.instructions
 
 
-def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program, name):
-    register(program(0.5, "Old."), name, "prod")
-    done = register(program(0.6, "New."), name, "prod")
-    assert done.version == "2"
-    assert words_of(load(done.address)) == "New."
-    assert words_of(load(f"models:/{name}/1")) == "Old."
+def tags_of(address: str) -> dict[str, str]:
+    """Return the tags of the version that an address leads to."""
+    return find_version(address).tags
+
+
+def model_folder(address: str) -> Path:
+    """Return the folder in which the registry keeps a version."""
+    source = str(find_version(address).source)
+    return Path(source.removeprefix("file://"))
+
+
+def test_an_alias_follows_the_better_program(make_program, model_name):
+    register(make_program("Old.", manifest_of(0.5)), model_name, "prod")
+
+    better = register(make_program("New.", manifest_of(0.6)), model_name, "prod")
+
+    assert better.version == "2"
+    assert instruction_of(load(better.address)) == "New."
+    assert instruction_of(load(f"models:/{model_name}/1")) == "Old."
+
     # The twenty questions are about two conversations.
-    scope = "other questions about these conversations"
-    assert done.gate.startswith(f"dev 0.600 (n = 20, offline), models:/{name}@prod has 0.500 (offline): +0.100 [")
-    assert done.gate.endswith(f", n = 20: better (scope: {scope})")
-    assert done.scope == done.summary()["scope"] == scope
-    assert find_version(done.address).tags["mempiler.scope"] == scope
-    told = refusal(register, program(0.4, "Worse."), name, "prod")
-    assert told.startswith(f"No significant gain over models:/{name}@prod on dev (-0.200 [-0.200, -0.200] (design")
-    assert f"; scope: {scope})" in told
-    assert words_of(load(done.address)) == "New."
-    assert len(client().search_model_versions(f"name = '{name}'")) == 2
-    assert words_of(load(register(program(0.4, "Worse."), name, "prod", force=True).address)) == "Worse."
-    assert find_version(done.address).tags["mempiler.gate"].startswith("forced: No significant gain over")
+    assert better.gate.startswith(
+        f"dev 0.600 (n = 20, offline), models:/{model_name}@prod has 0.500 (offline): +0.100 ["
+    )
+    assert better.gate.endswith(f", n = 20: better (scope: {SCOPE})")
+    assert better.scope == SCOPE
+    assert better.summary()["scope"] == SCOPE
+    assert tags_of(better.address)["mempiler.scope"] == SCOPE
+
+
+def test_a_worse_program_is_refused(make_program, model_name):
+    current = register(make_program("Current.", manifest_of(0.6)), model_name, "prod")
+
+    message = refusal(register, make_program("Worse.", manifest_of(0.4)), model_name, "prod")
+
+    assert message.startswith(
+        f"No significant gain over models:/{model_name}@prod on dev "
+        "(-0.200 [-0.200, -0.200] (design"
+    )
+    assert f"; scope: {SCOPE})" in message
+    assert instruction_of(load(current.address)) == "Current."
+    assert len(client().search_model_versions(f"name = '{model_name}'")) == 1
+
+
+def test_a_worse_program_can_be_forced(make_program, model_name):
+    register(make_program("Current.", manifest_of(0.6)), model_name, "prod")
+    worse_program = make_program("Worse.", manifest_of(0.4))
+
+    forced = register(worse_program, model_name, "prod", force=True)
+
+    assert instruction_of(load(forced.address)) == "Worse."
+    gate_tag = tags_of(forced.address)["mempiler.gate"]
+    assert gate_tag.startswith("forced: No significant gain over")
+
+
+SIX_OF_TWENTY_BETTER = [0.5] * 14 + [1.0] * 6
+FIVE_OF_TWENTY_BETTER = [0.5] * 15 + [1.0] * 5
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "told"),
+    ("new", "current"),
     [
-        (manifest_of(0.4), None, None),
-        (manifest_of(0.5), manifest_of(0.5), None),
-        (manifest_of(None, n=0), None, "no score on dev questions"),
-        (manifest_of(0.9, stopped="budget reached: max-calls 9"), None, "its scoring was stopped (budget reached"),
-        (manifest_of(0.9), manifest_of(None, n=0), "has no score on dev questions to compare with"),
-        (manifest_of(0.9), Manifest(method="", task="", manifest_sha256="x"), "has no score on dev questions"),
-        (manifest_of(0.9, name="msc"), manifest_of(0.5), "another benchmark (msc here, locomo there)"),
-        (manifest_of(0.9, sha256="d2"), manifest_of(0.5), "another data (sha256) (d2 here, d1 there)"),
-        (manifest_of(0.9, judge="j2"), manifest_of(0.5), "another judge (j2 here, None there)"),
-        (manifest_of(0.9, lm="openai/x"), manifest_of(0.5), None),
-        # A gain on six of twenty questions, and on five.
-        (manifest_of(0.65, scores=[*[0.5] * 14, *[1.0] * 6]), manifest_of(0.5), None),
-        (
-            manifest_of(0.62, scores=[*[0.5] * 15, *[1.0] * 5]),
-            manifest_of(0.5),
-            "p = .062, n = 20; scope: ",
+        pytest.param(manifest_of(0.4), None, id="first version"),
+        pytest.param(manifest_of(0.5), manifest_of(0.5), id="same program"),
+        pytest.param(manifest_of(0.9, lm="openai/x"), manifest_of(0.5), id="other model"),
+        pytest.param(
+            manifest_of(0.65, scores=SIX_OF_TWENTY_BETTER), manifest_of(0.5), id="six of twenty"
         ),
-        # The least n is that of the compile.
-        (manifest_of(0.9, n=19), manifest_of(0.5, n=19, lm="x"), "Too few dev questions to tell a gain over models:"),
-        (manifest_of(0.9, n=19, min_n=19), manifest_of(0.5, n=19), None),
-        (manifest_of(0.9, n=30), manifest_of(0.5), "another number of dev questions (30 here, 20 there)"),
-        (manifest_of(0.9, scores=[]), manifest_of(0.5), "the program keeps no score of each dev question"),
-        (manifest_of(0.9), manifest_of(0.5, scores=[]), "models:/m@prod keeps no score of each dev question"),
+        # The compile took 19 questions for enough.
+        pytest.param(
+            manifest_of(0.9, n=19, min_n=19), manifest_of(0.5, n=19), id="few enough questions"
+        ),
     ],
 )
-def test_the_gate_accepts_a_program_or_says_why_not(new, old, told):
-    if told is None:
-        assert gate(new, old, "models:/m@prod").line.startswith(f"dev {new.scores['gate']['score']:.3f}")
-        return
-    found = refusal(gate, new, old, "models:/m@prod")
-    assert told in found
-    forced = gate(new, old, "models:/m@prod", force=True).line
-    assert f"{forced}; --force registers it all the same" == f"forced: {found}"
+def test_the_gate_accepts_a_program(new, current):
+    score = new.scores["gate"]["score"]
 
-
-def test_a_least_number_of_questions_of_0_is_not_replaced_by_that_of_the_compile():
-    new, old = manifest_of(0.9, n=8), manifest_of(0.5, n=8, lm="x")
-    assert "Too few dev questions" in refusal(gate, new, old, "models:/m@prod")
-    assert gate(new, old, "models:/m@prod", min_n=0).line.startswith("dev 0.900 (n = 8")
+    assert gate(new, current, PROD).line.startswith(f"dev {score:.3f}")
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("new", "current", "reason"),
+    [
+        pytest.param(
+            manifest_of(None, n=0), None, "no score on dev questions", id="without a score"
+        ),
+        pytest.param(
+            manifest_of(0.9, stopped="budget reached: max-calls 9"),
+            None,
+            "its scoring was stopped (budget reached",
+            id="stopped",
+        ),
+        pytest.param(
+            manifest_of(0.9),
+            manifest_of(None, n=0),
+            "has no score on dev questions to compare with",
+            id="current without a score",
+        ),
+        pytest.param(
+            manifest_of(0.9),
+            Manifest(method="", task="", manifest_sha256="x"),
+            "has no score on dev questions",
+            id="current was not compiled",
+        ),
+        pytest.param(
+            manifest_of(0.9, benchmark="msc"),
+            manifest_of(0.5),
+            "another benchmark (msc here, locomo there)",
+            id="other benchmark",
+        ),
+        pytest.param(
+            manifest_of(0.9, data_sha256="d2"),
+            manifest_of(0.5),
+            "another data (sha256) (d2 here, d1 there)",
+            id="other data",
+        ),
+        pytest.param(
+            manifest_of(0.9, judge="j2"),
+            manifest_of(0.5),
+            "another judge (j2 here, None there)",
+            id="other judge",
+        ),
+        pytest.param(
+            manifest_of(0.62, scores=FIVE_OF_TWENTY_BETTER),
+            manifest_of(0.5),
+            "p = .062, n = 20; scope: ",
+            id="five of twenty",
+        ),
+        pytest.param(
+            manifest_of(0.9, n=19),
+            manifest_of(0.5, n=19),
+            "Too few dev questions to tell a gain over models:",
+            id="too few questions",
+        ),
+        pytest.param(
+            manifest_of(0.9, n=30),
+            manifest_of(0.5),
+            "another number of dev questions (30 here, 20 there)",
+            id="other number of questions",
+        ),
+        pytest.param(
+            manifest_of(0.9, scores=[]),
+            manifest_of(0.5),
+            "the program keeps no score of each dev question",
+            id="without scores of questions",
+        ),
+        pytest.param(
+            manifest_of(0.9),
+            manifest_of(0.5, scores=[]),
+            "models:/m@prod keeps no score of each dev question",
+            id="current without scores of questions",
+        ),
+    ],
+)
+def test_the_gate_refuses_a_program_and_says_why(new, current, reason):
+    message = refusal(gate, new, current, PROD)
+
+    advice = "; --force registers it all the same"
+    assert reason in message
+    assert message.endswith(advice)
+    assert gate(new, current, PROD, force=True).line == f"forced: {message.removesuffix(advice)}"
+
+
+def test_the_gate_takes_a_min_n_of_0_instead_of_that_of_the_compile():
+    new = manifest_of(0.9, n=8)
+    current = manifest_of(0.5, n=8)
+
+    assert "Too few dev questions" in refusal(gate, new, current, PROD)
+    assert gate(new, current, PROD, min_n=0).line.startswith("dev 0.900 (n = 8")
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
     [
         ("models:/shared@canary", "canary"),
         ("models:/shared/77", "77"),
@@ -149,208 +310,360 @@ def test_a_least_number_of_questions_of_0_is_not_replaced_by_that_of_the_compile
         ("models:/shared/../../etc", "write models:/NAME@ALIAS"),
     ],
 )
-@pytest.mark.usefixtures("registered")
-def test_an_address_that_leads_nowhere_is_one_line(address, told):
-    for call in (fetch_program, load, pin_address):
-        found = refusal(call, address)
-        assert address in found
-        assert told in found
+@pytest.mark.parametrize("function", [fetch_program, load, pin_address])
+@pytest.mark.usefixtures("shared_program")
+def test_an_address_that_leads_nowhere_is_refused(function, address, problem):
+    message = refusal(function, address)
+
+    assert address in message
+    assert problem in message
 
 
-@pytest.mark.parametrize(
-    ("wrong", "alias", "told"),
-    [
-        *((wrong, "prod", "the name of a registered model") for wrong in ("a/b", "a:b", "a@b", " ", "it's", 'a"b')),
-        *((None, wrong, "an alias is one word") for wrong in ("v1", "V2", "latest", "a b", "a/b", "", "x" * 256)),
-    ],
-)
-def test_a_name_or_an_alias_that_cannot_stand_in_an_address_registers_nothing(program, name, wrong, alias, told):
-    assert told in refusal(register, program(), name if wrong is None else wrong, alias)
-    assert client().search_registered_models(f"name = '{name}'") == []
+@pytest.mark.parametrize("wrong_name", ["a/b", "a:b", "a@b", " ", "it's", 'a"b'])
+def test_a_name_that_cannot_stand_in_an_address_is_refused(make_program, wrong_name):
+    message = refusal(register, make_program(), wrong_name, "prod")
+
+    assert "the name of a registered model" in message
+    assert wrong_name not in [model.name for model in client().search_registered_models()]
 
 
-def test_a_model_that_mempiler_did_not_make_is_refused(name):
-    client().create_registered_model(name)
-    client().create_model_version(name, "runs:/none/model")
-    assert "was not made by `mempiler publish`" in refusal(fetch_program, f"models:/{name}/1")
+@pytest.mark.parametrize("wrong_alias", ["v1", "V2", "latest", "a b", "a/b", "", "x" * 256])
+def test_an_alias_that_cannot_stand_in_an_address_is_refused(make_program, model_name, wrong_alias):
+    message = refusal(register, make_program(), model_name, wrong_alias)
+
+    assert "an alias is one word" in message
+    assert client().search_registered_models(f"name = '{model_name}'") == []
 
 
-def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path, monkeypatch):
-    done = register(program(words="Mine."), name, "prod")
-    store = Path(str(find_version(done.address).source).removeprefix("file://")) / "artifacts" / "program"
-    for path in program(words="Theirs.").iterdir():
-        shutil.copyfile(path, store / path.name)
+def test_a_model_that_mempiler_did_not_make_is_refused(model_name):
+    client().create_registered_model(model_name)
+    client().create_model_version(model_name, "runs:/none/model")
+
+    message = refusal(fetch_program, f"models:/{model_name}/1")
+
+    assert "was not made by `mempiler publish`" in message
+
+
+def test_files_that_were_exchanged_in_the_registry_are_refused(
+    make_program, model_name, tmp_path, monkeypatch
+):
+    registered = register(make_program("Mine."), model_name, "prod")
+    stored_program = model_folder(registered.address) / "artifacts" / "program"
+    for path in make_program("Theirs.").iterdir():
+        shutil.copyfile(path, stored_program / path.name)
+    # Another results folder has no local copy of the program yet, but the same registry.
+    other_home = tmp_path / "elsewhere"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri())
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))
-    assert "was altered after it was registered" in refusal(load, done.address)
-    assert list((tmp_path / "elsewhere" / "registry").iterdir()) == []
+    monkeypatch.setenv("MEMPILER_HOME", str(other_home))
+
+    message = refusal(load, registered.address)
+
+    assert "was altered after it was registered" in message
+    assert list((other_home / "registry").iterdir()) == []
 
 
-def test_a_broken_local_copy_is_fetched_anew(program, name):
-    done = register(program(words="Whole."), name, "prod")
-    copy = fetch_program(done.address)
-    assert fetch_program(done.address) == copy
-    (copy / "state.json").write_text("{}")
-    assert words_of(load(done.address)) == "Whole."
-    assert list(copy.parent.glob(".fetch-*")) == []
+def test_a_broken_local_copy_is_fetched_anew(make_program, model_name):
+    registered = register(make_program("Original."), model_name, "prod")
+    local_copy = fetch_program(registered.address)
+    assert fetch_program(registered.address) == local_copy
+    (local_copy / "state.json").write_text("{}")
+
+    program = load(registered.address)
+
+    assert instruction_of(program) == "Original."
+    # No half-fetched folder is left.
+    assert list(local_copy.parent.glob(".fetch-*")) == []
 
 
-def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
-    monkeypatch.setattr("mlflow.MlflowClient.log_artifacts", Mock(side_effect=OSError("disk full")))
-    assert "could not be stored: disk full; nothing was registered" in refusal(register, program(), name, "prod")
-    assert client().search_registered_models(f"name = '{name}'") == []
+def test_a_failed_upload_registers_nothing(make_program, model_name, monkeypatch):
+    def fail_to_upload(client: Any, run_id: str, folder: str, *rest: Any, **options: Any) -> None:
+        raise OSError("disk full")
+
+    # Only the library can meet a full disk here, so the library is patched.
+    monkeypatch.setattr("mlflow.MlflowClient.log_artifacts", fail_to_upload)
+
+    message = refusal(register, make_program(), model_name, "prod")
+
+    assert "could not be stored: disk full; nothing was registered" in message
+    assert client().search_registered_models(f"name = '{model_name}'") == []
 
 
-def test_evaluate_and_compile_take_an_address(registered, tmp_path):
+def test_evaluate_takes_an_address(shared_program):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
-    found = run_evaluate(registered.address, inputs, "test")
-    assert found.program == "turn-rag"
-    assert len(found.rows) == 2
-    outcome = run_compile(registered.address, inputs, keep=KeepOptions(tmp_path / "out", force=True))
-    assert isinstance(outcome, CompileResult)
+
+    evaluation = run_evaluate(shared_program.address, inputs, "test")
+
+    assert evaluation.program == "turn-rag"
+    assert len(evaluation.rows) == 2
+
+
+def test_compile_takes_an_address_and_records_the_version(shared_program, tmp_path):
+    inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
+    keep = KeepOptions(tmp_path / "out", force=True)
+
+    result = run_compile(shared_program.address, inputs, keep=keep)
+
+    assert isinstance(result, CompileResult)
     assert load(tmp_path / "out").method.config["k"] == 3
-    settings = json.loads((outcome.run / "run.json").read_text())["settings"]
+    # An alias may point to another version later, so the number is recorded.
+    settings = json.loads((result.run / "run.json").read_text())["settings"]
     assert settings["program"] == "models:/shared/1"
 
 
-def test_the_model_holds_text_only(registered):
-    """Models from code: what was registered can be read, and holds no pickle."""
-    model = Path(str(find_version(registered.address).source).removeprefix("file://"))
-    files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
-    assert {"MLmodel", "program.py", "artifacts/program/manifest.json", "artifacts/program/state.json"} <= files
+def test_a_registered_model_holds_text_files_only(shared_program):
+    # So what was registered can be read, and runs no pickle.
+    folder = model_folder(shared_program.address)
+
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+    assert "MLmodel" in files
+    assert "program.py" in files
+    assert "artifacts/program/manifest.json" in files
+    assert "artifacts/program/state.json" in files
     assert {Path(name).suffix for name in files} <= {"", ".json", ".py", ".txt", ".yaml"}
-    needed = [f"mlflow=={version('mlflow')}", f"mempiler=={__version__}"]
-    assert (model / "requirements.txt").read_text().split() == needed
 
 
-def test_the_same_program_makes_no_second_version(program, name):
-    folder = program()
-    first, second = register(folder, name), register(folder, name, "prod")
+def test_a_registered_model_requires_these_versions_of_mlflow_and_mempiler(shared_program):
+    requirements_file = model_folder(shared_program.address) / "requirements.txt"
+
+    assert requirements_file.read_text().split() == [
+        f"mlflow=={version('mlflow')}",
+        f"mempiler=={__version__}",
+    ]
+
+
+def test_the_same_program_makes_no_second_version(make_program, model_name):
+    folder = make_program()
+
+    first = register(folder, model_name)
+    second = register(folder, model_name, "prod")
+
     assert first.version == "1"
     assert first.is_new is True
     assert second.version == "1"
     assert second.is_new is False
-    assert pin_address(second.address) == f"models:/{name}/1"
+    assert pin_address(second.address) == f"models:/{model_name}/1"
 
 
-SAID = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
+MESSAGE = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
 TURN = {"id": "D1:1", "speaker": "Ada", "text": "I moved to Lisbon."}
-ROW = {"question": "Where did Ada move?", "messages": [SAID]}
+ROW = {"question": "Where did Ada move?", "messages": [MESSAGE]}
+"""A row of a request to a served program."""
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    save(build("turn-rag", k=3), tmp_path / "program", Manifest(method="", task="", lms={"task": "offline"}))
-    return tmp_path / "program"
-
-
-@pytest.fixture
-def served(folder: Path) -> ServedProgram:
-    return ServedProgram(folder)
+def program_folder(tmp_path: Path) -> Path:
+    """The folder of a program that was compiled with the offline engine."""
+    folder = tmp_path / "program"
+    save(build("turn-rag", k=3), folder, Manifest(method="", task="", lms={"task": "offline"}))
+    return folder
 
 
 @pytest.mark.parametrize(
     "past",
     [
-        {"messages": [[SAID], [SAID]]},
-        {"messages": np.array([SAID]), "history": float("nan")},
-        {"history": {"items": [{"kind": "session", "id": "D1", "turns": [TURN]}]}},
+        pytest.param({"messages": [[MESSAGE], [MESSAGE]]}, id="two sessions of messages"),
+        pytest.param(
+            {"messages": np.array([MESSAGE]), "history": float("nan")}, id="row of a table"
+        ),
+        pytest.param(
+            {"history": {"items": [{"kind": "session", "id": "D1", "turns": [TURN]}]}},
+            id="history file",
+        ),
     ],
 )
-def test_a_past_has_any_form_that_a_history_file_has(served, past):
-    (found,) = served.predict([{"question": "Where did Ada move?", **past}])
-    assert found["answer"]
+def test_a_row_has_its_history_in_any_form_of_a_history_file(program_folder, past):
+    served = ServedProgram(program_folder)
+
+    (answer,) = served.predict([{"question": "Where did Ada move?", **past}])
+
+    assert answer["answer"]
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "problem"),
     [
-        ({"question": "Where?"}, "row 2: give one of history and messages, not neither"),
-        (ROW | {"history": []}, "row 2: give one of history and messages, not history and messages"),
-        ({"messages": [SAID]}, "row 2: task question-answering needs question"),
-        (ROW | {"messages": "hello"}, "row 2: history 'row-2': expected {items: [...]} or a list of messages, got str"),
-        (ROW | {"messages": [{"content": "hello"}]}, "row 2: message 1 of session 1 has no role"),
+        pytest.param(
+            {"question": "Where?"},
+            "row 2: give one of history and messages, not neither",
+            id="no history",
+        ),
+        pytest.param(
+            ROW | {"history": []},
+            "row 2: give one of history and messages, not history and messages",
+            id="two histories",
+        ),
+        pytest.param(
+            {"messages": [MESSAGE]},
+            "row 2: task question-answering needs question",
+            id="no question",
+        ),
+        pytest.param(
+            ROW | {"messages": "hello"},
+            "row 2: history 'row-2': expected {items: [...]} or a list of messages, got str",
+            id="messages are text",
+        ),
+        pytest.param(
+            ROW | {"messages": [{"content": "hello"}]},
+            "row 2: message 1 of session 1 has no role",
+            id="message without a role",
+        ),
     ],
 )
-def test_a_wrong_row_is_named_before_any_model_is_asked(served, monkeypatch, row, told):
-    monkeypatch.setattr(served.program, "forward", lambda **query: pytest.fail("asked"))
-    with pytest.raises(MlflowException, match="row") as caught:
-        served.predict([ROW, row])
-    assert told in str(caught.value)
-    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
-
-
-def test_the_environment_names_the_model_and_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
-    good = "[[ ## answer ## ]]\nPorto\n\n[[ ## completed ## ]]"
-    server = stub(answer=lambda body: good if "did Ada" in str(body["messages"]) else "")
+def test_a_wrong_row_is_refused_before_any_model_is_asked(
+    program_folder, monkeypatch, stub, row, problem
+):
+    server = stub()
     monkeypatch.setenv("MEMPILER_LM", server.model)
     monkeypatch.setenv("MEMPILER_API_BASE", server.url)
-    served = ServedProgram(folder)
-    assert [served.predict([ROW])[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
-    assert len(server.texts) == 2, "an answer came from DSPy's cache, where what users say must not lie"
-    first, second = served.predict([ROW, ROW | {"question": "Where did Bob go?"}])
-    assert first["answer"] == "Porto"
-    assert first["failure"] is None
-    assert second["answer"] is None
-    assert second["failure"]["kind"] == "parse"
+    served = ServedProgram(program_folder)
+
+    with pytest.raises(MlflowException) as error:
+        served.predict([ROW, row])
+
+    assert problem in str(error.value)
+    assert error.value.error_code == "INVALID_PARAMETER_VALUE"
+    assert server.requests == []
 
 
-def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
-    address = register(folder, "served", "prod", force=True).address
+@pytest.fixture
+def served_with_stub(
+    program_folder: Path, monkeypatch: pytest.MonkeyPatch, stub: Callable[..., Any]
+) -> tuple[ServedProgram, Any]:
+    """A served program and the stub server that the environment names as its model.
+
+    The server answers "Porto" to questions about Ada, and nothing readable to others.
+    """
+
+    def reply(body: dict[str, Any]) -> str:
+        if "did Ada" in str(body["messages"]):
+            return chat_fields(answer="Porto")
+        return ""
+
+    server = stub(answer=reply)
+    monkeypatch.setenv("MEMPILER_LM", server.model)
+    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
+    return ServedProgram(program_folder), server
+
+
+def test_a_served_program_asks_the_model_of_the_environment_for_every_request(served_with_stub):
+    served, server = served_with_stub
+
+    (first_answer,) = served.predict([ROW])
+    (second_answer,) = served.predict([ROW])
+
+    assert first_answer["answer"] == "Porto"
+    assert second_answer["answer"] == "Porto"
+    # DSPy's cache is a file, and what users say must not get there.
+    assert len(server.texts) == 2
+
+
+def test_an_unreadable_answer_of_a_served_program_fails_only_its_row(served_with_stub):
+    served, _ = served_with_stub
+    question_about_bob = ROW | {"question": "Where did Bob go?"}
+
+    readable, unreadable = served.predict([ROW, question_about_bob])
+
+    assert readable["answer"] == "Porto"
+    assert readable["failure"] is None
+    assert unreadable["answer"] is None
+    assert unreadable["failure"]["kind"] == "parse"
+
+
+def test_a_registered_program_answers_behind_mlflows_interface(program_folder):
+    registered = register(program_folder, "served", "prod", force=True)
     with use_tracking_store(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of MLflow's own type hints, and of those that a signature stands for
+        # MLflow warns of its own type hints, and of those that a signature stands for.
+        warnings.simplefilter("ignore")
         from mlflow.pyfunc import load_model
 
-        loaded = load_model(address)
-    (found,) = loaded.predict([ROW])
-    assert found["answer"] == "I moved to Lisbon."
-    assert found["sources"] == ["D1:1"]
-    assert found["failure"] is None
-    assert [hit["sources"] for hit in found["evidence"]] == [["D1:1"]]
-    json.dumps(found)
+        model = load_model(registered.address)
+
+    (answer,) = model.predict([ROW])
+
+    assert answer["answer"] == "I moved to Lisbon."
+    assert answer["sources"] == ["D1:1"]
+    assert answer["failure"] is None
+    (hit,) = answer["evidence"]
+    assert hit["sources"] == ["D1:1"]
+    # An endpoint sends the answer as JSON.
+    json.dumps(answer)
 
 
-def manifest_with_tokens(tokens: int, **changes: Any) -> Manifest:
-    """Return the manifest of a program with equal scores, 100 questions about two conversations."""
-    scores = [1.0, 0.0] * 50
-    manifest = manifest_of(0.5, n=100, scores=scores, groups=[n // 50 for n in range(100)], **changes)
-    manifest.scores["gate"]["tokens"] = [tokens + n % 3 for n in range(100)]
-    return manifest.model_copy(update={"manifest_sha256": f"{tokens} {changes}"})
+def manifest_with_tokens(tokens: int, lm: str = "offline") -> Manifest:
+    """Return the manifest of a program with the same scores as others of this function.
+
+    It has 100 questions about two conversations, of which every second one scores 1.
+    """
+    manifest = manifest_of(0.5, n=100, scores=[1.0, 0.0] * 50, tokens=tokens, lm=lm)
+    manifest.scores["gate"]["groups"] = [number // 50 for number in range(100)]
+    return manifest
 
 
 def test_the_gate_accepts_a_cheaper_program_within_the_margin():
-    new, old = manifest_with_tokens(700), manifest_with_tokens(1000)
-    decision = gate(new, old, "models:/m@prod", margin=0.05)
+    cheap = manifest_with_tokens(700)
+    expensive = manifest_with_tokens(1000)
+
+    decision = gate(cheap, expensive, PROD, margin=0.05)
+
     assert decision.basis == "cheaper"
-    assert ": not worse by more than 0.05 (lower bound -0.030) and cheaper: -300 tokens a question [" in decision.line
-    assert "No significant gain" in refusal(gate, new, old, "models:/m@prod")
-    told = refusal(gate, old, new, "models:/m@prod", margin=0.05)
-    assert "it may not be cheaper: +300 tokens a question" in told
-    told = refusal(gate, new, old, "models:/m@prod", margin=0.02)
-    assert "it may be worse by more than 0.02 (lower bound -0.030)" in told
+    assert "not worse by more than 0.05 (lower bound -0.030)" in decision.line
+    assert "and cheaper: -300 tokens a question [" in decision.line
+
+
+def test_the_gate_refuses_a_cheaper_program_without_a_margin():
+    message = refusal(gate, manifest_with_tokens(700), manifest_with_tokens(1000), PROD)
+
+    assert "No significant gain" in message
+
+
+def test_the_gate_refuses_a_more_expensive_program_within_the_margin():
+    message = refusal(
+        gate, manifest_with_tokens(1000), manifest_with_tokens(700), PROD, margin=0.05
+    )
+
+    assert "it may not be cheaper: +300 tokens a question" in message
+
+
+def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_margin():
+    message = refusal(
+        gate, manifest_with_tokens(700), manifest_with_tokens(1000), PROD, margin=0.02
+    )
+
+    assert "it may be worse by more than 0.02 (lower bound -0.030)" in message
 
 
 def test_the_gate_takes_the_margin_of_the_compile():
-    new, old = manifest_with_tokens(700), manifest_with_tokens(1000)
-    new.scores["gate"]["margin"] = 0.05
-    assert gate(new, old, "models:/m@prod").basis == "cheaper"
+    cheap = manifest_with_tokens(700)
+    cheap.scores["gate"]["margin"] = 0.05
+
+    assert gate(cheap, manifest_with_tokens(1000), PROD).basis == "cheaper"
 
 
-def test_programs_of_older_versions_and_of_other_models_are_not_compared_by_tokens():
-    new, old = manifest_with_tokens(700), manifest_with_tokens(1000)
-    del old.scores["gate"]["tokens"]
-    told = refusal(gate, new, old, "models:/m@prod", margin=0.05)
-    assert "models:/m@prod keeps no tokens of each dev question; compile it again" in told
-    other = manifest_with_tokens(1000, lm="openai/x")
-    told = refusal(gate, new, other, "models:/m@prod", margin=0.05)
-    assert "tokens of offline and of openai/x have different prices" in told
+def test_a_program_of_an_older_version_has_no_tokens_to_compare():
+    current = manifest_with_tokens(1000)
+    del current.scores["gate"]["tokens"]
+
+    message = refusal(gate, manifest_with_tokens(700), current, PROD, margin=0.05)
+
+    assert "models:/m@prod keeps no tokens of each dev question; compile it again" in message
 
 
-def test_the_version_of_a_program_has_a_tag_of_what_it_was_accepted_for(program, name):
-    cheap, dear = program(words="Cheap."), program(words="Dear.")
-    for folder, manifest in ((cheap, manifest_with_tokens(700)), (dear, manifest_with_tokens(1000))):
-        save(load(folder), folder, manifest)
-    register(dear, name, "prod")
-    done = register(cheap, name, "prod", margin=0.05)
-    assert done.basis == done.summary()["basis"] == "cheaper"
-    assert find_version(done.address).tags["mempiler.basis"] == "cheaper"
+def test_tokens_of_different_models_are_not_compared():
+    current = manifest_with_tokens(1000, lm="openai/x")
+
+    message = refusal(gate, manifest_with_tokens(700), current, PROD, margin=0.05)
+
+    assert "tokens of offline and of openai/x have different prices" in message
+
+
+def test_a_version_has_a_tag_that_says_what_it_was_accepted_for(make_program, model_name):
+    expensive_program = make_program("Expensive.", manifest_with_tokens(1000))
+    cheap_program = make_program("Cheap.", manifest_with_tokens(700))
+    register(expensive_program, model_name, "prod")
+
+    registered = register(cheap_program, model_name, "prod", margin=0.05)
+
+    assert registered.basis == "cheaper"
+    assert registered.summary()["basis"] == "cheaper"
+    assert tags_of(registered.address)["mempiler.basis"] == "cheaper"

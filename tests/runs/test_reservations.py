@@ -1,4 +1,4 @@
-"""The budget that workers hold: it comes back when they end or die; the ledger knows of every call that is made."""
+"""The budget that workers hold comes back when they end; a ledger knows of every call they make."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +13,8 @@ from mempiler.runs.ledger import Ledger, LedgerEntry
 from mempiler.runs.reservations import RecordingGuard, Reservations
 
 
-def calls_left(guard: BudgetGuard) -> int:
-    """Makes all calls that the guard lets through; returns how many."""
+def use_up_calls(guard: BudgetGuard) -> int:
+    """Make calls until the guard refuses one, and return how many it let through."""
     calls = 0
     try:
         while True:
@@ -24,102 +24,133 @@ def calls_left(guard: BudgetGuard) -> int:
         return calls
 
 
-def test_parts_are_spent_until_they_are_settled() -> None:
+def test_the_parts_of_workers_count_as_spent_until_they_are_settled() -> None:
     guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
-    parts = [guard.remaining(0.5), guard.remaining(0.5)]
-    reservations = Reservations(guard, parts)
+    halves = [guard.remaining(0.5), guard.remaining(0.5)]
+
+    reservations = Reservations(guard, halves)
+    assert reservations.open_workers == [0, 1]
     assert guard.spent().calls == 10
     assert guard.spent().tokens == 1000
     assert guard.spent().cost == 2
-    assert reservations.open_workers == [0, 1]
 
+    # Worker 0 spent 3 of its 5 calls, 150 of its 500 tokens and 0.5 of its 1 dollar.
     reservations.settle(0, Usage(3, 100, 50, 0.5))
     assert reservations.open_workers == [1]
     assert guard.spent().calls == 8
     assert guard.spent().tokens == 650
     assert guard.spent().cost == 1.5
+
+    # Worker 1 spent 2 calls, which used no tokens.
     reservations.settle(1, Usage(2))
     assert guard.spent().calls == 5
     assert guard.spent().tokens == 150
     assert guard.spent().cost == 0.5
-    assert calls_left(guard) == 5
+    assert use_up_calls(guard) == 5
 
 
 def test_a_part_that_is_never_settled_stays_spent() -> None:
-    """Of a worker of which nobody knows what it spent."""
+    # Nobody knows what this worker has spent, so it may be all.
     guard = BudgetGuard(Limits(max_calls=10))
+
     Reservations(guard, [Limits(max_calls=4)])
-    assert calls_left(guard) == 6
+
+    assert use_up_calls(guard) == 6
 
 
-def test_a_part_is_settled_once() -> None:
+def test_a_part_is_settled_only_once() -> None:
     guard = BudgetGuard(Limits(max_calls=10))
     reservations = Reservations(guard, [Limits(max_calls=10)])
     reservations.settle(0, Usage(4))
+
     with pytest.raises(KeyError):
         reservations.settle(0, Usage(4))
-    assert calls_left(guard) == 6
+
+    assert use_up_calls(guard) == 6
 
 
-def test_a_call_that_waits_for_budget_goes_on_when_a_part_comes_back() -> None:
+def test_a_call_that_waits_for_budget_continues_when_a_part_comes_back() -> None:
     guard = BudgetGuard(Limits(max_tokens=100))
     reservations = Reservations(guard, [Limits(max_tokens=90)])
-    begun = threading.Event()
+    call_has_begun = threading.Event()
 
-    def call() -> None:
-        begun.set()
+    def make_call() -> None:
+        call_has_begun.set()
         with guard.reserve(Usage(0, 20)):
             guard.admit()
 
+    # While this block holds the last ten tokens, the call cannot have twenty.
     with guard.reserve(Usage(0, 10)), ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(call)
-        assert begun.wait(10)
+        waiting_call = pool.submit(make_call)
+        assert call_has_begun.wait(10)
         with pytest.raises(TimeoutError):
-            waiting.result(0.1)
+            waiting_call.result(0.1)
+
         reservations.settle(0, Usage())
-        waiting.result(10)
+
+        waiting_call.result(10)
 
 
-def test_the_ledger_keeps_the_latest_entry_of_each_worker() -> None:
-    """Entries of a worker's threads may come late."""
+def ledger_entry(number: int) -> LedgerEntry:
+    """Return the entry that a worker records before a call."""
+    return LedgerEntry(number, Usage(number), UsageReport())
+
+
+def test_the_ledger_knows_the_latest_entry_of_each_worker() -> None:
     ledger = Ledger()
     assert ledger.last_entry(0) is None
-    for worker, number in ((0, 1), (0, 3), (0, 2), (1, 1)):
-        ledger.record(worker, LedgerEntry(number, Usage(number), UsageReport()))
-    assert [ledger.last_entry(worker) for worker in (0, 1)] == [
-        LedgerEntry(3, Usage(3), UsageReport()),
-        LedgerEntry(1, Usage(1), UsageReport()),
-    ]
+
+    ledger.record(0, ledger_entry(1))
+    ledger.record(0, ledger_entry(3))
+    # Threads of a worker may deliver their entries late.
+    ledger.record(0, ledger_entry(2))
+    ledger.record(1, ledger_entry(1))
+
+    assert ledger.last_entry(0) == ledger_entry(3)
+    assert ledger.last_entry(1) == ledger_entry(1)
 
 
 def test_calls_are_recorded_before_they_are_made_with_all_that_is_in_flight(stub: Any) -> None:
-    """Whenever the worker is killed, no more calls and tokens were paid than its last entry says."""
-    records = dict[int, Usage]()
-    unknown = list[int]()
+    # So whenever a worker is killed, its last entry says at least as much as was paid.
+    recorded_usage: dict[int, Usage] = {}
+    unrecorded_requests: list[int] = []
 
-    def check(n: int, text: str) -> None:
-        if records[max(list(records))].calls < n:
-            unknown.append(n)
+    def record(number: int, usage: Usage) -> None:
+        recorded_usage[number] = usage
 
-    guard = RecordingGuard(Limits(max_calls=40, max_tokens=10**6), 8, records.__setitem__)
-    server = stub(check, delay=0.01)
+    def check_record(request_number: int, text: str) -> None:
+        # A copy, since other threads record meanwhile.
+        last_number = max(list(recorded_usage))
+        if recorded_usage[last_number].calls < request_number:
+            unrecorded_requests.append(request_number)
+
+    guard = RecordingGuard(Limits(max_calls=40, max_tokens=10**6), 8, record)
+    server = stub(check_record, delay=0.01)
     lm = language_model(server.model, api_base=server.url, guard=guard, cache=False)
+
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: lm(f"question {n}"), range(24)))
+        questions = [f"question {number}" for number in range(24)]
+        list(pool.map(lm, questions))
+
     assert len(server.texts) == 24
-    assert unknown == []
-    assert sorted(records) == list(range(1, 25))
-    last = records[24]
-    assert last.calls == guard.spent().calls == 24
-    assert last.tokens > guard.spent().tokens
+    assert unrecorded_requests == []
+    assert sorted(recorded_usage) == list(range(1, 25))
+    last_usage = recorded_usage[24]
+    assert last_usage.calls == 24
+    assert guard.spent().calls == 24
+    # What is recorded is the most that calls in flight may use; in the end they used less.
+    assert last_usage.tokens > guard.spent().tokens
 
 
 def test_a_call_that_cannot_be_recorded_is_not_made(stub: Any) -> None:
-    def gone(number: int, spent: Usage) -> None:
+    def fail_to_record(number: int, usage: Usage) -> None:
         raise EndpointError("the ledger is gone")
 
     server = stub()
-    guard = RecordingGuard(Limits(max_calls=5), 8, gone)
+    guard = RecordingGuard(Limits(max_calls=5), 8, fail_to_record)
+    lm = language_model(server.model, api_base=server.url, guard=guard, cache=False)
+
     with pytest.raises(EndpointError, match="the ledger is gone"):
-        language_model(server.model, api_base=server.url, guard=guard, cache=False)("question")
+        lm("question")
+
     assert server.texts == []

@@ -1,4 +1,4 @@
-"""Where the models of a run are asked, and that each of them can be is known before anything is paid for."""
+"""Where the models of a run are asked, and that they are checked before anything is paid for."""
 
 import sys
 from dataclasses import replace
@@ -17,33 +17,46 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.inputs import RunInputs
 from mempiler.runs.role_models import RoleModel, check_models, role_models
 from mempiler.runs.run import Run
-from mempiler.runs.train import check_reward_answer_model, load_reward_answer_model, reward_answer_model
+from mempiler.runs.train import (
+    check_reward_answer_model,
+    load_reward_answer_model,
+    reward_answer_model,
+)
 
 from ..run_inputs import run_config, with_options
 
-DEAD = "http://127.0.0.1:9/v1"
+UNREACHABLE = "http://127.0.0.1:9/v1"
 """An address at which nothing listens."""
-HERE = "http://127.0.0.1:8000/v1"
+RUN_ADDRESS = "http://127.0.0.1:8000/v1"
+"""The address that a run is given with `--api-base`."""
 
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "COHERE_API_KEY", "CO_API_KEY", "OPENAI_BASE_URL"):
+    """Take the keys and addresses of providers out of the environment."""
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "COHERE_API_KEY",
+        "CO_API_KEY",
+        "OPENAI_BASE_URL",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
-    ("lm", "name", "address"),
+    ("task_lm", "name", "address"),
     [
-        ("openai/a", "openai/b", HERE),
-        ("hosted_vllm/a", "openai/b", HERE),
-        ("hosted_vllm/a", "hosted_vllm/b", HERE),
-        ("anthropic/a", "anthropic/b", HERE),
-        # The key of one provider is not sent to another's server.
+        ("openai/a", "openai/b", RUN_ADDRESS),
+        ("hosted_vllm/a", "openai/b", RUN_ADDRESS),
+        ("hosted_vllm/a", "hosted_vllm/b", RUN_ADDRESS),
+        ("anthropic/a", "anthropic/b", RUN_ADDRESS),
+        # The key for one provider is not sent to the server of another.
         ("openai/a", "anthropic/b", None),
         ("hosted_vllm/a", "openrouter/b", None),
-        # Where the task LM runs in this process, the address can be meant for the others alone.
-        ("offline", "hosted_vllm/b", HERE),
+        # The task LM runs in this process, so the address can only be meant for other models.
+        ("offline", "hosted_vllm/b", RUN_ADDRESS),
+        # The model of the role runs in this process, or there is none.
         ("openai/a", "offline", None),
         ("openai/a", "gguf:tiny", None),
         ("openai/a", "local:folder", None),
@@ -51,29 +64,77 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
-def test_the_address_of_the_run_is_that_of_every_role_that_can_be_asked_there(lm, name, address, role):
-    roles = role_models(run_config("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name}))
-    assert roles["task"].address == HERE
-    assert roles[role].address == address
-    own = run_config("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
-    assert role_models(own)[role] == RoleModel(name, DEAD)
+def test_a_role_without_an_address_shares_that_of_the_run_if_it_can_be_asked_there(
+    task_lm, name, address, role
+):
+    config = run_config("locomo", lm=task_lm, api_base=RUN_ADDRESS, **{f"{role}_lm": name})
+
+    models = role_models(config)
+
+    assert models["task"].address == RUN_ADDRESS
+    assert models[role].address == address
+
+
+@pytest.mark.parametrize("task_lm", ["openai/a", "hosted_vllm/a", "anthropic/a", "offline"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openai/b",
+        "hosted_vllm/b",
+        "anthropic/b",
+        "openrouter/b",
+        "offline",
+        "gguf:tiny",
+        "local:folder",
+        None,
+    ],
+)
+@pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
+def test_a_role_with_an_address_is_asked_there(task_lm, name, role):
+    options = {f"{role}_lm": name, f"{role}_api_base": UNREACHABLE}
+    config = run_config("locomo", lm=task_lm, api_base=RUN_ADDRESS, **options)
+
+    assert role_models(config)[role] == RoleModel(name, UNREACHABLE)
+
+
+def requested_models(server: Any) -> set[str]:
+    """Return the names of all models that a stub server was asked for."""
+    return {f"openai/{body['model']}" for _, _, body in server.requests}
 
 
 def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any) -> None:
     server = stub()
-    prompt_lm, answer_lm, judge_lm = (f"openai/{role}-{server.model[-8:]}" for role in ("prompt", "answer", "judge"))
-    compiling = ["--optimizer", "copro", "--optimizer-set", "breadth=2", "--optimizer-set", "depth=1", "--force"]
-    ran = mempiler_cli(server, "compile", "turn-rag", "--prompt-lm", prompt_lm, *compiling, train=3, dev=1, test=1)
-    assert ran.code == 0, ran.err
-    judging = ["--benchmark-set", "metric=judge", "--judge-lm", judge_lm, "--answer-lm", answer_lm]
-    ran = mempiler_cli(server, "evaluate", "turn-rag", *judging, test=1)
-    assert ran.code == 0, ran.err
-    assert {f"openai/{body['model']}" for _, _, body in server.requests} == {
-        server.model,
-        prompt_lm,
-        answer_lm,
-        judge_lm,
-    }
+    # Part of the server's own name keeps these apart from models in DSPy's cache.
+    suffix = server.model[-8:]
+    prompt_lm = f"openai/prompt-{suffix}"
+    answer_lm = f"openai/answer-{suffix}"
+    judge_lm = f"openai/judge-{suffix}"
+
+    compiled = mempiler_cli(
+        server,
+        *("compile", "turn-rag"),
+        *("--prompt-lm", prompt_lm),
+        *("--optimizer", "copro"),
+        *("--optimizer-set", "breadth=2"),
+        *("--optimizer-set", "depth=1"),
+        "--force",
+        train=3,
+        dev=1,
+        test=1,
+    )
+    assert compiled.code == 0, compiled.err
+
+    evaluated = mempiler_cli(
+        server,
+        *("evaluate", "turn-rag"),
+        *("--benchmark-set", "metric=judge"),
+        *("--judge-lm", judge_lm),
+        *("--answer-lm", answer_lm),
+        test=1,
+    )
+    assert evaluated.code == 0, evaluated.err
+
+    assert requested_models(server) == {server.model, prompt_lm, answer_lm, judge_lm}
 
 
 def test_every_role_takes_an_object(stub: Any) -> None:
@@ -82,143 +143,262 @@ def test_every_role_takes_an_object(stub: Any) -> None:
     def model_of(role: str) -> dspy.LM:
         return dspy.LM(f"openai/{role}-{server.model[-8:]}", api_base=server.url, api_key="k")
 
-    task_lm, prompt_lm, answer_lm, judge_lm = (model_of(role) for role in ("task", "prompt", "answer", "judge"))
-    compiling = {"optimizer": "copro", "optimizer_set": {"breadth": 2, "depth": 1}}
-    sizes = {"benchmark": "locomo", "train": 3, "dev": 1, "test": 1, "progress": False}
-    assert mempiler.plan("turn-rag", lm=task_lm, prompt_lm=prompt_lm, **compiling, **sizes).calls.low > 0
+    task_lm = model_of("task")
+    prompt_lm = model_of("prompt")
+    answer_lm = model_of("answer")
+    judge_lm = model_of("judge")
+    compile_options = {
+        "lm": task_lm,
+        "prompt_lm": prompt_lm,
+        "optimizer": "copro",
+        "optimizer_set": {"breadth": 2, "depth": 1},
+    }
+    benchmark_options = {
+        "benchmark": "locomo",
+        "train": 3,
+        "dev": 1,
+        "test": 1,
+        "progress": False,
+    }
+
+    # A plan asks no model.
+    plan = mempiler.plan("turn-rag", **compile_options, **benchmark_options)
+    assert plan.calls.low > 0
     assert server.answered == 0
-    compiled = mempiler.compile("turn-rag", lm=task_lm, prompt_lm=prompt_lm, force=True, **compiling, **sizes)
+
+    # A compile asks the task LM and the prompt LM.
+    compiled = mempiler.compile("turn-rag", force=True, **compile_options, **benchmark_options)
     calls = compiled.usage["calls"]
     assert calls["task"] > 0
     assert calls["prompt"] > 0
     assert calls["task"] + calls["prompt"] == server.answered
+
+    # This metric asks the two others.
     evaluation = mempiler.evaluate(
-        "turn-rag", metric="judge", split="test", lm=task_lm, judge_lm=judge_lm, answer_lm=answer_lm, **sizes
+        "turn-rag",
+        metric="judge",
+        split="test",
+        lm=task_lm,
+        judge_lm=judge_lm,
+        answer_lm=answer_lm,
+        **benchmark_options,
     )
     assert evaluation.n == 1
-    models = {f"openai/{body['model']}" for _, _, body in server.requests}
-    assert models == {lm.model for lm in (task_lm, prompt_lm, answer_lm, judge_lm)}
-    assert all(headers["Authorization"] == "Bearer k" for _, headers, _ in server.requests)
+    assert requested_models(server) == {
+        task_lm.model,
+        prompt_lm.model,
+        answer_lm.model,
+        judge_lm.model,
+    }
+    for _, headers, _ in server.requests:
+        assert headers["Authorization"] == "Bearer k"
 
 
-def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_object(tmp_path: Path) -> None:
-    lm = dspy.LM("openai/mine", api_key="k")
-    inputs = RunInputs(run_config("locomo", lm="openai/mine"), user_models={"task": lm})
+def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_object(
+    tmp_path: Path,
+) -> None:
+    user_lm = dspy.LM("openai/mine", api_key="k")
+    inputs = RunInputs(run_config("locomo", lm="openai/mine"), user_models={"task": user_lm})
     run = Run(inputs, Meter(), BudgetGuard(), RunFolder(tmp_path))
-    assert run.models.user_model("task", "openai/mine") is lm
-    part = replace(run, inputs=with_options(inputs, lm="local:trained"))
-    assert part.models.user_model("task", "local:trained") is None
+    part_of_run = replace(run, inputs=with_options(inputs, lm="local:trained"))
+
+    assert run.models.user_model("task", "openai/mine") is user_lm
+    assert part_of_run.models.user_model("task", "local:trained") is None
 
 
-def test_a_model_that_is_trained_is_named(tmp_path: Path) -> None:
+def test_the_model_to_train_cannot_be_an_object() -> None:
+    user_lm = dspy.LM("openai/x", api_key="k")
+
     with pytest.raises(UserError, match="'local:NAME'") as error:
-        mempiler.train("memory-r2", benchmark="memory-env", lm=dspy.LM("openai/x", api_key="k"), progress=False)
+        mempiler.train("memory-r2", benchmark="memory-env", lm=user_lm, progress=False)
+
     assert "\n" not in str(error.value)
+
+
+def test_a_setting_of_a_training_cannot_be_an_object() -> None:
+    user_lm = dspy.LM("openai/x", api_key="k")
+
     with pytest.raises(UserError, match="give the object as answer_lm="):
         mempiler.train(
             "memory-r2",
             benchmark="memory-env",
             lm="local:tiny",
-            train_set={"answer_lm": dspy.LM("openai/x", api_key="k")},
+            train_set={"answer_lm": user_lm},
             progress=False,
         )
 
 
 def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: Any) -> None:
     server = stub()
-    lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
+    user_lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
     inputs = RunInputs(
-        run_config("memory-env", lm="local:tiny", answer_lm=lm.model), user_models={"answer": lm}
+        run_config("memory-env", lm="local:tiny", answer_lm=user_lm.model),
+        user_models={"answer": user_lm},
     )
-    course = make_training(inputs.config, "logo-grpo")
-    assert course.answer_lm == lm.model
+    training = make_training(inputs.config, "logo-grpo")
+    assert training.answer_lm == user_lm.model
+    check_reward_answer_model(inputs, reward_answer_model(inputs.config, training))
     folder = RunFolder(tmp_path)
     folder.write({"settings": {}})
     run = Run(inputs, Meter(), BudgetGuard(), folder)
-    check_reward_answer_model(inputs, reward_answer_model(inputs.config, course))
-    reader = load_reward_answer_model(run, course)
-    assert reader is not None
-    reader("Where?")
+
+    answer_lm = load_reward_answer_model(run, training)
+
+    assert answer_lm is not None
+    answer_lm("Where?")
     assert run.meter.read().calls["judge"] == 1
-    assert reader.kwargs["temperature"] == 0.0
+    assert answer_lm.kwargs["temperature"] == 0.0
 
 
-def test_an_export_takes_no_object() -> None:
+@pytest.mark.parametrize(
+    ("role", "phrases"),
+    [
+        ("task", ["lm: openai/x is an object", "an export holds the names of models"]),
+        ("answer", ["answer_lm: openai/x is an object", "leave answer_lm out"]),
+    ],
+)
+def test_an_export_takes_no_model_object(role: str, phrases: list[str]) -> None:
     user_lm = dspy.LM("openai/x", api_key="k")
+    inputs = RunInputs(run_config("memory-env", lm="offline"), user_models={role: user_lm})
+
+    with pytest.raises(UserError) as error:
+        Export.of("memory-r2", inputs)
+
+    for phrase in phrases:
+        assert phrase in str(error.value)
+
+
+def test_an_export_takes_no_benchmark_object() -> None:
     config = run_config("memory-env", lm="offline")
-    with pytest.raises(UserError, match="lm: openai/x is an object; an export holds the names of models"):
-        Export.of("memory-r2", RunInputs(config, user_models={"task": user_lm}))
-    with pytest.raises(UserError, match=r"answer_lm: openai/x is an object, .*; leave answer_lm out"):
-        Export.of("memory-r2", RunInputs(config, user_models={"answer": user_lm}))
-    with pytest.raises(UserError, match="an export reads its questions from the file of a benchmark"):
-        Export.of("memory-r2", RunInputs(config, mempiler.benchmark("memory-env")))
+    inputs = RunInputs(config, mempiler.benchmark("memory-env"))
+
+    with pytest.raises(UserError, match="reads its questions from the file of a benchmark"):
+        Export.of("memory-r2", inputs)
 
 
-REFUSED: dict[str, tuple[list[str], int, str]] = {
-    "unknown provider": (["--prompt-lm", "nosuch/x"], 2, "'nosuch/x': no provider is known for it"),
-    "missing key": (["--judge-lm", "anthropic/x"], 2, "'anthropic/x': there is no key; set ANTHROPIC_API_KEY"),
-    "unreachable": (
-        ["--prompt-lm", "openai/x", "--prompt-api-base", DEAD],
-        3,
-        "'openai/x': its server cannot be reached: Connection refused: 127.0.0.1:9",
-    ),
-    "unreachable judge": (["--judge-lm", "hosted_vllm/x", "--judge-api-base", DEAD], 3, "cannot be reached"),
-    "unreachable by litellm": (["--prompt-lm", "lm_studio/x", "--prompt-api-base", DEAD], 3, "cannot be reached"),
-    "not at the address of the run": (
-        ["--prompt-lm", "openai/unknown"],
-        2,
-        "has no such model; it has known (asked at --api-base; --prompt-api-base names another address)",
-    ),
-    "embedder without a key": (["--embedder", "openai/x"], 2, "embedder 'openai/x' needs a key; set OPENAI_API_KEY"),
-    "embedder without a key by litellm": (["--embedder", "cohere/embed-x"], 2, "there is no key; set"),
-    "embedder of nobody": (["--embedder", "nosuch-model"], 2, "'nosuch-model': no provider is known for it"),
-    "unreachable embedder": (
-        ["--embedder", "x", "--embedder-api-base", DEAD],
-        3,
-        "embedder 'x': its server cannot be reached: Connection refused: 127.0.0.1:9",
-    ),
-}
-
-
-@pytest.mark.parametrize(("options", "code", "problem"), REFUSED.values(), ids=REFUSED)
-def test_a_model_that_cannot_be_asked_is_one_line_before_anything_is_paid(mempiler_cli, stub, options, code, problem):
+@pytest.mark.parametrize(
+    ("options", "exit_code", "problem"),
+    [
+        pytest.param(
+            ["--prompt-lm", "nosuch/x"],
+            2,
+            "'nosuch/x': no provider is known for it",
+            id="unknown provider",
+        ),
+        pytest.param(
+            ["--judge-lm", "anthropic/x"],
+            2,
+            "'anthropic/x': there is no key; set ANTHROPIC_API_KEY",
+            id="missing key",
+        ),
+        pytest.param(
+            ["--prompt-lm", "openai/x", "--prompt-api-base", UNREACHABLE],
+            3,
+            "'openai/x': its server cannot be reached: Connection refused: 127.0.0.1:9",
+            id="unreachable",
+        ),
+        pytest.param(
+            ["--judge-lm", "hosted_vllm/x", "--judge-api-base", UNREACHABLE],
+            3,
+            "cannot be reached",
+            id="unreachable judge",
+        ),
+        pytest.param(
+            ["--prompt-lm", "lm_studio/x", "--prompt-api-base", UNREACHABLE],
+            3,
+            "cannot be reached",
+            id="unreachable by litellm",
+        ),
+        pytest.param(
+            ["--prompt-lm", "openai/unknown"],
+            2,
+            "has no such model; it has known "
+            "(asked at --api-base; --prompt-api-base names another address)",
+            id="not at the address of the run",
+        ),
+        pytest.param(
+            ["--embedder", "openai/x"],
+            2,
+            "embedder 'openai/x' needs a key; set OPENAI_API_KEY",
+            id="embedder without a key",
+        ),
+        pytest.param(
+            ["--embedder", "cohere/embed-x"],
+            2,
+            "there is no key; set",
+            id="embedder without a key by litellm",
+        ),
+        pytest.param(
+            ["--embedder", "nosuch-model"],
+            2,
+            "'nosuch-model': no provider is known for it",
+            id="embedder of an unknown provider",
+        ),
+        pytest.param(
+            ["--embedder", "x", "--embedder-api-base", UNREACHABLE],
+            3,
+            "embedder 'x': its server cannot be reached: Connection refused: 127.0.0.1:9",
+            id="unreachable embedder",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_refused_before_anything_is_paid(
+    mempiler_cli, stub, options, exit_code, problem
+):
+    # The check of a model sends it "Hi". This server knows none but the model `known`.
     server = stub(lambda n, text: "404" if text == "Hi" else None, models=["known"])
     server.model = "openai/known"
-    ran = mempiler_cli(server, "compile", "turn-rag", *options)
-    assert ran.code == code, ran.err
-    assert problem in ran.line, ran.err
+
+    command = mempiler_cli(server, "compile", "turn-rag", *options)
+
+    assert command.code == exit_code, command.err
+    assert problem in command.line, command.err
     assert server.answered == 0
 
 
-def test_a_model_that_the_user_made_is_checked_as_a_named_one_is() -> None:
-    lm = dspy.LM("openai/x", api_base=DEAD, api_key="none")
-    inputs = RunInputs(run_config("locomo", lm="openai/x"), user_models={"task": lm})
+def test_the_users_model_object_is_checked_like_a_named_model() -> None:
+    user_lm = dspy.LM("openai/x", api_base=UNREACHABLE, api_key="none")
+    inputs = RunInputs(run_config("locomo", lm="openai/x"), user_models={"task": user_lm})
+
     with pytest.raises(EndpointError, match="'openai/x': its server cannot be reached"):
         check_models(inputs)
-    check_models(with_options(inputs, resume="a run whose store may hold all that is needed"))
+
+    # A resumed run may have all answers already, so it may start without the server.
+    check_models(with_options(inputs, resume="the name of a run"))
 
 
-def test_an_embedder_and_a_reranker_are_looked_for_before_anything_is_paid(mempiler_cli, stub, monkeypatch):
+def test_embedder_and_reranker_are_checked_before_anything_is_paid(mempiler_cli, stub, monkeypatch):
+    # To Python, a module that is None is one that is not installed.
     monkeypatch.setitem(sys.modules, "fastembed", None)
     server = stub()
-    embedder = ["--embedder", "vectors", "--embedder-api-base", server.url]
-    ran = mempiler_cli(server, "evaluate", "turn-rag", *embedder, "--reranker", "fastembed:x")
-    assert ran.code == 2
-    assert "fastembed is not installed" in ran.line
+    embedder_options = ["--embedder", "vectors", "--embedder-api-base", server.url]
+
+    refused = mempiler_cli(
+        server, "evaluate", "turn-rag", *embedder_options, "--reranker", "fastembed:x"
+    )
+    assert refused.code == 2
+    assert "fastembed is not installed" in refused.line
     assert server.requests == []
-    ran = mempiler_cli(server, "evaluate", "turn-rag", *embedder, test=1)
-    assert ran.code == 0, ran.err
+
+    accepted = mempiler_cli(server, "evaluate", "turn-rag", *embedder_options, test=1)
+    assert accepted.code == 0, accepted.err
 
 
-def test_a_resumed_run_that_needs_nothing_more_needs_no_server(mempiler_cli: Any, stub: Any) -> None:
+def test_a_resumed_run_that_needs_nothing_more_needs_no_server(
+    mempiler_cli: Any, stub: Any
+) -> None:
     server = stub()
-    words = ["evaluate", "turn-rag", "--prompt-lm", "openai/x"]
-    first = mempiler_cli(server, *words, test=2)
+    command = ["evaluate", "turn-rag", "--prompt-lm", "openai/x"]
+    first = mempiler_cli(server, *command, test=2)
     assert first.code == 0, first.err
-    moved = [*words, "--prompt-api-base", DEAD]
-    again = mempiler_cli(server, *moved, "--resume", first.found["run_id"], test=2)
-    assert again.code == 0, again.err
-    assert again.found["score"] == first.found["score"]
-    anew = mempiler_cli(server, *moved, test=2)
-    assert anew.code == 3
-    assert "its server cannot be reached" in anew.line
+    command_without_server = [*command, "--prompt-api-base", UNREACHABLE]
+
+    resumed = mempiler_cli(
+        server, *command_without_server, "--resume", first.found["run_id"], test=2
+    )
+    assert resumed.code == 0, resumed.err
+    assert resumed.found["score"] == first.found["score"]
+
+    restarted = mempiler_cli(server, *command_without_server, test=2)
+    assert restarted.code == 3
+    assert "its server cannot be reached" in restarted.line

@@ -1,17 +1,20 @@
-"""What a run keeps: memories and answers that a later process takes up where the first one stopped."""
+"""A run stores memories and answers, so that a later process continues where it stopped."""
 
 import json
 import sqlite3
 import zlib
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from mempiler import DataError, Memory, Update, UserError, Writer, build, predictor
+from mempiler import DataError, History, Memory, Update, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.metered_lm import MeteredLM, Metering
-from mempiler.programs.cache import MemoryCache
+from mempiler.programs.cache import CachedMemory, MemoryCache
+from mempiler.programs.program import MemoryProgram
 from mempiler.programs.recording import record_failure
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
@@ -21,178 +24,315 @@ from mempiler.signatures.answering import AnswerFromContext
 from .evaluations import row
 
 
-def program_of(folder):
-    store = RunStore(folder / "run.sqlite")
-    return build("memory-r2", embedder=embedder(), cache=MemoryCache(store.memories), chunk_turns=3)
+def new_program(store_folder: Path) -> MemoryProgram:
+    """Return Memory-R2 with the memories of a store, as a later process would make it.
+
+    Each session of six turns is written in two chunks of three, with two calls per chunk.
+    """
+    store = RunStore(store_folder / "run.sqlite")
+    cache = MemoryCache(store.memories)
+    return build("memory-r2", embedder=embedder(), cache=cache, chunk_turns=3)
 
 
-def test_a_later_process_reads_memories_and_their_steps_without_a_call(scripted, fact_replies, make_history, tmp_path):
-    def traced(program):
-        with dspy.context(trace=[]):
-            program(history=make_history(3), question="Where?", evidence_ids=("D2:2",))
-            return [(inputs, prediction.toDict()) for _, inputs, prediction in dspy.settings.trace]
+def trace_of_question(program: MemoryProgram, history: History) -> list[tuple[Any, Any]]:
+    """Ask a question, and return inputs and outputs of the calls that its trace shows."""
+    with dspy.context(trace=[]):
+        program(history=history, question="Where?", evidence_ids=("D2:2",))
+        return [(inputs, outputs.toDict()) for _, inputs, outputs in dspy.settings.trace]
 
+
+def test_a_later_process_reads_memories_and_their_calls_from_the_store(
+    scripted, fact_replies, make_history, tmp_path
+):
+    history = make_history(3)
     lm = scripted(fact_replies)
+
     with dspy.context(lm=lm):
-        first, fresh = program_of(tmp_path).remember(make_history(3)), traced(program_of(tmp_path))
-        written = sum(lm.engine.calls.values()) - 1
-        second, read = program_of(tmp_path).remember(make_history(3)), traced(program_of(tmp_path))
-        assert sum(lm.engine.calls.values()) == written + 2
-        program_of(tmp_path).remember(make_history(4))
+        first = new_program(tmp_path).remember(history)
+        assert len(lm.engine.prompts) == 12
+
+        # From now on only the question is asked.
+        first_trace = trace_of_question(new_program(tmp_path), history)
+        assert len(lm.engine.prompts) == 12 + 1
+
+        second = new_program(tmp_path).remember(history)
+        second_trace = trace_of_question(new_program(tmp_path), history)
+        assert len(lm.engine.prompts) == 12 + 2
+
     assert second.memory == first.memory
-    assert read == fresh
-    assert len(read) == 3
-    assert written == 12
-    assert sum(lm.engine.calls.values()) == written + 2 + 4
+    # The two calls that wrote the evidence, and the one that answered.
+    assert len(first_trace) == 3
+    assert second_trace == first_trace
 
 
-class Paired(Writer):
-    """Keeps every item, and asks about every second one."""
+def test_a_longer_history_costs_only_its_new_session(
+    scripted, fact_replies, make_history, tmp_path
+):
+    lm = scripted(fact_replies)
+
+    with dspy.context(lm=lm):
+        new_program(tmp_path).remember(make_history(3))
+        new_program(tmp_path).remember(make_history(4))
+
+    assert len(lm.engine.prompts) == 12 + 4
+
+
+class EverySecondWriter(Writer):
+    """A writer that keeps the ids of all items, and asks the model about every second one."""
 
     class Memory(Memory):
-        seen: tuple[str, ...] = ()
-        said: tuple[str, ...] = ()
+        """The ids of the items, and the answers about every second one."""
+
+        item_ids: tuple[str, ...] = ()
+        answers: tuple[str, ...] = ()
 
     def __init__(self):
         super().__init__()
-        self.call_predictor = predictor(AnswerFromContext)
-        self.writes = []
+        self.ask = predictor(AnswerFromContext)
+        self.updated_items = []
 
     def update(self, memory, item, extraction=None):
-        self.writes.append(item.id)
-        seen = (*memory.seen, item.id)
-        if len(seen) % 2:
-            return Update(memory.model_copy(update={"seen": seen}))
-        said = self.call_predictor(context=", ".join(seen), question=item.id).answer
-        return Update(memory.model_copy(update={"seen": seen, "said": (*memory.said, said)}))
+        self.updated_items.append(item.id)
+        item_ids = (*memory.item_ids, item.id)
+        if len(item_ids) % 2 == 1:
+            return Update(memory.model_copy(update={"item_ids": item_ids}))
+
+        answer = self.ask(context=", ".join(item_ids), question=item.id).answer
+        answers = (*memory.answers, answer)
+        return Update(memory.model_copy(update={"item_ids": item_ids, "answers": answers}))
 
 
-def numbered(scripted):
-    return scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
+def numbered_answer(kind: str, text: str, n: int) -> dict[str, str]:
+    """A scripted model whose first answer is "answer 1", whose second is "answer 2", and so on."""
+    return {"reasoning": "", "answer": f"answer {n}"}
 
 
-def remembered(path, writer, history):
-    with closing(RunStore(path)) as store:
+@pytest.fixture
+def store_path(tmp_path: Path) -> Path:
+    """The path of a run's store, which is not there yet."""
+    return tmp_path / "run.sqlite"
+
+
+def remember(store_path: Path, writer: Writer, history: History) -> CachedMemory:
+    """Write the memory of a history, or read it from the store, as a later process would."""
+    with closing(RunStore(store_path)) as store:
         return MemoryCache(store.memories).get_or_write(writer, history)
 
 
-def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(scripted, make_history, tmp_path):
-    path, lm = tmp_path / "run.sqlite", numbered(scripted)
-    first, second = Paired(), Paired()
-    with dspy.context(lm=lm):
-        node = remembered(path, first, make_history(5))
-        assert len(rows_of(path)) == 2
-        read = remembered(path, second, make_history(5))
-        assert read.memory == node.memory
-        assert len(lm.engine.prompts) == 2
-        assert second.writes == ["D1", "D3", "D5"]
-        assert [len(each.write_calls) for each in read.ancestors()] == [
-            len(each.write_calls) for each in node.ancestors()
-        ]
-        assert remembered(path, Paired(), make_history(6)).memory.said == ("answer 1", "answer 2", "answer 3")
-
-
-def rows_of(path):
-    with closing(sqlite3.connect(path)) as database:
+def stored_memories(store_path: Path) -> dict[str, Any]:
+    """Return the stored memories by the digest of the prefix of the history."""
+    with closing(sqlite3.connect(store_path)) as database:
         rows = database.execute("SELECT id, value FROM nodes").fetchall()
-    return {id: json.loads(zlib.decompress(value) if isinstance(value, bytes) else value) for id, value in rows}
+    memories: dict[str, Any] = {}
+    for prefix, value in rows:
+        is_compressed = isinstance(value, bytes)
+        memories[prefix] = json.loads(zlib.decompress(value) if is_compressed else value)
+    return memories
 
 
-def test_stored_memories_grow_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
+def test_only_memories_that_took_a_call_are_stored_and_the_others_are_written_again(
+    scripted, make_history, store_path
+):
+    lm = scripted(numbered_answer)
+    first_writer = EverySecondWriter()
+    second_writer = EverySecondWriter()
+
+    with dspy.context(lm=lm):
+        first = remember(store_path, first_writer, make_history(5))
+        assert len(stored_memories(store_path)) == 2
+
+        second = remember(store_path, second_writer, make_history(5))
+
+    assert len(lm.engine.prompts) == 2
+    assert second.memory == first.memory
+    assert second_writer.updated_items == ["D1", "D3", "D5"]
+    calls_of_first = [len(memory.write_calls) for memory in first.ancestors()]
+    calls_of_second = [len(memory.write_calls) for memory in second.ancestors()]
+    assert calls_of_second == calls_of_first
+
+
+def test_a_longer_history_continues_from_what_is_stored(scripted, make_history, store_path):
+    with dspy.context(lm=scripted(numbered_answer)):
+        remember(store_path, EverySecondWriter(), make_history(5))
+
+        longer = remember(store_path, EverySecondWriter(), make_history(6))
+
+    assert longer.memory.answers == ("answer 1", "answer 2", "answer 3")
+
+
+def test_stored_memories_grow_with_the_history_and_not_with_its_square(
+    scripted, fact_replies, make_history, store_path
+):
     history = make_history(8)
+
     with dspy.context(lm=scripted(fact_replies)):
-        program_of(tmp_path).remember(history)
-    rows = rows_of(tmp_path / "run.sqlite")
-    sizes = [len(json.dumps(rows[prefix]["changes"])) for prefix in history.prefixes]
+        new_program(store_path.parent).remember(history)
+
+    # Each holds only what its session changed.
+    memories = stored_memories(store_path)
+    sizes = [len(json.dumps(memories[prefix]["changes"])) for prefix in history.prefixes]
+    assert len(sizes) == 8
     assert max(sizes) < 1.2 * min(sizes)
 
 
-def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripted, make_history, tmp_path):
-    path, lm, history = tmp_path / "run.sqlite", numbered(scripted), make_history(4)
+def test_a_stored_memory_is_not_used_if_the_one_before_it_is_missing(
+    scripted, make_history, store_path
+):
+    history = make_history(4)
+    lm = scripted(numbered_answer)
+
     with dspy.context(lm=lm):
-        remembered(path, Paired(), history)
-        with closing(sqlite3.connect(path)) as database:
+        # Memories are stored after the second and after the fourth session.
+        remember(store_path, EverySecondWriter(), history)
+        with closing(sqlite3.connect(store_path)) as database:
             database.execute("DELETE FROM nodes WHERE id = ?", (history.prefixes[1],))
             database.commit()
-        assert remembered(path, Paired(), history).memory.said == ("answer 3", "answer 4")
-        assert remembered(path, Paired(), history).memory.said == ("answer 3", "answer 4")
+
+        # So the fourth is written anew, after another answer about the second. Then both are read.
+        rewritten = remember(store_path, EverySecondWriter(), history)
+        reread = remember(store_path, EverySecondWriter(), history)
+
+    assert rewritten.memory.answers == ("answer 3", "answer 4")
+    assert reread.memory.answers == ("answer 3", "answer 4")
     assert len(lm.engine.prompts) == 4
 
 
-def test_a_memory_after_one_that_is_not_stored_is_stored_whole(scripted, make_history, tmp_path):
-    path, history = tmp_path / "run.sqlite", make_history(4)
-    broken = scripted(lambda kind, text, n: "no fields" if n < 3 else {"reasoning": "", "answer": f"answer {n}"})
+class PatientWriter(EverySecondWriter):
+    """A writer that records an answer that it cannot read as a failure, and goes on."""
 
-    class Patient(Paired):
-        def update(self, memory, item, extraction=None):
-            try:
-                return super().update(memory, item, extraction)
-            except AdapterParseError:
-                record_failure(Failure(kind="parse", where="ask", message="no answer"))
-                return Update(memory.model_copy(update={"seen": (*memory.seen, item.id)}))
-
-    with dspy.context(lm=broken):
-        node = remembered(path, Patient(), history)
-        assert [bool(each.failures) for each in node.ancestors()] == [False, False, True, False, False]
-        assert list(rows_of(path)) == [history.prefixes[3]]
-        assert "memory" in rows_of(path)[history.prefixes[3]]
-        asked = len(broken.engine.prompts)
-        assert remembered(path, Patient(), history).memory == node.memory
-    assert len(broken.engine.prompts) == asked + 1
+    def update(self, memory, item, extraction=None):
+        try:
+            return super().update(memory, item, extraction)
+        except AdapterParseError:
+            record_failure(Failure(kind="parse", where="ask", message="no answer"))
+            item_ids = (*memory.item_ids, item.id)
+            return Update(memory.model_copy(update={"item_ids": item_ids}))
 
 
-@pytest.mark.parametrize(("cache", "paid"), [(True, 1), (False, 2)])
-def test_equal_calls_share_an_answer_only_where_the_lm_cache_is_on(scripted, tmp_path, cache, paid):
-    engine, said = scripted(lambda kind, text, n: f"answer {n}").engine, []
-    for _ in range(2):
-        settings = {"engine": engine, "cache": cache, "temperature": 0.0}
-        answers = RunStore(tmp_path / "run.sqlite").answers
-        lm = MeteredLM("scripted/answers", Metering(answers=answers), **settings)
-        said.append([lm("same question"), lm("same question")])
-    assert said[0] == said[1]
-    assert len(engine.prompts) == paid
+def test_a_memory_after_one_with_a_failure_is_stored_completely(scripted, make_history, store_path):
+    def reply(kind: str, text: str, n: int) -> dict[str, str] | str:
+        # The first question is asked twice, in vain.
+        return "no fields" if n < 3 else numbered_answer(kind, text, n)
+
+    history = make_history(4)
+    lm = scripted(reply)
+
+    with dspy.context(lm=lm):
+        first = remember(store_path, PatientWriter(), history)
+
+        # The empty memory, and one after each of the four sessions.
+        has_failure = [bool(memory.failures) for memory in first.ancestors()]
+        assert has_failure == [False, False, True, False, False]
+        # Nothing with a failure is stored. So the fourth memory cannot be stored as a change of it.
+        memories = stored_memories(store_path)
+        assert list(memories) == [history.prefixes[3]]
+        assert "memory" in memories[history.prefixes[3]]
+
+        call_count = len(lm.engine.prompts)
+        second = remember(store_path, PatientWriter(), history)
+
+    assert second.memory == first.memory
+    # Only the failed second session was asked about again; its answer could be read.
+    assert len(lm.engine.prompts) == call_count + 1
+
+
+@pytest.mark.parametrize(("cache", "call_count"), [(True, 1), (False, 2)])
+def test_equal_calls_share_an_answer_only_if_the_lm_cache_is_on(
+    scripted, store_path, cache, call_count
+):
+    engine = scripted(lambda kind, text, n: f"answer {n}").engine
+
+    def ask_twice() -> list[Any]:
+        """Ask the same question twice, as a process with the store of the run would."""
+        answers = RunStore(store_path).answers
+        lm = MeteredLM(
+            "scripted/answers",
+            Metering(answers=answers),
+            engine=engine,
+            cache=cache,
+            temperature=0.0,
+        )
+        return [lm("same question"), lm("same question")]
+
+    first_process_answers = ask_twice()
+    second_process_answers = ask_twice()
+
+    assert second_process_answers == first_process_answers
+    assert len(engine.prompts) == call_count
     dspy.cache.reset_memory_cache()
 
 
-def test_an_answer_is_found_again_at_another_address_and_with_another_key(stub, tmp_path):
-    server, settings, said = stub(), {"cache": False, "num_retries": 0}, []
-    for url, key in ((server.url, "one"), ("http://127.0.0.1:9/v1", "two")):
-        answers = RunStore(tmp_path / "run.sqlite").answers
-        said.append(MeteredLM(server.model, Metering(answers=answers), api_base=url, api_key=key, **settings)("Where?"))
-    assert said[0] == said[1]
+def test_a_stored_answer_is_known_under_another_address_and_another_key(stub, store_path):
+    server = stub()
+
+    def ask(address: str, key: str) -> Any:
+        metering = Metering(answers=RunStore(store_path).answers)
+        lm = MeteredLM(
+            server.model, metering, api_base=address, api_key=key, cache=False, num_retries=0
+        )
+        return lm("Where?")
+
+    answer = ask(server.url, "first-key")
+
+    # Nothing listens at this address.
+    assert ask("http://127.0.0.1:9/v1", "second-key") == answer
 
 
-def test_only_rows_of_the_same_phase_that_have_an_answer_are_known(tmp_path):
-    failed = row("failed", failure=Failure(kind="endpoint", where="answer", message="gone"))
-    with closing(RunStore(tmp_path / "run.sqlite")) as store:
-        store.rows.put("before", row())
-        store.rows.put("before", failed)
-        assert list(store.rows.answered_rows("before", ["q0", "failed"])) == ["q0"]
-        assert store.rows.answered_rows("after", ["q0", "failed"]) == {}
-        assert store.part("variant").rows.answered_rows("before", ["q0"]) == {}
+def test_only_answered_rows_of_the_same_phase_and_part_are_known(store_path):
+    failure = Failure(kind="endpoint", where="answer", message="gone")
+    with closing(RunStore(store_path)) as store:
+        store.rows.put("before", row("answered"))
+        store.rows.put("before", row("failed", failure=failure))
+
+        ids = ["answered", "failed"]
+        assert list(store.rows.answered_rows("before", ids)) == ["answered"]
+        assert store.rows.answered_rows("after", ids) == {}
+        assert store.part("variant").rows.answered_rows("before", ids) == {}
 
 
-def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_by_one_process():
-    run = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
-    assert RunFolder.resume(run, {"lm": "offline", "seed": 1}).path.name == run
-    for other in ({"lm": "offline", "seed": 2}, {"lm": "offline"}):
-        with pytest.raises(UserError, match=r"was started with seed = 1, not (2|None)"):
-            RunFolder.resume(run, other)
-    held = RunFolder.open(run).recording
-    with held(), pytest.raises(UserError, match=f"{run} still runs in another process"), held():
+def test_a_run_is_resumed_with_the_settings_it_was_started_with():
+    run_name = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
+
+    resumed = RunFolder.resume(run_name, {"lm": "offline", "seed": 1})
+    assert resumed.path.name == run_name
+
+    with pytest.raises(UserError, match="was started with seed = 1, not 2"):
+        RunFolder.resume(run_name, {"lm": "offline", "seed": 2})
+    with pytest.raises(UserError, match="was started with seed = 1, not None"):
+        RunFolder.resume(run_name, {"lm": "offline"})
+
+
+def test_a_run_is_worked_on_by_one_process_at_a_time():
+    run_name = RunFolder.create("evaluate-turn-rag", {}).path.name
+    folder = RunFolder.open(run_name)
+
+    with (
+        folder.recording(),
+        pytest.raises(UserError, match=f"{run_name} still runs in another process"),
+        folder.recording(),
+    ):
         pass
-    with held():  # it has ended
+
+    # It has ended, so another may begin.
+    with folder.recording():
         pass
 
 
-def test_a_damaged_value_or_file_is_one_line(tmp_path):
-    with closing(RunStore(tmp_path / "run.sqlite")) as store:
-        for value in ("{not", b"not compressed"):
-            with closing(sqlite3.connect(store.path)) as database:
-                database.execute("INSERT OR REPLACE INTO rows VALUES ('scope', 'id', ?)", (value,))
-                database.commit()
-            with pytest.raises(DataError, match=r"run\.sqlite: is damaged: [^\n]+$"):
-                store.get("rows", "scope", "id")
-    (tmp_path / "run.sqlite").write_text("no database " * 100)
+@pytest.mark.parametrize("damaged_value", ["{not", b"not compressed"])
+def test_a_damaged_value_in_a_store_is_named_in_one_line(store_path, damaged_value):
+    with closing(RunStore(store_path)) as store:
+        with closing(sqlite3.connect(store.path)) as database:
+            database.execute("INSERT INTO rows VALUES ('scope', 'id', ?)", (damaged_value,))
+            database.commit()
+
+        with pytest.raises(DataError, match=r"run\.sqlite: is damaged: ") as error:
+            store.get("rows", "scope", "id")
+
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_store_is_refused(store_path):
+    store_path.write_text("no database " * 100)
+
     with pytest.raises(DataError, match="is no file of a run"):
-        RunStore(tmp_path / "run.sqlite")
+        RunStore(store_path)

@@ -1,10 +1,9 @@
-"""Evaluations: exact calls, typed failures, stores in processes of their own, and the same prompts on every path."""
+"""Evaluations: exact scores, typed failures, a user's stores, and equal prompts on every path."""
 
 import asyncio
 import json
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from dspy.lm15 import ContextLengthError, ServerError
 from mempiler import (
     Context,
     EntryReader,
+    Evaluation,
     History,
+    Method,
     ProgramError,
     Session,
     Store,
@@ -27,251 +28,451 @@ from mempiler import (
     load,
     save,
 )
+from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.engines.metered_lm import MeteredLM
 from mempiler.optimizers.logo_grpo.reward import score_answers
+from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.names import METHODS
-from mempiler.programs.tasks.task import Task
-from mempiler.runs.scoring import score_questions
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.reader import ANY_COSINE
+from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.external import RecordedAnswers, resolve_external
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import plan_evaluate
+from mempiler.runs.rows import Row
+from mempiler.runs.scoring import score_questions
 from mempiler.serving.http.app import make_app
 from mempiler.serving.http.schemas import Question
 from mempiler.serving.http.service import Service
 from mempiler.serving.settings import Settings
 
-from .evaluations import Listening, asked, locomo, refusal, row
-from .evaluations import evaluation as made
 from ..run_inputs import run_inputs, with_options
+from .evaluations import Listening as RecordingEngine
+from .evaluations import asked as questions_about
+from .evaluations import evaluation as evaluation_of
+from .evaluations import locomo, refusal, row
 
 
-def questions(history: Any, count: int) -> list[dspy.Example]:
-    """`count` questions with the gold answers "marker 0", "marker 1", ...; turn D1:3 is the evidence of each."""
-    evidence = {"evidence_ids": ("D1:3",), "evidence": ("D1:3",)}
-    return asked(history, count, "Who saw Oslo with question{n}?", answer="marker {n}", **evidence)
+def marker_questions(history: History, count: int) -> list[dspy.Example]:
+    """Return `count` questions about a history.
+
+    The text of number 2 ends in "question2?" and its gold answer is "marker 2". Turn D1:3 holds
+    the evidence of each.
+    """
+    return questions_about(
+        history,
+        count,
+        "Who saw Oslo with question{n}?",
+        answer="marker {n}",
+        evidence_ids=("D1:3",),
+        evidence=("D1:3",),
+    )
 
 
-def run(lm: Any, examples: Sequence[dspy.Example], method: str = "turn-rag", threads: int = 8, **options: Any) -> Any:
-    program = build(method, embedder=embedder())
+def question_with_evidence(
+    history: History, text: str, turn_ids: Sequence[str], question_id: str = "q0"
+) -> dspy.Example:
+    """Return a question about a history whose evidence is in some turns; its answer is "none"."""
+    (question,) = questions_about(
+        history, 1, text, answer="none", evidence_ids=tuple(turn_ids), evidence=tuple(turn_ids)
+    )
+    return question.copy(id=question_id).with_inputs("history", "question", "evidence_ids")
+
+
+def question_number(prompt: str) -> int:
+    """Return the number of the question of `marker_questions` that a prompt asks."""
+    return int(prompt.rsplit("question", 1)[1].split("?")[0])
+
+
+def right_answer(kind: str, text: str, n: int) -> dict[str, str]:
+    """A scripted model that answers every question of `marker_questions` rightly."""
+    return {"answer": f"marker {question_number(text)}"}
+
+
+def turn_rag(
+    reader: EntryReader | None = None,
+    writer: TurnWriter | None = None,
+    task: QuestionAnswering | None = None,
+) -> MemoryProgram:
+    """Return Turn RAG, with parts of a test's own in the place of its parts."""
+    return MemoryProgram(
+        Method(
+            writer or TurnWriter(), reader or EntryReader(10, min_score=ANY_COSINE, hybrid=True)
+        ),
+        task or QuestionAnswering(),
+        name="turn-rag",
+    )
+
+
+def score(
+    lm: Any, examples: Sequence[dspy.Example], method: str = "turn-rag", **options: Any
+) -> Evaluation:
+    """Build a method with the offline embedder, and score its answers to questions."""
+    return score_program(build(method, embedder=embedder()), lm, examples, **options)
+
+
+def score_program(
+    program: MemoryProgram,
+    lm: Any,
+    examples: Sequence[dspy.Example],
+    threads: int = 8,
+    **options: Any,
+) -> Evaluation:
+    """Score a program's answers to questions."""
     with dspy.context(lm=lm):
         return score_questions(program, locomo(examples), examples, lm.meter, threads, **options)
-
-
-def number(text: str) -> int:
-    return int(text.rsplit("question", 1)[1].split("?")[0])
-
-
-def right(kind: str, text: str, n: int) -> dict[str, Any]:
-    return {"answer": f"marker {number(text)}"}
 
 
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (None, "parse", "answer"),
-        (ServerError("is down"), "endpoint", "is down"),
-        (ContextLengthError("too long"), "too-long", "too long"),
+        pytest.param(None, "parse", "answer", id="unreadable answer"),
+        pytest.param(ServerError("is down"), "endpoint", "is down", id="server error"),
+        pytest.param(ContextLengthError("too long"), "too-long", "too long", id="too long prompt"),
     ],
 )
 def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error, kind, words):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        if number(text) != 1:
-            return right(kind, text, n)
+    def reply_with_one_failure(output: str, text: str, n: int) -> dict[str, str] | str:
+        if question_number(text) != 1:
+            return right_answer(output, text, n)
         if error is not None:
             raise error
         return "no field at all"
 
-    found = run(scripted(reply), questions(make_history(1), 4))
-    failed = found.rows[1]
-    assert failed.failure.kind == kind
-    assert failed.failure.where == failed.id
-    assert failed.score == 0.0
-    assert words in failed.failure.message
-    assert "\n" not in failed.failure.message
-    assert [row.failure for row in found.rows if row is not failed] == [None] * 3
-    assert found.failures == 1
-    assert found.n == 4
-    assert found.score == 0.75
-    assert found.by_category()["4"]["failures"] == 1
+    result = score(scripted(reply_with_one_failure), marker_questions(make_history(1), 4))
+
+    failed_row = result.rows[1]
+    assert failed_row.score == 0.0
+    assert failed_row.failure.kind == kind
+    assert failed_row.failure.where == failed_row.id
+    assert words in failed_row.failure.message
+    assert "\n" not in failed_row.failure.message
+
+    assert result.rows[0].failure is None
+    assert result.rows[2].failure is None
+    assert result.rows[3].failure is None
+
+    assert result.n == 4
+    assert result.failures == 1
+    assert result.score == 0.75
+    assert result.by_category()["4"]["failures"] == 1
 
 
-def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripted, make_history):
+def test_evidence_recall_is_measured_in_the_prompt_and_in_the_index(scripted, make_history):
     history = make_history(3)
-    examples = questions(history, 2)
-    stray = examples[1].copy(evidence_ids=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?")
-    found = run(scripted(right), [examples[0], stray.with_inputs("history", "question", "evidence_ids")])
-    assert found.rows[0].recall == {"shown": 1.0, "recall@5": 1.0, "recall@20": 1.0}
-    assert found.rows[1].recall["recall@5"] == 0.5
-    assert found.retrieval()["recall@5"] == 0.75
-    assert found.rows[0].sources[0].startswith("D1:")
-
-
-@pytest.mark.parametrize(
-    ("breaks", "failures", "recall"),
-    [("recall", 1, {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}), ("update", 2, {"shown": 0.0, "recall@5": 0.0})],
-)
-def test_a_question_without_a_context_counts_as_nothing_recalled(
-    scripted, make_history, monkeypatch, breaks, failures, recall
-):
-    """Turn RAG that fails to recall for one question, or to write for all."""
-    examples, lm, program = questions(make_history(1), 2), scripted(right), build("turn-rag")
-    part = program.method.reader if breaks == "recall" else program.method.writer
-    real = getattr(part, breaks)
-
-    def broken(memory: Any, what: Any, *rest: Any) -> Any:
-        if breaks == "update" or "question0" in what.text:
-            raise RuntimeError("cannot go on")
-        return real(memory, what, *rest)
-
-    monkeypatch.setattr(part, breaks, broken)
-    with dspy.context(lm=lm):
-        found = score_questions(program, locomo(examples), examples, lm.meter)
-    assert found.failures == failures
-    assert found.retrieval().items() >= recall.items()
-
-
-def test_one_search_serves_the_answer_and_its_evidence(scripted, make_history, monkeypatch):
-    depths, search = [], EntryReader.search
-
-    def counted(self, memory, queries, k=10, min_score=None):
-        depths.append(k)
-        return search(self, memory, queries, k, min_score)
-
-    monkeypatch.setattr(EntryReader, "search", counted)
-    (found,) = run(scripted(right), questions(make_history(), 1)).rows
-    assert len(found.sources) == 10
-    assert found.recall["recall@5"] == 1
-    assert depths == [20]
-
-
-def test_the_trace_shows_the_context_of_the_prompt(scripted, monkeypatch):
-    """Dates are looked for in every hit, so what a prompt showed is not made a second time."""
-    contexts: list[Context] = []
-    as_shown = Task.context_as_shown
-
-    def counted(task: Task, context: Context) -> Context:
-        contexts.append(context)
-        return as_shown(task, context)
-
-    monkeypatch.setattr(Task, "context_as_shown", counted)
-    session = Session(
-        id="D1",
-        time=datetime(2024, 1, 3),
-        turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"I saw Oslo yesterday, friend {n}") for n in range(1, 7)),
+    oslo_question = marker_questions(history, 1)[0]
+    # A search for Quito finds D2:2, but D3:6 is about another place.
+    quito_question = question_with_evidence(
+        history, "Who saw Quito with 2 question1?", ["D3:6", "D2:2"], "quito"
     )
-    result = run(scripted(right), questions(History(id="ann", items=(session,)), 3))
-    assert len(contexts) == 3
-    for answered in result.rows:
-        assert "yesterday [2 January 2024]" in answered.trace.entries[0].line
-        prompt = answered.trace.calls[-1].messages[-1][1]
-        assert all(entry.line in prompt for entry in answered.trace.entries)
+
+    result = score(scripted(right_answer), [oslo_question, quito_question])
+
+    oslo_row, quito_row = result.rows
+    assert oslo_row.recall == {"shown": 1.0, "recall@5": 1.0, "recall@20": 1.0}
+    assert oslo_row.sources[0].startswith("D1:")
+    assert quito_row.recall["recall@5"] == 0.5
+    assert result.retrieval()["recall@5"] == 0.75
+
+
+def test_a_question_whose_recall_failed_showed_no_evidence(scripted, make_history):
+    class ForgetfulReader(EntryReader):
+        """A reader that fails for question 0."""
+
+        def recall(self, memory: Any, query: Any) -> Context:
+            if "question0" in query.text:
+                raise RuntimeError("cannot go on")
+            return super().recall(memory, query)
+
+    program = turn_rag(reader=ForgetfulReader(10, min_score=ANY_COSINE, hybrid=True))
+
+    result = score_program(program, scripted(right_answer), marker_questions(make_history(1), 2))
+
+    assert result.failures == 1
+    recall = result.retrieval()
+    # Of two questions, one prompt showed the evidence.
+    assert recall["shown"] == 0.5
+    # The index has the evidence, whatever becomes of the question.
+    assert recall["recall@5"] == 1.0
+    assert recall["recall@20"] == 1.0
+
+
+def test_questions_about_a_memory_that_could_not_be_written_recall_nothing(scripted, make_history):
+    class BrokenWriter(TurnWriter):
+        """A writer that cannot write."""
+
+        def update(self, memory: Any, item: Any, extraction: Any = None) -> Any:
+            raise RuntimeError("cannot go on")
+
+    program = turn_rag(writer=BrokenWriter())
+
+    result = score_program(program, scripted(right_answer), marker_questions(make_history(1), 2))
+
+    assert result.failures == 2
+    recall = result.retrieval()
+    assert recall["shown"] == 0.0
+    assert recall["recall@5"] == 0.0
+
+
+def test_one_search_serves_the_answer_and_its_evidence(scripted, make_history):
+    search_depths: list[int] = []
+
+    class CountingReader(EntryReader):
+        """A reader that notes how many hits every search is to return."""
+
+        def search(
+            self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
+        ) -> Any:
+            search_depths.append(k)
+            return super().search(memory, queries, k, min_score)
+
+    program = turn_rag(reader=CountingReader(10, min_score=ANY_COSINE, hybrid=True))
+
+    result = score_program(program, scripted(right_answer), marker_questions(make_history(), 1))
+
+    (answered_row,) = result.rows
+    # Ten hits are shown. Twenty are searched, since recall@20 is measured with the same search.
+    assert len(answered_row.sources) == 10
+    assert answered_row.recall["recall@5"] == 1
+    assert search_depths == [20]
+
+
+def test_the_trace_shows_the_context_of_the_prompt(scripted):
+    # To look for dates in every hit takes time, so a context is prepared only once per question.
+    prepared_contexts: list[Context] = []
+
+    class CountingTask(QuestionAnswering):
+        """A task that notes which contexts it prepares for a prompt."""
+
+        def context_as_shown(self, context: Context) -> Context:
+            prepared_contexts.append(context)
+            return super().context_as_shown(context)
+
+    turns = tuple(
+        Turn(id=f"D1:{n}", speaker="Ann", text=f"I saw Oslo yesterday, friend {n}")
+        for n in range(1, 7)
+    )
+    session = Session(id="D1", time=datetime(2024, 1, 3), turns=turns)
+    questions = marker_questions(History(id="ann", items=(session,)), 3)
+
+    result = score_program(turn_rag(task=CountingTask()), scripted(right_answer), questions)
+
+    assert len(prepared_contexts) == 3
+    assert len(result.rows) == 3
+    for answered_row in result.rows:
+        entries = answered_row.trace.entries
+        assert "yesterday [2 January 2024]" in entries[0].line
+
+        _, prompt = answered_row.trace.calls[-1].messages[-1]
+        for entry in entries:
+            assert entry.line in prompt
 
 
 def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
     lm = scripted(lambda kind, text, n: {kind: "Ann saw Oslo."})
-    found = run(lm, questions(make_history(1), 1), "recursive-summary").retrieval()
-    assert "shown" not in found
-    assert found["recall@5"] == 1.0
 
+    recall = score(lm, marker_questions(make_history(1), 1), "recursive-summary").retrieval()
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_turns_shown_because_nothing_was_found_count_in_no_recall_and_are_marked(scripted, make_history, fails):
-    history = make_history(1)
-    newest = tuple(history.turns)[-1]
-    (question,) = asked(history, 1, "Zebra?", answer="none", evidence_ids=(newest,), evidence=(newest,))
-    lm = scripted(lambda kind, text, n: "no field at all" if fails else {"answer": "none"})
-    (found,) = run(lm, [question]).rows
-    assert (found.failure is not None) is fails
-    assert found.recall == {"shown": 0.0, "recall@5": 0.0, "recall@20": 0.0}
-    assert newest in found.sources
-    assert found.recall_counts["fallback"] == found.hits == len(found.trace.entries)
-    assert {entry.fallback for entry in found.trace.entries} == {True}
-    assert found.trace.recalled_evidence == []
-    assert not any(found.trace.is_gold(entry) for entry in found.trace.entries)
-
-
-def test_turns_that_could_not_be_written_and_were_not_found_count_in_no_recall(scripted, make_history):
-    history = make_history(1)
-    newest = tuple(history.turns)[-1]
-    lost, found = (
-        asked(history, 1, question, answer="none", evidence_ids=(newest,), evidence=(newest,))[0]
-        for question in ("Zebra?", history.turns[newest][0].text)
-    )
-    lm = scripted(lambda kind, text, n: {"answer": "none"} if kind == "answer" else "no field at all")
-    rows = run(
-        lm, [lost, found.copy(id="found").with_inputs("history", "question", "evidence_ids")], "condition-mem"
-    ).rows
-    assert [row.recall["shown"] for row in rows] == [0.0, 1.0]
-    assert [{entry.fallback for entry in row.trace.entries} for row in rows] == [{True}, {False}]
-
-
-def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        # Of the last part of a session, which no other part is shown as what was before it.
-        return "garbled" if kind == "operations" and "D1:6" in text else fact_replies(kind, text, n)
-
-    found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
-    # Once as it came, and the half that holds the turn once more.
-    assert found.write_failures == 2
-    assert found.failures == 0
-    assert [each.where.split(", ")[1] for each in found.failed_writes] == ["item D1", "item D2"]
-    assert [each["kind"] for each in found.to_dict()["failed_writes"]] == ["parse", "parse"]
-
-
-def test_the_size_of_memories_and_their_operations_are_counted(scripted, fact_replies, make_history):
-    """Two sessions of six facts; the third part of the first one asks for an entry that is not there."""
-
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        if kind == "operations" and "D1:5" in text.rpartition("new_facts")[2]:
-            return {"operations": [{"op": "DELETE", "memory_id": "m99", "speaker": "", "content": "", "turn_id": ""}]}
-        return fact_replies(kind, text, n)
-
-    found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
-    assert found.operations["refused"] == 1
-    assert set(found.operations) <= {"inserted", "merged", "refused"}
-    # Of one memory; every fact has six words: "I saw Oslo with 2 friends".
-    assert found.memory_words == 6 * found.operations["inserted"]
-
-
-def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
-    """Four questions: read as it came, bare JSON, read the second time, never read."""
-
-    def spoiled(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        n = number(text)
-        said = '{"answer": "marker 1"}' if n == 1 else {"answer": f"marker {n}"}
-        return "no field at all" if n == 3 or (n == 2 and "could not be read" not in text) else said
-
-    found = run(scripted(spoiled), questions(make_history(1), 4), threads=1)
-    assert found.outcomes == {"ok": 1, "repaired": 1, "retried": 1, "lost": 1}
-    assert found.faults == {"task.answer": {"layout": 1, "parse": 3}}
-    summary = found.to_dict()
-    assert summary["call_outcomes"] == {"task.answer": found.outcomes}
-    assert summary["failure_rate"] == 0.25
-    assert summary["broken"] is True
-    assert not run(scripted(spoiled), questions(make_history(1), 4), max_failure_rate=0.25).broken
+    assert "shown" not in recall
+    assert recall["recall@5"] == 1.0
 
 
 @pytest.mark.parametrize(
-    ("rows", "shown"),
+    ("reply", "is_failed"),
     [
-        ([({"shown": 1.0}, 3), ({"recall@5": 1.0}, 3)], 0.5),
-        ([({"recall@5": 1.0}, 3), ({"recall@5": 1.0}, 3)], None),
-        ([({"shown": 0.0}, 0), ({"recall@5": 1.0}, 3)], None),
-        ([({"shown": 0.0}, 0), ({"shown": 1.0}, 3), ({}, 3)], 0.5),
+        pytest.param({"answer": "none"}, False, id="answered"),
+        pytest.param("no field at all", True, id="failed"),
     ],
 )
-def test_recall_of_what_was_shown_is_over_every_question(rows, shown):
-    found = made(row(f"q{n}", recall=recall, hits=hits, sources=("D1:1",)) for n, (recall, hits) in enumerate(rows))
-    assert found.retrieval().get("shown") == shown
+def test_fallback_turns_are_marked_and_count_in_no_recall(scripted, make_history, reply, is_failed):
+    """If a search finds nothing, the newest turns are shown instead."""
+    history = make_history(1)
+    newest_turn_id = list(history.turns)[-1]
+    question = question_with_evidence(history, "Zebra?", [newest_turn_id])
+
+    result = score(scripted(lambda kind, text, n: reply), [question])
+
+    (answered_row,) = result.rows
+    assert (answered_row.failure is not None) is is_failed
+    assert answered_row.recall == {"shown": 0.0, "recall@5": 0.0, "recall@20": 0.0}
+
+    # The evidence was shown, but by luck.
+    entries = answered_row.trace.entries
+    assert newest_turn_id in answered_row.sources
+    assert len(entries) > 0
+    assert answered_row.hits == len(entries)
+    assert answered_row.recall_counts["fallback"] == len(entries)
+    for entry in entries:
+        assert entry.fallback
+        assert not answered_row.trace.is_gold(entry)
+    assert answered_row.trace.recalled_evidence == []
 
 
-MODULE = """
+def test_of_turns_that_could_not_be_written_only_those_that_a_search_finds_are_recalled(
+    scripted, make_history
+):
+    def reply_to_answers_alone(kind: str, text: str, n: int) -> dict[str, str] | str:
+        if kind == "answer":
+            return {"answer": "none"}
+        return "no field at all"
+
+    history = make_history(1)
+    newest_turn_id = list(history.turns)[-1]
+    newest_turn, _ = history.turns[newest_turn_id]
+    missed_question = question_with_evidence(history, "Zebra?", [newest_turn_id], "missed")
+    matching_question = question_with_evidence(
+        history, newest_turn.text, [newest_turn_id], "matching"
+    )
+
+    result = score(
+        scripted(reply_to_answers_alone), [missed_question, matching_question], "condition-mem"
+    )
+
+    missed_row, matching_row = result.rows
+    assert missed_row.recall["shown"] == 0.0
+    assert {entry.fallback for entry in missed_row.trace.entries} == {True}
+    assert matching_row.recall["shown"] == 1.0
+    assert {entry.fallback for entry in matching_row.trace.entries} == {False}
+
+
+def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
+    def reply_with_garbled_writes(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        # D1:6 is in the last part of a session, which no other prompt repeats as what came before.
+        if kind == "operations" and "D1:6" in text:
+            return "garbled"
+        return fact_replies(kind, text, n)
+
+    result = score(
+        scripted(reply_with_garbled_writes), marker_questions(make_history(2), 3), "memory-r2"
+    )
+
+    assert result.failures == 0
+    # The part is tried twice: as it came, and then the half of it that holds the turn.
+    assert result.write_failures == 2
+    failed_items = [failure.where.split(", ")[1] for failure in result.failed_writes]
+    assert failed_items == ["item D1", "item D2"]
+    failure_kinds = [failure["kind"] for failure in result.to_dict()["failed_writes"]]
+    assert failure_kinds == ["parse", "parse"]
+
+
+def test_the_size_of_memories_and_their_operations_are_counted(
+    scripted, fact_replies, make_history
+):
+    """Two sessions have six facts each; one part asks for a memory that is not there."""
+    deletion_of_unknown_memory = {
+        "op": "DELETE",
+        "memory_id": "m99",
+        "speaker": "",
+        "content": "",
+        "turn_id": "",
+    }
+
+    def reply_with_one_refused_operation(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        if kind == "operations" and "D1:5" in text.rpartition("new_facts")[2]:
+            return {"operations": [deletion_of_unknown_memory]}
+        return fact_replies(kind, text, n)
+
+    result = score(
+        scripted(reply_with_one_refused_operation),
+        marker_questions(make_history(2), 3),
+        "memory-r2",
+    )
+
+    assert result.operations["refused"] == 1
+    assert set(result.operations) <= {"inserted", "merged", "refused"}
+    # Every fact has six words: "I saw Oslo with 2 friends". All questions share one memory.
+    assert result.memory_words == 6 * result.operations["inserted"]
+
+
+def reply_in_four_ways(kind: str, text: str, n: int) -> dict[str, str] | str:
+    """A scripted model that answers questions 0 to 3 in four ways.
+
+    0: as asked; 1: as bare JSON; 2: readable when it is asked again; 3: never readable.
+    """
+    number = question_number(text)
+    is_second_try = "could not be read" in text
+    if number == 1:
+        return '{"answer": "marker 1"}'
+    if number == 3 or (number == 2 and not is_second_try):
+        return "no field at all"
+    return {"answer": f"marker {number}"}
+
+
+def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
+    questions = marker_questions(make_history(1), 4)
+
+    result = score(scripted(reply_in_four_ways), questions, threads=1)
+
+    outcomes = {"ok": 1, "repaired": 1, "retried": 1, "lost": 1}
+    assert result.outcomes == outcomes
+    assert result.to_dict()["call_outcomes"] == {"task.answer": outcomes}
+    assert result.faults == {"task.answer": {"layout": 1, "parse": 3}}
+
+
+@pytest.mark.parametrize(
+    ("options", "is_broken"),
+    [
+        pytest.param({}, True, id="by default"),
+        pytest.param({"max_failure_rate": 0.25}, False, id="up to the allowed rate"),
+    ],
+)
+def test_a_run_is_broken_if_more_calls_fail_than_are_allowed(
+    scripted, make_history, options, is_broken
+):
+    questions = marker_questions(make_history(1), 4)
+
+    result = score(scripted(reply_in_four_ways), questions, threads=1, **options)
+
+    assert result.to_dict()["failure_rate"] == 0.25
+    assert result.broken is is_broken
+    assert result.to_dict()["broken"] is is_broken
+
+
+def recall_row(question_id: str, recall: dict[str, float], hits: int) -> Row:
+    """Return the row of a question with its evidence recall and the number of hits it was shown."""
+    return row(question_id, recall=recall, hits=hits, sources=("D1:1",))
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown_recall"),
+    [
+        pytest.param(
+            [recall_row("q0", {"shown": 1.0}, 3), recall_row("q1", {"recall@5": 1.0}, 3)],
+            0.5,
+            id="a prompt with summaries alone showed nothing, if another prompt showed turns",
+        ),
+        pytest.param(
+            [recall_row("q0", {"recall@5": 1.0}, 3), recall_row("q1", {"recall@5": 1.0}, 3)],
+            None,
+            id="unknown if all prompts showed summaries alone",
+        ),
+        pytest.param(
+            [recall_row("q0", {"shown": 0.0}, 0), recall_row("q1", {"recall@5": 1.0}, 3)],
+            None,
+            id="a prompt without hits does not make it known",
+        ),
+        pytest.param(
+            [
+                recall_row("q0", {"shown": 0.0}, 0),
+                recall_row("q1", {"shown": 1.0}, 3),
+                recall_row("q2", {}, 3),
+            ],
+            0.5,
+            id="a question without known evidence is left out",
+        ),
+    ],
+)
+def test_mean_recall_of_what_was_shown(rows, shown_recall):
+    assert evaluation_of(rows).retrieval().get("shown") == shown_recall
+
+
+USER_STORES = """
 import os, dspy
 
 class Fine:
@@ -292,162 +493,241 @@ class Exit(Fine):
     def add(self, session):
         os._exit(7)
 """
+"""A user's stores: one that works, one that asks a model, and one that ends its process."""
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A user's module `mine_to_score`."""
-    (tmp_path / "mine_to_score.py").write_text(MODULE, encoding="utf-8")
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a user's module `user_stores`, which can be imported."""
+    (tmp_path / "user_stores.py").write_text(USER_STORES, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    sys.modules.pop("mine_to_score", None)
+    sys.modules.pop("user_stores", None)
 
 
-def test_a_store_that_ends_its_process_is_failed_rows(module):
-    found = run_evaluate("mine_to_score:Exit", run_inputs("locomo", test=3))
-    assert all(row.failure is not None and "status 7" in row.failure.message for row in found.rows)
+def test_questions_fail_if_a_store_ends_its_process(user_module):
+    result = run_evaluate("user_stores:Exit", run_inputs("locomo", test=3))
+
+    assert len(result.rows) == 3
+    for failed_row in result.rows:
+        assert failed_row.failure is not None
+        assert "status 7" in failed_row.failure.message
 
 
-def test_a_run_that_was_stopped_asks_no_model_again(module):
-    def evaluation(**more: Any) -> Any:
-        inputs = run_inputs("locomo", test=6, threads=1, **more)
-        return run_evaluate("mine_to_score:Asking", with_options(inputs, set={"isolated": False}))
+def test_a_resumed_run_asks_no_model_twice(user_module):
+    def evaluate_store(**options: Any) -> Evaluation:
+        inputs = run_inputs("locomo", test=6, threads=1, **options)
+        return run_evaluate("user_stores:Asking", with_options(inputs, set={"isolated": False}))
 
-    whole, first = evaluation(), evaluation(max_calls=4)
-    assert first.stopped
-    run = RunFolder.open(str(first.run_id))
-    second = evaluation(resume=str(run.path))
-    assert [row.answer for row in second.rows] == [row.answer for row in whole.rows]
-    assert second.construction.calls == whole.construction.calls
-    assert first.calls["task"] + second.calls["task"] == whole.calls["task"]
-    assert run.is_finished
+    uninterrupted = evaluate_store()
+
+    stopped = evaluate_store(max_calls=4)
+    assert stopped.stopped
+    run_folder = RunFolder.open(str(stopped.run_id))
+    resumed = evaluate_store(resume=str(run_folder.path))
+
+    assert [row.answer for row in resumed.rows] == [row.answer for row in uninterrupted.rows]
+    assert resumed.construction.calls == uninterrupted.construction.calls
+    assert stopped.calls["task"] + resumed.calls["task"] == uninterrupted.calls["task"]
+    assert run_folder.is_finished
 
 
 def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():
     inputs = run_inputs("omnibehavior", test=40)
-    plan, found = plan_evaluate("recursive-summary", inputs), run_evaluate("recursive-summary", inputs)
-    assert plan.calls.low <= found.calls["task"] <= plan.calls.high
-    assert found.construction.calls == found.calls["task"] - 40
-    # One user's records up to the first asked one are 17 items; each later question has written more.
-    assert found.construction.calls > 17 * found.histories
-    assert found.histories == len({row.group for row in found.rows})
+
+    plan = plan_evaluate("recursive-summary", inputs)
+    result = run_evaluate("recursive-summary", inputs)
+
+    assert plan.calls.low <= result.calls["task"] <= plan.calls.high
+    # Each question takes one call; all others wrote summaries.
+    assert result.construction.calls == result.calls["task"] - 40
+    # A user has 17 records up to the first question; each later question has written more.
+    assert result.construction.calls > 17 * result.histories
+    users = {row.group for row in result.rows}
+    assert result.histories == len(users)
 
 
 @pytest.mark.slow
 def test_practice_is_planned_once_a_user_and_not_once_an_item():
     inputs = run_inputs("omnibehavior", test=8)
-    plan, found = plan_evaluate("pramem", inputs), run_evaluate("pramem", inputs)
-    assert found.calls["task"] <= plan.calls.high <= 2 * found.calls["task"]
+
+    plan = plan_evaluate("pramem", inputs)
+    result = run_evaluate("pramem", inputs)
+
+    assert result.calls["task"] <= plan.calls.high
+    assert plan.calls.high <= 2 * result.calls["task"]
 
 
-def test_an_external_system_cannot_be_planned(module):
+def test_an_external_system_cannot_be_planned(user_module):
     with pytest.raises(UserError, match="leave --plan out"):
-        plan_evaluate("mine_to_score:Fine", run_inputs("locomo"))
+        plan_evaluate("user_stores:Fine", run_inputs("locomo"))
 
 
-def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch, make_history):
-    from mine_to_score import Fine
+def test_a_program_over_a_shipped_system_is_saved_and_loaded(
+    user_module, monkeypatch, make_history
+):
+    from user_stores import Fine
 
+    # The shipped systems are installed from the network, so the user's store takes their place.
     factories = {"fine": lambda folder, embedder=None: Fine()}
     monkeypatch.setattr("mempiler.systems.catalog.factory", factories.get)
     program = build_external_program(
         resolve_external("system:fine"), "system:fine", "question-answering", config={"k": 3}
     )
-    save(program, module / "program")
+    program_folder = user_module / "program"
+
+    save(program, program_folder)
+
     with pytest.raises(ProgramError, match="--allow-code"):
-        load(module / "program")
-    loaded = load(module / "program", allow_code=True)
+        load(program_folder)
+    loaded_program = load(program_folder, allow_code=True)
     with dspy.context(lm=language_model()):
-        assert len(loaded(history=make_history(1), question="Who?").context.hits) == 3
-    loaded.method.close()
+        prediction = loaded_program(history=make_history(1), question="Who?")
+    assert len(prediction.context.hits) == 3
+    loaded_program.method.close()
 
 
 @pytest.mark.parametrize(
-    ("rows", "problem"),
+    ("rows", "phrases"),
     [
-        ([{"id": "a:4:0", "answer": "x"}, {"id": "a:4:0", "answer": "y"}], "line 2: id 'a:4:0' was there already"),
-        ([{"id": "a:4:0", "answer": "x"}], r"id 'a:4:1' is missing \(1 such\); every question needs a line"),
-        ([{"id": "zz", "answer": "x"}], r"id 'zz' is of no question \(1 such\); those .* are like 'a:4:0'"),
-        ([{"answer": "x"}], "line 1, field 'id': is missing"),
-        ([{"id": "a:4:0"}], "line 1: has no answer; give `answer`, or `error`"),
-        ([{"id": "a:4:0", "answer": "x", "cost": -1}], "line 1, field 'cost'"),
+        pytest.param(
+            [{"id": "a:4:0", "answer": "x"}, {"id": "a:4:0", "answer": "y"}],
+            ["line 2: id 'a:4:0' was there already"],
+            id="duplicate id",
+        ),
+        pytest.param(
+            [{"id": "a:4:0", "answer": "x"}],
+            ["id 'a:4:1' is missing (1 such)", "every question needs a line"],
+            id="missing id",
+        ),
+        pytest.param(
+            [{"id": "zz", "answer": "x"}],
+            ["id 'zz' is of no question (1 such)", "are like 'a:4:0'"],
+            id="unknown id",
+        ),
+        pytest.param([{"answer": "x"}], ["line 1, field 'id': is missing"], id="no id"),
+        pytest.param(
+            [{"id": "a:4:0"}],
+            ["line 1: has no answer", "give `answer`, or `error`"],
+            id="no answer",
+        ),
+        pytest.param(
+            [{"id": "a:4:0", "answer": "x", "cost": -1}],
+            ["line 1, field 'cost'"],
+            id="negative cost",
+        ),
     ],
 )
-def test_recorded_answers_that_do_not_fit_are_one_line(rows, problem, make_history, tmp_path) -> None:
-    path, benchmark = tmp_path / "answers.jsonl", locomo(asked(make_history(1, id="a"), 2))
-    path.write_text("\n".join(map(json.dumps, rows)))
-    assert re.search(problem, refusal(lambda: RecordedAnswers(path).attach_answers(benchmark, benchmark.examples)))
+def test_recorded_answers_that_do_not_fit_are_refused(rows, phrases, make_history, tmp_path):
+    questions = locomo(questions_about(make_history(1, id="a"), 2))
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in rows))
+
+    message = refusal(lambda: RecordedAnswers(path).attach_answers(questions, questions.examples))
+
+    for phrase in phrases:
+        assert phrase in message
 
 
-def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_path: Path) -> None:
-    rows = [
-        {"id": "a:4:0", "answer": "Bob", "recalled": [{"id": "D1:1", "text": "x"}], "calls": 2, "input_tokens": 9},
+def test_recorded_answers_are_scored_with_their_recall_and_usage(make_history, tmp_path):
+    recorded_lines = [
+        {
+            "id": "a:4:0",
+            "answer": "Bob",
+            "recalled": [{"id": "D1:1", "text": "x"}],
+            "calls": 2,
+            "input_tokens": 9,
+        },
         {"id": "a:4:1", "error": "timed out"},
         {"id": "a:4:2", "answer": "Ann", "seconds": 100, "calls": 1, "cost": 0.5},
     ]
     path = tmp_path / "answers.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), RecordedAnswers(path), Meter()
-    program = build_external_program(thing, path.name, "question-answering")
+    path.write_text("\n".join(json.dumps(line) for line in recorded_lines))
+    questions = locomo(questions_about(make_history(1, id="a"), 3))
+    recorded_answers = RecordedAnswers(path)
+    program = build_external_program(recorded_answers, path.name, "question-answering")
+    meter = Meter()
+
     with dspy.context(lm=language_model(meter=meter)):
-        found = score_questions(program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2)
+        examples = recorded_answers.attach_answers(questions, questions.examples)
+        result = score_questions(program, questions, examples, meter, 2)
+
+    # The file belongs to the program's identity.
     assert program.method.config["sha256"]
-    assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
-    assert found.failures == 1
-    assert "timed out" in found.rows[1].failure.message
-    assert found.retrieval() == {"shown": pytest.approx(1 / 3)}
-    assert found.answering_usage.calls == 3
-    assert found.answering_usage.input_tokens == 9
-    assert found.rows[2].cost == 0.5
-    assert found.answering_usage.seconds > 100
+
+    assert [row.score for row in result.rows] == [1.0, 0.0, 0.0]
+    assert result.failures == 1
+    assert "timed out" in result.rows[1].failure.message
+    # Of three questions, one recalled its evidence.
+    assert result.retrieval() == {"shown": pytest.approx(1 / 3)}
+
+    assert result.answering_usage.calls == 3
+    assert result.answering_usage.input_tokens == 9
+    assert result.answering_usage.seconds > 100
+    assert result.rows[2].cost == 0.5
 
 
-CASES = [
-    *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),
-    ("pramem", "movielens"),
-    pytest.param("h2memory", "palbench.restate", marks=pytest.mark.slow),
-    ("logs+session-rag", "palbench.select"),
-    ("pgr+turn-rag", "locomo"),
-]
+SMALLER_SETTINGS: Mapping[str, dict[str, Any]] = {"pramem": {"rounds": 2}}
+"""Settings that save time, by method; all paths use the same ones."""
 
-SMALLER = {"pramem": {"rounds": 2}}
-"""Settings that save time; the paths get the same ones."""
+AskingPath = Callable[[MemoryProgram, Benchmark, dspy.Example, Store], None]
+"""A way to have a program answer a question."""
 
 
-def evaluated(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
+def evaluate(
+    program: MemoryProgram, questions: Benchmark, example: dspy.Example, store: Store
+) -> None:
+    """Answer the question in an evaluation."""
     score_questions(program, questions, [example], dspy.settings.lm.meter)
 
 
-def compiled(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    if program.named_predictors():
-        teleprompter = dspy.BootstrapFewShot(max_bootstrapped_demos=1, max_labeled_demos=0, max_rounds=1)
-        teleprompter.compile(program.staged("read"), trainset=[example])
+def compile_with_dspy(
+    program: MemoryProgram, questions: Benchmark, example: dspy.Example, store: Store
+) -> None:
+    """Answer the question in an optimizer of DSPy's."""
+    if not program.named_predictors():
+        return
+    teleprompter = dspy.BootstrapFewShot(
+        max_bootstrapped_demos=1, max_labeled_demos=0, max_rounds=1
+    )
+    teleprompter.compile(program.staged("read"), trainset=[example])
 
 
-def rewarded(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
+def compute_reward(
+    program: MemoryProgram, questions: Benchmark, example: dspy.Example, store: Store
+) -> None:
+    """Answer the question for the reward of a training."""
     memory = program.remember(example.history).memory
     score_answers(program, example.history, memory, [example], lambda example, prediction: 0.0)
 
 
-def from_python(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    stored(program, example, store, "python").ask(**fields_of(example))
+def ask_in_python(
+    program: MemoryProgram, questions: Benchmark, example: dspy.Example, store: Store
+) -> None:
+    """Ask the question of a user's memory in a store."""
+    write_user_memory(program, example, store, "python").ask(**question_fields(example))
 
 
-def over_http(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    user = stored(program, example, store, "http").owner.user
+def ask_over_http(
+    program: MemoryProgram, questions: Benchmark, example: dspy.Example, store: Store
+) -> None:
+    """Ask the question of a service."""
+    user = write_user_memory(program, example, store, "http").owner.user
     service = Service(program, store, dspy.settings.lm, settings=Settings(writers=0))
 
-    async def post() -> httpx.Response:
-        app = httpx.ASGITransport(make_app(service))
-        async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
-            return await client.post(f"/v1/users/{user}/ask", json=fields_of(example))
+    async def post_question() -> httpx.Response:
+        transport = httpx.ASGITransport(make_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.post(f"/v1/users/{user}/ask", json=question_fields(example))
 
-    answered = asyncio.run(post())
-    assert answered.status_code == 200, answered.text
+    response = asyncio.run(post_question())
+    assert response.status_code == 200, response.text
 
 
-def stored(program: Any, example: dspy.Example, store: Store, user: str) -> UserMemory:
-    """The memory of a user whose sessions are the example's history."""
+def write_user_memory(
+    program: MemoryProgram, example: dspy.Example, store: Store, user: str
+) -> UserMemory:
+    """Write the history of a question into a user's memory, and return the memory."""
     memory = program.memory(store, user=user)
     for item in example.history:
         memory.add(item, remember=False)
@@ -455,28 +735,66 @@ def stored(program: Any, example: dspy.Example, store: Store, user: str) -> User
     return memory
 
 
-def fields_of(example: dspy.Example) -> dict[str, Any]:
-    return {key: value for key, value in example.inputs().items() if key not in ("history", "evidence_ids")}
+def question_fields(example: dspy.Example) -> dict[str, Any]:
+    """Return the inputs of a question without those that only an evaluation has."""
+    fields = dict(example.inputs().items())
+    fields.pop("history", None)
+    fields.pop("evidence_ids", None)
+    return fields
 
 
-@pytest.mark.parametrize(("method", "name"), CASES)
+def prompts_of(
+    ask: AskingPath,
+    program: MemoryProgram,
+    questions: Benchmark,
+    example: dspy.Example,
+    store: Store,
+) -> list[str]:
+    """Ask a question in one way, and return all prompts that the model got, sorted."""
+    engine = RecordingEngine()
+    lm = MeteredLM("offline/test", engine=engine, cache=False, temperature=0.0)
+    with dspy.context(lm=lm, trace=None, disable_history=True):
+        ask(program, questions, example, store)
+    return sorted(engine.prompts)
+
+
+def first_headline_question(questions: Benchmark) -> dspy.Example:
+    """Return a question with a date, since a service would add the present one."""
+    headline_examples = [
+        example for example in questions.examples if questions.in_headline(example)
+    ]
+    example = headline_examples[0]
+    with_date = dspy.Example({"date": "2 June 2031, Monday", **example})
+    return with_date.with_inputs("date", *example.inputs().keys())
+
+
+@pytest.mark.parametrize(
+    ("method", "benchmark_name"),
+    [
+        *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),
+        ("pramem", "movielens"),
+        ("h2memory", "palbench.restate"),
+        ("logs+session-rag", "palbench.select"),
+        ("pgr+turn-rag", "locomo"),
+    ],
+)
 @pytest.mark.slow
-def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, tmp_path) -> None:
-    questions = benchmark(name)
-    example = next(each for each in questions.examples if questions.in_headline(each))
-    # Asked at a date: a service would say the present one.
-    dated = dspy.Example({"date": "2 June 2031, Monday", **example})
-    example = dated.with_inputs("date", *example.inputs().keys())
-    heard: dict[str, list[str]] = {}
-    ways = [evaluated, compiled, rewarded, from_python]
-    ways += [over_http] if fields_of(example).keys() <= Question.model_fields.keys() else []
+def test_the_prompts_of_a_question_are_the_same_on_every_path(method, benchmark_name, tmp_path):
+    questions = benchmark(benchmark_name)
+    example = first_headline_question(questions)
+
+    other_paths = [compile_with_dspy, compute_reward, ask_in_python]
+    # Some tasks have inputs that a service does not take.
+    if question_fields(example).keys() <= Question.model_fields.keys():
+        other_paths.append(ask_over_http)
+
+    def new_program() -> MemoryProgram:
+        settings = SMALLER_SETTINGS.get(method, {})
+        return build(method, questions.task, embedder(), **settings)
+
     with Store(tmp_path / "memories.sqlite") as store:
-        for way in ways:
-            engine = Listening()
-            lm = MeteredLM("offline/test", engine=engine, cache=False, temperature=0.0)
-            with dspy.context(lm=lm, trace=None, disable_history=True):
-                way(build(method, questions.task, embedder(), **SMALLER.get(method, {})), questions, example, store)
-            heard[way.__name__] = sorted(engine.prompts)
-    first = heard.pop("evaluated")
-    assert first
-    assert {way: prompts == first for way, prompts in heard.items()} == dict.fromkeys(heard, True)
+        evaluation_prompts = prompts_of(evaluate, new_program(), questions, example, store)
+        assert evaluation_prompts
+        for path in other_paths:
+            prompts = prompts_of(path, new_program(), questions, example, store)
+            assert prompts == evaluation_prompts, path.__name__

@@ -1,4 +1,4 @@
-"""What a split allows is said before anything is paid for."""
+"""Before anything is paid for, a run says whether its questions are enough for a verdict."""
 
 import json
 from pathlib import Path
@@ -7,30 +7,38 @@ from typing import Any
 import pytest
 from mempiler.runs.split_plan import plan_split
 
-from .evaluations import own_questions
 from ..run_inputs import run_inputs
+from .evaluations import own_questions
 
-FEW = "other questions about these conversations"
+SCOPE = "other questions about these conversations"
 
 
 def ninety_questions(folder: Path) -> str:
-    """A file of ten users with nine questions each."""
-    said = {"role": "user", "content": "I moved to Lisbon."}
-    rows = [
-        {"user": f"u{user}", "messages": [said], "question": f"{n}?", "answer": "Lisbon", "id": f"{user}:{n}"}
-        for user in range(10)
-        for n in range(9)
-    ]
-    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return str(folder / "questions.jsonl")
+    """Write a file of ten users with nine questions each, and return its path."""
+    rows: list[dict[str, Any]] = []
+    for user in range(10):
+        for number in range(9):
+            rows.append(
+                {
+                    "user": f"u{user}",
+                    "id": f"{user}:{number}",
+                    "messages": [{"role": "user", "content": "I moved to Lisbon."}],
+                    "question": f"{number}?",
+                    "answer": "Lisbon",
+                }
+            )
+    path = folder / "questions.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return str(path)
 
 
 def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_path: Path) -> None:
     plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path)))
+
     assert plan.lines() == [
         "split: 36 train questions of 4 conversations or users, 27 dev of 3, 27 test of 3",
-        f"dev: large enough for a verdict (27 questions); scope: {FEW}",
-        f"test: large enough for a verdict (27 questions); scope: {FEW}",
+        f"dev: large enough for a verdict (27 questions); scope: {SCOPE}",
+        f"test: large enough for a verdict (27 questions); scope: {SCOPE}",
     ]
     assert plan.summary()["dev"] == {
         "questions": 27,
@@ -39,31 +47,34 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
         "needed": 20,
         "allows_verdict": True,
         "size_for_verdict": 20,
-        "scope": FEW,
+        "scope": SCOPE,
     }
 
 
 @pytest.mark.parametrize(
-    ("sizes", "line"),
+    ("options", "line"),
     [
         (
             {"dev": 8},
-            "dev: too small for a verdict: 8 questions count for the score, 20 are needed; --dev 20 is enough",
+            "dev: too small for a verdict: 8 questions count for the score, 20 are needed; "
+            "--dev 20 is enough",
         ),
         (
             {"test": 19},
-            "test: too small for a verdict: 19 questions count for the score, 20 are needed; --test 20 is enough",
+            "test: too small for a verdict: 19 questions count for the score, 20 are needed; "
+            "--test 20 is enough",
         ),
-        # Train lends dev all but one of its four conversations, and test none.
+        # Train can lend conversations to dev, but none to test.
         (
             {"min_n": 55},
-            "test: too small for a verdict: 27 questions count for the score, 55 are needed; no --test reaches that: "
-            "add questions, or lower --min-n",
+            "test: too small for a verdict: 27 questions count for the score, 55 are needed; "
+            "no --test reaches that: add questions, or lower --min-n",
         ),
-        # A sign-flip test of five questions cannot be significant, whatever a run asks for.
+        # A sign-flip test of five questions cannot be significant, whatever `--min-n` is.
         (
             {"dev": 5, "min_n": 5},
-            "dev: too small for a verdict: 5 questions count for the score, 6 are needed; --dev 6 is enough",
+            "dev: too small for a verdict: 5 questions count for the score, 6 are needed; "
+            "--dev 6 is enough",
         ),
         # 54 questions of six users: whole users are resampled.
         ({"dev": 54}, "dev: large enough for a verdict (54 questions); scope: other conversations"),
@@ -72,64 +83,103 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
         ({"test": 60}, "--test 60: the data allow 27 test questions, which are taken"),
     ],
 )
-def test_a_part_that_is_too_small_is_named_with_the_size_that_would_do(tmp_path: Path, sizes: dict[str, int], line: str) -> None:
-    plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path), **sizes))
+def test_a_part_that_is_too_small_is_named_with_the_size_that_is_enough(
+    tmp_path: Path, options: dict[str, int], line: str
+) -> None:
+    plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path), **options))
+
     assert line in plan.lines()
 
 
-def test_a_size_that_is_said_to_be_enough_is_enough(tmp_path: Path) -> None:
-    """Of LoCoMo's questions those of category 5 do not count, so more than twenty are needed."""
-    small = plan_split(run_inputs("locomo", dev=4, test=4))
-    assert small.dev.size_for_verdict is not None
-    assert small.test.size_for_verdict is not None
-    enough = {"dev": small.dev.size_for_verdict, "test": small.test.size_for_verdict}
-    assert min(enough.values()) > 20
-    larger = plan_split(run_inputs("locomo", **enough))
-    assert larger.dev.counted == 20
-    assert larger.test.counted == 20
-    one_less = plan_split(run_inputs("locomo", dev=enough["dev"] - 1, test=enough["test"] - 1))
-    assert one_less.dev.allows_verdict is False
-    assert one_less.test.allows_verdict is False
+def test_a_size_that_is_called_enough_is_just_enough(tmp_path: Path) -> None:
+    small_plan = plan_split(run_inputs("locomo", dev=4, test=4))
+    dev_size = small_plan.dev.size_for_verdict
+    test_size = small_plan.test.size_for_verdict
+    # LoCoMo's questions of category 5 do not count, so more than twenty are needed.
+    assert dev_size is not None
+    assert dev_size > 20
+    assert test_size is not None
+    assert test_size > 20
+
+    plan = plan_split(run_inputs("locomo", dev=dev_size, test=test_size))
+    assert plan.dev.counted == 20
+    assert plan.test.counted == 20
+
+    smaller_plan = plan_split(run_inputs("locomo", dev=dev_size - 1, test=test_size - 1))
+    assert smaller_plan.dev.allows_verdict is False
+    assert smaller_plan.test.allows_verdict is False
 
 
 COMPILE = ("compile", "turn-rag", "--benchmark", "jsonl", "--optimizer", "labeled")
+EVALUATE = ("evaluate", "turn-rag", "--benchmark", "jsonl")
 
 
-def test_check_and_plan_say_how_the_questions_are_split(cli: Any, tmp_path: Path) -> None:
-    data = ("--data", ninety_questions(tmp_path))
-    lines = plan_split(run_inputs("jsonl", data=data[1], dev=8)).lines()
-    for command in (("evaluate", "turn-rag", "--benchmark", "jsonl", "--check"), (*COMPILE, "--plan")):
-        code, out, _ = cli(*command, *data, "--dev", "8")
-        assert code == 0
-        assert [line for line in lines if line not in out.splitlines()] == []
-        split = json.loads(cli(*command, *data, "--dev", "8", "--json")[1])["split"]
-        assert split["dev"]["allows_verdict"] is False
-        assert split["dev"]["size_for_verdict"] == 20
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param((*EVALUATE, "--check"), id="check"),
+        pytest.param((*COMPILE, "--plan"), id="plan"),
+    ],
+)
+def test_check_and_plan_say_how_the_questions_are_split(
+    cli: Any, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    questions_file = ninety_questions(tmp_path)
+    lines = plan_split(run_inputs("jsonl", data=questions_file, dev=8)).lines()
+    options = ["--data", questions_file, "--dev", "8"]
+
+    exit_code, text_output, _ = cli(*command, *options)
+    _, json_output, _ = cli(*command, *options, "--json")
+
+    assert exit_code == 0
+    assert set(lines) <= set(text_output.splitlines())
+    split = json.loads(json_output)["split"]
+    assert split["dev"]["allows_verdict"] is False
+    assert split["dev"]["size_for_verdict"] == 20
 
 
 def test_a_check_says_that_questions_are_too_few_to_be_split(cli: Any, tmp_path: Path) -> None:
-    row = {"messages": [{"role": "user", "content": "I moved."}], "question": "What?", "answer": "moved"}
-    (tmp_path / "one.jsonl").write_text(json.dumps(row))
-    code, out, _ = cli("evaluate", "turn-rag", "--benchmark", "jsonl", "--check", "--data", tmp_path / "one.jsonl")
-    assert code == 0
-    assert "split: " in out
-    assert "none left for dev (questions: 1, conversations: 1)" in out
+    row = {
+        "messages": [{"role": "user", "content": "I moved."}],
+        "question": "What?",
+        "answer": "moved",
+    }
+    questions_file = tmp_path / "one-question.jsonl"
+    questions_file.write_text(json.dumps(row))
+
+    exit_code, stdout, _ = cli(*EVALUATE, "--check", "--data", questions_file)
+
+    assert exit_code == 0
+    assert "split: " in stdout
+    assert "none left for dev (questions: 1, conversations: 1)" in stdout
 
 
-def test_a_compile_says_in_one_line_what_cannot_be_promoted_and_what_is_cut(cli: Any, tmp_path: Path) -> None:
-    data = ("--data", own_questions(tmp_path))
-    for sizes, note in (
-        (
-            ("--dev", "8"),
-            "note: dev: too small for a verdict: 8 questions count for the score, 20 are needed; --dev 20 is enough",
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        pytest.param(
+            (*COMPILE, "--dev", "8"),
+            "note: dev: too small for a verdict: 8 questions count for the score, 20 are needed; "
+            "--dev 20 is enough",
+            id="compile: dev is too small",
         ),
-        (("--dev", "60", "--test", "4"), "note: --dev 60: the data allow 32 dev questions, which are taken"),
-    ):
-        code, _, err = cli(*COMPILE, *data, *sizes, "--json")
-        assert code == 0
-        assert err.splitlines()[1:] == [note]
-    code, _, err = cli(
-        "evaluate", "turn-rag", "--benchmark", "jsonl", *data, "--split", "test", "--test", "9", "--json"
-    )
-    assert code == 0
-    assert err.splitlines()[1:] == ["note: --test 9: the data allow 8 test questions, which are taken"]
+        pytest.param(
+            (*COMPILE, "--dev", "60", "--test", "4"),
+            "note: --dev 60: the data allow 32 dev questions, which are taken",
+            id="compile: dev is cut",
+        ),
+        pytest.param(
+            (*EVALUATE, "--split", "test", "--test", "9"),
+            "note: --test 9: the data allow 8 test questions, which are taken",
+            id="evaluate: test is cut",
+        ),
+    ],
+)
+def test_a_run_notes_what_cannot_be_promoted_or_is_cut(
+    cli: Any, tmp_path: Path, command: tuple[str, ...], note: str
+) -> None:
+    exit_code, _, stderr = cli(*command, "--data", own_questions(tmp_path), "--json")
+
+    assert exit_code == 0
+    # The first line names the data and the models.
+    assert stderr.splitlines()[1:] == [note]

@@ -1,11 +1,11 @@
-"""Intervals and paired comparisons worked by hand; one verdict in every place; runs read back as they were kept."""
+"""Intervals and paired comparisons, checked by hand; equal verdicts everywhere; saved runs."""
 
 import gzip
 import math
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 import dspy
 import numpy as np
@@ -30,8 +30,8 @@ from mempiler.runs.compare import (
 )
 from mempiler.runs.compile_result import CompileResult, OptimizerProblems
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.manifest import Manifest
 from mempiler.runs.gate import gate
+from mempiler.runs.manifest import Manifest
 from mempiler.runs.pages.facts import difference_line
 from mempiler.runs.pages.html import save_page
 from mempiler.runs.pages.page import PAGE_DATA, run_page
@@ -46,192 +46,308 @@ from mempiler.runs.statistics import (
     design_effect,
 )
 
-from .evaluations import evaluation as made
-from .evaluations import refusal as refused
-from .evaluations import row
+from ..conftest import chat_fields
+from .evaluations import evaluation as evaluation_of
+from .evaluations import refusal, row
 
 
-def test_interval_of_two_questions_worked_by_hand() -> None:
-    """Drawing two of {0, 1} gives means 0, .5, 1 with chances 1/4, 1/2, 1/4."""
-    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.95) == Interval(0.0, 1.0, "question")
-    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.3) == Interval(0.5, 0.5, "question")
+def groups_by_turns(names: Sequence[str], count: int) -> list[str]:
+    """Return the groups of `count` questions: the names by turns, as in a, b, a, b."""
+    return [names[n % len(names)] for n in range(count)]
 
 
-def test_group_means_count_every_question() -> None:
-    """Five groups hold one 0 each and the sixth 95 ones: drawn once (chances .33 to .74), the mean is 95/100."""
-    values, groups = [0.0] * 5 + [1.0] * 95, ["a", "b", "c", "d", "e"] + ["f"] * 95
-    assert bootstrap_interval(values, groups, confidence_level=0.2) == Interval(0.95, 0.95, "group")
-    # Drawn twice it is 190 of 194, and never more than 1.
-    assert 0.97 < bootstrap_interval(values, groups).high < 1
+def evaluation_of_scores(scores: Sequence[float], groups: Sequence[str]) -> Evaluation:
+    """Return the evaluation of questions q0, q1, ... with these scores, in these groups."""
+    rows: list[Row] = []
+    for number, (score, group) in enumerate(zip(scores, groups, strict=True)):
+        rows.append(row(f"q{number}", score, category="1", group=group))
+    return evaluation_of(rows)
 
 
 @pytest.mark.parametrize(
-    ("count", "unit", "scope"),
+    ("confidence_level", "low", "high"),
+    [
+        # Drawing two of {0, 1} gives the means 0, .5 and 1 with chances 1/4, 1/2 and 1/4.
+        (0.95, 0.0, 1.0),
+        (0.3, 0.5, 0.5),
+    ],
+)
+def test_interval_of_two_questions_worked_by_hand(
+    confidence_level: float, low: float, high: float
+) -> None:
+    interval = bootstrap_interval([0, 1], ["a", "a"], confidence_level=confidence_level)
+
+    assert interval == Interval(low, high, "question")
+
+
+def test_the_mean_of_drawn_groups_counts_every_question() -> None:
+    """Five groups have one question each, which scores 0; the sixth has 95, which score 1."""
+    scores = [0.0] * 5 + [1.0] * 95
+    groups = ["a", "b", "c", "d", "e"] + ["f"] * 95
+
+    # A sample has six groups. If the large one is drawn once, the mean is 95/100. Its chance is
+    # .33 to .74 of all samples, so the middle 20 % of the samples are of this kind.
+    narrow_interval = bootstrap_interval(scores, groups, confidence_level=0.2)
+    assert narrow_interval == Interval(0.95, 0.95, "group")
+
+    # If it is drawn twice, the mean is 190/194. It is never more than 1.
+    assert 0.97 < bootstrap_interval(scores, groups).high < 1
+
+
+@pytest.mark.parametrize(
+    ("group_count", "unit", "scope"),
     [
         (1, "question", "other questions about these conversations"),
         (5, "question", "other questions about these conversations"),
         (6, "group", "other conversations"),
     ],
 )
-def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(count: int, unit: str, scope: str) -> None:
-    result = compare_paired_scores([1.0] * 42, [0.0] * 42, [f"user {n % count}" for n in range(42)])
+def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(
+    group_count: int, unit: str, scope: str
+) -> None:
+    groups = [f"user {n % group_count}" for n in range(42)]
+
+    result = compare_paired_scores([1.0] * 42, [0.0] * 42, groups)
+
     assert result.interval is not None
     assert result.interval.unit == unit
     assert result.scope == scope
-    assert result.group_count == count
+    assert result.group_count == group_count
     assert result.statement == f"{result}: better (scope: {scope})"
     assert result.to_dict()["scope"] == scope
-    assert result.to_dict()["groups"] == count
+    assert result.to_dict()["groups"] == group_count
 
 
-def test_the_smallest_number_of_groups_is_the_first_with_which_a_difference_can_be_significant() -> None:
-    """If all groups agree, 2 of 2^k ways to flip their signs are as extreme: 2/32 with five, 2/64 with six."""
-    for size, p_value in ((MIN_GROUPS - 1, 2 / 32), (MIN_GROUPS, 2 / 64)):
-        # One question per group, so that questions and groups are the same units.
-        result = compare_paired_scores([1.0] * size, [0.0] * size, [str(n) for n in range(size)], min_n=1)
-        assert result.p_value == pytest.approx(p_value)
-        assert (result.verdict == "better") is (size == MIN_GROUPS)
+@pytest.mark.parametrize(
+    ("group_count", "p_value", "verdict"),
+    [
+        # If all groups agree, 2 of the 2^k ways to flip their signs are as extreme.
+        (MIN_GROUPS - 1, 2 / 32, "not told apart"),
+        (MIN_GROUPS, 2 / 64, "better"),
+    ],
+)
+def test_min_groups_is_the_first_number_with_which_a_difference_can_be_significant(
+    group_count: int, p_value: float, verdict: str
+) -> None:
+    # Each group has one question, so questions and groups are the same units.
+    groups = [f"user {n}" for n in range(group_count)]
+
+    result = compare_paired_scores([1.0] * group_count, [0.0] * group_count, groups, min_n=1)
+
+    assert result.p_value == pytest.approx(p_value)
+    assert result.verdict == verdict
 
 
+# In these cases every letter is the group of one question.
 @pytest.mark.parametrize(
     ("scores", "groups", "effect"),
     [
         # Conversations differ, questions of one do not: two questions tell no more than one.
         ([1, 1, 0, 0], "aabb", 2.0),
         ([1, 1, 1, 0, 0, 0], "aaabbb", 3.0),
-        # The mean square between is 0 and that within 1/2, so the ICC is negative: nothing is gained by that.
+        # The mean square between is 0 and that within 1/2, so the ICC is negative: nothing is
+        # gained by that.
         ([1, 0, 1, 0], "aabb", 1.0),
-        # Sizes 3 and 1. Between: 3 (2/3 - 1/2)^2 + (0 - 1/2)^2 = 1/3; within: (2 (1/3)^2 + (2/3)^2) / 2 = 1/3.
+        # Sizes 3 and 1. The mean square between is 3 (2/3 - 1/2)^2 + (0 - 1/2)^2 = 1/3, and that
+        # within is (2 (1/3)^2 + (2/3)^2) / 2 = 1/3 as well.
         ([1, 1, 0, 0], "aaab", 1.0),
-        # Sizes 4 and 2. Between: 4/16 + 2/4 = 3/4; within: (3/16 + 9/16) / 4 = 3/16. The weighted mean size is
-        # (16 + 4) / 6 = 10/3, that of the analysis of variance (6 - 10/3) / 1 = 8/3. So ICC = (3/4 - 3/16) /
-        # (3/4 + 5/3 * 3/16) = 9/17, and the effect is 1 + 7/3 * 9/17 = 38/17.
+        # Sizes 4 and 2. Between: 4/16 + 2/4 = 3/4; within: (3/16 + 9/16) / 4 = 3/16.
+        # The weighted mean size is (16 + 4) / 6 = 10/3, that of the analysis of variance
+        # (6 - 10/3) / 1 = 8/3. So ICC = (3/4 - 3/16) / (3/4 + 5/3 * 3/16) = 9/17, and the effect
+        # is 1 + 7/3 * 9/17 = 38/17.
         ([1, 1, 1, 0, 0, 0], "aaaabb", 38 / 17),
         # No two questions share a conversation.
         ([1, 0, 1], "abc", 1.0),
         # Equal scores, summed in another order: rounding errors are no differences.
         ([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2], "aabb", 1.0),
+        # There are fewer than two groups.
         ([1, 0, 1], "aaa", None),
         ([], "", None),
     ],
 )
-def test_design_effect_worked_by_hand(scores: list[float], groups: str, effect: float | None) -> None:
-    expected = effect if effect is None else pytest.approx(effect)
+def test_design_effect_worked_by_hand(
+    scores: list[float], groups: str, effect: float | None
+) -> None:
+    expected = None if effect is None else pytest.approx(effect)
+
     assert design_effect(scores, list(groups)) == expected
-    assert compare_paired_scores(scores, [0.0] * len(scores), list(groups)).design_effect == expected
+    # Compared with a program that scores 0 everywhere, the differences are the scores.
+    difference_to_zero = compare_paired_scores(scores, [0.0] * len(scores), list(groups))
+    assert difference_to_zero.design_effect == expected
 
 
-def test_the_design_effect_stands_beside_the_interval_where_there_are_two_conversations() -> None:
-    scores = [1.0] * 12 + [0.0] * 12
-    two = compare_paired_scores(scores, [0.0] * 24, ["a"] * 12 + ["b"] * 12)
-    assert str(two) == "+0.500 [+0.292, +0.708] (design effect 12.0), p = .00049, n = 24"
-    assert two.to_dict()["design_effect"] == pytest.approx(12.0)
-    assert "design effect" not in str(compare_paired_scores(scores, [0.0] * 24, ["a"] * 24))
+TWELVE_RIGHT_OF_24 = [1.0] * 12 + [0.0] * 12
 
 
-def test_a_large_design_effect_is_warned_of_where_questions_were_resampled() -> None:
-    scores = [1.0] * 12 + [0.0] * 12
-    by_conversation = ["a"] * 12 + ["b"] * 12
-    two = compare_paired_scores(scores, [0.0] * 24, by_conversation)
-    # The root of 12 is 3.46.
-    assert two.warning is not None
-    assert two.warning.endswith("for other conversations the interval would be about 3.5 times as wide")
-    assert two.to_dict()["warning"] == two.warning
+def test_the_design_effect_stands_beside_the_interval_of_two_conversations() -> None:
+    groups = ["a"] * 12 + ["b"] * 12
 
-    alternating = compare_paired_scores(scores, [0.0] * 24, ["a", "b"] * 12)
-    assert alternating.design_effect == 1.0
-    assert alternating.warning is None
-    # Six conversations of four: whole conversations are resampled, so there is nothing to warn of.
-    six = compare_paired_scores(scores, [0.0] * 24, [str(n // 4) for n in range(24)])
-    assert six.design_effect == pytest.approx(4.0)
-    assert six.warning is None
+    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, groups)
+
+    assert str(result) == "+0.500 [+0.292, +0.708] (design effect 12.0), p = .00049, n = 24"
+    assert result.to_dict()["design_effect"] == pytest.approx(12.0)
+
+
+def test_one_conversation_has_no_design_effect() -> None:
+    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, ["a"] * 24)
+
+    assert "design effect" not in str(result)
+
+
+def test_a_large_design_effect_has_a_warning() -> None:
+    groups = ["a"] * 12 + ["b"] * 12
+
+    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, groups)
+
+    # The design effect is 12, and its root 3.46.
+    assert result.warning is not None
+    assert result.warning.endswith(
+        "for other conversations the interval would be about 3.5 times as wide"
+    )
+    assert result.to_dict()["warning"] == result.warning
+
+
+def test_equal_conversations_have_no_warning() -> None:
+    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, ["a", "b"] * 12)
+
+    assert result.design_effect == 1.0
+    assert result.warning is None
+
+
+def test_a_large_design_effect_has_no_warning_if_whole_conversations_are_resampled() -> None:
+    six_groups_of_four = [f"user {n // 4}" for n in range(24)]
+
+    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, six_groups_of_four)
+
+    assert result.design_effect == pytest.approx(4.0)
+    assert result.warning is None
 
 
 def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
-    """Run b gains on the first of two conversations alone, run c on both."""
     groups = ["ann"] * 12 + ["bob"] * 12
-    start = evaluation([(f"q{n}", 0.0, group) for n, group in enumerate(groups)])
-    half = evaluation([(f"q{n}", float(group == "ann"), group) for n, group in enumerate(groups)])
-    all_of_it = evaluation([(f"q{n}", 1.0, group) for n, group in enumerate(groups)])
-    runs = [FinishedRun(name, found, {}) for name, found in (("a", start), ("b", half), ("c", all_of_it))]
+    runs = [
+        FinishedRun("a", evaluation_of_scores([0.0] * 24, groups), {}),
+        # This run gains only on questions about Ann, so its gain depends on the conversation.
+        FinishedRun("b", evaluation_of_scores([1.0] * 12 + [0.0] * 12, groups), {}),
+        FinishedRun("c", evaluation_of_scores([1.0] * 24, groups), {}),
+    ]
+
     (note,) = compare_runs(runs).notes
-    assert note.startswith("B: The difference varies from conversation to conversation (design effect 12.0): ")
+
+    assert note.startswith(
+        "B: The difference varies from conversation to conversation (design effect 12.0): "
+    )
 
 
-def test_equal_programs_rarely_differ_and_a_verdict_on_few_conversations_has_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A/A: the true difference is 0, and differences in one conversation move together."""
-    monkeypatch.setattr("mempiler.runs.statistics.BOOTSTRAP_SAMPLES", 200)
-    monkeypatch.setattr("mempiler.runs.statistics.PERMUTATION_SAMPLES", 200)
+def warnings_of_false_verdicts(group_count: int, rounds: int) -> list[str | None]:
+    """Compare equal programs many times, and return the warning of each verdict of a difference.
+
+    The true difference is 0. Differences of ten questions in one conversation move together.
+    """
     rng = np.random.default_rng(0)
-    rounds = 200
-
-    def false_verdicts(group_count: int) -> list[str | None]:
-        """The warnings of those rounds in which two equal programs seem to differ."""
-        groups = [str(n // 10) for n in range(group_count * 10)]
-        warnings: list[str | None] = []
-        for _ in range(rounds):
-            shared = rng.normal(size=(group_count, 1))
-            differences = (shared + rng.normal(size=(group_count, 10))).ravel().tolist()
-            result = compare_paired_scores(differences, [0.0] * len(differences), groups)
-            if result.verdict in ("better", "worse"):
-                warnings.append(result.warning)
-        return warnings
-
-    # With six conversations the verdict keeps its level: 5 %, and 2.7 standard errors of 200 rounds.
-    assert len(false_verdicts(6)) / rounds <= 0.09
-    # With five it speaks of other questions about these, where they do differ. It must say that it is no more.
-    warnings = false_verdicts(5)
-    assert len(warnings) / rounds > 0.2
-    assert sum(warning is not None for warning in warnings) / len(warnings) > 0.9
-
-
-def test_coverage_holds_for_groups_and_not_for_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty conversations of five questions whose scores move together; the true mean is 0."""
-    monkeypatch.setattr("mempiler.runs.statistics.BOOTSTRAP_SAMPLES", 400)
-    rng, rounds, covered = np.random.default_rng(0), 300, {"group": 0, "question": 0}
-    grouped = [str(n // 5) for n in range(150)]
+    groups = [f"user {n // 10}" for n in range(group_count * 10)]
+    warnings: list[str | None] = []
     for _ in range(rounds):
-        values = (rng.normal(size=(30, 1)) + rng.normal(size=(30, 5))).ravel().tolist()
-        for groups in (grouped, ["one"] * 150):
-            result = bootstrap_interval(values, groups)
-            covered[result.unit] += result.low <= 0 <= result.high
-    assert 0.9 <= covered["group"] / rounds <= 0.98
-    assert covered["question"] / rounds < 0.85
+        shared_by_group = rng.normal(size=(group_count, 1))
+        differences = shared_by_group + rng.normal(size=(group_count, 10))
+        scores = differences.ravel().tolist()
+        result = compare_paired_scores(scores, [0.0] * len(scores), groups)
+        if result.verdict in ("better", "worse"):
+            warnings.append(result.warning)
+    return warnings
+
+
+def test_equal_programs_on_six_conversations_rarely_seem_to_differ() -> None:
+    warnings = warnings_of_false_verdicts(group_count=6, rounds=200)
+
+    # The level is 5 %. Of 200 rounds, this allows 2.7 standard errors more.
+    assert len(warnings) / 200 <= 0.09
+
+
+def test_a_false_verdict_on_five_conversations_has_a_warning() -> None:
+    warnings = warnings_of_false_verdicts(group_count=5, rounds=200)
+
+    # With five, the verdict speaks of other questions about these conversations, where the programs
+    # do differ. The warning says that it tells nothing about other conversations.
+    assert len(warnings) / 200 > 0.2
+    warned_count = sum(warning is not None for warning in warnings)
+    assert warned_count / len(warnings) > 0.9
+
+
+def coverage_of_the_true_mean(groups: Sequence[str], rounds: int) -> float:
+    """Return the share of 95 % intervals that contain the true mean, which is 0.
+
+    Each round draws 150 scores: those of five questions about one of thirty conversations move
+    together. `groups` says which questions the interval takes for dependent.
+    """
+    rng = np.random.default_rng(0)
+    covered_count = 0
+    for _ in range(rounds):
+        shared_by_conversation = rng.normal(size=(30, 1))
+        scores = shared_by_conversation + rng.normal(size=(30, 5))
+        interval = bootstrap_interval(scores.ravel().tolist(), groups)
+        if interval.low <= 0 <= interval.high:
+            covered_count += 1
+    return covered_count / rounds
+
+
+def test_intervals_over_conversations_cover_the_true_mean() -> None:
+    conversations = [f"user {n // 5}" for n in range(150)]
+
+    assert 0.9 <= coverage_of_the_true_mean(conversations, rounds=300) <= 0.98
+
+
+def test_intervals_over_questions_are_too_narrow_for_other_conversations() -> None:
+    # With one group, single questions are drawn. This is why groups are drawn where possible.
+    assert coverage_of_the_true_mean(["all"] * 150, rounds=300) < 0.85
 
 
 @pytest.mark.parametrize(
-    ("differences", "groups", "p"),
+    ("differences", "group_names", "p_value"),
     [
-        # Of equal size, 8 of 10: 2 x (1 + 10 + 45) / 2^10; 6 of 6: 2 / 2^6; ties do not count.
+        # 8 of 10 of equal size: 2 x (1 + 10 + 45) / 2^10. Ties do not count.
         ([0.8] * 8 + [-0.8] * 2 + [0.0] * 90, "a", 0.109375),
+        # 6 of 6: 2 / 2^6.
         ([0.5] * 6 + [0.0], "a", 0.03125),
         ([0.0] * 3, "a", 1.0),
-        # How much counts, not who won: wherever the large one is below zero, the sum is as low as this or lower.
+        # It counts how large differences are, not only how many: wherever the large one is
+        # negative, the sum is as low as this or lower.
         ([0.1] * 5 + [-1.0], "a", 1.0),
         # A sum of .9 or more has none of the five below zero, or one of the two smallest: 3 of 32.
         ([0.1, 0.2, 0.3, 0.4, -0.1], "a", 2 * 3 / 32),
-        # Whole groups are flipped from six on: 2 / 2^6 for twenty questions, all better; below, questions are.
+        # Six groups are flipped as wholes: all six agree, 2 / 2^6.
         ([0.5] * 20, "abcdef", 0.03125),
+        # With five groups, the 20 questions are flipped. None of the random samples is as extreme,
+        # and the observed one counts as one of 10,000.
         ([0.5] * 20, "abcde", 2 * 1 / 10_000),
     ],
 )
-def test_permutation_test_worked_by_hand(differences: list[float], groups: str, p: float) -> None:
-    names = [groups[n % len(groups)] for n in range(len(differences))]
-    result = compare_paired_scores([0.1 + each for each in differences], [0.1] * len(differences), names)
-    assert result.p_value == pytest.approx(p, abs=1e-12)
+def test_permutation_test_worked_by_hand(
+    differences: list[float], group_names: str, p_value: float
+) -> None:
+    scores = [0.1 + difference for difference in differences]
+    baseline_scores = [0.1] * len(differences)
+    groups = groups_by_turns(group_names, len(differences))
+
+    result = compare_paired_scores(scores, baseline_scores, groups)
+
+    assert result.p_value == pytest.approx(p_value, abs=1e-12)
 
 
-def test_permutation_test_of_many_questions_is_drawn() -> None:
-    """40 of 60 of equal size: the normal approximation gives z = (40 - 30 - .5) / 3.873 = 2.453, p = .0142."""
-    a, b, groups = [1.0] * 40 + [0.0] * 20, [0.0] * 40 + [1.0] * 20, ["a"] * 60
-    assert compare_paired_scores(a, b, groups).p_value == pytest.approx(0.0142, abs=0.003)
-    assert compare_paired_scores(a, b, groups) == compare_paired_scores(a, b, groups)
+def test_permutation_test_of_many_questions_draws_samples_and_repeats_itself() -> None:
+    first_scores = [1.0] * 40 + [0.0] * 20
+    second_scores = [0.0] * 40 + [1.0] * 20
+    groups = ["a"] * 60
+
+    result = compare_paired_scores(first_scores, second_scores, groups)
+
+    # Normal approximation for 40 of 60 of equal size: z = (40 - 30 - .5) / 3.873 = 2.453.
+    assert result.p_value == pytest.approx(0.0142, abs=0.003)
+    assert compare_paired_scores(first_scores, second_scores, groups) == result
 
 
 @pytest.mark.parametrize(
-    ("differences", "groups", "min_n", "verdict"),
+    ("differences", "group_names", "min_n", "verdict"),
     [
         ([0.5] * 20, "a", 20, "better"),
         ([-0.5] * 20, "a", 20, "worse"),
@@ -239,8 +355,9 @@ def test_permutation_test_of_many_questions_is_drawn() -> None:
         ([0.5] * 19, "a", 19, "better"),
         ([0.5], "a", 1, "too few to tell"),
         ([0.5, -0.5] * 10, "a", 20, "not told apart"),
-        # The interval leaves out zero, the permutation test does not: five of forty, and six groups of which one ties.
+        # The interval leaves out zero, but the permutation test does not reject it.
         ([1.0] * 5 + [0.0] * 35, "a", 20, "not told apart"),
+        # The same with six groups, of which one ties.
         ([0.5, 0.5, 0.5, 0.5, 0.5, 0.0] * 4, "abcdef", 20, "not told apart"),
         # Five groups are too few to resample, so their questions decide.
         ([0.5] * 20, "abcde", 20, "better"),
@@ -249,30 +366,60 @@ def test_permutation_test_of_many_questions_is_drawn() -> None:
         ([0.5] * 24, "abcdef", 20, "better"),
     ],
 )
-def test_verdict_wants_interval_permutation_test_and_a_least_n(differences, groups, min_n, verdict) -> None:
-    names = [groups[n % len(groups)] for n in range(len(differences))]
-    assert compare_paired_scores(differences, [0.0] * len(differences), names, min_n=min_n).verdict == verdict
+def test_verdict_requires_interval_permutation_test_and_enough_questions(
+    differences: list[float], group_names: str, min_n: int, verdict: str
+) -> None:
+    groups = groups_by_turns(group_names, len(differences))
+
+    result = compare_paired_scores(differences, [0.0] * len(differences), groups, min_n=min_n)
+
+    assert result.verdict == verdict
 
 
-@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40), st.permutations(range(40)))
+class QuarterScore(NamedTuple):
+    """The score of a question in quarters, and the number of its group."""
+
+    quarters: int
+    group: int
+
+
+@given(
+    st.lists(
+        st.builds(QuarterScore, st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40
+    ),
+    st.randoms(use_true_random=False),
+)
 @settings(max_examples=60, deadline=None)
-def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], order: list[int]) -> None:
-    """What is drawn must be the same: a registry numbers the groups that a compile knows by name."""
-    there = compare_paired_scores(
-        [score / 4 for score, _ in rows], [0.0] * len(rows), [f"user {group}" for _, group in rows]
+def test_neither_the_order_of_questions_nor_the_names_of_groups_matter(
+    questions: list[QuarterScore], random: Random
+) -> None:
+    # A registry numbers the groups that a compile knows by name, and both must agree.
+    by_name = compare_paired_scores(
+        [question.quarters / 4 for question in questions],
+        [0.0] * len(questions),
+        [f"user {question.group}" for question in questions],
     )
-    other = [rows[n] for n in order if n < len(rows)]
-    back = compare_paired_scores(
-        [score / 4 for score, _ in other], [0.0] * len(rows), [str(97 * group % 89) for _, group in other]
+
+    shuffled = random.sample(questions, len(questions))
+    by_number = compare_paired_scores(
+        [question.quarters / 4 for question in shuffled],
+        [0.0] * len(shuffled),
+        # Modulo a prime, no two groups get the same number, and their order changes.
+        [str(97 * question.group % 89) for question in shuffled],
     )
-    assert there.interval == back.interval
-    assert there.p_value == back.p_value
-    assert there.verdict == back.verdict
+
+    assert by_name.interval == by_number.interval
+    assert by_name.p_value == by_number.p_value
+    assert by_name.verdict == by_number.verdict
 
 
-def test_rounding_noise_is_a_tie_and_no_question_no_number() -> None:
-    assert compare_paired_scores([0.1 + 0.2], [0.3], ["one"]).ties == 1
+def test_rounding_noise_is_a_tie() -> None:
+    assert compare_paired_scores([0.1 + 0.2], [0.3], ["a"]).ties == 1
+
+
+def test_a_comparison_without_questions_has_no_numbers() -> None:
     result = compare_paired_scores([], [], [])
+
     assert math.isnan(result.mean)
     assert result.interval is None
     assert result.p_value == 1.0
@@ -280,42 +427,125 @@ def test_rounding_noise_is_a_tie_and_no_question_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "groups", "options", "message"),
+    ("scores", "groups", "options", "message"),
     [
         ([1.0, 0.0], ["a"], {}, "2 scores but 1 groups"),
         ([1.0, math.nan], ["a", "a"], {}, "score 1 is nan"),
-        ([1.0, 0.0], ["a", "a"], {"confidence_level": 95}, "level 95 is not between 0 and 1"),
+        (
+            [1.0, 0.0],
+            ["a", "a"],
+            {"confidence_level": 95},
+            "level 95 is not between 0 and 1",
+        ),
     ],
 )
-def test_wrong_input_is_named(values: list[float], groups: list[str], options: dict, message: str) -> None:
+def test_an_interval_of_wrong_values_is_refused(
+    scores: list[float], groups: list[str], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
-        bootstrap_interval(values, groups, **options)
+        bootstrap_interval(scores, groups, **options)
 
 
-Scored = list[tuple[float, float, int]]
-"""Before, after, group."""
+class ComparedQuestion(NamedTuple):
+    """A question about a user, with its scores before and after a compile."""
+
+    before: float
+    after: float
+    user: str
 
 
-def evaluation(scores: list[tuple[str, float, str]]) -> Evaluation:
-    """An evaluation of questions by id, score and group."""
-    return made(row(id, score, category="1", group=group) for id, score, group in scores)
-
-
-def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int) -> Manifest:
-    """What a compile keeps for the gate of the registry."""
-    decided, gap = (
-        decide_promotion(start, compiled, min_n=min_n),
-        difference(start.headline_rows, compiled.headline_rows, min_n),
+@st.composite
+def compared_questions(draw: st.DrawFn) -> list[ComparedQuestion]:
+    """Draw questions of which none, some or almost all change for the better or worse."""
+    changes = draw(
+        st.sampled_from(
+            [
+                [0.0, 0.5, -0.5],
+                [0.0, 0.5, 0.5, 0.5, -0.5],
+                [0.3, 0.5],
+                [-0.5, -0.3],
+            ]
+        )
     )
-    program: Any = None  # no program is looked at
-    outcome = CompileResult(
+    user_count = draw(st.sampled_from([1, 4, 5, 6, 12]))
+    question = st.builds(
+        ComparedQuestion,
+        before=st.just(0.5),
+        after=st.sampled_from([0.5 + change for change in changes]),
+        user=st.sampled_from([f"user {n}" for n in range(user_count)]),
+    )
+    return draw(st.lists(question, min_size=5, max_size=30))
+
+
+def evaluation_before(questions: Sequence[ComparedQuestion]) -> Evaluation:
+    """Return the evaluation of the start program."""
+    scores = [question.before for question in questions]
+    return evaluation_of_scores(scores, [question.user for question in questions])
+
+
+def evaluation_after(questions: Sequence[ComparedQuestion]) -> Evaluation:
+    """Return the evaluation of the compiled program."""
+    scores = [question.after for question in questions]
+    return evaluation_of_scores(scores, [question.user for question in questions])
+
+
+@given(compared_questions(), st.integers(1, 15))
+def test_a_program_is_promoted_if_its_difference_has_the_verdict_better(
+    questions: list[ComparedQuestion], min_n: int
+) -> None:
+    before = evaluation_before(questions)
+    after = evaluation_after(questions)
+    verdict = difference(before.headline_rows, after.headline_rows, min_n).verdict
+
+    rejection_reason = decide_promotion(before, after, min_n=min_n).rejection_reason
+
+    assert (rejection_reason is None) is (verdict == "better")
+
+
+@given(compared_questions(), st.integers(1, 15), st.randoms(use_true_random=False))
+def test_a_comparison_of_runs_has_the_verdict_of_their_difference(
+    questions: list[ComparedQuestion], min_n: int, random: Random
+) -> None:
+    before = evaluation_before(questions)
+    after = evaluation_after(questions)
+    verdict = difference(before.headline_rows, after.headline_rows, min_n).verdict
+    # Questions are paired by their ids, so the order of the rows does not matter.
+    shuffled_after = evaluation_of(random.sample(after.rows, len(after.rows)))
+    run_before = FinishedRun("a", before, {})
+    run_after = FinishedRun("b", shuffled_after, {})
+
+    page = compare_runs([run_before, run_after], min_n)
+
+    assert page.total is not None
+    total = page.total.difference
+    assert total.verdict == verdict
+    assert page.categories[0].difference.verdict == verdict
+    assert page.verdict.endswith(f": {verdict} (scope: {total.scope})")
+    assert total.interval is not None
+    line = difference_line(difference(before.rows, after.rows, min_n))
+    assert line.endswith(f": {verdict} (scope: {total.scope})")
+
+    # `compare --gate` refuses a run that is worse, or of which nobody can tell.
+    gate_refusal = ComparedRun(run_after, total).gate_refusal
+    if verdict in ("worse", "too few to tell"):
+        assert gate_refusal == verdict
+    else:
+        assert gate_refusal is None
+
+
+def compile_manifest(
+    before: Evaluation, after: Evaluation, *, is_promoted: bool, min_n: int
+) -> Manifest:
+    """Return what a compile saves for the gate of the registry."""
+    program: Any = None  # The gate looks at no program.
+    result = CompileResult(
         program=program,
-        before=start,
-        after=compiled,
-        dev=(start, compiled),
-        difference=gap,
+        before=before,
+        after=after,
+        dev=(before, after),
+        difference=difference(before.headline_rows, after.headline_rows, min_n),
         scored_on="test",
-        promoted=promoted,
+        promoted=is_promoted,
         folder=Path(),
         candidates=(),
         usage={},
@@ -323,213 +553,324 @@ def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int
         run=Path(),
         run_id="",
         model=None,
-        promotion=decided,
+        promotion=decide_promotion(before, after, min_n=min_n),
         optimizer_problems=OptimizerProblems("labeled"),
         frontier=(),
     )
-    return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
-
-
-def scored() -> st.SearchStrategy[Scored]:
-    """Rows in which nothing, little or almost everything changes for the better or worse."""
-    gaps = st.sampled_from([[0.0, 0.5, -0.5], [0.0, 0.5, 0.5, 0.5, -0.5], [0.3, 0.5], [-0.5, -0.3]])
-
-    def rows(gaps: list[float], groups: int) -> st.SearchStrategy[Scored]:
-        one = st.tuples(st.just(0.5), st.sampled_from([0.5 + gap for gap in gaps]), st.integers(0, groups - 1))
-        return st.lists(one, min_size=5, max_size=30)
-
-    return st.tuples(gaps, st.sampled_from([1, 4, 5, 6, 12])).flatmap(lambda drawn: rows(*drawn))
-
-
-@given(scored(), st.integers(1, 15), st.randoms(use_true_random=False))
-def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, random: Any) -> None:
-    start = evaluation([(f"q{n}", before, f"user {group}") for n, (before, _, group) in enumerate(rows)])
-    compiled = evaluation([(f"q{n}", after, f"user {group}") for n, (_, after, group) in enumerate(rows)])
-    verdict = difference(start.headline_rows, compiled.headline_rows, min_n).verdict
-
-    assert (decide_promotion(start, compiled, min_n=min_n).rejection_reason is None) is (verdict == "better")
-
-    shuffled = evaluation([(row.id, row.score, row.group) for row in random.sample(compiled.rows, len(compiled.rows))])
-    runs = [FinishedRun("a", start, {}), FinishedRun("b", shuffled, {})]
-    page = compare_runs(runs, min_n)
-    assert page.total is not None
-    assert page.total.difference.verdict == page.categories[0].difference.verdict == verdict
-    assert ComparedRun(runs[1], page.total.difference).gate_refusal == (
-        verdict if verdict in ("worse", "too few to tell") else None
+    return Manifest(
+        method="",
+        task="",
+        scores={"gate": result.gate()},
+        manifest_sha256="new" if is_promoted else "old",
     )
-    scope = page.total.difference.scope
-    assert page.verdict.endswith(f": {verdict} (scope: {scope})")
-    assert (page.total.difference.interval is not None) is (len(rows) > 1)
-    assert difference_line(difference(start.rows, compiled.rows, min_n)).endswith(f": {verdict} (scope: {scope})")
 
-    new, old = (manifest(start, compiled, promoted, min_n) for promoted in (True, False))
-    try:
-        decision = gate(new, old, "models:/m@prod")
-    except UserError:
-        assert verdict != "better"
+
+@given(compared_questions(), st.integers(1, 15))
+def test_the_gate_of_the_registry_lets_only_a_better_program_pass(
+    questions: list[ComparedQuestion], min_n: int
+) -> None:
+    before = evaluation_before(questions)
+    after = evaluation_after(questions)
+    compared = difference(before.headline_rows, after.headline_rows, min_n)
+    # The new version is the compiled program, the old one the start program.
+    new_manifest = compile_manifest(before, after, is_promoted=True, min_n=min_n)
+    old_manifest = compile_manifest(before, after, is_promoted=False, min_n=min_n)
+
+    if compared.verdict == "better":
+        decision = gate(new_manifest, old_manifest, "models:/m@prod")
+        assert decision.line.endswith(f": better (scope: {compared.scope})")
     else:
-        assert verdict == "better"
-        assert decision.line.endswith(f": better (scope: {scope})")
+        with pytest.raises(UserError):
+            gate(new_manifest, old_manifest, "models:/m@prod")
 
 
 @pytest.mark.parametrize(
-    ("changed", "refused"),
+    ("changes", "reason"),
     [
-        ({}, None),
-        ({"call_outcomes": {"task.answer": {"ok": 20, "lost": 10}}}, "The compiled program's score is of a broken run"),
-        ({"stopped": "max-calls 100"}, "Not all dev questions were answered"),
+        pytest.param(
+            {"call_outcomes": {"task.answer": {"ok": 20, "lost": 10}}},
+            "The compiled program's score is of a broken run",
+            id="broken",
+        ),
+        pytest.param(
+            {"stopped": "max-calls 100"}, "Not all dev questions were answered", id="unfinished"
+        ),
     ],
 )
-def test_a_gain_of_a_broken_or_unfinished_run_is_none(changed: dict[str, Any], refused: str | None) -> None:
-    start, compiled = (evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0))
-    found = decide_promotion(start, compiled.model_copy(update=changed)).rejection_reason
-    if refused is None:
-        assert found is None
-    else:
-        assert found is not None
-        assert found.startswith(refused)
+def test_the_gain_of_a_broken_or_unfinished_run_is_rejected(
+    changes: dict[str, Any], reason: str
+) -> None:
+    before = evaluation_of_scores([0.0] * 30, ["a"] * 30)
+    after = evaluation_of_scores([1.0] * 30, ["a"] * 30)
+    # Without the changes, the gain is enough.
+    assert decide_promotion(before, after).rejection_reason is None
+
+    rejection_reason = decide_promotion(before, after.model_copy(update=changes)).rejection_reason
+
+    assert rejection_reason is not None
+    assert rejection_reason.startswith(reason)
 
 
-SPENT = Usage(100, 1000, cost=10, seconds=3000)
+USED_SO_FAR = Usage(100, 1000, cost=10, seconds=3000)
+"""What an optimizer has used before its result is scored: 100 calls at 0.10 each."""
 
 
-def questions(*counts: int) -> tuple[dspy.Example, ...]:
-    """So many questions about each of some histories."""
-    asked = ((History(id=f"{counts}-{n}", items=()), each) for n, each in enumerate(counts))
-    return tuple(dspy.Example(history=history) for history, each in asked for _ in range(each))
+def questions_about(*counts: int) -> tuple[dspy.Example, ...]:
+    """Return as many questions about each history: `questions_about(2, 3)` has two histories."""
+    examples: list[dspy.Example] = []
+    for number, count in enumerate(counts):
+        # The counts are part of the id, so that dev and test questions have different histories.
+        history = History(id=f"{counts}-{number}", items=())
+        examples.extend(dspy.Example(history=history) for _ in range(count))
+    return tuple(examples)
 
 
-def answered(n: int, writing: Usage | None) -> Evaluation:
-    """An evaluation of n questions that took a call, ten tokens and a second each."""
-    ids = count()
-    row = {"calls": 1, "prompt_tokens": 8, "output_tokens": 2, "answering": 1.0}
-    rows = tuple(Row.model_construct(id=str(next(ids)), **row) for _ in range(n))
+def evaluation_with_usage(question_count: int, writing: Usage | None) -> Evaluation:
+    """Return an evaluation whose questions took one call, ten tokens and one second each."""
+    rows = tuple(
+        Row.model_construct(
+            id=str(number), calls=1, prompt_tokens=8, output_tokens=2, answering=1.0
+        )
+        for number in range(question_count)
+    )
     return Evaluation.model_construct(rows=rows, construction=writing)
 
 
-def written(calls: int) -> Usage:
+def usage_of_writing(calls: int) -> Usage:
+    """Return the usage of calls that wrote memories: ten tokens and one second each."""
     return Usage(calls, 9 * calls, calls, seconds=calls)
 
 
 @pytest.mark.parametrize(
-    ("split", "writing", "rewrites", "calls"),
+    ("dev", "test", "writing", "rewrites_memories", "calls"),
     [
-        pytest.param(((4,), (6,)), None, False, 100 * 16 / 4, id="nothing is written: by questions alone"),
-        pytest.param(((4,), (4,)), written(12), False, 25 * 12 / 4 + 75 * 1, id="the test memory, once"),
-        pytest.param(((4,), (4,)), written(12), True, 25 * 12 / 4 + 75 * 3, id="and all of them by the result"),
-        pytest.param(((4,), (2, 2)), written(12), False, 25 * 12 / 4 + 75 * 2, id="two memories for the test part"),
-        pytest.param(((2, 2), (4,)), written(12), False, 25 * 12 / 4 + 75 / 2, id="the start wrote two"),
-        pytest.param(((4,), (4,)), written(0), False, 100 * 12 / 4, id="writing without a call"),
+        pytest.param(
+            questions_about(4),
+            questions_about(6),
+            None,
+            False,
+            100 * 16 / 4,
+            id="nothing is written: by questions alone",
+        ),
+        pytest.param(
+            questions_about(4),
+            questions_about(4),
+            usage_of_writing(12),
+            False,
+            25 * 12 / 4 + 75 * 1,
+            id="the test memory, once",
+        ),
+        pytest.param(
+            questions_about(4),
+            questions_about(4),
+            usage_of_writing(12),
+            True,
+            25 * 12 / 4 + 75 * 3,
+            id="and all of them by the result",
+        ),
+        pytest.param(
+            questions_about(4),
+            questions_about(2, 2),
+            usage_of_writing(12),
+            False,
+            25 * 12 / 4 + 75 * 2,
+            id="two memories for the test part",
+        ),
+        pytest.param(
+            questions_about(2, 2),
+            questions_about(4),
+            usage_of_writing(12),
+            False,
+            25 * 12 / 4 + 75 / 2,
+            id="the start wrote two",
+        ),
+        pytest.param(
+            questions_about(4),
+            questions_about(4),
+            usage_of_writing(0),
+            False,
+            100 * 12 / 4,
+            id="writing without a call",
+        ),
     ],
 )
-def test_the_usage_of_the_scoring_to_come_is_estimated(split, writing, rewrites: bool, calls: float) -> None:
-    dev, test = (questions(*part) for part in split)
-    kept = estimate_remaining_usage(answered(4, writing), SPENT, Split((), dev, test), rewrites)
-    assert kept.calls == pytest.approx(calls)
-    assert kept.tokens == pytest.approx(10 * PROMPT_GROWTH * calls)
-    assert kept.cost == pytest.approx(0.1 * PROMPT_GROWTH * calls)
-    assert kept.minutes == pytest.approx(0.5 * PROMPT_GROWTH * calls)
+def test_the_usage_of_the_scoring_to_come_is_estimated(
+    dev: tuple[dspy.Example, ...],
+    test: tuple[dspy.Example, ...],
+    writing: Usage | None,
+    rewrites_memories: bool,
+    calls: float,
+) -> None:
+    start = evaluation_with_usage(4, writing)
+
+    estimate = estimate_remaining_usage(start, USED_SO_FAR, Split((), dev, test), rewrites_memories)
+
+    assert estimate.calls == pytest.approx(calls)
+    # A call took ten tokens, 0.10 and half a minute; prompts are expected to grow.
+    assert estimate.tokens == pytest.approx(10 * PROMPT_GROWTH * calls)
+    assert estimate.cost == pytest.approx(0.1 * PROMPT_GROWTH * calls)
+    assert estimate.minutes == pytest.approx(0.5 * PROMPT_GROWTH * calls)
 
 
-MEMORYQUEST = {"benchmark": "memoryquest", "options": {"metric": "evidence"}}
+def finished_run(condition: str, value: str) -> FinishedRun:
+    """Return a run of one question that was made under a condition."""
+    evaluation = evaluation_of([row("q1", 1.0)], names={"4": "single-hop"})
+    return FinishedRun("run", evaluation, {condition: value})
 
 
-def run(rows: Sequence[Row], name: str = "run", conditions: dict[str, Any] | None = None, **changed: Any) -> FinishedRun:
-    return FinishedRun(name, made(rows, names={"4": "single-hop"}, **changed), conditions or {})
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_runs_under_different_conditions_are_compared_with_a_note(condition: str) -> None:
+    page = compare_runs([finished_run(condition, "one"), finished_run(condition, "other")])
+
+    (note,) = page.notes
+    assert f"{CONDITIONS[condition]}: one and other" in note
 
 
-@pytest.mark.parametrize("key", CONDITIONS)
-def test_runs_under_different_conditions_are_compared_with_a_warning(key):
-    rows = [row("q1", 1.0)]
-    (note,) = compare_runs([run(rows, conditions={key: "one"}), run(rows, conditions={key: "other"})]).notes
-    assert f"{CONDITIONS[key]}: one and other" in note
-    assert compare_runs([run(rows, conditions={key: "one"})] * 2).notes == ()
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_runs_under_the_same_condition_are_compared_without_a_note(condition: str) -> None:
+    page = compare_runs([finished_run(condition, "one"), finished_run(condition, "one")])
+
+    assert page.notes == ()
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch) -> RunFolder:
-    """A finished evaluation of two questions, one failed, with a line break of Unicode in its answer."""
+def saved_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """The folder of a finished evaluation of two questions, one of which failed."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     folder = RunFolder.create("evaluate-x", {"command": "evaluate", "options": {"metric": "f1"}})
-    failure = Failure(kind="parse", where="q2", message="no field")
-    found = made(
-        [row("q1", 1.0, answer="one\u2028two"), row("q2", 0.0, failure=failure)],
+    failed_question = Failure(kind="parse", where="q2", message="no field")
+    failed_write = Failure(kind="parse", where="ann, item D1, extract", message="garbled")
+    evaluation = evaluation_of(
+        [
+            # U+2028 ends a line for `str.splitlines`, but not in JSON.
+            row("q1", 1.0, answer="one\u2028two"),
+            row("q2", 0.0, failure=failed_question),
+        ],
         write_failures=1,
-        failed_writes=(Failure(kind="parse", where="ann, item D1, extract", message="garbled"),),
+        failed_writes=(failed_write,),
     )
-    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
-    folder.update(status="finished", result=found.to_dict(), parameters={"lm": "openai/x", "judge_hash": "ab"})
+    save_page(folder.path, run_page("evaluate", folder.path.name, {"score": evaluation}))
+    folder.update(
+        status="finished",
+        result=evaluation.to_dict(),
+        parameters={"lm": "openai/x", "judge_hash": "ab"},
+    )
     return folder
 
 
-def test_a_run_is_read_back_as_it_was_kept(kept):
-    found = load_run(kept.path.name[-4:])
-    assert found.name == kept.path.name
-    assert found.evaluation.to_dict() == kept.read()["result"]
-    assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
-    assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
-    assert found.conditions["lm"] == "openai/x"
-    assert found.conditions["judge_hash"] == "ab"
-    assert found.conditions["metric"] == "f1"
+def test_a_saved_run_is_loaded_as_it_was(saved_run: RunFolder) -> None:
+    # The last characters of the name are enough to find a run.
+    run = load_run(saved_run.path.name[-4:])
+
+    assert run.name == saved_run.path.name
+    assert run.evaluation.to_dict() == saved_run.read()["result"]
+    assert [row.answer for row in run.evaluation.rows] == ["one\u2028two", "answer"]
+    (failed_write,) = run.evaluation.failed_writes
+    assert failed_write.where == "ann, item D1, extract"
+    assert run.conditions["lm"] == "openai/x"
+    assert run.conditions["judge_hash"] == "ab"
+    assert run.conditions["metric"] == "f1"
 
 
 @pytest.mark.parametrize(
-    ("harm", "words"),
+    "page_content",
     [
-        (lambda page: page.write_bytes(b"none"), "is not the page of a run"),
-        (lambda page: page.write_bytes(gzip.compress(b'{"command": 1}')), "is not the page of a run"),
-        (lambda page: page.unlink(), "no result yet (status finished); finish it with its own command and --resume"),
+        pytest.param(b"none", id="not compressed"),
+        pytest.param(gzip.compress(b'{"command": 1}'), id="not a page"),
     ],
 )
-def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
-    harm(kept.path / PAGE_DATA)
-    assert words in refused(load_run, str(kept.path))
+def test_a_run_with_a_damaged_page_is_refused(saved_run: RunFolder, page_content: bytes) -> None:
+    (saved_run.path / PAGE_DATA).write_bytes(page_content)
+
+    assert "is not the page of a run" in refusal(load_run, str(saved_run.path))
+
+
+def test_a_run_without_a_page_is_refused(saved_run: RunFolder) -> None:
+    (saved_run.path / PAGE_DATA).unlink()
+
+    message = refusal(load_run, str(saved_run.path))
+
+    assert "no result yet (status finished)" in message
+    assert "finish it with its own command and --resume" in message
+
+
+MEMORYQUEST = {"benchmark": "memoryquest", "options": {"metric": "evidence"}}
+"""The settings of a run on MemoryQuest."""
+FIRST_RUN = "the first run's response"
+SECOND_RUN = "the second run's response"
+
+
+def memoryquest_run(response: str, examples: Sequence[dspy.Example]) -> FinishedRun:
+    """Return a run on MemoryQuest that answered every question with the same response."""
+    rows = [
+        row(str(example.id), question=str(example.question), answer=response)
+        for example in examples
+    ]
+    return FinishedRun(response, evaluation_of(rows), {}, MEMORYQUEST)
+
+
+def preference_judge(server: Any) -> PreferenceJudge:
+    """Return a judge that asks the model of a stub server."""
+    judge_lm = language_model(server.model, role="judge", api_base=server.url)
+    return PreferenceJudge(judge_lm, adapter("chat"))
+
+
+def response_named(name: str, prompt: str) -> str:
+    """Return the response that a prompt of the judge shows under a name."""
+    after_header = prompt.split(f"[[ ## response_{name} ## ]]")[1]
+    return after_header.split("[[ ## ")[0].strip()
 
 
 @pytest.mark.parametrize(
-    ("says", "rate", "tied", "wins", "ties", "losses"),
+    ("preferred", "rate", "tied", "wins", "ties", "losses"),
     [
-        ("the second run's", 1.0, 0.0, 4, 0, 0),
-        ("the first run's", 0.0, 0.0, 0, 0, 4),
-        ("what stands first", 0.5, 0.0, 0, 4, 0),
+        (SECOND_RUN, 1.0, 0.0, 4, 0, 0),
+        (FIRST_RUN, 0.0, 0.0, 0, 0, 4),
+        # Every pair is judged in both orders, so a judge that looks at the order is of no help.
+        ("the response shown first", 0.5, 0.0, 0, 4, 0),
         ("tie", 0.0, 1.0, 0, 4, 0),
     ],
 )
-def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, wins, ties, losses) -> None:
-    asked = [(str(each.id), str(each.question)) for each in load_benchmark("memoryquest").examples[:4]]
-    first, second = (
-        FinishedRun(name, made(row(id, question=question, answer=name) for id, question in asked), {}, MEMORYQUEST)
-        for name in ("the first run's", "the second run's")
+def test_the_win_rate_counts_whose_responses_are_preferred(
+    stub: Any, preferred: str, rate: float, tied: float, wins: int, ties: int, losses: int
+) -> None:
+    def judge_reply(body: dict[str, Any]) -> str:
+        """Choose between the two responses, which prompts name w3k8 and t5n1."""
+        shown_first = response_named("w3k8", body["messages"][-1]["content"])
+        if preferred == "tie":
+            choice = "tie"
+        elif preferred in (shown_first, "the response shown first"):
+            choice = "w3k8"
+        else:
+            choice = "t5n1"
+        return chat_fields(reasoning="So.", choice=choice)
+
+    examples = load_benchmark("memoryquest").examples[:4]
+    judge = preference_judge(stub(answer=judge_reply))
+
+    result = judge_win_rate(
+        memoryquest_run(FIRST_RUN, examples), memoryquest_run(SECOND_RUN, examples), judge
     )
 
-    def answer(body: dict[str, Any]) -> str:
-        text = body["messages"][-1]["content"].split("[[ ## response_w3k8 ## ]]")[1]
-        shown = text.split("[[ ## ")[0].strip()
-        choice = "tie" if says == "tie" else "w3k8" if says in (shown, "what stands first") else "t5n1"
-        return f"[[ ## reasoning ## ]]\nSo.\n\n[[ ## choice ## ]]\n{choice}\n\n[[ ## completed ## ]]"
-
-    server = stub(answer=answer)
-    judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
-    found = judge_win_rate(first, second, judge)
-    assert found.n == 4
-    assert found.rate == rate
-    assert found.tied == tied
-    assert found.wins == wins
-    assert found.ties == ties
-    assert found.losses == losses
+    assert result.n == 4
+    assert result.rate == rate
+    assert result.tied == tied
+    assert result.wins == wins
+    assert result.ties == ties
+    assert result.losses == losses
 
 
-def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
+def test_a_question_whose_judging_is_refused_counts_in_no_win_rate(stub: Any) -> None:
     examples = load_benchmark("memoryquest").examples[:3]
-    first, second = (
-        FinishedRun(
-            name, made(row(str(e.id), question=str(e.question), answer=name) for e in examples), {}, MEMORYQUEST
-        )
-        for name in ("the first run's", "the second run's")
+    refused_question = str(examples[1].question)
+    server = stub(lambda n, prompt: "400" if refused_question in prompt else None)
+
+    result = judge_win_rate(
+        memoryquest_run(FIRST_RUN, examples),
+        memoryquest_run(SECOND_RUN, examples),
+        preference_judge(server),
     )
-    server = stub(lambda n, text: "400" if examples[1].question in text else None)
-    judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
-    found = judge_win_rate(first, second, judge)
-    assert found.n == 2
-    assert found.unreadable == 1
-    assert found.wins + found.ties + found.losses == 2
+
+    assert result.n == 2
+    assert result.unreadable == 1
+    assert result.wins + result.ties + result.losses == 2

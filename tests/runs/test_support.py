@@ -1,4 +1,4 @@
-"""Runs by the metric `support`: which memories it prefers, that nothing answers, what it refuses, and its figures."""
+"""Runs with the metric `support`, which scores recalled memories and asks for no answer."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -28,133 +28,173 @@ SESSIONS = (
     ("What a week, I am so tired of the office and of all the meetings.", "My dog is called Rex."),
     ("By the way, the news were boring again and the radio is broken.", "I play the accordion."),
 )
-FACTS = ("Ann lives in Lisbon.", "Ann's dog is called Rex.", "Ann plays the accordion.")
-INVENTED = ("Ann lives in Oslo and loves it.", "Ann has a cat, Tom.", "Ann plays golf on Sundays.")
-STUFFED = (
-    "Ann lives in Oslo, Quito, Hanoi, Accra, Perth, Turin, Dakar, Porto, Malmo, Bergen or Lisbon.",
-    "Ann's dog is called Tom, Max, Felix, Leo, Simba, Oscar, Milo, Oliver, Charlie, Jasper or Rex.",
-    "Ann plays golf, chess, tennis, piano, cello, drums, violin, flute, viola, horn or accordion.",
-)
+"""What Ann says in three sessions: small talk, and then a fact."""
 QUESTIONS = (
     ("Where does Ann live?", "Lisbon", "D1:2"),
     ("What is Ann's dog called?", "Rex", "D2:2"),
     ("What does Ann play?", "the accordion", "D3:2"),
 )
+"""Question, gold answer, and the turn with the evidence."""
+
+# What the scripted writers below store of each session.
+FACTS = (
+    "Ann lives in Lisbon.",
+    "Ann's dog is called Rex.",
+    "Ann plays the accordion.",
+)
+INVENTED = (
+    "Ann lives in Oslo and loves it.",
+    "Ann has a cat, Tom.",
+    "Ann plays golf on Sundays.",
+)
+STUFFED = (
+    "Ann lives in Oslo, Quito, Hanoi, Accra, Perth, Turin, Dakar, Porto, Malmo, Bergen or Lisbon.",
+    "Ann's dog is called Tom, Max, Felix, Leo, Simba, Oscar, Milo, Oliver, Charlie, Jasper or Rex.",
+    "Ann plays golf, chess, tennis, piano, cello, drums, violin, flute, viola, horn or accordion.",
+)
 
 
 class Notebook(Memory):
+    """A memory of notes."""
+
     notes: tuple[Entry, ...] = ()
 
     def entries(self) -> tuple[Entry, ...]:
         return self.notes
 
 
+Script = Callable[[int, Item], Sequence[str]]
+"""What a writer stores of a session: a function of its number, from 0, and the session."""
+
+
 class ScriptedWriter(Writer[Notebook, None]):
-    """Stores of the session with a number what a script says, without a model."""
+    """A writer that stores what a script returns, without a model."""
 
     Memory = Notebook
 
-    def __init__(self, script: Callable[[int, Item], Sequence[str]]) -> None:
+    def __init__(self, script: Script) -> None:
         super().__init__()
         self.script = script
 
     def update(self, memory: Notebook, item: Item, extraction: None) -> Update[Notebook]:
-        number = int(item.id.removeprefix("D")) - 1
+        session_number = int(item.id.removeprefix("D")) - 1
         notes = list(memory.notes)
-        for text in self.script(number, item):
-            notes.append(Entry(id=f"n{len(notes) + 1}", text=text, sources=(item.turns[-1].id,)))
+        for text in self.script(session_number, item):
+            note_id = f"n{len(notes) + 1}"
+            notes.append(Entry(id=note_id, text=text, sources=(item.turns[-1].id,)))
         return Update(memory.replace(notes=tuple(notes)))
 
 
 class ScriptedMethod(Method):
+    """A method with a scripted writer, which recalls five entries."""
+
     def __init__(self, writer: ScriptedWriter) -> None:
         super().__init__(writer, EntryReader(k=5))
 
 
 def message(text: str) -> dict[str, str]:
+    """Return a chat message by Ann."""
     return {"role": "user", "name": "Ann", "content": text}
 
 
-def good(number: int, item: Item) -> list[str]:
+def store_fact(number: int, item: Item) -> list[str]:
+    """Store the fact of every session."""
     return [FACTS[number]]
 
 
-def dropping(number: int, item: Item) -> list[str]:
-    """Keeps the first fact alone."""
+def store_first_fact_only(number: int, item: Item) -> list[str]:
+    """Store the fact of the first session alone."""
     return [FACTS[number]] if number == 0 else []
 
 
-def inventing(number: int, item: Item) -> list[str]:
-    """Stores what nobody said."""
+def store_invention(number: int, item: Item) -> list[str]:
+    """Store what nobody said."""
     return [INVENTED[number]]
 
 
-def stuffing(number: int, item: Item) -> list[str]:
-    """Stores every word that an answer may have."""
+def store_all_possible_words(number: int, item: Item) -> list[str]:
+    """Store every word that an answer may have."""
     return [STUFFED[number]]
 
 
-def copying(number: int, item: Item) -> list[str]:
-    """Stores every session as it was said, and the question's words before it."""
-    said = " ".join(turn.content for turn in item.turns)
-    return [f"Ann said: {said}", f"What does Ann's dog play, where does Ann live? {said}"]
+def store_copies(number: int, item: Item) -> list[str]:
+    """Store every session as it was said, and once more with the questions before it."""
+    session_text = " ".join(turn.content for turn in item.turns)
+    return [
+        f"Ann said: {session_text}",
+        f"What does Ann's dog play, where does Ann live? {session_text}",
+    ]
 
 
-def program(script: Callable[[int, Item], Sequence[str]]) -> MemoryProgram:
+def program_with(script: Script) -> MemoryProgram:
+    """Return a program whose writer stores what a script returns."""
     return MemoryProgram(
         ScriptedMethod(ScriptedWriter(script)), QuestionAnswering(), name=script.__name__
     )
 
 
+def ann_history() -> History:
+    """Return the history of the three sessions."""
+    sessions = [[message(text) for text in session] for session in SESSIONS]
+    return History.parse(sessions, id="ann")
+
+
 @pytest.fixture(scope="module")
 def examples() -> list[dspy.Example]:
-    history = History.parse([[message(text) for text in session] for session in SESSIONS], id="ann")
+    """Three questions about the facts of the three sessions."""
+    history = ann_history()
     return [
-        dspy.Example(history=history, question=question, answer=answer, evidence=[turn])
-        for question, answer, turn in QUESTIONS
+        dspy.Example(history=history, question=question, answer=answer, evidence=[turn_id])
+        for question, answer, turn_id in QUESTIONS
     ]
 
 
 def evaluate(
-    target: object, examples: Sequence[dspy.Example], **options: Any
+    program: object, examples: Sequence[dspy.Example], **options: Any
 ) -> mempiler.Evaluation:
-    settings = {"metric": "support", "lm": "offline", "progress": False, **options}
-    return mempiler.evaluate(target, examples, **settings)
+    """Score a program by the metric `support` with the offline engine."""
+    options = {"metric": "support", "lm": "offline", "progress": False, **options}
+    return mempiler.evaluate(program, examples, **options)
+
+
+def support_score(script: Script, examples: Sequence[dspy.Example], support_tokens: int) -> float:
+    """Return the score of a scripted writer, if so many recalled tokens count."""
+    evaluation = evaluate(program_with(script), examples, support_tokens=support_tokens)
+    assert evaluation.score is not None
+    return evaluation.score
 
 
 def test_memories_are_ranked_as_a_person_would(examples: list[dspy.Example]) -> None:
-    scores: dict[str, float] = {}
-    for script in (good, dropping, inventing, copying):
-        evaluation = evaluate(program(script), examples, support_tokens=60)
-        assert evaluation.score is not None
-        scores[script.__name__] = evaluation.score
-    assert scores["good"] == 1
-    assert scores["good"] > scores["copying"] > scores["inventing"]
-    assert scores["good"] > scores["dropping"] > scores["inventing"]
+    facts = support_score(store_fact, examples, support_tokens=60)
+    first_fact_only = support_score(store_first_fact_only, examples, support_tokens=60)
+    copies = support_score(store_copies, examples, support_tokens=60)
+    inventions = support_score(store_invention, examples, support_tokens=60)
+
+    assert facts == 1
+    assert facts > copies > inventions
+    assert facts > first_fact_only > inventions
 
 
 def test_an_entry_with_all_possible_words_does_not_fit_into_the_budget(
     examples: list[dspy.Example],
 ) -> None:
-    assert evaluate(program(good), examples, support_tokens=20).score == 1
-    assert evaluate(program(stuffing), examples, support_tokens=20).score == 0
+    assert support_score(store_fact, examples, support_tokens=20) == 1
+    assert support_score(store_all_possible_words, examples, support_tokens=20) == 0
 
 
-def test_a_copier_stores_more_words_and_more_that_is_never_used(
-    examples: list[dspy.Example],
-) -> None:
-    figures = {
-        script: evaluate(program(script), examples, support_tokens=20).aggregate
-        for script in (good, copying)
-    }
-    assert figures[good]["unused_entries"] == 0
-    assert figures[copying]["unused_entries"] > 0.3
-    assert (
-        figures[copying]["stored_words_per_said_word"]
-        > 2
-        > 1
-        > figures[good]["stored_words_per_said_word"]
-    )
+def test_facts_are_stored_in_few_words_that_are_all_used(examples: list[dspy.Example]) -> None:
+    evaluation = evaluate(program_with(store_fact), examples, support_tokens=20)
+
+    assert evaluation.aggregate["unused_entries"] == 0
+    assert evaluation.aggregate["stored_words_per_said_word"] < 1
+
+
+def test_a_copier_stores_many_words_that_are_never_used(examples: list[dspy.Example]) -> None:
+    evaluation = evaluate(program_with(store_copies), examples, support_tokens=20)
+
+    assert evaluation.aggregate["unused_entries"] > 0.3
+    # Every session is stored twice.
+    assert evaluation.aggregate["stored_words_per_said_word"] > 2
 
 
 @pytest.fixture
@@ -174,106 +214,149 @@ def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
     unanswerable = dspy.Example(
         history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
     )
-    evaluation = evaluate(program(good), [*examples, unanswerable])
+
+    evaluation = evaluate(program_with(store_fact), [*examples, unanswerable])
+
     assert len(evaluation.rows) == 4
     assert evaluation.score == 1
     figures = evaluation.by_category()["all"]
-    assert (figures["n"], figures["score"], figures["in_score"]) == (3, 1, True)
+    assert figures["n"] == 3
+    assert figures["score"] == 1
+    assert figures["in_score"] is True
     # The page of the run has the same figures.
-    _, out, _ = cli("show", "last")
-    assert "not in score" not in out
+    _, page, _ = cli("show", "last")
+    assert "not in score" not in page
 
 
 def test_a_question_costs_no_call(examples: list[dspy.Example]) -> None:
-    evaluation = evaluate(program(good), examples)
+    evaluation = evaluate(program_with(store_fact), examples)
+
     assert sum(evaluation.calls.values()) == 0
     assert {row.answer for row in evaluation.rows} == {""}
     assert evaluation.failures == 0
-    # The same program answers where the metric needs an answer.
-    assert evaluate(program(good), examples, metric="f1").calls["task"] == len(examples)
 
 
-def test_writing_is_all_that_a_method_with_prompts_is_asked_for(
+def test_the_same_program_answers_if_the_metric_needs_an_answer(
     examples: list[dspy.Example],
 ) -> None:
+    evaluation = evaluate(program_with(store_fact), examples, metric="f1")
+
+    assert evaluation.calls["task"] == len(examples)
+
+
+def test_a_method_with_prompts_is_asked_only_to_write(examples: list[dspy.Example]) -> None:
     evaluation = evaluate("memory-r2", examples)
+
     assert evaluation.construction is not None
-    assert sum(evaluation.calls.values()) == evaluation.construction.calls > 0
+    assert evaluation.construction.calls > 0
+    assert sum(evaluation.calls.values()) == evaluation.construction.calls
+
+
+def test_a_plan_expects_no_call_for_recalling(examples: list[dspy.Example]) -> None:
     plan = mempiler.plan(
         "memory-r2", testset=examples, optimizer=None, metric="support", progress=False
     )
+
     assert plan.phases["recalling"].high == 0
     assert plan.phases["writing memories"].high > 0
 
 
-def test_an_entry_that_a_later_session_changed_was_of_use() -> None:
-    class Diary(ScriptedWriter):
-        """Keeps one note, with every session added to it, and one that nobody needs."""
+class DiaryWriter(ScriptedWriter):
+    """A writer that adds every session to one note, and keeps another that nobody needs."""
 
-        def update(self, memory: Notebook, item: Item, extraction: None) -> Update[Notebook]:
-            text = " ".join([*(note.text for note in memory.notes[:1]), item.turns[-1].content])
-            notes = (Entry(id="diary", text=text), Entry(id="motto", text="Carpe diem."))
-            return Update(memory.replace(notes=notes))
+    def update(self, memory: Notebook, item: Item, extraction: None) -> Update[Notebook]:
+        earlier_texts = [note.text for note in memory.notes if note.id == "diary"]
+        diary_text = " ".join([*earlier_texts, item.turns[-1].content])
+        notes = (
+            Entry(id="diary", text=diary_text),
+            Entry(id="motto", text="Carpe diem."),
+        )
+        return Update(memory.replace(notes=notes))
 
-    history = History.parse([[message(text) for text in session] for session in SESSIONS])
-    example = dspy.Example(history=history, question="Zebra?", answer="zebra")
-    diary = MemoryProgram(ScriptedMethod(Diary(good)), QuestionAnswering(), name="diary")
+
+def test_an_entry_that_a_later_session_changed_was_used() -> None:
+    example = dspy.Example(history=ann_history(), question="Zebra?", answer="zebra")
+    diary = MemoryProgram(
+        ScriptedMethod(DiaryWriter(store_fact)), QuestionAnswering(), name="diary"
+    )
+
     evaluation = evaluate(diary, [example], support_tokens=1)
+
+    # The diary was used, the motto was not.
     assert evaluation.aggregate["unused_entries"] == 0.5
 
 
-def test_the_figures_are_printed_and_kept(examples: list[dspy.Example]) -> None:
-    evaluation = evaluate(program(copying), examples, support_tokens=20)
+def test_the_figures_are_printed_and_recorded(examples: list[dspy.Example]) -> None:
+    evaluation = evaluate(program_with(store_copies), examples, support_tokens=20)
+
     assert "of no use (unused_entries)" in str(evaluation)
     assert "words stored for each word said" in str(evaluation)
     assert evaluation.to_dict()["aggregate"].keys() == {
         "unused_entries",
         "stored_words_per_said_word",
     }
-    assert not evaluate(program(copying), examples, metric="f1").aggregate
+
+
+def test_other_metrics_have_no_figures_of_support(examples: list[dspy.Example]) -> None:
+    assert evaluate(program_with(store_copies), examples, metric="f1").aggregate == {}
 
 
 def test_without_answers_a_question_is_called_neither_right_nor_wrong(
     examples: list[dspy.Example],
 ) -> None:
-    reasons = [row.reason for row in evaluate(program(dropping), examples).rows]
+    evaluation = evaluate(program_with(store_first_fact_only), examples)
+
+    reasons = [row.reason for row in evaluation.rows]
     assert sorted(reasons) == ["supported", "unsupported", "unsupported"]
 
 
-def test_a_longer_context_takes_more_tokens_though_nothing_answers(
+def test_a_longer_context_counts_more_tokens_although_nothing_answers(
     examples: list[dspy.Example],
 ) -> None:
-    tokens: dict[str, list[float]] = {}
-    for script in (good, copying):
-        evaluation = evaluate(program(script), examples)
-        tokens[script.__name__] = tokens_of_questions(evaluation, evaluation.headline_rows)
-    for tokens_of_good, tokens_of_copying in zip(tokens["good"], tokens["copying"], strict=True):
-        assert 0 < tokens_of_good < tokens_of_copying / 3
+    short = evaluate(program_with(store_fact), examples)
+    long = evaluate(program_with(store_copies), examples)
+
+    short_tokens = tokens_of_questions(short, short.headline_rows)
+    long_tokens = tokens_of_questions(long, long.headline_rows)
+    assert len(short_tokens) == len(examples)
+    for tokens, tokens_of_copies in zip(short_tokens, long_tokens, strict=True):
+        assert 0 < tokens < tokens_of_copies / 3
 
 
-def test_gepa_hears_that_a_longer_context_costs_more(examples: list[dspy.Example]) -> None:
-    benchmark = Benchmark.from_examples(examples, "support")
-    views = MetricViews(benchmark)
+def prompt_tokens_objective(script: Script, benchmark: Benchmark) -> float:
+    """Return the objective by which GEPA prefers programs whose contexts are short."""
     example = benchmark.examples[0]
-    objectives: dict[str, float] = {}
-    for script in (good, copying):
-        prediction = program(script).recalling_only()(**example.inputs())
-        scores = views.feedback(example, prediction).objective_scores
-        objectives[script.__name__] = scores["prompt_tokens"]
-    assert 0 > objectives["good"] > 3 * objectives["copying"]
+    prediction = program_with(script).recalling_only()(**example.inputs())
+    return MetricViews(benchmark).feedback(example, prediction).objective_scores["prompt_tokens"]
 
 
-def test_the_page_names_the_tokens_that_count_without_answers(
-    examples: list[dspy.Example],
+def test_gepa_prefers_the_shorter_of_two_contexts(examples: list[dspy.Example]) -> None:
+    benchmark = Benchmark.from_examples(examples, "support")
+
+    objective_of_facts = prompt_tokens_objective(store_fact, benchmark)
+    objective_of_copies = prompt_tokens_objective(store_copies, benchmark)
+
+    # GEPA takes more for better, so the tokens count as negative numbers.
+    assert objective_of_facts < 0
+    assert objective_of_copies < objective_of_facts * 3
+
+
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("support", "tokens of recalled context and prompts, a question"),
+        ("f1", "tokens of prompts, a question"),
+    ],
+)
+def test_the_page_of_a_frontier_names_the_tokens_that_count(
+    examples: list[dspy.Example], metric: str, title: str
 ) -> None:
-    points = (FrontierPoint(0, (), {}, 0.5, 3, 40.0, on_frontier=True),)
-    titles: dict[str, str] = {}
-    for metric in ("support", "f1"):
-        evaluation = evaluate(program(good), examples, metric=metric)
-        page = run_page("compile", "a-run", {"before": evaluation}, frontier=points)
-        titles[metric] = render_page(page)
-    assert "tokens of recalled context and prompts, a question" in titles["support"]
-    assert "tokens of prompts, a question" in titles["f1"]
+    candidates = (FrontierPoint(0, (), {}, 0.5, 3, 40.0, on_frontier=True),)
+    evaluation = evaluate(program_with(store_fact), examples, metric=metric)
+
+    html = render_page(run_page("compile", "a-run", {"before": evaluation}, frontier=candidates))
+
+    assert title in html
 
 
 @pytest.mark.usefixtures("own_results_folder")
@@ -281,26 +364,32 @@ def test_questions_without_support_are_shown_with_the_words_that_were_lost(
     examples: list[dspy.Example],
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
-    evaluate(program(dropping), examples)
-    _, out, _ = cli("show", "last")
-    assert "--wrong: the questions without support (2)" in out
-    assert "over all questions" in out
-    assert "over all answers" not in out
+    evaluate(program_with(store_first_fact_only), examples)
 
-    _, out, _ = cli("show", "last", "--wrong")
-    assert "support: 0% of the words of 'Rex'" in out
-    assert "Never said in any entry about it: rex." in out
-    assert "answer" not in out.replace("gold answer's words", "")
-    question_id = next(line for line in out.splitlines() if " --question " in line)
-    _, out, _ = cli("show", "last", "--question", question_id.split()[4].rstrip(":"))
-    assert out.count("Never said in any entry about it") == 1
+    _, page, _ = cli("show", "last")
+    assert "--wrong: the questions without support (2)" in page
+    assert "over all questions" in page
+    assert "over all answers" not in page
+
+    _, unsupported, _ = cli("show", "last", "--wrong")
+    assert "support: 0% of the words of 'Rex'" in unsupported
+    assert "Never said in any entry about it: rex." in unsupported
+    # Nothing answered, so no answer is spoken of.
+    assert "answer" not in unsupported.replace("gold answer's words", "")
+
+    # The list names a question in a command, as in "mempiler show last --question ID: ...".
+    question_id = unsupported.partition("--question ")[2].split(": ")[0]
+    _, details, _ = cli("show", "last", "--question", question_id)
+    assert details.count("Never said in any entry about it") == 1
 
 
 def test_a_question_without_support_is_no_wrong_answer_on_the_page(
     examples: list[dspy.Example],
 ) -> None:
-    evaluation = evaluate(program(dropping), examples)
+    evaluation = evaluate(program_with(store_first_fact_only), examples)
+
     html = render_page(run_page("evaluate", "a-run", {"score": evaluation}))
+
     assert "Which questions have no support" in html
     assert "without support or failed" in html
     assert "Why answers are wrong" not in html
@@ -310,26 +399,38 @@ def test_a_question_without_support_is_no_wrong_answer_on_the_page(
 def test_a_run_is_resumed_with_the_default_budget_written_out(
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
-    words = ["evaluate", "turn-rag", "--benchmark", "locomo", "--metric", "support", "--test", "2"]
-    assert cli(*words)[0] == 0
-    code, _, err = cli(*words, "--support-tokens", "300", "--resume", "last")
-    assert code == 0, err
-    code, _, err = cli(*words, "--support-tokens", "200", "--resume", "last")
-    assert code == 2
-    assert "was started with support_tokens = 300, not 200" in err
+    command = [
+        *("evaluate", "turn-rag"),
+        *("--benchmark", "locomo"),
+        *("--metric", "support"),
+        *("--test", "2"),
+    ]
+    exit_code, _, stderr = cli(*command)
+    assert exit_code == 0, stderr
+
+    # The default budget.
+    exit_code, _, stderr = cli(*command, "--support-tokens", "300", "--resume", "last")
+    assert exit_code == 0, stderr
+
+    exit_code, _, stderr = cli(*command, "--support-tokens", "200", "--resume", "last")
+    assert exit_code == 2
+    assert "was started with support_tokens = 300, not 200" in stderr
 
 
 @pytest.mark.usefixtures("own_results_folder")
-def test_a_model_that_is_asked_nothing_needs_no_key(
+def test_only_a_model_that_is_asked_something_needs_a_key(
     cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     options = ["--benchmark", "locomo", "--metric", "support", "--lm", "anthropic/x", "--test", "2"]
-    code, _, err = cli("evaluate", "turn-rag", *options)
-    assert code == 0, err
-    code, _, err = cli("evaluate", "memory-r2", *options)
-    assert code == 2
-    assert "'anthropic/x': there is no key; set ANTHROPIC_API_KEY" in err
+
+    # This method writes and recalls without a model.
+    exit_code, _, stderr = cli("evaluate", "turn-rag", *options)
+    assert exit_code == 0, stderr
+
+    exit_code, _, stderr = cli("evaluate", "memory-r2", *options)
+    assert exit_code == 2
+    assert "'anthropic/x': there is no key; set ANTHROPIC_API_KEY" in stderr
 
 
 def test_a_system_that_answers_by_itself_is_refused(examples: list[dspy.Example]) -> None:
@@ -340,8 +441,10 @@ def test_a_system_that_answers_by_itself_is_refused(examples: list[dspy.Example]
         evaluate(agent, examples)
 
 
-def test_a_store_of_ones_own_is_searched(examples: list[dspy.Example]) -> None:
+def test_the_users_own_store_is_searched(examples: list[dspy.Example]) -> None:
     class Store:
+        """A store that returns the oldest lines."""
+
         def __init__(self) -> None:
             self.lines: list[str] = []
 
@@ -352,6 +455,7 @@ def test_a_store_of_ones_own_is_searched(examples: list[dspy.Example]) -> None:
             return self.lines[:k]
 
     evaluation = evaluate(Store, examples)
+
     assert evaluation.score == 1
     assert evaluation.aggregate == {}
     assert sum(evaluation.calls.values()) == 0
@@ -359,14 +463,17 @@ def test_a_store_of_ones_own_is_searched(examples: list[dspy.Example]) -> None:
 
 def test_a_model_to_answer_is_refused(examples: list[dspy.Example]) -> None:
     with pytest.raises(UserError, match="asks for no answer: --answer-lm has nothing to do"):
-        evaluate(program(good), examples, answer_lm="offline")
+        evaluate(program_with(store_fact), examples, answer_lm="offline")
 
 
-def test_a_budget_goes_with_support_alone(examples: list[dspy.Example]) -> None:
+def test_a_budget_for_another_metric_is_refused(examples: list[dspy.Example]) -> None:
     with pytest.raises(UserError, match="goes with the metric support alone"):
-        evaluate(program(good), examples, metric="f1", support_tokens=20)
+        evaluate(program_with(store_fact), examples, metric="f1", support_tokens=20)
+
+
+def test_a_budget_of_no_tokens_is_refused(examples: list[dspy.Example]) -> None:
     with pytest.raises(UserError, match="support_tokens = 0"):
-        evaluate(program(good), examples, support_tokens=0)
+        evaluate(program_with(store_fact), examples, support_tokens=0)
 
 
 @pytest.mark.parametrize(
@@ -393,68 +500,99 @@ def test_a_training_refuses_the_metric() -> None:
 def test_an_optimizer_sees_the_calls_that_wrote_and_recalls_without_answering(
     examples: list[dspy.Example],
 ) -> None:
-    start = mempiler.build("memory-r2")
-    student = start.staged("write", answers=False)
+    program = mempiler.build("memory-r2")
+    student = program.staged("write", answers=False)
+    inputs = Benchmark.from_examples(examples).examples[0].inputs()
+
     with dspy.context(lm=mempiler.language_model("offline"), trace=[]):
-        prediction = student(**Benchmark.from_examples(examples).examples[0].inputs())
+        prediction = student(**inputs)
         trace = list(dspy.settings.trace)
+
     assert prediction.answer == ""
     assert prediction.context.hits
-    paths = {predictor.path for predictor, _, _ in trace}
-    assert paths <= start.writer_names()
-    assert paths
+    traced_predictors = {predictor.path for predictor, _, _ in trace}
+    assert traced_predictors
+    assert traced_predictors <= program.writer_names()
     assert "task.answer" not in dict(student.named_parameters())
 
 
 def test_the_stage_read_tunes_the_prompts_that_recall_and_not_the_one_that_answers() -> None:
-    names = {name for name, _ in mempiler.build("rgmem").staged("read").named_predictors()}
-    student = mempiler.build("rgmem").staged("read", answers=False)
-    tuned = {name for name, _ in student.named_predictors()}
-    assert tuned
-    assert names - tuned == {"task.answer"}
+    with_answers = mempiler.build("rgmem").staged("read")
+    without_answers = mempiler.build("rgmem").staged("read", answers=False)
+
+    all_names = {name for name, _ in with_answers.named_predictors()}
+    tuned_names = {name for name, _ in without_answers.named_predictors()}
+    assert tuned_names
+    assert all_names - tuned_names == {"task.answer"}
 
 
-def test_writers_hear_which_words_were_lost_where(examples: list[dspy.Example]) -> None:
+def writer_feedback(examples: Sequence[dspy.Example], seen_turn_id: str) -> str:
+    """Return the feedback for a writer that did not store Rex, on a call that saw a turn."""
     benchmark = Benchmark.from_examples(examples, "support")
+    question_about_rex = benchmark.examples[1]
+    program = program_with(store_first_fact_only)
+    prediction = program.recalling_only()(**question_about_rex.inputs())
+    # A call is traced as predictor, inputs and outputs.
+    calls: Any = [(None, {"dialogue": f"[{seen_turn_id}] Ann: words"}, None)]
+
     views = MetricViews(benchmark, writers=["writer"])
-    example = benchmark.examples[1]
-    prediction = program(dropping).recalling_only()(**example.inputs())
-
-    def heard(turn_id: str) -> str:
-        calls: Any = [(None, {"dialogue": f"[{turn_id}] Ann: words"}, None)]
-        return views.feedback(example, prediction, None, "writer", calls).feedback
-
-    assert "Never said in any entry about it: rex" in heard("D2:2")
-    assert "My dog is called Rex." in heard("D2:2")
-    assert heard("D1:1").startswith("This call did not see what the question was about")
+    return views.feedback(question_about_rex, prediction, None, "writer", calls).feedback
 
 
-COMPILE = (
-    "compile memory-r2 --benchmark jsonl --metric support --optimizer gepa --stage write --min-n 8"
-)
-SMALL = "--optimizer-set max_metric_calls=12 --train 9 --dev 8 --test 8"
+def test_a_writer_reads_which_words_were_lost(examples: list[dspy.Example]) -> None:
+    feedback = writer_feedback(examples, "D2:2")
+
+    assert "Never said in any entry about it: rex" in feedback
+    assert "My dog is called Rex." in feedback
+
+
+def test_a_writer_that_saw_other_turns_reads_that_it_was_not_concerned(
+    examples: list[dspy.Example],
+) -> None:
+    feedback = writer_feedback(examples, "D1:1")
+
+    assert feedback.startswith("This call did not see what the question was about")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def questions_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file with questions about six users."""
     return own_questions(tmp_path_factory.mktemp("support"))
+
+
+@pytest.fixture
+def compile_command(questions_file: str) -> list[str]:
+    """A command that compiles how Memory-R2 writes, in a few seconds."""
+    return [
+        *("compile", "memory-r2"),
+        *("--benchmark", "jsonl"),
+        *("--data", questions_file),
+        *("--metric", "support"),
+        *("--optimizer", "gepa"),
+        *("--optimizer-set", "max_metric_calls=12"),
+        *("--stage", "write"),
+        *("--min-n", "8"),
+        *("--train", "9"),
+        *("--dev", "8"),
+        *("--test", "8"),
+        "--json",
+    ]
 
 
 @pytest.mark.usefixtures("own_results_folder")
 def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
-    data: str,
+    compile_command: list[str],
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
-    words = [*COMPILE.split(), *SMALL.split(), "--data", data, "--support-tokens", "50", "--json"]
-    code, out, _ = cli(*words)
-    assert code == 0
-    result = json.loads(out)
+    exit_code, stdout, stderr = cli(*compile_command, "--support-tokens", "50")
+    assert exit_code == 0, stderr
+    result = json.loads(stdout)
     assert result["before"]["score"] > 0
     assert "unused_entries" in result["before"]["aggregate"]
     # No prompt that answers was asked.
-    assert {name.rpartition(".")[0] for name in result["usage"]["call_outcomes"]} == {
-        "method.writer"
-    }
+    for predictor_name in result["usage"]["call_outcomes"]:
+        assert predictor_name.startswith("method.writer.")
+    assert result["usage"]["call_outcomes"]
 
     # The budget is recorded wherever the metric is.
     run = RunFolder.open("last")
@@ -462,21 +600,21 @@ def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
     assert run.read()["parameters"]["support_tokens"] == 50
     assert "support_tokens = 50" in recorded_toml(run)
 
-    # A run is resumed with the same budget.
-    _, out, _ = cli(*words, "--resume", "last")
-    resumed = json.loads(out)
+    # A run is resumed with the same budget, and with no other.
+    _, stdout, _ = cli(*compile_command, "--support-tokens", "50", "--resume", "last")
+    resumed = json.loads(stdout)
     assert resumed["before"]["score"] == result["before"]["score"]
-    words[words.index("50")] = "60"
-    code, _, err = cli(*words, "--resume", "last")
-    assert code == 2
-    assert "was started with support_tokens = 50, not 60" in err
+
+    exit_code, _, stderr = cli(*compile_command, "--support-tokens", "60", "--resume", "last")
+    assert exit_code == 2
+    assert "was started with support_tokens = 50, not 60" in stderr
 
 
-def test_the_compiled_program_answers_questions(data: str, tmp_path: Path) -> None:
+def test_the_compiled_program_answers_questions(questions_file: str, tmp_path: Path) -> None:
     result = mempiler.compile(
         "memory-r2",
         benchmark="jsonl",
-        data=data,
+        data=questions_file,
         metric="support",
         optimizer=mempiler.optimizers.Gepa(max_metric_calls=12),
         stage="write",
@@ -488,8 +626,9 @@ def test_the_compiled_program_answers_questions(data: str, tmp_path: Path) -> No
         progress=False,
     )
     result.save(tmp_path / "saved")
-    loaded = mempiler.load(tmp_path / "saved")
-    history = mempiler.benchmark("jsonl", data).examples[0].history
+    loaded_program = mempiler.load(tmp_path / "saved")
+
+    history = mempiler.benchmark("jsonl", questions_file).examples[0].history
     with dspy.context(lm=mempiler.language_model("offline")):
-        assert loaded(history=history, question="What is fact 00?").answer
         assert result.program(history=history, question="What is fact 00?").answer
+        assert loaded_program(history=history, question="What is fact 00?").answer

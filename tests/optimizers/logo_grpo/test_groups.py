@@ -1,6 +1,5 @@
-"""Groups: who is compared with whom, what is dropped, and that nothing malformed is lost."""
+"""Groups of completions: who is compared with whom, and that nothing malformed is lost."""
 
-import random
 from typing import Any
 
 import dspy
@@ -14,143 +13,255 @@ from mempiler.optimizers.logo_grpo.reward import Faults, RewardSettings
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.call_recorder import Completion
+from mempiler.records import History
 
-from tests.optimizers.logo_grpo.conftest import diligent, fields
+from ...conftest import chat_fields
+from .conftest import PolicyCall, World, diligent
 
 
-def collect(made: Any, horizon: int = 3, metric: Any = None, **settings: Any) -> Batch:
-    given = {"num_rollouts": 4, "local_n": 3, "local_fraction": 1.0, "histories": 1, "threads": 4}
-    asked = questions_by_history(made.train)
+def exact_match(example: dspy.Example, prediction: dspy.Prediction) -> float:
+    """Return whether the answer is the gold answer."""
+    return float(example.answer == prediction.answer)
 
-    def exact(example: dspy.Example, prediction: dspy.Prediction) -> float:
-        return float(example.answer == prediction.answer)
 
+def collect_batch(
+    world: World, horizon: int = 3, metric: Any = exact_match, **settings: Any
+) -> Batch:
+    """Collect the groups of one training step, with the first sessions of one history.
+
+    By default four rollouts are made, and each session is rerun three times.
+    """
+    questions = questions_by_history(world.train)
+
+    def questions_of(history: History, sessions: int) -> Any:
+        return questions_after(questions[history], history, sessions)
+
+    settings = {
+        "num_rollouts": 4,
+        "local_n": 3,
+        "local_fraction": 1.0,
+        "histories": 1,
+        "threads": 4,
+        **settings,
+    }
     collector = Collector(
-        made.program,
-        list(asked),
-        lambda history, sessions: questions_after(asked[history], history, sessions),
-        metric or exact,
-        TrainingSettings(**{**given, **settings}),
+        world.program, list(questions), questions_of, metric, TrainingSettings(**settings)
     )
-    with dspy.context(adapter=single_attempt(made.program), trace=None):
-        return collector.collect(1, horizon, made.lm.copy(temperature=1.0), made.lm)
+    with dspy.context(adapter=single_attempt(world.program), trace=None):
+        return collector.collect(1, horizon, world.lm.copy(temperature=1.0), world.lm)
 
 
-def test_roles_and_sessions_have_global_and_local_groups_of_their_own(world: Any) -> None:
-    batch = collect(world(people=1))
+def test_every_role_has_global_and_local_groups_for_every_session(make_world) -> None:
+    batch = collect_batch(make_world(people=1))
+
     keys = [group.key for group in batch.groups]
     assert {key.kind for key in keys} == {"global", "local"}
     assert {key.role for key in keys} == {"extract_facts", "manage"}
     assert {key.session for key in keys} == {"D1", "D2", "D3"}
+
+
+def test_a_group_has_a_member_for_every_rollout_or_rerun(make_world) -> None:
+    batch = collect_batch(make_world(people=1))
+
+    assert len(batch.groups) > 0
     for group in batch.groups:
-        assert len(group.members) == (4 if group.key.kind == "global" else 3)
-        # A role sees one form of prompt: the same system message for all members.
-        assert len({member.completion.messages[0]["content"] for member in group.members}) == 1
+        member_count = 4 if group.key.kind == "global" else 3
+        assert len(group.members) == member_count
+        # A role has one kind of prompt, so all members have the same system message.
+        system_messages = {member.completion.messages[0]["content"] for member in group.members}
+        assert len(system_messages) == 1
 
 
 @pytest.mark.parametrize(("objective", "kind"), [("grpo", "global"), ("local", "local")])
-def test_objectives_are_switches_of_the_same_class(world: Any, objective: str, kind: str) -> None:
-    assert {group.key.kind for group in collect(world(people=1), objective=objective).groups} == {kind}
+def test_an_objective_has_only_groups_of_its_kind(make_world, objective: str, kind: str) -> None:
+    batch = collect_batch(make_world(people=1), objective=objective)
+
+    assert {group.key.kind for group in batch.groups} == {kind}
 
 
-def test_local_rewards_come_right_after_the_session(world: Any) -> None:
-    asked: list[tuple[str, ...]] = []
+def test_local_rewards_ask_the_questions_of_a_rerun_right_after_its_session(make_world) -> None:
+    asked_evidence: list[str] = []
 
-    def metric(example: dspy.Example, prediction: dspy.Prediction) -> float:
-        asked.append(example.evidence_ids)
-        return float(example.answer == prediction.answer)
+    def note_and_score(example: dspy.Example, prediction: dspy.Prediction) -> float:
+        asked_evidence.append(example.evidence_ids[0])
+        return exact_match(example, prediction)
 
-    collect(world(people=1), metric=metric, objective="local", num_rollouts=1, threads=1)
-    # One trajectory with three questions, then three reruns each of sessions 1, 2 and 3: 1, 2 and 3 questions.
-    assert len(asked) == 3 + 3 * (1 + 2 + 3)
-    assert {evidence_ids[0] for evidence_ids in asked[3:6]} == {"D1:1"}
+    collect_batch(
+        make_world(people=1),
+        metric=note_and_score,
+        objective="local",
+        num_rollouts=1,
+        threads=1,
+    )
+
+    # After the one rollout three questions are asked. Then each session is rerun three times, and
+    # after session n there are n questions to ask.
+    assert len(asked_evidence) == 3 + 3 * (1 + 2 + 3)
+    assert asked_evidence[3:6] == ["D1:1", "D1:1", "D1:1"]
 
 
-def test_all_members_get_the_same_questions_and_no_more_than_asked_for(world: Any) -> None:
-    made, asked = world(people=1, sessions=6), []
+def test_all_members_are_asked_the_same_questions_and_no_more_than_are_set(make_world) -> None:
+    asked_ids: list[str] = []
 
-    def metric(example: dspy.Example, prediction: dspy.Prediction) -> float:
-        asked.append(example.id)
+    def note_question(example: dspy.Example, prediction: dspy.Prediction) -> float:
+        asked_ids.append(example.id)
         return 0.0
 
-    collect(made, 6, metric, objective="grpo", threads=1, reward=RewardSettings(questions=2))
-    assert sorted(asked) == sorted([*dict.fromkeys(asked)] * 4)
-    assert len(asked) == 8
+    collect_batch(
+        make_world(people=1, sessions=6),
+        horizon=6,
+        metric=note_question,
+        objective="grpo",
+        threads=1,
+        reward=RewardSettings(questions=2),
+    )
+
+    # Two questions for each of the four rollouts.
+    assert len(asked_ids) == 2 * 4
+    assert len(set(asked_ids)) == 2
+    for question_id in set(asked_ids):
+        assert asked_ids.count(question_id) == 4
 
 
-def test_groups_without_variance_are_dropped_and_counted(world: Any) -> None:
-    batch = collect(world(lambda kind, text, rng: "unreadable", people=1, parts=1))
+def test_groups_without_variance_are_dropped_and_counted(make_world) -> None:
+    world = make_world(lambda call: "unreadable", people=1, parts=1)
+
+    batch = collect_batch(world)
+
     assert batch.groups == ()
+    # One group of each kind for each of three sessions.
     assert batch.statistics.no_variance_global == 3
     assert batch.statistics.no_variance_local == 3
     assert batch.statistics.format_failures == 1.0
 
 
 KEY = GroupKey("local", "user0", "D1", "manage", call=1, start=0)
+NO_COMPLETION = Completion((), "")
 
 
-def test_equal_rewards_are_no_variance_and_unequal_ones_are() -> None:
-    def group(*values: float) -> Group:
-        return Group(KEY, tuple(Member(Completion((), ""), value) for value in values))
+@pytest.mark.parametrize(
+    ("rewards", "varies"),
+    [
+        ([1.0, 1.0], False),
+        ([0.0, 1e-3], True),
+        # Rounding errors are no differences.
+        ([0.3, 0.1 + 0.2], False),
+    ],
+)
+def test_a_group_varies_if_its_rewards_differ(rewards: list[float], varies: bool) -> None:
+    members = tuple(Member(NO_COMPLETION, reward) for reward in rewards)
 
-    made = [group(1.0, 1.0), group(0.0, 1e-3), group(0.3, 0.1 + 0.2)]
-    assert [each.varies for each in made] == [False, True, False]
+    assert Group(KEY, members).varies is varies
 
 
-@pytest.mark.parametrize(("weights", "varies"), [({}, False), ({"refused": 0.2}, False), ({"unreadable": 0.5}, True)])
+@pytest.mark.parametrize(
+    ("fault_weights", "varies"),
+    [({}, False), ({"refused": 0.2}, False), ({"unreadable": 0.5}, True)],
+)
 def test_a_group_of_equal_rewards_varies_by_a_fault_that_costs_something(
-    weights: dict[str, float], varies: bool
+    fault_weights: dict[str, float], varies: bool
 ) -> None:
-    members = (Member(Completion((), ""), 0.3), Member(Completion((), ""), 0.3, Faults(unreadable=True)))
-    assert Group(KEY, members, weights).varies == varies
+    members = (
+        Member(NO_COMPLETION, 0.3),
+        Member(NO_COMPLETION, 0.3, Faults(unreadable=True)),
+    )
+
+    assert Group(KEY, members, fault_weights).varies is varies
 
 
-FAULTS = {
-    "a partial parse": ('[[ ## operations ## ]]\n[{"op": "INS', "unreadable"),
-    "half an operation": ('[[ ## operations ## ]]\n[{"op": "INSERT", "content"', "unreadable"),
-    "an operation on an id that was not shown": (
-        fields(operations=[{"op": "DELETE", "memory_id": "m99"}]),
-        "refused",
-    ),
-    "an empty completion": ("", "unreadable"),
-}
-
-
-@pytest.mark.parametrize(("said", "fault"), FAULTS.values(), ids=FAULTS)
-def test_output_that_cannot_be_read_is_trained_on_and_its_fault_is_no_part_of_its_reward(
-    world: Any, said: str, fault: str
+@pytest.mark.parametrize(
+    ("bad_completion", "faults"),
+    [
+        pytest.param(
+            '[[ ## operations ## ]]\n[{"op": "INS',
+            {"unreadable": 1.0, "refused": 0.0},
+            id="half a word",
+        ),
+        pytest.param(
+            '[[ ## operations ## ]]\n[{"op": "INSERT", "content"',
+            {"unreadable": 1.0, "refused": 0.0},
+            id="half an operation",
+        ),
+        pytest.param(
+            chat_fields(operations=[{"op": "DELETE", "memory_id": "m99"}]),
+            {"unreadable": 0.0, "refused": 1.0},
+            id="an operation on an id that was not shown",
+        ),
+        pytest.param("", {"unreadable": 1.0, "refused": 0.0}, id="an empty completion"),
+    ],
+)
+def test_a_bad_completion_is_trained_on_and_its_fault_is_no_part_of_its_reward(
+    make_world, bad_completion: str, faults: dict[str, float]
 ) -> None:
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        return said if kind == "operations" and rng.random() < 0.5 else diligent(kind, text, random.Random(0))
+    def bad_half_of_the_time(call: PolicyCall) -> str:
+        if call.kind == "operations" and call.rng.random() < 0.5:
+            return bad_completion
+        return diligent(call, share=1.0)
 
-    settings = RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2, compression=0.0)
-    batch = collect(world(reply, people=1), objective="grpo", num_rollouts=8, reward=settings)
+    batch = collect_batch(
+        make_world(bad_half_of_the_time, people=1),
+        objective="grpo",
+        num_rollouts=8,
+        reward=RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2, compression=0.0),
+    )
+
     groups = [group for group in batch.groups if group.key.role == "manage"]
-    assert groups
+    assert len(groups) > 0
     for group in groups:
-        assert group.to_training_data(3)["fault_weights"] == {"unreadable": 0.5, "refused": 0.2}
-        bad = [member for member in group.members if member.completion.text == said]
-        assert 0 < len(bad) < len(group.members)
-        for member in group.members:
-            assert 0.0 <= member.reward <= 1.0
-            assert [name for name, present in member.to_training_data()["faults"].items() if present] == [fault] * (member in bad)
-        assert all(member.to_training_data()["completion"] == {"role": "assistant", "content": said} for member in bad)
+        training_data = group.to_training_data(3)
+        assert training_data["fault_weights"] == {"unreadable": 0.5, "refused": 0.2}
+
+        bad_member_count = 0
+        for member in training_data["group"]:
+            assert 0.0 <= member["reward"] <= 1.0
+            if member["completion"]["content"] == bad_completion:
+                bad_member_count += 1
+                assert member["completion"]["role"] == "assistant"
+                assert member["faults"] == faults
+            else:
+                assert member["faults"] == {"unreadable": 0.0, "refused": 0.0}
+        assert 0 < bad_member_count < len(group.members)
 
 
 @pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (12, (8, 12)), (3, (3,))])
-def test_horizons_are_cut_to_the_longest_conversation(longest: int, stages: tuple[int, ...]) -> None:
+def test_horizons_are_cut_to_the_longest_conversation(
+    longest: int, stages: tuple[int, ...]
+) -> None:
     assert Curriculum().stages(longest) == stages
 
 
-def test_a_stage_ends_by_its_steps_or_its_share_of_the_tokens() -> None:
-    by_steps, by_tokens = Curriculum((1, 2), steps=3), Curriculum((1, 2), steps=None, tokens=100)
-    assert [by_steps.stage_has_ended(0, 2, n, 0) for n in (2, 3)] == [False, True]
-    assert [by_tokens.stage_has_ended(0, 2, 9, n) for n in (49, 50)] == [False, True]
-    assert [by_tokens.stage_has_ended(1, 2, 9, n) for n in (99, 100)] == [False, True]
+def test_a_stage_ends_after_its_steps() -> None:
+    curriculum = Curriculum((1, 2), steps=3)
+
+    assert not curriculum.stage_has_ended(0, 2, steps=2, generated_tokens=0)
+    assert curriculum.stage_has_ended(0, 2, steps=3, generated_tokens=0)
 
 
-def test_steps_are_one_number_or_one_for_each_stage() -> None:
-    assert [Curriculum(steps=(10, 5, 4)).steps_of(stage) for stage in range(4)] == [10, 5, 4, 4]
-    assert [Curriculum(steps=7).steps_of(stage) for stage in range(2)] == [7, 7]
-    with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps, or one for each stage"):
+def test_a_stage_ends_when_its_share_of_the_tokens_is_used() -> None:
+    curriculum = Curriculum((1, 2), steps=None, tokens=100)
+
+    assert not curriculum.stage_has_ended(0, 2, steps=9, generated_tokens=49)
+    assert curriculum.stage_has_ended(0, 2, steps=9, generated_tokens=50)
+    # The tokens of all stages are counted together.
+    assert not curriculum.stage_has_ended(1, 2, steps=9, generated_tokens=99)
+    assert curriculum.stage_has_ended(1, 2, steps=9, generated_tokens=100)
+
+
+@pytest.mark.parametrize(
+    ("steps", "steps_of_stages"),
+    [
+        # One number for each stage; the last holds for further ones.
+        ((10, 5, 4), [10, 5, 4, 4]),
+        # One number for all.
+        (7, [7, 7, 7, 7]),
+    ],
+)
+def test_steps_are_one_number_or_one_for_each_stage(steps: Any, steps_of_stages: list[int]) -> None:
+    curriculum = Curriculum(steps=steps)
+
+    assert [curriculum.steps_of(stage) for stage in range(4)] == steps_of_stages
+
+
+def test_no_number_of_steps_is_refused() -> None:
+    with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps"):
         Curriculum(steps=())

@@ -1,7 +1,6 @@
-"""Rewards by hand, which questions can be asked when, and that only what counts for the score counts in training."""
+"""Rewards worked by hand, and that training counts only questions that count for the score."""
 
 import json
-import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,117 +25,191 @@ from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.call_recorder import PredictorCall
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import recording
-from mempiler.runs.train import _TrainingJob, run_train
+from mempiler.runs.train import run_train
 
-from tests.optimizers.logo_grpo.conftest import fields, names_the_colour, person
-
+from ...conftest import chat_fields
 from ...run_inputs import run_inputs
+from .conftest import PolicyCall, names_the_colour, person
 
-
-def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history: Any) -> None:
-    history = make_history(1, turns=1)  # "I saw Oslo with 1 friends": 6 words
-    memory = FactMemory().apply([Edit("INSERT", content="one two three four five six seven eight")])
-    rollout: Any = SimpleNamespace(history=history, memory=memory)
-    answered = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
-    # Worked out by hand: 0.75 - .3 (8 - .7 * 6) / 6
-    assert rollout_reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
-    assert rollout_reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
-    assert rollout_reward(QuestionScores((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
+TWO_SCORES = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
 
 
 @pytest.mark.parametrize(
-    ("kind", "credited"), [("session", [1.0, 0.25]), ("cumulative", [0.625, 0.25]), ("trajectory", [0.5, 0.5])]
+    ("scores", "settings", "reward"),
+    [
+        # The history has six words and the memory eight: 0.75 - .3 (8 - .7 * 6) / 6.
+        pytest.param(
+            TWO_SCORES, RewardSettings(), 0.75 - 0.3 * 3.8 / 6, id="with a term for the length"
+        ),
+        pytest.param(TWO_SCORES, RewardSettings(compression=0.0), 0.75, id="without it"),
+        pytest.param(
+            QuestionScores((), ()), RewardSettings(compression=0.0), 0.0, id="without questions"
+        ),
+    ],
 )
-def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_all(make_history, kind, credited) -> None:
+def test_the_reward_is_the_mean_score_less_a_term_for_a_long_memory(
+    make_history, scores: QuestionScores, settings: RewardSettings, reward: float
+) -> None:
+    # "I saw Oslo with 1 friends".
+    history = make_history(1, turns=1)
+    insertion = Edit("INSERT", content="one two three four five six seven eight")
+    rollout: Any = SimpleNamespace(history=history, memory=FactMemory().apply([insertion]))
+
+    assert rollout_reward(scores, rollout, settings) == pytest.approx(reward)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rewards"),
+    [
+        # The first session has one question, the second has two.
+        pytest.param("session", [1.0, 0.25], id="its own questions"),
+        pytest.param("cumulative", [0.625, 0.25], id="its own questions and those of later ones"),
+        pytest.param("trajectory", [0.5, 0.5], id="all questions"),
+    ],
+)
+def test_a_session_is_rewarded_for_the_questions_of_its_kind_of_credit(
+    make_history, kind: Any, rewards: list[float]
+) -> None:
     history = make_history(2, turns=1)
     sessions = [SimpleNamespace(item=item) for item in history.items]
     rollout: Any = SimpleNamespace(history=history, memory=FactMemory(), sessions=sessions)
-    # A question without evidence is about the last session.
-    examples = tuple(dspy.Example(evidence_ids=evidence_ids) for evidence_ids in (("D1:1",), ("D2:1",), ()))
-    answered = QuestionScores(examples, (1.0, 0.0, 0.5))
-    assert session_rewards(answered, rollout, RewardSettings(), kind) == pytest.approx(credited)
+    examples = (
+        dspy.Example(evidence_ids=("D1:1",)),
+        dspy.Example(evidence_ids=("D2:1",)),
+        # A question without evidence counts for the last session.
+        dspy.Example(evidence_ids=()),
+    )
+    scores = QuestionScores(examples, (1.0, 0.0, 0.5))
+
+    result = session_rewards(scores, rollout, RewardSettings(), kind)
+
+    assert result == pytest.approx(rewards)
 
 
 @pytest.mark.parametrize(
-    ("error", "refused", "last", "cost"),
-    [(None, 0, True, 0.0), ("bad", 0, True, 0.5), (None, 3, True, 0.2), (None, 3, False, 0.5), ("bad", 1, True, 0.7)],
+    ("error", "refused_operations", "is_last", "penalty"),
+    [
+        (None, 0, True, 0.0),
+        ("bad", 0, True, 0.5),
+        (None, 3, True, 0.2),
+        # A completion after which the model was asked again counts as unreadable.
+        (None, 3, False, 0.5),
+        ("bad", 1, True, 0.7),
+    ],
 )
-def test_a_completion_pays_for_bad_form_and_unknown_ids(error: str | None, refused: int, last: bool, cost: float) -> None:
-    call = PredictorCall(object(), {}, error=error, rejected_operations=refused)
-    assert fault_penalty(call, last, RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)) == pytest.approx(cost)
-    assert fault_penalty(call, last, RewardSettings()) == 0.0
+def test_a_completion_pays_for_bad_form_and_unknown_ids(
+    error: str | None, refused_operations: int, is_last: bool, penalty: float
+) -> None:
+    call = PredictorCall(object(), {}, error=error, rejected_operations=refused_operations)
+    settings = RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)
+
+    assert fault_penalty(call, is_last, settings) == pytest.approx(penalty)
+    # By default nothing is paid.
+    assert fault_penalty(call, is_last, RewardSettings()) == 0.0
 
 
-def test_the_same_seed_chooses_the_same_questions() -> None:
-    examples = [dspy.Example(id=n) for n in range(40)]
-    one, same, other = (sample_questions(examples, 5, seed) for seed in ("a", "a", "b"))
-    assert one == same != other
-    assert len(one) == 5
-    assert [example.id for example in one] == sorted(example.id for example in one)
+def test_the_same_seed_chooses_the_same_questions_in_their_order() -> None:
+    examples = [dspy.Example(id=number) for number in range(40)]
+
+    chosen = sample_questions(examples, 5, "a")
+
+    assert len(chosen) == 5
+    ids = [example.id for example in chosen]
+    assert ids == sorted(ids)
+    assert sample_questions(examples, 5, "a") == chosen
+    assert sample_questions(examples, 5, "b") != chosen
+
+
+def test_all_questions_are_chosen_if_there_are_not_too_many() -> None:
+    examples = [dspy.Example(id=number) for number in range(40)]
+
     assert sample_questions(examples, 40, "a") == examples
 
 
-def answered_by(scripted: Any, refusal: Exception) -> QuestionScores:
-    """The scores of three questions, of which the second is not answered for this reason."""
+def scores_with_refusal(scripted: Any, error: Exception) -> QuestionScores:
+    """Return the scores of three questions, of which the second meets an error of the model."""
     history, examples = person("ann", 3)
     program = build("turn-rag")
 
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
         if examples[1].question in text:
-            raise refusal
+            raise error
+        # The right answers to the first and the third question.
         return {"answer": "annc11 or annc31"}
 
     with dspy.context(lm=scripted(reply)):
-        return score_answers(program, history, program.remember(history).memory, examples, names_the_colour)
+        memory = program.remember(history).memory
+        return score_answers(program, history, memory, examples, names_the_colour)
 
 
 @pytest.mark.parametrize(
-    ("kind", "refusal"),
+    ("kind", "error"),
     [
         ("refused", InvalidRequestError("flagged by the content filter")),
         ("too-long", ContextLengthError("8,200 tokens do not fit")),
     ],
 )
-def test_a_question_whose_prompt_is_refused_scores_0_and_the_others_count(scripted, kind, refusal) -> None:
+def test_a_question_whose_prompt_is_refused_scores_0_and_the_others_count(
+    scripted, kind: str, error: Exception
+) -> None:
     with recording() as record:
-        scores = answered_by(scripted, refusal).scores
-    assert scores == (1.0, 0.0, 1.0)
-    assert [(failure.kind, failure.where) for failure in record.failures] == [(kind, "ann:2")]
+        scores = scores_with_refusal(scripted, error)
+
+    assert scores.scores == (1.0, 0.0, 1.0)
+    (failure,) = record.failures
+    assert failure.kind == kind
+    assert failure.where == "ann:2"
 
 
 def test_an_endpoint_that_refuses_the_key_ends_the_rewards(scripted) -> None:
     with pytest.raises(UserError, match="refuses the key"):
-        answered_by(scripted, AuthError("wrong key"))
+        scores_with_refusal(scripted, AuthError("wrong key"))
 
 
-SETTINGS = TrainingSettings(
-    num_rollouts=2,
-    local_n=2,
-    local_fraction=1.0,
-    histories=1,
-    curriculum=Curriculum((1, 2), steps=1),
-    validate_every=1,
-    threads=1,
-    reward=RewardSettings(questions=8, local_questions=4),
-)
+def store_nothing(call: PolicyCall) -> str:
+    """Store nothing, and answer that nothing is mentioned: right for category 5 alone."""
+    if call.kind in ("facts", "operations"):
+        return chat_fields(**{call.kind: []})
+    return chat_fields(reasoning="", answer="Not mentioned in the conversation")
 
 
-def empty_handed(kind: str, text: str, rng: random.Random) -> str:
-    """Stores nothing, and answers that nothing is mentioned: right for category 5 alone."""
-    if kind in ("facts", "operations"):
-        return fields(**{kind: []})
-    return fields(reasoning="", answer="Not mentioned in the conversation")
+def test_a_training_run_counts_only_questions_that_count_for_the_score(
+    make_world, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # No weights are loaded: a policy of the test takes the place of the local model.
+    lm = make_world(store_nothing).lm
+    monkeypatch.setattr("mempiler.runs.train._TrainingJob._load_start_model", lambda job: lm)
+    inputs = run_inputs(benchmark="locomo", lm="local:none", train=20, dev=8, test=12)
+    settings = TrainingSettings(
+        num_rollouts=2,
+        local_n=2,
+        local_fraction=1.0,
+        histories=1,
+        curriculum=Curriculum((1, 2), steps=1),
+        validate_every=1,
+        threads=1,
+        reward=RewardSettings(questions=8, local_questions=4),
+    )
+    # Some questions are of category 5, which do not count. The policy is right on them alone.
+    split = inputs.split()
+    in_headline = benchmark("locomo").in_headline
+    all_examples = [*split.train, *split.dev, *split.test]
+    assert not all(in_headline(example) for example in all_examples)
 
+    result = run_train(
+        "memory-r2", inputs, TrainingConfig("logo-grpo", settings=settings), out=tmp_path / "out"
+    )
 
-def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lm = world(empty_handed).lm
-    monkeypatch.setattr(_TrainingJob, "_load_start_model", lambda self: lm)
-    inputs, found = run_inputs(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
-    outcome = run_train("memory-r2", inputs, TrainingConfig("logo-grpo", settings=SETTINGS), out=tmp_path / "out")
-    parts = inputs.split()
-    assert any(not found.in_headline(example) for example in (*parts.train, *parts.dev, *parts.test))
-    steps = json.loads((outcome.run / "training" / "train.json").read_text())["rows"]
-    assert {step["horizon"]: step["reward"] for step in steps if "reward" in step} == {1: 0.0, 2: 0.0}
-    assert {step["validation"] for step in steps if "validation" in step} == {0.0}
-    asked = sum(map(found.in_headline, parts.test))
-    assert [(each.n, each.score) for each in (outcome.before, outcome.after)] == [(asked, 0.0)] * 2
+    # So all rewards, validations and test scores are 0.
+    rows = json.loads((result.run / "training" / "train.json").read_text())["rows"]
+    rewards_by_horizon = {row["horizon"]: row["reward"] for row in rows if "reward" in row}
+    assert rewards_by_horizon == {1: 0.0, 2: 0.0}
+    validations = [row["validation"] for row in rows if "validation" in row]
+    assert len(validations) > 0
+    assert set(validations) == {0.0}
+
+    counted_questions = sum(in_headline(example) for example in split.test)
+    assert result.before.n == counted_questions
+    assert result.before.score == 0.0
+    assert result.after.n == counted_questions
+    assert result.after.score == 0.0

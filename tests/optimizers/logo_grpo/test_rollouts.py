@@ -1,9 +1,11 @@
-"""Rollouts: the memory before every session is the snapshot, and nothing leaks from one rollout into another."""
+"""Rollouts: every session begins from the memory before it, and no rollout changes another."""
 
 import json
-import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -19,169 +21,264 @@ from mempiler.optimizers.logo_grpo.reward import (
     score_answers,
 )
 from mempiler.optimizers.logo_grpo.rollout import (
+    Rollout,
     rerun_session,
     roll_out,
     run_parallel,
     single_attempt,
 )
 
-from tests.optimizers.logo_grpo.conftest import diligent, fields, names_the_colour
+from ...conftest import chat_fields
+from .conftest import PolicyCall, World, diligent, names_the_colour
 
 
 def as_bytes(memory: Any) -> bytes:
+    """Return a memory as bytes, by which equal memories are recognized."""
     return memory.model_dump_json().encode()
 
 
-def reckless(kind: str, text: str, rng: random.Random) -> str:
-    """Inserts, updates, deletes, asks for ids that are not there, or says something unreadable."""
-    if kind != "operations":
-        return diligent(kind, text, rng)
-    kinds = ("INSERT", "UPDATE", "DELETE", "NONE")
-    operations = [
-        {"op": rng.choice(kinds), "memory_id": f"m{rng.randint(1, 6)}", "content": f"thing {rng.randint(0, 99)}"}
-        for _ in range(rng.randint(0, 3))
-    ]
-    return rng.choice([fields(operations=operations)] * 4 + ["", "[[ ## operations ## ]]\n[{"])
+def all_memories(rollout: Rollout) -> list[bytes]:
+    """Return the memories before every session of a rollout, and the last one."""
+    memories = [as_bytes(session.memory_before) for session in rollout.sessions]
+    return [*memories, as_bytes(rollout.memory)]
 
 
-@settings(max_examples=4)
-@given(seed=st.integers(0, 10_000), session=st.integers(0, 2), threads=st.sampled_from([1, 4]))
-def test_no_rollout_changes_the_memory_of_another(world: Any, seed: int, session: int, threads: int) -> None:
-    made = world(reckless)
-    writer, history = made.program.method.writer, made.train[0].history
-    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        taken = run_parallel([lambda n=n: roll_out(writer, history, f"{seed}/{n}") for n in range(3)], threads)
-        before = [[as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
-        again = run_parallel(
-            [lambda n=n: rerun_session(writer, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads
-        )
-        alone = roll_out(writer, history, f"{seed}/1")
-    after = [[as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
-    assert after == before
-    # The members of a local group start from the same bytes, so their first prompts are the same bytes.
-    assert {as_bytes(each.sessions[0].memory_before) for each in again} == {as_bytes(taken[0].sessions[session].memory_before)}
-    assert len({json.dumps(each.calls[0].completions[0].messages) for each in again}) == 1
-    # What one rollout wrote does not depend on whether others ran beside it.
-    assert as_bytes(alone.memory) == as_bytes(taken[1].memory)
-    for each in taken:
-        ends = [as_bytes(run.memory_after) for run in each.sessions[:-1]]
-        assert [as_bytes(run.memory_before) for run in each.sessions[1:]] == ends
-
-
-@pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
-def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: Any, method: str) -> None:
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        return fields(**{kind: "a word" if kind == "summary" else []})
-
-    made = world(reply, method=method)
-    history = made.train[0].history
-    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        taken = roll_out(made.program.method.writer, history, "a")
-        again = rerun_session(made.program.method.writer, taken, 1, "b")
-    assert [run.item.id for run in taken.sessions] == ["D1", "D2", "D3"]
-    assert [run.item.id for run in again.sessions] == ["D2"]
-    assert len(again.history) == 2
-    assert as_bytes(again.sessions[0].memory_before) == as_bytes(taken.sessions[1].memory_before)
-
-
-def test_a_rollout_shows_the_writer_the_lines_that_any_other_memory_is_written_from(world: Any) -> None:
-    turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
-    history = History(id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),))
-    for single_agent in (False, True):
-        made = world(lambda kind, text, rng: fields(**{kind: []}), single_agent=single_agent)
-        with dspy.context(lm=made.lm, adapter=single_attempt(made.program), trace=None):
-            roll_out(made.program.method.writer, history, "a")
-        prompts = [text for _, text, _ in made.engine.asked]
-        assert prompts
-        assert all("last Friday [27 January 2023]" in text for text in prompts)
-
-
-def test_a_rollout_never_asks_a_second_time(world: Any) -> None:
-    made = world(lambda kind, text, rng: "unreadable", parts=1)
-    with dspy.context(lm=made.lm, adapter=single_attempt(made.program), trace=None):
-        taken = roll_out(made.program.method.writer, made.train[0].history, "a")
-    assert [len(call.completions) for call in taken.calls] == [1, 1, 1]
-    assert all(call.error for call in taken.calls)
-
-
-def test_the_first_failure_of_work_done_together_is_raised() -> None:
-    def fail(n: int) -> int:
-        if n:
-            raise ValueError(str(n))
-        return n
-
-    with pytest.raises(ValueError, match="1"):
-        run_parallel([lambda n=n: fail(n) for n in range(3)], threads=2)
-
-
-def careless(kind: str, text: str, rng: Any) -> str:
-    """Answers as a diligent policy, but every fourth time nothing readable, and now and then about an unknown id."""
-    chance = rng.random()
-    if chance < 0.25:
-        return "I would rather not."
-    if kind == "operations" and chance < 0.5:
-        return fields(operations=[{"op": "DELETE", "memory_id": "m99"}])
-    return diligent(kind, text, rng)
-
-
-def rewarded(made: Any, **settings: Any) -> ReplayScorer:
-    questions = {
-        each.history.id: [other for other in made.train if other.history == each.history] for each in made.train
-    }
-    return ReplayScorer(
-        made.program, names_the_colour, lambda history, n: questions[history.id], None, RewardSettings(**settings)
+def sampling(world: World) -> AbstractContextManager[Any]:
+    """Return a context in which the policy is sampled as in a training."""
+    return dspy.context(
+        lm=world.lm.copy(temperature=1.0), adapter=single_attempt(world.program), trace=None
     )
 
 
-@pytest.fixture
-def sampled(world: Any) -> Any:
-    """A world, a rollout of a careless policy in it, and its completions in the order of the calls."""
-    made = world(careless, sessions=4, people=1)
-    heard: list[str] = []
-    complete = made.engine.complete
+def reckless(call: PolicyCall) -> str:
+    """Insert, update, delete, name unknown ids, and now and then return something unreadable."""
+    if call.kind != "operations":
+        return diligent(call)
 
-    def listening(request: Any) -> Any:
-        response = complete(request)
-        heard.append(response.message.text)
-        return response
-
-    made.engine.complete = listening
-    lm = made.lm.copy(temperature=1.0)
-    return made, rewarded(made).write(made.train[0].history, lm), heard
-
-
-def test_given_completions_write_the_same_memory_from_the_same_prompts(sampled: Any) -> None:
-    made, rollout, said = sampled
-    again = rewarded(made).replay(made.train[0].history, said)
-    assert len(said) == len(rollout.calls) > 8
-    assert again.memory == rollout.memory
-    assert again.memory.entries()
-    assert [run.memory_before for run in again.sessions] == [run.memory_before for run in rollout.sessions]
-    assert [[each.messages for each in call.completions] for call in again.calls] == [
-        [each.messages for each in call.completions] for call in rollout.calls
-    ]
-    assert [call.prediction for call in again.calls] == [call.prediction for call in rollout.calls]
+    rng = call.rng
+    if rng.random() < 0.2:
+        return ""
+    if rng.random() < 0.2:
+        return "[[ ## operations ## ]]\n[{"
+    operations: list[dict[str, str]] = []
+    for _ in range(rng.randint(0, 3)):
+        operation = rng.choice(["INSERT", "UPDATE", "DELETE", "NONE"])
+        memory_id = f"m{rng.randint(1, 6)}"
+        content = f"thing {rng.randint(0, 99)}"
+        operations.append({"op": operation, "memory_id": memory_id, "content": content})
+    return chat_fields(operations=operations)
 
 
-def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any) -> None:
-    made, rollout, said = sampled
-    own, history = rewarded(made, format_penalty=0.5, unknown_id_penalty=0.2), made.train[0].history
-    with dspy.context(adapter=single_attempt(made.program)):
-        value = rollout_reward(
-            score_answers(made.program, history, rollout.memory, made.train, names_the_colour), rollout, own.settings
+@settings(max_examples=4)
+@given(
+    seed=st.integers(0, 10_000),
+    session=st.integers(0, 2),
+    threads=st.sampled_from([1, 4]),
+)
+def test_no_rollout_changes_the_memory_of_another(
+    make_world, seed: int, session: int, threads: int
+) -> None:
+    world = make_world(reckless)
+    writer = world.program.method.writer
+    history = world.first_history
+
+    with sampling(world):
+        rollouts = run_parallel(
+            [partial(roll_out, writer, history, f"{seed}/{number}") for number in range(3)],
+            threads,
         )
-    costs = [fault_penalty(call, True, own.settings) for call in rollout.calls]
-    assert {0.0, 0.2, 0.5} == set(costs)
-    found = own.score(own.replay(history, said), history)
-    assert found.value == value
-    assert found.reward == pytest.approx(value - sum(costs) / len(costs))
+        memories_before = [all_memories(rollout) for rollout in rollouts]
+
+        reruns = run_parallel(
+            [
+                partial(rerun_session, writer, rollouts[0], session, f"{seed}/local/{number}")
+                for number in range(4)
+            ],
+            threads,
+        )
+        alone = roll_out(writer, history, f"{seed}/1")
+
+    # The reruns have changed nothing.
+    assert [all_memories(rollout) for rollout in rollouts] == memories_before
+
+    # All reruns begin with the same memory, so their first prompts are the same.
+    start = as_bytes(rollouts[0].sessions[session].memory_before)
+    assert {as_bytes(rerun.sessions[0].memory_before) for rerun in reruns} == {start}
+    first_prompts = {json.dumps(rerun.calls[0].completions[0].messages) for rerun in reruns}
+    assert len(first_prompts) == 1
+
+    # What a rollout writes does not depend on whether others run beside it.
+    assert as_bytes(alone.memory) == as_bytes(rollouts[1].memory)
 
 
-def test_completions_that_end_early_are_unreadable_and_too_many_are_refused(sampled: Any) -> None:
-    made, _, said = sampled
-    found = rewarded(made).replay(made.train[0].history, [])
-    assert len(found.calls) > 0
-    assert all(call.failed for call in found.calls)
-    assert not found.memory.entries()
+def test_every_session_of_a_rollout_begins_with_the_memory_of_the_one_before(make_world) -> None:
+    world = make_world(reckless)
+
+    with sampling(world):
+        rollout = roll_out(world.program.method.writer, world.first_history, "a")
+
+    first, second, third = rollout.sessions
+    assert as_bytes(second.memory_before) == as_bytes(first.memory_after)
+    assert as_bytes(third.memory_before) == as_bytes(second.memory_after)
+
+
+@pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
+def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
+    make_world, method: str
+) -> None:
+    def short_answers(call: PolicyCall) -> str:
+        if call.kind == "summary":
+            return chat_fields(summary="a word")
+        return chat_fields(**{call.kind: []})
+
+    world = make_world(short_answers, method=method)
+    writer = world.program.method.writer
+
+    with sampling(world):
+        rollout = roll_out(writer, world.first_history, "a")
+        rerun = rerun_session(writer, rollout, 1, "b")
+
+    assert [session.item.id for session in rollout.sessions] == ["D1", "D2", "D3"]
+    (rerun_of_second,) = rerun.sessions
+    assert rerun_of_second.item.id == "D2"
+    # Its history ends with this session.
+    assert len(rerun.history) == 2
+    second = rollout.sessions[1]
+    assert as_bytes(rerun_of_second.memory_before) == as_bytes(second.memory_before)
+
+
+@pytest.mark.parametrize("single_agent", [False, True])
+def test_a_rollout_shows_the_writer_relative_dates_with_their_dates(
+    make_world, single_agent: bool
+) -> None:
+    # As in any other run; the session was on a Monday.
+    turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
+    session = Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,))
+    history = History(id="ann", items=(session,))
+    world = make_world(lambda call: chat_fields(**{call.kind: []}), single_agent=single_agent)
+
+    with dspy.context(lm=world.lm, adapter=single_attempt(world.program), trace=None):
+        roll_out(world.program.method.writer, history, "a")
+
+    assert len(world.engine.calls) > 0
+    for call in world.engine.calls:
+        assert "last Friday [27 January 2023]" in call.text
+
+
+def test_a_rollout_never_asks_a_second_time(make_world) -> None:
+    world = make_world(lambda call: "unreadable", parts=1)
+
+    with dspy.context(lm=world.lm, adapter=single_attempt(world.program), trace=None):
+        rollout = roll_out(world.program.method.writer, world.first_history, "a")
+
+    assert len(rollout.calls) == 3
+    for call in rollout.calls:
+        assert len(call.completions) == 1
+        assert call.error
+
+
+def test_the_first_failure_of_parallel_work_is_raised() -> None:
+    def fail_unless_zero(number: int) -> int:
+        if number > 0:
+            raise ValueError(f"failure {number}")
+        return number
+
+    with pytest.raises(ValueError, match="failure 1"):
+        run_parallel([partial(fail_unless_zero, number) for number in range(3)], threads=2)
+
+
+def careless(call: PolicyCall) -> str:
+    """Work diligently, but often return nothing readable or delete an unknown memory."""
+    chance = call.rng.random()
+    if chance < 0.25:
+        return "I would rather not."
+    if call.kind == "operations" and chance < 0.5:
+        return chat_fields(operations=[{"op": "DELETE", "memory_id": "m99"}])
+    return diligent(call)
+
+
+def replay_scorer(world: World, **reward_settings: Any) -> ReplayScorer:
+    """Return a scorer that asks all training questions about a history, however short it is."""
+
+    def questions_of(history: History, sessions: int) -> Sequence[dspy.Example]:
+        return [example for example in world.train if example.history.id == history.id]
+
+    return ReplayScorer(
+        world.program,
+        names_the_colour,
+        questions_of,
+        settings=RewardSettings(**reward_settings),
+    )
+
+
+class SampledRollout(NamedTuple):
+    """A rollout, with the completions of the policy in the order of the calls."""
+
+    world: World
+    rollout: Rollout
+    completions: list[str]
+
+
+@pytest.fixture
+def sampled(make_world: Callable[..., World]) -> SampledRollout:
+    """A rollout of a careless policy."""
+    world = make_world(careless, sessions=4, people=1)
+    rollout = replay_scorer(world).write(world.first_history, world.lm.copy(temperature=1.0))
+    return SampledRollout(world, rollout, list(world.engine.completions))
+
+
+def prompts_of(rollout: Rollout) -> list[Any]:
+    """Return the messages of every call of a rollout."""
+    return [completion.messages for call in rollout.calls for completion in call.completions]
+
+
+def test_replayed_completions_write_the_same_memory_from_the_same_prompts(sampled) -> None:
+    world, rollout, completions = sampled
+    assert len(completions) > 8
+    assert len(completions) == len(rollout.calls)
+
+    replayed = replay_scorer(world).replay(world.first_history, completions)
+
+    assert rollout.memory.entries()
+    assert replayed.memory == rollout.memory
+    memories_before = [session.memory_before for session in rollout.sessions]
+    assert [session.memory_before for session in replayed.sessions] == memories_before
+    assert prompts_of(replayed) == prompts_of(rollout)
+    predictions = [call.prediction for call in rollout.calls]
+    assert [call.prediction for call in replayed.calls] == predictions
+
+
+def test_the_reward_of_a_replay_is_that_of_the_rollout_less_the_mean_penalty(sampled) -> None:
+    world, rollout, completions = sampled
+    history = world.first_history
+    scorer = replay_scorer(world, format_penalty=0.5, unknown_id_penalty=0.2)
+    with dspy.context(adapter=single_attempt(world.program)):
+        scores = score_answers(
+            world.program, history, rollout.memory, world.train, names_the_colour
+        )
+    value = rollout_reward(scores, rollout, scorer.settings)
+    penalties = [fault_penalty(call, True, scorer.settings) for call in rollout.calls]
+    assert set(penalties) == {0.0, 0.2, 0.5}
+
+    reward = scorer.score(scorer.replay(history, completions), history)
+
+    assert reward.value == value
+    assert reward.reward == pytest.approx(value - sum(penalties) / len(penalties))
+
+
+def test_completions_that_are_missing_in_a_replay_are_unreadable(sampled) -> None:
+    world = sampled.world
+
+    replayed = replay_scorer(world).replay(world.first_history, [])
+
+    assert len(replayed.calls) > 0
+    for call in replayed.calls:
+        assert call.failed
+    assert not replayed.memory.entries()
+
+
+def test_too_many_completions_for_a_replay_are_refused(sampled) -> None:
+    world, _, completions = sampled
+
     with pytest.raises(UserError, match=r"completions, but the writer of user0 asked \d+ times"):
-        rewarded(made).replay(made.train[0].history, [*said, "one more"])
+        replay_scorer(world).replay(world.first_history, [*completions, "one more"])

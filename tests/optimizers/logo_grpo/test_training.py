@@ -1,7 +1,6 @@
-"""The whole training on a policy without weights: stages, validation, collapse, resuming, and what is refused."""
+"""Whole trainings of a policy with one weight: stages, validation, collapse, and resuming."""
 
 import json
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,265 +10,435 @@ import pytest
 from dspy.clients.provider import Provider
 from mempiler.engines.local.trainer import StepResult
 from mempiler.errors import DataError, UserError
-from mempiler.optimizers.logo_grpo.policy import Decoding, score_policy
+from mempiler.optimizers.logo_grpo.journal import Progress
+from mempiler.optimizers.logo_grpo.policy import Decoding, PolicyScore, score_policy
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 
-from tests.optimizers.logo_grpo.conftest import WeighedJob, diligent, fields
+from ...conftest import chat_fields
+from .conftest import OneWeightTrainer, PolicyCall, World, diligent
 
 
-def short(**changes: Any) -> TrainingSettings:
-    given: dict[str, Any] = {
+def short_training(**changes: Any) -> TrainingSettings:
+    """Return the settings of a training of two stages with two steps each, of 2 and 3 sessions."""
+    settings: dict[str, Any] = {
         "num_rollouts": 3,
         "local_n": 3,
         "local_fraction": 1.0,
         "curriculum": Curriculum((2, 3), steps=2),
         "validate_every": 1,
         "threads": 4,
+        **changes,
     }
-    return TrainingSettings(**{**given, **changes})
+    return TrainingSettings(**settings)
 
 
-def steps(rows: list[Any]) -> list[tuple[int, int]]:
-    return [(row["step"], row["horizon"]) for row in rows if "horizon" in row]
+def is_step(row: Any) -> bool:
+    """Return whether a row is of a training step; the others are of validations."""
+    return "horizon" in row
+
+
+def horizons_of_steps(world: World) -> dict[int, int]:
+    """Return how many sessions each step trained on, by the number of the step."""
+    return {row["step"]: row["horizon"] for row in world.rows if is_step(row)}
+
+
+def validation_scores(world: World) -> dict[int, float]:
+    """Return the validation scores by the number of the step."""
+    return {row["step"]: row["validation"] for row in world.rows if "validation" in row}
 
 
 @pytest.mark.slow
-def test_stages_train_at_their_horizon_and_validation_sees_whole_histories(world: Any) -> None:
-    made = world()
-    trained = made.compile(short(), valset=made.dev)
-    assert steps(made.rows) == [(1, 2), (2, 2), (3, 3), (4, 3)]
-    assert [row["step"] for row in made.rows if "validation" in row] == [0, 1, 2, 3, 4]
-    assert trained.progress.done
-    assert made.job.ended
-    heats = Counter(heat for kind, text, heat in made.engine.asked if "held" in text)
-    # Two samples of each history, and greedy once.
-    assert heats[1.0] == 2 * heats[0.0] > 0
-    last = [text for kind, text, heat in made.engine.asked if kind == "facts" and "held" in text]
-    assert {f"D{n}:1" for n in (1, 2, 3)} <= {turn_id for text in last for turn_id in ("D1:1", "D2:1", "D3:1") if turn_id in text}
+def test_each_stage_trains_at_its_horizon_and_validates_after_every_step(make_world) -> None:
+    world = make_world()
+
+    teleprompter = world.run_training(short_training(), valset=world.dev)
+
+    assert horizons_of_steps(world) == {1: 2, 2: 2, 3: 3, 4: 3}
+    # The start is validated, too.
+    assert list(validation_scores(world)) == [0, 1, 2, 3, 4]
+    assert teleprompter.progress.done
+    assert world.trainer.has_ended
 
 
-def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> None:
-    made = world()
-    made.compile(short(curriculum=Curriculum((3,), steps=1), samples=3), valset=made.dev)
-    row = next(row for row in made.rows if "validation" in row)
-    scored = [
-        score_policy(made.program, made.dev, made.teleprompter(short()).metric, made.lm, Decoding("validate", heat, n))
-        for heat, n in ((1.0, 3), (1.0, 1), (0.0, 1))
-    ]
-    assert row["validation"] == scored[0].score
-    assert row["validation_greedy"] == scored[2].score
-    assert scored[0].score != scored[1].score
-    assert scored[0].counts.completions == 3 * scored[1].counts.completions
+@pytest.mark.slow
+def test_validation_sees_whole_histories_sampled_and_greedy(make_world) -> None:
+    world = make_world()
+
+    world.run_training(short_training(), valset=world.dev)
+
+    # Only validations see the history of the person "held".
+    validation_calls = [call for call in world.engine.calls if "held" in call.text]
+    calls_by_temperature = Counter(call.temperature for call in validation_calls)
+    # Each history is sampled twice, and written greedily once.
+    assert calls_by_temperature[0.0] > 0
+    assert calls_by_temperature[1.0] == 2 * calls_by_temperature[0.0]
+
+    extracted_texts = [call.text for call in validation_calls if call.kind == "facts"]
+    for turn_id in ("D1:1", "D2:1", "D3:1"):
+        assert any(turn_id in text for text in extracted_texts)
+
+
+def test_the_checkpoint_is_chosen_by_the_mean_of_sampled_scores(make_world) -> None:
+    world = make_world()
+    settings = short_training(curriculum=Curriculum((3,), steps=1), samples=3)
+    world.run_training(settings, valset=world.dev)
+    validation_rows = [row for row in world.rows if "validation" in row]
+
+    def score(temperature: float, samples: int) -> PolicyScore:
+        metric = world.teleprompter(settings).metric
+        decoding = Decoding("validate", temperature, samples)
+        return score_policy(world.program, world.dev, metric, world.lm, decoding)
+
+    three_samples = score(1.0, 3)
+    one_sample = score(1.0, 1)
+    greedy = score(0.0, 1)
+    assert validation_rows[0]["validation"] == three_samples.score
+    assert validation_rows[0]["validation_greedy"] == greedy.score
+    # It does make a difference how many samples there are.
+    assert one_sample.score != three_samples.score
+    assert three_samples.counts.completions == 3 * one_sample.counts.completions
+
+
+def return_nothing(call: PolicyCall) -> str:
+    """Extract and insert nothing."""
+    return chat_fields(**{call.kind: []})
 
 
 @pytest.mark.parametrize(
-    ("reply", "local_fraction", "reason"),
+    ("policy", "local_fraction", "reason"),
     [
-        (lambda kind, text, rng: fields(**{kind: []}), 1.0, "in every group all members were rewarded alike"),
-        (diligent, 1e-9, "there was no group to compare; raise local_fraction or steps"),
+        pytest.param(
+            return_nothing,
+            1.0,
+            "in every group all members were rewarded alike",
+            id="equal rewards",
+        ),
+        pytest.param(
+            diligent,
+            1e-9,
+            "there was no group to compare; raise local_fraction or steps",
+            id="no groups",
+        ),
     ],
 )
-def test_a_training_that_learns_nothing_says_why(world: Any, reply: Any, local_fraction: float, reason: str) -> None:
-    made = world(reply)
-    settings = short(objective="local", local_fraction=local_fraction, curriculum=Curriculum((2,), steps=2))
-    (note,) = made.compile(settings).progress.notes
+def test_a_training_that_learns_nothing_says_why(
+    make_world, policy: Any, local_fraction: float, reason: str
+) -> None:
+    world = make_world(policy)
+    settings = short_training(
+        objective="local",
+        local_fraction=local_fraction,
+        curriculum=Curriculum((2,), steps=2),
+    )
+
+    progress = world.run_training(settings).progress
+
+    (note,) = progress.notes
     assert note.startswith(f"nothing was learned: {reason}")
-    assert len(steps(made.rows)) == 2
-    assert made.engine.weight == 0
+    assert len(horizons_of_steps(world)) == 2
+    assert world.engine.weight == 0
 
 
-class CountingJob(WeighedJob):
-    """A trainer whose one weight counts its updates."""
+class CountingTrainer(OneWeightTrainer):
+    """A trainer whose weight counts its updates."""
 
     def step(self, train_data: Any, train_data_format: Any = None) -> StepResult:
         self.engine.weight += 1
         return StepResult()
 
 
-class IdleJob(WeighedJob):
+class IdleTrainer(OneWeightTrainer):
     """A trainer that changes nothing."""
 
     def step(self, train_data: Any, train_data_format: Any = None) -> StepResult:
         return StepResult()
 
 
-def compile_counting(made: Any, settings: TrainingSettings, validates: bool = True) -> Any:
-    """Train with an idle trainer whose weight becomes the number of each step, whether or not its groups varied."""
+def train_by_step_number(
+    world: World, settings: TrainingSettings, validates: bool = True
+) -> Progress:
+    """Train with an idle trainer; after each step the weight is the number of the step.
 
-    def count(row: Any) -> None:
-        made.rows.append(row)
-        if "horizon" in row:
-            made.engine.weight = row["step"]
+    A trainer that counts its updates would not do: it is not called if no group of a step varies.
+    """
 
-    return made.compile(settings, valset=made.dev if validates else None, on_row=count).progress
+    def set_weight(row: Any) -> None:
+        world.rows.append(row)
+        if is_step(row):
+            world.engine.weight = row["step"]
 
-
-def best_at(world: Any, best: int) -> Any:
-    """A world whose policy keeps most facts with the weight of step `best`, and few otherwise."""
-    held: list[Any] = []
-
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        return diligent(kind, text, rng, 0.9 if held[0].weight == best else 0.1)
-
-    made = world(reply, job=IdleJob)
-    held.append(made.engine)
-    return made
+    valset = world.dev if validates else None
+    return world.run_training(settings, valset=valset, on_row=set_weight).progress
 
 
-@pytest.mark.parametrize("best", [0, 1])
-def test_the_next_stage_begins_from_the_best_checkpoint_of_the_one_before(world: Any, best: int) -> None:
-    made = best_at(world, best)
-    compile_counting(made, short(samples=3))
-    # After stage one, at step 2, back to its best; each stage has an optimizer and a reference of its own.
-    assert made.job.restored[0] == f"step-{best}"
-    assert made.job.begun == [0, best]
+def world_with_best_step(make_world: Any, best_step: int) -> World:
+    """Return a world whose policy stores most facts after one step, and few after all others."""
+
+    def policy(call: PolicyCall) -> str:
+        return diligent(call, share=0.9 if call.weight == best_step else 0.1)
+
+    return make_world(policy, trainer_class=IdleTrainer)
 
 
-def test_the_best_of_the_last_stage_is_kept_though_an_earlier_one_scored_higher(world: Any) -> None:
-    made = best_at(world, 1)
-    progress = compile_counting(made, short(samples=3))
-    scores = {row["step"]: row["validation"] for row in made.rows if "validation" in row}
-    assert max(scores, key=lambda step: scores[step]) == 1
-    # Stage two begins at step 1, and chooses between steps 3 and 4.
-    assert progress.best.step in (3, 4)
-    assert made.job.restored == ["step-1", f"step-{progress.best.step}"]
-    assert made.engine.weight == progress.best.step
+@pytest.mark.parametrize("best_step", [0, 1])
+def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
+    make_world, best_step: int
+) -> None:
+    world = world_with_best_step(make_world, best_step)
+
+    train_by_step_number(world, short_training(samples=3))
+
+    # Stage one ends with step 2, and returns to its best step.
+    assert world.trainer.restored_checkpoints[0] == f"step-{best_step}"
+    # Each stage has an optimizer and a reference of its own.
+    assert world.trainer.reference_weights == [0, best_step]
+
+
+def test_the_best_of_the_last_stage_is_kept_although_an_earlier_one_scored_higher(
+    make_world,
+) -> None:
+    world = world_with_best_step(make_world, 1)
+
+    progress = train_by_step_number(world, short_training(samples=3))
+
+    scores = validation_scores(world)
+    assert scores[1] == max(scores.values())
+    # Stage two begins with step 1, and chooses between steps 3 and 4.
+    best = progress.best
+    assert best is not None
+    assert best.step in (3, 4)
+    assert world.trainer.restored_checkpoints == ["step-1", f"step-{best.step}"]
+    assert world.engine.weight == best.step
     assert progress.notes[-1] == (
-        f"the best checkpoint of the last stage was kept, with a validation score of {progress.best.score:.3f}; "
+        "the best checkpoint of the last stage was kept, "
+        f"with a validation score of {best.score:.3f}; "
         f"an earlier stage had one of {scores[1]:.3f}"
     )
 
 
-def test_the_start_is_kept_where_the_only_stage_is_no_better(world: Any) -> None:
-    made = best_at(world, 0)
-    progress = compile_counting(made, short(samples=3, curriculum=Curriculum((3,), steps=2)))
+def test_the_start_is_kept_if_the_only_stage_is_no_better(make_world) -> None:
+    world = world_with_best_step(make_world, 0)
+    settings = short_training(samples=3, curriculum=Curriculum((3,), steps=2))
+
+    progress = train_by_step_number(world, settings)
+
+    assert progress.best is not None
     assert progress.best.step == 0
-    assert made.engine.weight == 0
+    assert world.engine.weight == 0
     assert "the start: its weights were kept" in progress.notes[-1]
 
 
-def test_each_stage_has_steps_of_its_own(world: Any) -> None:
-    made = world()
-    made.compile(short(curriculum=Curriculum((1, 2, 3), steps=(2, 1)), validate_every=5))
-    assert steps(made.rows) == [(1, 1), (2, 1), (3, 2), (4, 3)]
+def test_each_stage_has_its_own_number_of_steps(make_world) -> None:
+    world = make_world()
+    settings = short_training(curriculum=Curriculum((1, 2, 3), steps=(2, 1)), validate_every=5)
+
+    world.run_training(settings)
+
+    # The last number holds for the third stage, too.
+    assert horizons_of_steps(world) == {1: 1, 2: 1, 3: 2, 4: 3}
 
 
 @pytest.mark.slow
-def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(world: Any) -> None:
-    held: list[Any] = []
+def test_a_format_collapse_ends_the_training_and_restores_the_best_weights(make_world) -> None:
+    def collapse_after_two_updates(call: PolicyCall) -> str:
+        if call.weight >= 2 and call.kind == "operations" and call.rng.random() < 0.8:
+            return "unreadable"
+        return diligent(call)
 
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        broken = held[0].weight >= 2 and kind == "operations" and rng.random() < 0.8
-        return "unreadable" if broken else diligent(kind, text, rng)
+    world = make_world(collapse_after_two_updates, trainer_class=CountingTrainer)
+    settings = short_training(curriculum=Curriculum((3,), steps=20), window=2)
 
-    made = world(reply, job=CountingJob)
-    held.append(made.engine)
-    trained = made.compile(short(curriculum=Curriculum((3,), steps=20), window=2), valset=made.dev)
-    assert trained.progress.stopped
-    assert "format collapse" in trained.progress.stopped
-    assert trained.progress.step < 6
-    assert made.job.restored[-1] == f"step-{trained.progress.best.step}"
-    assert made.engine.weight == trained.progress.best.step < 3
+    progress = world.run_training(settings, valset=world.dev).progress
+
+    assert "format collapse" in str(progress.stopped)
+    assert progress.step < 6
+    best = progress.best
+    assert best is not None
+    assert best.step < 3
+    assert world.trainer.restored_checkpoints[-1] == f"step-{best.step}"
+    assert world.engine.weight == best.step
 
 
-def test_a_last_stage_that_collapses_before_its_first_validation_gives_back_its_start(world: Any) -> None:
-    held: list[Any] = []
+def collapse_after_step_3(call: PolicyCall) -> str:
+    """Work diligently up to step 3, and return nothing readable from then on."""
+    return "unreadable" if call.weight >= 3 else diligent(call)
 
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        return "unreadable" if held[0].weight >= 3 else diligent(kind, text, rng)
 
-    made = world(reply, job=IdleJob)
-    held.append(made.engine)
-    curriculum = Curriculum((2, 3), steps=(2, 9))
-    progress = compile_counting(made, short(curriculum=curriculum, window=1, validate_every=5))
-    assert "format collapse" in progress.stopped
+def test_a_last_stage_that_collapses_before_its_first_validation_returns_to_its_start(
+    make_world,
+) -> None:
+    world = make_world(collapse_after_step_3, trainer_class=IdleTrainer)
+    settings = short_training(
+        curriculum=Curriculum((2, 3), steps=(2, 9)), window=1, validate_every=5
+    )
+
+    progress = train_by_step_number(world, settings)
+
+    assert "format collapse" in str(progress.stopped)
     assert progress.best is None
-    # Step 3 of stage two makes the policy unreadable, step 4 sees it.
+    # Step 3, in stage two, makes the policy unreadable; step 4 sees it.
     assert progress.step == 4
-    assert made.job.restored[-1] == Path(progress.stage_start).stem
-    assert made.engine.weight < 3
+    assert progress.stage_start is not None
+    assert world.trainer.restored_checkpoints[-1] == Path(progress.stage_start).stem
+    assert world.engine.weight < 3
 
 
-def test_a_training_without_validation_that_collapses_gives_back_its_last_checkpoint(world: Any) -> None:
-    held: list[Any] = []
+def test_a_training_without_validation_that_collapses_returns_to_its_last_checkpoint(
+    make_world,
+) -> None:
+    world = make_world(collapse_after_step_3, trainer_class=IdleTrainer)
+    settings = short_training(curriculum=Curriculum((3,), steps=9), window=1, validate_every=2)
 
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        return "unreadable" if held[0].weight >= 3 else diligent(kind, text, rng)
+    progress = train_by_step_number(world, settings, validates=False)
 
-    made = world(reply, job=IdleJob)
-    held.append(made.engine)
-    settings = short(curriculum=Curriculum((3,), steps=9), window=1, validate_every=2)
-    progress = compile_counting(made, settings, validates=False)
-    # Step 4 sees what step 3 has made unreadable; the last checkpoint is that of step 2.
-    assert "format collapse" in progress.stopped
+    assert "format collapse" in str(progress.stopped)
+    # Step 3 makes the policy unreadable, and step 4 sees it. Step 2 has the last checkpoint.
     assert progress.step == 4
-    assert made.job.restored[-1] == "step-2"
-    assert made.engine.weight == 2
+    assert world.trainer.restored_checkpoints[-1] == "step-2"
+    assert world.engine.weight == 2
 
 
 class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-def train_until(made: Any, folder: Path, kill: int | None = None) -> Any:
-    """Trains, and dies right after a step if one is named."""
+def train_in_folder(world: World, folder: Path, killed_after: int | None = None) -> Progress:
+    """Train with a checkpoint every two steps; raise KilledError after the step `killed_after`."""
 
     def on_row(row: Any) -> None:
-        if "horizon" in row and row["step"] == kill:
+        if is_step(row) and row["step"] == killed_after:
             raise KilledError
 
-    return made.compile(short(validate_every=2), folder=folder, on_row=on_row).progress
+    settings = short_training(validate_every=2)
+    return world.run_training(settings, folder=folder, on_row=on_row).progress
 
 
-def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(world: Any, tmp_path: Path) -> None:
-    """With a checkpoint every two steps, killed right after one that has none."""
-    unbroken, made = world(), world()
-    whole = train_until(unbroken, tmp_path / "whole")
-    with pytest.raises(KilledError):
-        train_until(world(), tmp_path / "killed", 3)
-    resumed = train_until(made, tmp_path / "killed")
-    assert made.engine.weight == unbroken.engine.weight != 0
-    assert _untimed(resumed.rows) == _untimed(whole.rows)
-    assert resumed.tokens == whole.tokens
-
-
-def _untimed(rows: Any) -> list[dict[str, Any]]:
+def without_times(rows: Any) -> list[dict[str, Any]]:
+    """Return the rows of a training without how long they took."""
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
+def test_a_killed_training_is_resumed_to_the_very_weights_of_an_uninterrupted_one(
+    make_world, tmp_path: Path
+) -> None:
+    uninterrupted_world = make_world()
+    uninterrupted = train_in_folder(uninterrupted_world, tmp_path / "uninterrupted")
+
+    # Step 3 has no checkpoint, so it has to be done again.
+    with pytest.raises(KilledError):
+        train_in_folder(make_world(), tmp_path / "killed", killed_after=3)
+    resumed_world = make_world()
+    resumed = train_in_folder(resumed_world, tmp_path / "killed")
+
+    assert uninterrupted_world.engine.weight != 0
+    assert resumed_world.engine.weight == uninterrupted_world.engine.weight
+    assert without_times(resumed.rows) == without_times(uninterrupted.rows)
+    assert resumed.tokens == uninterrupted.tokens
+
+
 @pytest.mark.slow
-def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_settings(world: Any, tmp_path: Path) -> None:
-    made, again = world(), world()
-    made.compile(short(), valset=made.dev, folder=tmp_path)
-    again.compile(short(), valset=again.dev, folder=tmp_path)
-    assert again.rows == []
-    assert again.engine.asked == []
-    assert again.engine.weight == made.engine.weight
+def test_a_finished_training_is_not_done_again(make_world, tmp_path: Path) -> None:
+    first_world = make_world()
+    first_world.run_training(short_training(), valset=first_world.dev, folder=tmp_path)
+
+    second_world = make_world()
+    second_world.run_training(short_training(), valset=second_world.dev, folder=tmp_path)
+
+    assert second_world.rows == []
+    assert second_world.engine.calls == []
+    assert second_world.engine.weight == first_world.engine.weight
+
+
+@pytest.fixture
+def one_step() -> TrainingSettings:
+    """Settings of a training of a single step."""
+    return short_training(curriculum=Curriculum((2,), steps=1))
+
+
+@pytest.fixture
+def trained_folder(make_world: Any, one_step: TrainingSettings, tmp_path: Path) -> Path:
+    """The folder of a finished training of a single step."""
+    world = make_world()
+    world.run_training(one_step, valset=world.dev, folder=tmp_path)
+    return tmp_path
+
+
+def test_a_journal_of_other_settings_is_refused(make_world, trained_folder: Path) -> None:
+    settings = short_training(curriculum=Curriculum((2,), steps=1), num_rollouts=4)
+
     with pytest.raises(UserError, match="num_rollouts = 3, not 4"):
-        made.compile(short(num_rollouts=4), folder=tmp_path)
-    journal = json.loads((tmp_path / "train.json").read_text())
-    best = {**journal["best"], "seconds": 3}
-    for unknown_field in ({"stage_best": None}, {"best": best}):
-        (tmp_path / "train.json").write_text(json.dumps({**journal, **unknown_field}))
-        with pytest.raises(UserError, match="was trained by another version"):
-            made.compile(short(), folder=tmp_path)
-    (tmp_path / "train.json").write_text("{")
+        make_world().run_training(settings, folder=trained_folder)
+
+
+@pytest.mark.parametrize("place", ["journal", "best checkpoint"])
+def test_a_journal_of_another_version_is_refused(
+    make_world, one_step: TrainingSettings, trained_folder: Path, place: str
+) -> None:
+    journal_file = trained_folder / "train.json"
+    journal = json.loads(journal_file.read_text())
+    if place == "journal":
+        journal["unknown_field"] = None
+    else:
+        journal["best"]["unknown_field"] = 3
+    journal_file.write_text(json.dumps(journal))
+
+    with pytest.raises(UserError, match="was trained by another version"):
+        make_world().run_training(one_step, folder=trained_folder)
+
+
+def test_a_damaged_journal_is_refused(
+    make_world, one_step: TrainingSettings, trained_folder: Path
+) -> None:
+    (trained_folder / "train.json").write_text("{")
+
     with pytest.raises(DataError):
-        made.compile(short(), folder=tmp_path)
+        make_world().run_training(one_step, folder=trained_folder)
 
 
-@pytest.mark.parametrize("case", ["no provider", "no history", "no writer", "teacher", "two models", "nothing counts"])
-def test_a_program_that_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) -> None:
-    made = world(method="turn-rag") if case == "no writer" else world()
-    lm: Any = made.lm
-    if case == "no provider":
-        lm.provider = Provider()
-    if case == "two models":
-        made.program.method.writer.extract_facts.lm = made.lm.copy()
-    with dspy.context(lm=lm), pytest.raises(UserError):
-        made.teleprompter(short(), in_headline=lambda example: case != "nothing counts").compile(
-            made.program,
-            trainset=[] if case == "no history" else made.train,
-            teacher=made.program if case == "teacher" else None,
-        )
-    assert made.engine.asked == []
+def refuse_training(world: World, **compile_options: Any) -> str:
+    """Return the message with which a training is refused before the policy is asked."""
+    options = {"trainset": world.train, **compile_options}
+    with dspy.context(lm=world.lm), pytest.raises(UserError) as error:
+        world.teleprompter(short_training()).compile(world.program, **options)
+    assert world.engine.calls == []
+    return str(error.value)
+
+
+def test_a_model_that_cannot_be_trained_is_refused(make_world) -> None:
+    world = make_world()
+    world.lm.provider = Provider()
+
+    assert "cannot be trained here" in refuse_training(world)
+
+
+def test_a_training_without_questions_is_refused(make_world) -> None:
+    assert refuse_training(make_world(), trainset=[])
+
+
+def test_a_method_without_writing_prompts_is_refused(make_world) -> None:
+    message = refuse_training(make_world(method="turn-rag"))
+
+    assert "writes without a language model" in message
+
+
+def test_a_teacher_is_refused(make_world) -> None:
+    world = make_world()
+
+    assert "takes no teacher" in refuse_training(world, teacher=world.program)
+
+
+def test_a_program_with_two_models_is_refused(make_world) -> None:
+    world = make_world()
+    world.program.method.writer.extract_facts.lm = world.lm.copy()
+
+    assert "several language models" in refuse_training(world)
+
+
+def test_a_training_without_a_question_that_counts_is_refused(make_world) -> None:
+    world = make_world()
+    teleprompter = world.teleprompter(short_training(), in_headline=lambda example: False)
+
+    with dspy.context(lm=world.lm), pytest.raises(UserError, match="counts for the score"):
+        teleprompter.compile(world.program, trainset=world.train)
+
+    assert world.engine.calls == []
