@@ -559,7 +559,7 @@ def test_a_wrong_option_of_train_is_refused(
         ("tokens=0", "tokens: Input should be greater than 0"),
         ("questions=0", "questions: Input should be greater than 0"),
         ("local_fraction=0", "local_fraction: Input should be greater than 0"),
-        ("local_fraction=nan", ""),
+        ("local_fraction=nan", "local_fraction"),
         ("lora=0", "lora: Input should be greater than 0"),
         ("num_rollouts=1", "num_rollouts = 1"),
         ("local_n=1", "local_n = 1"),
