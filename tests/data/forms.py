@@ -1,4 +1,7 @@
-"""Small files of every benchmark's form, which lie in `files/`, and how they are changed, written and loaded."""
+"""One small example of every benchmark's files, and helpers that change, write and load them.
+
+The examples lie in `files/`, one folder for each benchmark.
+"""
 
 from __future__ import annotations
 
@@ -15,92 +18,152 @@ from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 
 Files = dict[str, Any]
+"""The decoded contents of some files, by their paths. The first file is the one to load."""
+
 Change = Callable[[Any], Any]
+"""A function that changes a row in place."""
 
 
-def decoded(path: Path) -> Any:
-    """A JSON value, or the rows of a CSV or of JSON lines."""
+def decode_file(path: Path) -> Any:
+    """Return the JSON value of a file, or the list of its rows for CSV and JSON lines."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
         return list(csv.DictReader(io.StringIO(text, newline="")))
-    return list(map(json.loads, text.splitlines())) if path.suffix == ".jsonl" else json.loads(text)
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return json.loads(text)
 
 
-def form(folder: Path) -> Files:
-    """The files of a form by their paths; the first is the one to name."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): decoded(path) for path in files}
-
-
-FORMS = {folder.name: form(folder) for folder in sorted((Path(__file__).parent / "files").iterdir())}
-"""By benchmark, and by the path of each file."""
-PREPARED = FORMS.pop("omnibehavior-prepared")
-"""OmniBehavior's other form."""
-CHAT = FORMS["jsonl"]["own.jsonl"][0]["messages"]
-
-
-def video(time: str, *reactions: str, **context: Any) -> dict[str, Any]:
-    """A record of OmniBehavior: a video, and what the user did with it."""
-    about = {"caption": f"At {time}", **context}
-    done = [{"type": kind} for kind in reactions]
-    return {"type": "Video Browsing", "timestamp": time, "context": about, "action": done}
-
-
-def first(name: str, files: Files) -> Any:
-    """What most changes are made to: the first row, user or conversation of the first file."""
-    value = next(iter(files.values()))
-    return value[0] if isinstance(value, list) else value
-
-
-def changed(name: str, change: Change) -> Files:
-    """The files of a form, with a change of the first row."""
-    files = copy.deepcopy(FORMS[name])
-    change(first(name, files))
+def read_files(folder: Path) -> Files:
+    """Return the decoded files below a folder, in the order of their paths."""
+    files: Files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            files[path.relative_to(folder).as_posix()] = decode_file(path)
     return files
 
 
-def put(*keys: Any, value: Any = ...) -> Change:
-    """A change that sets what is at the end of some keys, or deletes it."""
+def read_example_files() -> dict[str, Files]:
+    """Return the files of every folder in `files/`."""
+    folders = sorted((Path(__file__).parent / "files").iterdir())
+    return {folder.name: read_files(folder) for folder in folders}
+
+
+EXAMPLE_FILES = read_example_files()
+"""The example files of each benchmark, by the name of the benchmark."""
+
+PREPARED_OMNIBEHAVIOR = EXAMPLE_FILES.pop("omnibehavior-prepared")
+"""OmniBehavior has a second form of files, which its authors have prepared for experiments."""
+
+CHAT_MESSAGES = EXAMPLE_FILES["jsonl"]["own.jsonl"][0]["messages"]
+
+
+def video(time: str, *reactions: str, **context: Any) -> dict[str, Any]:
+    """Return a record of OmniBehavior: a video that a user watched, and the user's reactions."""
+    return {
+        "type": "Video Browsing",
+        "timestamp": time,
+        "context": {"caption": f"At {time}", **context},
+        "action": [{"type": reaction} for reaction in reactions],
+    }
+
+
+def main_file(files: Files) -> str:
+    """Return the path of the file to load."""
+    return next(iter(files))
+
+
+def first_row(files: Files) -> Any:
+    """Return the first row, user or conversation of the file to load."""
+    content = files[main_file(files)]
+    return content[0] if isinstance(content, list) else content
+
+
+def changed_files(name: str, change: Change) -> Files:
+    """Return the example files of a benchmark, with their first row changed."""
+    files = copy.deepcopy(EXAMPLE_FILES[name])
+    change(first_row(files))
+    return files
+
+
+def unchanged(row: Any) -> None:
+    """Leave a row as it is."""
+
+
+def put(*keys: Any, value: Any) -> Change:
+    """Return a change that sets the value at a path of keys."""
 
     def change(row: Any) -> None:
-        for key in keys[:-1]:
-            row = row[key]
-        if value is ...:
-            del row[keys[-1]]
-        else:
-            row[keys[-1]] = value
+        container = value_at(row, keys[:-1])
+        container[keys[-1]] = value
 
     return change
 
 
-def encoded(path: str, value: Any) -> bytes:
-    """What a file holds."""
-    if isinstance(value, bytes):
-        return value
+def remove(*keys: Any) -> Change:
+    """Return a change that deletes the value at a path of keys."""
+
+    def change(row: Any) -> None:
+        container = value_at(row, keys[:-1])
+        del container[keys[-1]]
+
+    return change
+
+
+def value_at(row: Any, keys: tuple[Any, ...]) -> Any:
+    """Return the value at a path of keys."""
+    value = row
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def encode_file(path: str, content: Any) -> bytes:
+    """Return the bytes of a file. Content that is bytes already stays as it is."""
+    if isinstance(content, bytes):
+        return content
     if path.endswith(".csv"):
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, list(value[0]))
-        writer.writeheader()
-        writer.writerows(value)
-        return text.getvalue().encode()
+        return encode_csv(content)
     if path.endswith(".jsonl"):
-        return "\n".join(row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in value).encode()
-    return json.dumps(value, ensure_ascii=False).encode()
+        return encode_json_lines(content)
+    return json.dumps(content, ensure_ascii=False).encode()
 
 
-def write(folder: Path, files: Files) -> Path:
-    """Writes files; gives the path of the first, which is the one to name."""
-    for name, value in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(encoded(name, value))
-    return folder / next(iter(files))
+def encode_csv(rows: list[dict[str, Any]]) -> bytes:
+    """Return the bytes of a CSV file with these rows."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
-def load(folder: Path, name: str, change: Change = lambda row: None, **options: Any) -> Benchmark:
-    """The benchmark of a form, with a change of the first row."""
-    return benchmark(name, write(folder, changed(name, change)), **options)
+def encode_json_lines(rows: list[Any]) -> bytes:
+    """Return the bytes of JSON lines. A row that is a text is written as it is, even if broken."""
+    lines: list[str] = []
+    for row in rows:
+        line = row if isinstance(row, str) else json.dumps(row, ensure_ascii=False)
+        lines.append(line)
+    return "\n".join(lines).encode()
 
 
-def lines(example: dspy.Example) -> list[str]:
-    """The turns of an example's history."""
-    return [turn.line() for item in example.history for turn in item.turns]
+def write_files(folder: Path, files: Files) -> Path:
+    """Write files into a folder, and return the path of the one to load."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode_file(name, content))
+    return folder / main_file(files)
+
+
+def load(folder: Path, name: str, change: Change = unchanged, **options: Any) -> Benchmark:
+    """Write the example files of a benchmark, with their first row changed, and load them."""
+    return benchmark(name, write_files(folder, changed_files(name, change)), **options)
+
+
+def history_lines(example: dspy.Example) -> list[str]:
+    """Return the turns of an example's history as lines of text."""
+    lines: list[str] = []
+    for item in example.history:
+        lines.extend(turn.line() for turn in item.turns)
+    return lines

@@ -1,4 +1,7 @@
-"""Benchmarks by name: options, judges, refusals, bundled samples, and how they are cut into train, dev and test."""
+"""Benchmarks of the catalog: options, bundled samples, judges, and the split into three parts.
+
+The rules of the split stand at the top of `data/split.py`.
+"""
 
 from itertools import combinations
 from pathlib import Path
@@ -22,38 +25,65 @@ from mempiler.signatures.judges import (
     judges_hash,
 )
 
-from .forms import FORMS, write
+from .forms import EXAMPLE_FILES, write_files
 
-TEN = ["conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48", "conv-49", "conv-50"]
+LOCOMO_CONVERSATIONS = [
+    "conv-26",
+    "conv-30",
+    "conv-41",
+    "conv-42",
+    "conv-43",
+    "conv-44",
+    "conv-47",
+    "conv-48",
+    "conv-49",
+    "conv-50",
+]
+"""The ten conversations of the released file."""
 
-
-def questions(folder: Path, conversations: int, each: int = 9) -> Benchmark:
-    (row,) = FORMS["jsonl"]["own.jsonl"]
-    pairs = [(user, n) for user in range(conversations) for n in range(each)]
-    rows = [{**row, "user": f"u{user}", "question": f"{n}?", "id": f"u{user}:{n}"} for user, n in pairs]
-    return benchmark("jsonl", write(folder, {"questions.jsonl": rows}))
-
-
-def locomo(folder: Path, conversations: list[str], **options: Any) -> Benchmark:
-    (talk,) = FORMS["locomo"]["locomo.json"]
-    file = []
-    for id in conversations:
-        categories = (1, 4) if id == "conv-30" else (1, 3, 4)
-        qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": n} for n in categories]
-        file.append({**talk, "sample_id": id, "qa": qa})
-    return benchmark("locomo", write(folder, {"locomo.json": file}), **options)
+Examples = tuple[dspy.Example, ...]
 
 
-def parts(split: Split) -> list[tuple[Any, ...]]:
-    return [split.train, split.dev, split.test]
+def make_benchmark(folder: Path, conversations: int, questions_each: int = 9) -> Benchmark:
+    """Return a benchmark of so many conversations, with so many questions about each."""
+    [plain_row] = EXAMPLE_FILES["jsonl"]["own.jsonl"]
+    rows: list[dict[str, Any]] = []
+    for user in range(conversations):
+        for n in range(questions_each):
+            names = {"user": f"u{user}", "question": f"{n}?", "id": f"u{user}:{n}"}
+            rows.append({**plain_row, **names})
+    return benchmark("jsonl", write_files(folder, {"questions.jsonl": rows}))
 
 
-def ids(part: tuple[Any, ...]) -> list[str]:
+def write_locomo(folder: Path, categories_by_conversation: dict[str, list[int]]) -> Path:
+    """Write a file of LoCoMo with one question for each category in a list."""
+    [plain_conversation] = EXAMPLE_FILES["locomo"]["locomo.json"]
+    conversations: list[dict[str, Any]] = []
+    for name, categories in categories_by_conversation.items():
+        questions = [
+            {"question": f"{n}?", "answer": "a", "evidence": [], "category": category}
+            for n, category in enumerate(categories)
+        ]
+        conversations.append({**plain_conversation, "sample_id": name, "qa": questions})
+    return write_files(folder, {"locomo.json": conversations})
+
+
+def part_sizes(split: Split) -> list[int]:
+    """Return the numbers of questions in train, dev and test."""
+    return [len(split.train), len(split.dev), len(split.test)]
+
+
+def example_ids(part: Examples) -> list[str]:
     return [example.id for example in part]
 
 
-def groups(part: tuple[Any, ...]) -> set[str]:
+def conversations_of(part: Examples) -> set[str]:
     return {example.history.id for example in part}
+
+
+def assert_no_conversation_is_in_train_and_elsewhere(split: Split) -> None:
+    held_out = conversations_of(split.dev) | conversations_of(split.test)
+    assert not conversations_of(split.train) & held_out
 
 
 @pytest.mark.parametrize(
@@ -66,174 +96,301 @@ def groups(part: tuple[Any, ...]) -> set[str]:
         (14, [72, 27, 27]),  # 14 // 4 = 3 for dev and test each, 8 for train
     ],
 )
-def test_sizes_by_number_of_conversations(tmp_path: Path, conversations: int, sizes: list[int]) -> None:
-    assert [len(part) for part in parts(questions(tmp_path, conversations).split())] == sizes
+def test_sizes_by_number_of_conversations(
+    tmp_path: Path, conversations: int, sizes: list[int]
+) -> None:
+    split = make_benchmark(tmp_path, conversations, questions_each=9).split()
+    assert part_sizes(split) == sizes
 
 
 @pytest.mark.parametrize(
-    ("conversations", "each", "sizes"),
+    ("conversations", "questions_each", "sizes"),
     [
-        # A quarter is 2 conversations of 7; a third one makes 21 of dev and test each, and leaves 28.
+        # A quarter is 2 conversations of 7 questions. A third one makes 21 questions of dev and
+        # of test, and leaves 28.
         (10, 7, [28, 21, 21]),
-        # Test would need 4 of 6 conversations, which leaves too few for the others; so would dev.
+        # Test would need 4 of 6 conversations, which leaves too few for the others. So would dev.
         (6, 6, [24, 6, 6]),
-        # Dev takes 3 more of 7 conversations of 6, test none: without them dev and train had 18, less than 20 + 10.
+        # Dev takes 3 more of 7 conversations of 6 questions, test none: without them dev and
+        # train had 18, less than 20 + 10.
         (7, 6, [12, 24, 6]),
-        # One conversation: a third of 55 is 18, a third of 45 is 15, of which test could have 20 only without dev's.
+        # One conversation: a third of 55 is 18, a third of 45 is 15. Of the 45, test could have 20
+        # only without dev's.
         (1, 55, [15, 20, 20]),
         (1, 45, [10, 20, 15]),
         (1, 40, [14, 13, 13]),
-        # Two: dev has 20 of the second's questions if test keeps 10.
+        # Two conversations: dev has 20 of the second's questions if test keeps 10.
         (2, 30, [30, 20, 10]),
         (2, 29, [29, 9, 20]),
     ],
 )
 def test_dev_and_test_get_what_a_verdict_needs_where_the_data_allow(
-    tmp_path: Path, conversations: int, each: int, sizes: list[int]
+    tmp_path: Path, conversations: int, questions_each: int, sizes: list[int]
 ) -> None:
-    found = questions(tmp_path, conversations, each)
-    split = found.split()
-    assert [len(part) for part in parts(split)] == sizes
+    split = make_benchmark(tmp_path, conversations, questions_each).split()
+
+    assert part_sizes(split) == sizes
+    all_ids = [
+        *example_ids(split.train),
+        *example_ids(split.dev),
+        *example_ids(split.test),
+    ]
+    assert len(all_ids) == len(set(all_ids))
     if conversations > 1:
-        assert not groups(split.train) & (groups(split.dev) | groups(split.test))
-    assert len({id for part in parts(split) for id in ids(part)}) == sum(sizes)
+        assert_no_conversation_is_in_train_and_elsewhere(split)
 
 
-def test_questions_outside_the_score_do_not_help_to_a_verdict(tmp_path: Path) -> None:
-    """Fourteen conversations of four questions that count and four that do not: five of them have 20 that count.
+def test_questions_outside_the_score_do_not_count_for_the_verdict(tmp_path: Path) -> None:
+    # Of the eight questions of each conversation, the four of category 5 do not count. So dev
+    # needs five conversations for 20 questions that count. Test holds three with 24 questions,
+    # because what it holds must not depend on the metric.
+    categories = [4, 4, 4, 4, 5, 5, 5, 5]
+    path = write_locomo(tmp_path, {f"talk-{n}": categories for n in range(14)})
 
-    Test holds three with 24, because what it holds must not depend on the metric.
-    """
-    (talk,) = FORMS["locomo"]["locomo.json"]
-    qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": 4 if n < 4 else 5} for n in range(8)]
-    file = [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(14)]
-    found = benchmark("locomo", write(tmp_path, {"locomo.json": file}))
-    assert [len(part) for part in parts(found.split())] == [48, 40, 24]
+    split = benchmark("locomo", path).split()
 
-
-def test_a_size_of_dev_is_taken_from_train_and_never_from_test(tmp_path: Path) -> None:
-    found = questions(tmp_path, 10, each=7)
-    whole, larger, all_of_it = (found.split(dev=size) for size in (None, 30, 1000))
-    assert len(larger.dev) == 30
-    assert len(larger.train) == 70 - 21 - 35
-    # One conversation stays for train.
-    assert len(all_of_it.dev) == 42
-    assert len(all_of_it.train) == 7
-    assert not groups(larger.train) & groups(larger.dev)
-    assert ids(larger.test) == ids(all_of_it.test) == ids(whole.test)
-    assert set(ids(found.split(dev=5).dev)) < set(ids(larger.dev)) < set(ids(all_of_it.dev))
+    assert part_sizes(split) == [48, 40, 24]
 
 
-def test_test_holds_the_same_conversations_whatever_categories_are_asked_of(tmp_path: Path) -> None:
-    """Of ten conversations of seven questions three are test; with two questions of each it would be more."""
-    (talk,) = FORMS["locomo"]["locomo.json"]
-    qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": 1 if n < 2 else 4} for n in range(7)]
-    path = write(tmp_path, {"locomo.json": [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(10)]})
-    whole = benchmark("locomo", path).split()
-    some = benchmark("locomo", path, categories="1").split()
-    assert len(whole.test) == 21
-    assert len(some.test) == 6
-    assert groups(some.test) == groups(whole.test)
-    assert not groups(whole.train) & groups(some.test)
+def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
+    split = make_benchmark(tmp_path, 10, questions_each=7).split(dev=30)
+
+    # Five conversations of dev and three of test are not in train.
+    assert part_sizes(split) == [70 - 35 - 21, 30, 21]
+    assert not conversations_of(split.train) & conversations_of(split.dev)
 
 
-def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(tmp_path: Path) -> None:
-    """A program is evaluated on `--split test` with options of its own: nothing may have leaked."""
-    found = questions(tmp_path, 10, each=7)
-    test = groups(found.split().test)
-    for options in ({"dev": 40}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}):
-        split = found.split(**options)
-        assert groups(split.test) == test, options
-        assert not groups(split.train) & test, options
+def test_dev_leaves_one_conversation_for_train(tmp_path: Path) -> None:
+    split = make_benchmark(tmp_path, 10, questions_each=7).split(dev=1000)
+    assert part_sizes(split) == [7, 42, 21]
 
 
-@given(st.sampled_from([1, 2, 3, 8, 10]), st.integers(0, 3), st.integers(0, 40), st.integers(1, 8))
+def test_a_larger_dev_contains_a_smaller_one_and_leaves_test_as_it_is(tmp_path: Path) -> None:
+    loaded = make_benchmark(tmp_path, 10, questions_each=7)
+    default = loaded.split()
+    small = loaded.split(dev=5)
+    large = loaded.split(dev=30)
+    largest = loaded.split(dev=1000)
+
+    assert set(example_ids(small.dev)) < set(example_ids(large.dev))
+    assert set(example_ids(large.dev)) < set(example_ids(largest.dev))
+    assert example_ids(large.test) == example_ids(default.test)
+    assert example_ids(largest.test) == example_ids(default.test)
+
+
+def test_test_holds_the_same_conversations_whatever_categories_are_loaded(tmp_path: Path) -> None:
+    # Of ten conversations with seven questions, three are test. If only the two questions of
+    # category 1 counted, test would need more conversations.
+    categories = [1, 1, 4, 4, 4, 4, 4]
+    path = write_locomo(tmp_path, {f"talk-{n}": categories for n in range(10)})
+
+    all_categories = benchmark("locomo", path).split()
+    one_category = benchmark("locomo", path, categories="1").split()
+
+    assert len(all_categories.test) == 21
+    assert len(one_category.test) == 6
+    assert conversations_of(one_category.test) == conversations_of(all_categories.test)
+    assert not conversations_of(all_categories.train) & conversations_of(one_category.test)
+
+
+@pytest.mark.parametrize(
+    "options", [{"dev": 40}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}]
+)
+def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
+    tmp_path: Path, options: dict[str, int]
+) -> None:
+    # A program is evaluated on test with other options than it was trained with. No question of
+    # test may have been trained on.
+    loaded = make_benchmark(tmp_path, 10, questions_each=7)
+    default_test = conversations_of(loaded.split().test)
+
+    split = loaded.split(**options)
+
+    assert conversations_of(split.test) == default_test
+    assert not conversations_of(split.train) & default_test
+
+
+@given(
+    conversations=st.sampled_from([1, 2, 3, 8, 10]),
+    seed=st.integers(0, 3),
+    train=st.integers(0, 40),
+    test=st.integers(1, 8),
+)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: int, train: int, test: int) -> None:
-    """Parts share nothing, the seed decides, and the size of one part does not change another."""
-    found = questions(tmp_path, conversations)
-    split, whole = found.split(train, None, test, seed=seed), found.split(seed=seed)
-    taken = [set(ids(part)) for part in parts(split)]
-    assert all(not one & other for one, other in combinations(taken, 2))
+def test_a_split_keeps_its_promises(
+    tmp_path: Path, conversations: int, seed: int, train: int, test: int
+) -> None:
+    loaded = make_benchmark(tmp_path, conversations)
+    full_split = loaded.split(seed=seed)
+
+    split = loaded.split(train=train, test=test, seed=seed)
+
+    # Parts share no question, and train no conversation.
+    for part, other_part in combinations([split.train, split.dev, split.test], 2):
+        assert not set(example_ids(part)) & set(example_ids(other_part))
     if conversations > 1:
-        assert not groups(split.train) & (groups(split.dev) | groups(split.test))
-    assert len(split.train) == min(train, len(whole.train))
-    assert len(split.test) == min(test, len(whole.test))
-    assert set(ids(split.train)) <= set(ids(whole.train))
-    assert ids(split.test) == ids(found.split(5, 1, test, seed=seed).test)
-    assert split.digest == found.split(train, None, test, seed=seed).digest
+        assert_no_conversation_is_in_train_and_elsewhere(split)
+
+    # A size limits its own part and changes no other.
+    assert len(split.train) == min(train, len(full_split.train))
+    assert len(split.test) == min(test, len(full_split.test))
+    assert set(example_ids(split.train)) <= set(example_ids(full_split.train))
+    other_sizes = loaded.split(train=5, dev=1, test=test, seed=seed)
+    assert example_ids(split.test) == example_ids(other_sizes.test)
+
+    # The seed decides.
+    assert split.digest == loaded.split(train=train, test=test, seed=seed).digest
     if conversations >= 8:
-        assert whole.digest != found.split(seed=seed + 1).digest
+        assert full_split.digest != loaded.split(seed=seed + 1).digest
 
 
-def test_questions_are_interleaved_and_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
-    assert len({example.history.id for example in questions(tmp_path, 12).split().train[:6]}) == 6
-    found = questions(tmp_path, 1, each=2)
-    with pytest.raises(DataError, match=r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"):
-        found.split()
-    assert len(found.split(dev=0, test=0).train) == 2
+def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
+    train = make_benchmark(tmp_path, 12).split().train
+    assert len(conversations_of(train)) == 6
+    assert len(conversations_of(train[:6])) == 6
+
+
+def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
+    loaded = make_benchmark(tmp_path, 1, questions_each=2)
+
+    problem = r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"
+    with pytest.raises(DataError, match=problem):
+        loaded.split()
+
+    assert len(loaded.split(dev=0, test=0).train) == 2
+
+
+def test_a_negative_size_is_refused(tmp_path: Path) -> None:
+    loaded = make_benchmark(tmp_path, 1, questions_each=2)
     with pytest.raises(DataError, match="dev=-1"):
-        found.split(dev=-1)
+        loaded.split(dev=-1)
 
 
-def test_the_fields_own_split_holds_for_some_categories_and_for_no_other_conversations(tmp_path: Path) -> None:
-    split = locomo(tmp_path, TEN, categories="3").split()
-    assert groups(split.dev) == {"conv-44"}
-    assert "conv-30" not in groups(split.test)
-    for others in (TEN[:9], [*TEN[:9], "conv-1"]):
-        assert locomo(tmp_path, others).fixed_split() is None
+def load_locomo(folder: Path, conversations: list[str], **options: Any) -> Any:
+    """Return LoCoMo with these conversations. As in the release, conv-30 has no category 3."""
+    categories: dict[str, list[int]] = {}
+    for name in conversations:
+        categories[name] = [1, 4] if name == "conv-30" else [1, 3, 4]
+    return benchmark("locomo", write_locomo(folder, categories), **options)
+
+
+def test_locomo_is_split_as_in_the_field_for_some_categories_too(tmp_path: Path) -> None:
+    split = load_locomo(tmp_path, LOCOMO_CONVERSATIONS, categories="3").split()
+    assert conversations_of(split.dev) == {"conv-44"}
+    assert "conv-30" not in conversations_of(split.test)
+
+
+@pytest.mark.parametrize(
+    "conversations",
+    [
+        pytest.param(LOCOMO_CONVERSATIONS[:9], id="one is missing"),
+        pytest.param([*LOCOMO_CONVERSATIONS[:9], "conv-1"], id="one is another"),
+    ],
+)
+def test_the_field_has_no_split_of_other_conversations(
+    tmp_path: Path, conversations: list[str]
+) -> None:
+    assert load_locomo(tmp_path, conversations).fixed_split() is None
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_benchmark_of_the_catalog_loads_and_refuses_unknown_options(name: str) -> None:
+def test_every_benchmark_refuses_unknown_options(name: str) -> None:
     with pytest.raises(UnknownNameError, match=f"option of {name} 'colour'"):
         benchmark(name, None, colour="blue")
 
 
 def test_a_custom_benchmark_is_named_by_module_and_class(tmp_path: Path) -> None:
-    path = write(tmp_path, FORMS["jsonl"])
+    path = write_files(tmp_path, EXAMPLE_FILES["jsonl"])
+
     loaded = benchmark("mempiler.data.jsonl:JsonlBenchmark", path, metric="exact")
+
     assert type(loaded).__name__ == "JsonlBenchmark"
     assert loaded.scorer.title == "exact match"
 
 
-SAMPLES = ("locomo", "longmemeval", "msc", "implexconv", "memoryquest", "movielens", "omnibehavior", "palbench.select")
+SAMPLES = [
+    "locomo",
+    "longmemeval",
+    "msc",
+    "implexconv",
+    "memoryquest",
+    "movielens",
+    "omnibehavior",
+    "palbench.select",
+    "membench",
+    "personamem",
+    "personamem-v2",
+]
 
 
-@pytest.mark.parametrize("name", [*SAMPLES, "membench", "personamem", "personamem-v2"])
-def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str) -> None:
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_bundled_sample_is_large_enough(name: str) -> None:
     loaded = benchmark(name)
+
     assert loaded.source.sample
     assert len(loaded.examples) >= 24
     assert len({loaded.group(example) for example in loaded.examples}) >= 6
-    assert all(set(example.evidence_ids) <= set(example.history.turns) for example in loaded.examples)
-    absent = set(loaded.categories) - {example.category for example in loaded.examples}
-    assert absent == ({"acknowledge_latest_user_preferences"} if name == "personamem" else set())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_bundled_sample_is_without_faults(name: str) -> None:
+    loaded = benchmark(name)
     report = check(name, loaded.source.path)
+
     assert report.ok is True
+    # Two rows of this sample show which rows are left out.
     assert report.kinds == ({"left out": 2} if name == "personamem-v2" else {})
+    for example in loaded.examples:
+        assert set(example.evidence_ids) <= set(example.history.turns)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_bundled_sample_has_every_category(name: str) -> None:
+    loaded = benchmark(name)
+
+    absent_categories = set(loaded.categories) - {example.category for example in loaded.examples}
+
+    if name == "personamem":
+        assert absent_categories == {"acknowledge_latest_user_preferences"}
+    else:
+        assert absent_categories == set()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_bundled_sample_can_be_split_by_conversations(name: str) -> None:
+    loaded = benchmark(name)
+
     split = loaded.split()
-    parts = [{loaded.group(example) for example in part} for part in (split.train, split.dev, split.test)]
-    assert all(parts)
-    assert not parts[0] & (parts[1] | parts[2])
+
+    train_groups = {loaded.group(example) for example in split.train}
+    dev_groups = {loaded.group(example) for example in split.dev}
+    test_groups = {loaded.group(example) for example in split.test}
+    assert train_groups
+    assert dev_groups
+    assert test_groups
+    assert not train_groups & (dev_groups | test_groups)
 
 
-JUDGED: list[tuple[str, str | None, str | None]] = [
-    ("locomo", "judge", judge_hash(JudgeGenerously)),
-    ("longmemeval", None, judges_hash()),
-    ("implexconv", "recall", judge_hash(JudgeAcknowledgement)),
-    ("memoryquest", None, judge_hash(JudgeAcknowledgement)),
-    ("memoryquest", "recall_strict", judge_hash(JudgeAcknowledgementStrictly)),
-    ("memoryquest", "evidence", None),
-    ("palbench.restate", "g_score", judge_hash(NeedsJudge.signature)),
-]
-"""Benchmark, metric, and the hash of the prompt that judges, if one does."""
+@pytest.mark.parametrize(
+    ("name", "options", "expected_hash"),
+    [
+        ("locomo", {"metric": "judge"}, judge_hash(JudgeGenerously)),
+        ("longmemeval", {}, judges_hash()),
+        ("implexconv", {"metric": "recall"}, judge_hash(JudgeAcknowledgement)),
+        ("memoryquest", {}, judge_hash(JudgeAcknowledgement)),
+        ("memoryquest", {"metric": "recall_strict"}, judge_hash(JudgeAcknowledgementStrictly)),
+        ("palbench.restate", {"metric": "g_score"}, judge_hash(NeedsJudge.signature)),
+    ],
+)
+def test_a_judged_metric_has_the_hash_of_its_prompt_and_needs_a_judge(
+    name: str, options: dict[str, str], expected_hash: str
+) -> None:
+    loaded = benchmark(name, **options)
+
+    assert loaded.scorer.judge_hash == expected_hash
+    with pytest.raises(UserError, match="--judge-lm"):
+        loaded.score(loaded.examples[0], dspy.Prediction(answer="x"))
 
 
-@pytest.mark.parametrize(("name", "metric", "hash"), JUDGED)
-def test_a_metric_that_needs_a_judge_has_the_hash_of_its_prompt_and_refuses_to_score_without(name, metric, hash) -> None:
-    found = benchmark(name, **({"metric": metric} if metric else {}))
-    assert found.scorer.judge_hash == hash
-    if hash:
-        with pytest.raises(UserError, match="--judge-lm"):
-            found.score(found.examples[0], dspy.Prediction(answer="x"))
+def test_a_metric_without_a_judge_has_no_hash() -> None:
+    assert benchmark("memoryquest", metric="evidence").scorer.judge_hash is None

@@ -16,43 +16,68 @@ TRIVIA = [
         "user": "ann",
         "chat": [[{"role": "user", "name": "Ann", "content": "We moved to Porto."}]],
         "questions": [
-            {"id": "q1", "category": "homes", "question": "Where?", "city": "Porto", "evidence": []},
-            {"id": "q2", "category": "homes", "question": "Since when?", "city": "", "evidence": []},
+            {
+                "id": "q1",
+                "category": "homes",
+                "question": "Where?",
+                "city": "Porto",
+                "evidence": [],
+            },
+            # The reader of the example leaves out a question without its answer.
+            {
+                "id": "q2",
+                "category": "homes",
+                "question": "Since when?",
+                "city": "",
+                "evidence": [],
+            },
         ],
     }
 ]
 
 
 def run_examples(module: Any, names: dict[str, Any]) -> dict[str, Any]:
-    """Run the indented code of a module's docstring; return its names and those that it defines."""
-    lines = (inspect.getdoc(module) or "").splitlines()
-    code = [line.removeprefix("    ") if line.startswith("    ") else "" for line in lines]
+    """Run the indented code of a module's docstring.
+
+    Args:
+        module: The module. The code may use what it defines.
+        names: What else the code may use.
+
+    Returns:
+        All these names, and those that the code defines.
+    """
+    code_lines: list[str] = []
+    for line in inspect.getdoc(module).splitlines():
+        # Lines of text become blank, so that errors name the right line.
+        is_code = line.startswith("    ")
+        code_lines.append(line.removeprefix("    ") if is_code else "")
     scope = {"dspy": dspy, **vars(module), **names}
-    exec("\n".join(code), scope)
+    exec("\n".join(code_lines), scope)
     return scope
 
 
 def test_the_example_of_a_scorer_scores() -> None:
-    names = run_examples(scorer, {"Judge": judge.Judge})
+    scope = run_examples(scorer, {"Judge": judge.Judge})
     example = dspy.Example(question="Where?", answer="Porto", city="Porto")
 
-    right = names["NamesTheCity"]().score(example, dspy.Prediction(answer="In Porto."))
-    wrong = names["NamesTheCity"]().score(example, dspy.Prediction(answer="At home."))
+    right = scope["NamesTheCity"]().score(example, dspy.Prediction(answer="In Porto."))
+    wrong = scope["NamesTheCity"]().score(example, dspy.Prediction(answer="At home."))
 
     assert right == scorer.Score(1.0, "Right.", {"city": 1.0})
     assert wrong == scorer.Score(0.0, "Wrong: name the city, Porto.", {"city": 0.0})
 
 
 def test_the_example_of_a_judged_scorer_asks_its_judge() -> None:
-    names = run_examples(scorer, {"Judge": judge.Judge})
+    scope = run_examples(scorer, {"Judge": judge.Judge})
     example = dspy.Example(question="Where?", answer="Porto")
 
-    def verdict(question: str, gold: str, answer: str) -> judge.Verdict:
+    def judge_by_words(question: str, gold: str, answer: str) -> judge.Verdict:
         return judge.Verdict(gold in answer, "same town")
 
-    judged: Any = names["JudgedRight"]().with_judges(lambda judge_class: verdict)
+    judged: Any = scope["JudgedRight"]().with_judges(lambda judge_class: judge_by_words)
+    score = judged.score(example, dspy.Prediction(answer="In Porto."))
 
-    assert judged.score(example, dspy.Prediction(answer="In Porto.")) == scorer.Score(1.0, "same town")
+    assert score == scorer.Score(1.0, "same town")
 
 
 def test_the_example_of_a_judge_asks_its_model(scripted: Any) -> None:
@@ -63,52 +88,63 @@ def test_the_example_of_a_judge_asks_its_model(scripted: Any) -> None:
         answer: str = dspy.InputField()
         verdict: str = dspy.OutputField()
 
-    names = run_examples(judge, {"JudgeCity": JudgeCity})
-    lm = scripted(lambda kind, text, n: {"verdict": "yes"})
+    scope = run_examples(judge, {"JudgeCity": JudgeCity})
+    lm = scripted(lambda *call: {"verdict": "yes"})
 
-    assert names["CityJudge"](lm)("Where?", "In Porto.") == judge.Verdict(True)
+    city_judge = scope["CityJudge"](lm)
+
+    assert city_judge("Where?", "In Porto.") == judge.Verdict(True)
 
 
 def test_the_example_of_a_benchmark_loads_and_scores(tmp_path: Path) -> None:
-    scorers = run_examples(scorer, {"Judge": judge.Judge})
-    names = run_examples(
+    scope_of_scorers = run_examples(scorer, {"Judge": judge.Judge})
+    scope = run_examples(
         benchmark,
         {
-            "NamesTheCity": scorers["NamesTheCity"],
+            "NamesTheCity": scope_of_scorers["NamesTheCity"],
             "Finding": dataset.Finding,
             "History": History,
             "read_json": read_json,
         },
     )
-    file = tmp_path / "trivia.json"
-    file.write_text(json.dumps(TRIVIA), encoding="utf-8")
+    path = tmp_path / "trivia.json"
+    path.write_text(json.dumps(TRIVIA), encoding="utf-8")
 
-    trivia = names["Trivia"].load(str(file))
+    trivia = scope["Trivia"].load(str(path))
 
     assert [example.id for example in trivia.examples] == ["q1"]
     assert trivia.conversations == {"ann"}
     assert trivia.score(trivia.examples[0], dspy.Prediction(answer="Porto")).value == 1.0
 
 
+class Greeter:
+    """A simulated user who says hello."""
+
+    def __init__(self, lm: Any, adapter: Any) -> None:
+        """Take what a simulated user takes, and use nothing of it."""
+
+    def __call__(self, example: dspy.Example) -> str:
+        return "Hello"
+
+
+def polite_assistant(**inputs: Any) -> dspy.Prediction:
+    return dspy.Prediction(answer=f"{inputs['question']} to you")
+
+
+def rude_rival(**inputs: Any) -> dspy.Prediction:
+    return dspy.Prediction(answer="Who are you?")
+
+
+def test_the_example_of_an_interaction_lets_a_user_talk_with_two_assistants() -> None:
+    scope = run_examples(interaction, {"SimulatedUser": Greeter, "UserError": UserError})
+    small_talk = scope["SmallTalk"]().with_simulated_user(None, None, rude_rival)
+
+    result = small_talk.converse(polite_assistant, dspy.Example(history=None))
+
+    assert result.toDict() == {"answer": "Hello to you", "rival": "Who are you?"}
+
+
 def test_the_example_of_an_interaction_needs_its_user() -> None:
-    class Greeter:
-        def __init__(self, lm: Any, adapter: Any) -> None: ...
-
-        def __call__(self, example: dspy.Example) -> str:
-            return "Hello"
-
-    names = run_examples(interaction, {"SimulatedUser": Greeter, "UserError": UserError})
-    example = dspy.Example(history=None)
-
-    def assistant(**inputs: Any) -> dspy.Prediction:
-        return dspy.Prediction(answer=f"{inputs['question']} to you")
-
-    def rival(**inputs: Any) -> dspy.Prediction:
-        return dspy.Prediction(answer="Who are you?")
-
-    unbound = names["SmallTalk"]()
+    scope = run_examples(interaction, {"SimulatedUser": Greeter, "UserError": UserError})
     with pytest.raises(UserError):
-        unbound.converse(assistant, example)
-    bound = unbound.with_simulated_user(None, None, rival)
-
-    assert bound.converse(assistant, example).toDict() == {"answer": "Hello to you", "rival": "Who are you?"}
+        scope["SmallTalk"]().converse(polite_assistant, dspy.Example(history=None))

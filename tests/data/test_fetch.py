@@ -1,4 +1,4 @@
-"""Fetching genuine files from a server of the test's own: licence first, checksum, nothing half-written, one line."""
+"""Fetching the files of a benchmark from a local server, which also plays the Hugging Face hub."""
 
 import errno
 import hashlib
@@ -13,38 +13,43 @@ from typing import Any
 
 import httpx
 import pytest
-from mempiler.data import fetch as module
-from mempiler.data.fetch import Download, fetch
+from mempiler.data.fetch import DOWNLOADS, Download, fetch
 from mempiler.errors import DataError, EndpointError, UserError
 
 CONTENT = '{"question": "Where?", "answer": "Ålesund"}\r\n'.encode()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
+WRONG_DIGEST = "0" * 64
+
 COMMIT = "5" * 40
-HUB = f"hf://datasets/ada/set@{COMMIT}/parts/set.jsonl"
-PRIVATE = f"/datasets/ada/set/resolve/{COMMIT}/parts/set.jsonl"
+HUB_ADDRESS = f"hf://datasets/ada/set@{COMMIT}/parts/set.jsonl"
+HUB_PATH = f"/datasets/ada/set/resolve/{COMMIT}/parts/set.jsonl"
+"""The path at which the hub's package asks for the file of `HUB_ADDRESS`."""
 
 
-class Server(BaseHTTPRequestHandler):
-    """Serve CONTENT at /file, half of it at /short, and at PRIVATE to whoever has the token.
+class RequestHandler(BaseHTTPRequestHandler):
+    """Serve CONTENT at /file, half of it at /short, and at HUB_PATH to whoever has the token.
 
-    The address /moved leads to /file. The hub's package asks for the headers of a file first.
+    The path /moved leads to /file. The hub's package asks for the headers of a file first.
     """
 
+    server: "FileServer"
+
     def do_HEAD(self) -> None:
-        self.answer_with(b"")
+        self.answer(body=b"")
 
     def do_GET(self) -> None:
-        self.server.requests.append((self.path, self.headers["Authorization"]))  # pyright: ignore[reportAttributeAccessIssue]
-        self.answer_with(CONTENT[:9] if self.path == "/short" else CONTENT)
+        self.server.requests.append((self.path, self.headers["Authorization"]))
+        is_cut_short = self.path == "/short"
+        self.answer(body=CONTENT[:9] if is_cut_short else CONTENT)
 
-    def answer_with(self, body: bytes) -> None:
-        is_allowed = (self.path, self.headers["Authorization"]) == (PRIVATE, "Bearer t")
+    def answer(self, body: bytes) -> None:
+        has_token = self.headers["Authorization"] == "Bearer t"
         if self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", "/file")
             self.send_header("Content-Length", "0")
             self.end_headers()
-        elif self.path in ("/file", "/short") or is_allowed:
+        elif self.path in ("/file", "/short") or (self.path == HUB_PATH and has_token):
             self.send_response(200)
             self.send_header("ETag", f'"{DIGEST}"')
             self.send_header("X-Repo-Commit", COMMIT)
@@ -57,15 +62,23 @@ class Server(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+class FileServer(ThreadingHTTPServer):
+    """A server that records the path and the token of each GET request."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), RequestHandler)
+        self.requests: list[tuple[str, str | None]] = []
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A running server, which is the hub as well."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as running:
-        running.requests = []  # pyright: ignore[reportAttributeAccessIssue]
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    """A running server. The hub's package takes it for the hub, and has a token for it."""
+    with FileServer() as running:
+        # The package read the variable HF_HUB_OFFLINE, which all tests set, when it was imported.
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         monkeypatch.setenv("no_proxy", "*")
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{running.server_port}")
@@ -78,94 +91,183 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def offer(server: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
-    """Puts one file on the list of downloads: `offer("/short")`."""
+def offer(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
+    """Return a function that adds the download "set" to the list: `offer("/short")`."""
 
-    def put(path: str = "/file", port: int | None = None, **changes: Any) -> Download:
+    def add(path: str = "/file", port: int | None = None, **changes: Any) -> Download:
         address = f"http://127.0.0.1:{port or server.server_port}{path}"
-        wanted = replace(Download("set.jsonl", address, DIGEST, "CC0"), **changes)
-        monkeypatch.setattr(module, "DOWNLOADS", {"set": wanted})
-        return wanted
+        download = replace(Download("set.jsonl", address, DIGEST, "CC0"), **changes)
+        monkeypatch.setitem(DOWNLOADS, "set", download)  # type: ignore[arg-type]
+        return download
 
-    return put
+    return add
+
+
+def ignore_message(line: str) -> None:
+    """Take a message of `fetch` and do nothing."""
 
 
 @pytest.mark.parametrize("path", ["/file", "/moved"])
-def test_a_file_is_fetched_byte_by_byte_and_its_licence_printed(offer: Any, tmp_path: Path, path: str) -> None:
+def test_a_file_is_fetched_byte_by_byte(offer: Any, tmp_path: Path, path: str) -> None:
     offer(path)
-    told: list[str] = []
-    found = fetch("set", tmp_path, told.append)
-    assert found.path == tmp_path / "set.jsonl"
-    assert found.sha256 == DIGEST
-    assert found.verified is True
-    assert found.downloaded is True
-    assert found.path.read_bytes() == CONTENT
-    assert told == ["set.jsonl: licence CC0"]
-    assert [path.name for path in tmp_path.iterdir()] == ["set.jsonl"]
+
+    fetched = fetch("set", tmp_path, ignore_message)
+
+    assert fetched.path == tmp_path / "set.jsonl"
+    assert fetched.sha256 == DIGEST
+    assert fetched.verified is True
+    assert fetched.downloaded is True
+    assert fetched.path.read_bytes() == CONTENT
+    assert list(tmp_path.iterdir()) == [fetched.path]
 
 
-def test_another_file_of_that_name_is_neither_fetched_nor_written_over(offer: Any, server: Any, tmp_path: Path) -> None:
+def test_the_licence_is_printed(offer: Any, tmp_path: Path) -> None:
     offer()
-    (tmp_path / "set.jsonl").write_bytes(b"my own")
-    with pytest.raises(DataError, match=r"set\.jsonl: is there already, and is another file .*; delete it"):
-        fetch("set", tmp_path, print)
+    messages: list[str] = []
+
+    fetch("set", tmp_path, messages.append)
+
+    assert messages == ["set.jsonl: licence CC0"]
+
+
+def test_another_file_of_that_name_is_not_overwritten(
+    offer: Any, server: FileServer, tmp_path: Path
+) -> None:
+    offer()
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(b"my own")
+
+    problem = r"set\.jsonl: is there already, and is another file .*; delete it"
+    with pytest.raises(DataError, match=problem):
+        fetch("set", tmp_path, ignore_message)
+
     assert server.requests == []
-    assert (tmp_path / "set.jsonl").read_bytes() == b"my own"
+    assert path.read_bytes() == b"my own"
 
 
-def test_a_mismatch_with_a_checksum_that_others_report_is_printed_and_the_file_kept(offer: Any, tmp_path: Path) -> None:
-    offer(sha256="0" * 64, reported=True)
-    told: list[str] = []
-    found = fetch("set", tmp_path, told.append)
-    assert found.verified is False
-    assert found.path.read_bytes() == CONTENT
-    assert told[1].startswith(f"set.jsonl: sha256 is {DIGEST}, others report 0000")
+def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
+    offer: Any, tmp_path: Path
+) -> None:
+    offer(sha256=WRONG_DIGEST, reported=True)
+    messages: list[str] = []
+
+    fetched = fetch("set", tmp_path, messages.append)
+
+    assert fetched.verified is False
+    assert fetched.path.read_bytes() == CONTENT
+    assert messages[1].startswith(f"set.jsonl: sha256 is {DIGEST}, others report 0000")
 
 
-REFUSED = [
-    ("set", {"sha256": "0" * 64}, DataError, f"sha256 is {DIGEST}, expected 000"),
-    ("set", {"path": "/short"}, EndpointError, "set cannot be fetched (ChunkedEncodingError"),
-    ("set", {"path": "/nowhere"}, EndpointError, "404"),
-    ("set", {"port": 9}, EndpointError, "cannot be fetched (ConnectionError"),
-    (f"{HUB}x", {}, EndpointError, "; set HF_TOKEN if the set is private, or download"),
-    ("hf://datasets/ada/set@main/set.jsonl", {}, UserError, "main is no commit and may change"),
-    (f"hf://datasets/ada/set@{COMMIT}/../set.jsonl", {}, UserError, "is no file of the hub"),
-    (f"hf://datasets/a--b/set@{COMMIT}/set.jsonl", {}, UserError, "is no file of the hub"),
-]
+@pytest.mark.parametrize(
+    ("offered", "error", "problem"),
+    [
+        pytest.param(
+            {"sha256": WRONG_DIGEST},
+            DataError,
+            f"sha256 is {DIGEST}, expected 000",
+            id="another checksum",
+        ),
+        pytest.param(
+            {"path": "/short"},
+            EndpointError,
+            "set cannot be fetched (ChunkedEncodingError",
+            id="cut short",
+        ),
+        pytest.param({"path": "/nowhere"}, EndpointError, "404", id="not found"),
+        pytest.param(
+            {"port": 9},
+            EndpointError,
+            "cannot be fetched (ConnectionError",
+            id="no server",
+        ),
+    ],
+)
+def test_a_failed_download_leaves_no_file(
+    offer: Any, tmp_path: Path, offered: dict[str, Any], error: type[Exception], problem: str
+) -> None:
+    download = offer(**offered)
 
-
-@pytest.mark.parametrize(("name", "wanted", "error", "says"), REFUSED)
-def test_a_failed_download_is_one_line_and_leaves_no_file(offer, tmp_path, name, wanted, error, says) -> None:
-    address = offer(**wanted).address
     with pytest.raises(error) as refusal:
-        fetch(name, tmp_path, lambda line: None)
-    assert says in str(refusal.value)
-    if error is EndpointError and name == "set":
-        assert f"download {address} by hand" in str(refusal.value)
+        fetch("set", tmp_path, ignore_message)
+
+    message = str(refusal.value)
+    assert problem in message
+    if error is EndpointError:
+        assert f"download {download.address} by hand" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "problem"),
+    [
+        pytest.param(
+            f"{HUB_ADDRESS}x",
+            EndpointError,
+            "; set HF_TOKEN if the set is private, or download",
+            id="no such file",
+        ),
+        pytest.param(
+            "hf://datasets/ada/set@main/set.jsonl",
+            UserError,
+            "main is no commit and may change",
+            id="a branch",
+        ),
+        pytest.param(
+            f"hf://datasets/ada/set@{COMMIT}/../set.jsonl",
+            UserError,
+            "is no file of the hub",
+            id="a path that leads out",
+        ),
+        pytest.param(
+            f"hf://datasets/a--b/set@{COMMIT}/set.jsonl",
+            UserError,
+            "is no file of the hub",
+            id="a name that the hub forbids",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("server")
+def test_a_failed_download_from_the_hub_leaves_no_file(
+    tmp_path: Path, address: str, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error) as refusal:
+        fetch(address, tmp_path, ignore_message)
+
+    assert problem in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
 
 
 NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-FULL_FOLDER = r"the temporary folder cannot be written \(.*No space left"
+NO_SPACE_PROBLEM = r"the temporary folder cannot be written \(.*No space left"
 
 
 @pytest.mark.parametrize(
-    ("name", "cause", "error", "line"),
+    ("name", "cause", "error", "problem"),
     [
-        ("set", NO_SPACE, UserError, FULL_FOLDER),
-        (HUB, NO_SPACE, UserError, FULL_FOLDER),
-        (HUB, httpx.ReadTimeout("timed out"), EndpointError, r"cannot be fetched \(ReadTimeout: timed out\)"),
-        (HUB, OSError("Consistency check failed"), EndpointError, "cannot be fetched"),
+        ("set", NO_SPACE, UserError, NO_SPACE_PROBLEM),
+        (HUB_ADDRESS, NO_SPACE, UserError, NO_SPACE_PROBLEM),
+        (
+            HUB_ADDRESS,
+            httpx.ReadTimeout("timed out"),
+            EndpointError,
+            r"cannot be fetched \(ReadTimeout: timed out\)",
+        ),
+        (
+            HUB_ADDRESS,
+            OSError("Consistency check failed"),
+            EndpointError,
+            "cannot be fetched",
+        ),
     ],
 )
-def test_a_download_that_fails_is_one_line_about_its_cause(
+def test_a_failed_download_is_explained_by_its_cause(
     offer: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     cause: Exception,
     error: type[Exception],
-    line: str,
+    problem: str,
 ) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
         raise cause
@@ -173,40 +275,91 @@ def test_a_download_that_fails_is_one_line_about_its_cause(
     offer()
     monkeypatch.setattr("pooch.HTTPDownloader.__call__", fail)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
-    with pytest.raises(error, match=line):
-        fetch(name, tmp_path, lambda line: None)
+
+    with pytest.raises(error, match=problem):
+        fetch(name, tmp_path, ignore_message)
 
 
-def test_any_file_of_the_hub_is_fetched_at_a_commit_and_the_token_goes_nowhere_else(
-    server: Any, offer: Any, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, out, err = cli("fetch", HUB, "--out", tmp_path)
+@pytest.mark.usefixtures("server")
+def test_the_command_fetches_a_file_of_the_hub(tmp_path: Path, cli: Any) -> None:
     path = tmp_path / "set.jsonl"
+
+    _, out, err = cli("fetch", HUB_ADDRESS, "--out", tmp_path)
+
     assert path.read_bytes() == CONTENT
     assert out == f"{path}: fetched, sha256 {DIGEST}, not verified; use it as --data {path}\n"
     assert "licence as its page says: http://127.0.0.1" in err
-    assert "was there, sha256 verified" in cli("fetch", HUB, "--out", tmp_path, "--sha256", DIGEST)[1]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_fetched_file_of_the_hub_is_recognized_by_its_digest(tmp_path: Path, cli: Any) -> None:
+    fetch(HUB_ADDRESS, tmp_path, ignore_message)
+
+    _, out, _ = cli("fetch", HUB_ADDRESS, "--out", tmp_path, "--sha256", DIGEST)
+
+    assert "was there, sha256 verified" in out
+
+
+@pytest.mark.usefixtures("server")
+def test_a_fetched_file_of_the_hub_is_not_trusted_without_a_digest(tmp_path: Path) -> None:
+    fetch(HUB_ADDRESS, tmp_path, ignore_message)
+
     with pytest.raises(DataError, match="give --sha256"):
-        fetch(HUB, tmp_path, print)
-    path.unlink()
+        fetch(HUB_ADDRESS, tmp_path, ignore_message)
+
+
+@pytest.mark.usefixtures("server")
+def test_nothing_is_fetched_from_the_hub_if_it_is_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
     with pytest.raises(EndpointError, match="HF_HUB_OFFLINE switches the hub off"):
-        fetch(HUB, tmp_path, print)
+        fetch(HUB_ADDRESS, tmp_path, ignore_message)
+
+
+def test_the_token_of_the_hub_goes_nowhere_else(
+    server: FileServer, offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "set.jsonl"
+    fetch(HUB_ADDRESS, tmp_path, ignore_message)
+    path.unlink()
+
+    # From now on the server is any other server, not the hub.
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
     offer()
-    fetch("set", tmp_path, print)
-    assert server.requests == [(PRIVATE, "Bearer t"), ("/file", None)]
+    fetch("set", tmp_path, ignore_message)
+
+    assert server.requests == [(HUB_PATH, "Bearer t"), ("/file", None)]
 
 
-def test_the_command_puts_the_file_into_the_results_folder(offer, tmp_path, monkeypatch, cli) -> None:
-    wanted = offer()
+def test_the_command_puts_the_file_into_the_results_folder(
+    offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+) -> None:
+    offer()
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
-    told = f"{path}: fetched, sha256 verified; use it as --benchmark set --data {path}\n"
-    assert cli("fetch", "set") == (0, told, "set.jsonl: licence CC0\n")
-    found = json.loads(cli("fetch", "set", "--json")[1])
-    assert found["address"] == wanted.address
-    assert found["state"] == "was there, sha256 verified"
-    assert found["path"] == str(path)
-    assert found["use"] == f"--benchmark set --data {path}"
-    assert found["downloaded"] is False
+
+    code, out, err = cli("fetch", "set")
+
+    assert code == 0
+    assert out == (f"{path}: fetched, sha256 verified; use it as --benchmark set --data {path}\n")
+    assert err == "set.jsonl: licence CC0\n"
+
+
+def test_the_command_describes_a_file_that_was_there_as_json(
+    offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+) -> None:
+    download = offer()
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    path = tmp_path / "data" / "set.jsonl"
+    cli("fetch", "set")
+
+    _, out, _ = cli("fetch", "set", "--json")
+
+    description = json.loads(out)
+    assert description["address"] == download.address
+    assert description["state"] == "was there, sha256 verified"
+    assert description["path"] == str(path)
+    assert description["use"] == f"--benchmark set --data {path}"
+    assert description["downloaded"] is False

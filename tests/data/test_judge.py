@@ -1,38 +1,276 @@
-"""Many judgements at once: which failure is told when several calls fail, and what is not begun any more."""
+"""Judges: how they read replies of a model, what they are shown, and many questions at once."""
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
+import dspy
 import pytest
-from mempiler.data.judge import ask_all
+from dspy.utils.exceptions import AdapterParseError
+from mempiler.data.catalog import benchmark as load_benchmark
+from mempiler.data.judge import (
+    AcknowledgementJudge,
+    GenerousJudge,
+    Judge,
+    Preference,
+    PreferenceJudge,
+    ReferenceVerdict,
+    StrictAcknowledgementJudge,
+    Verdict,
+    ask_all,
+    preference,
+    with_user_facts,
+)
+from mempiler.programs.adapter import adapter
+from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
+from pydantic import Field
+
+EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee")
+
+
+@pytest.mark.parametrize(("word", "correct"), [("CORRECT", True), ("WRONG", False)])
+def test_a_judge_reads_the_verdict_and_the_reason(scripted: Any, word: str, correct: bool) -> None:
+    lm = scripted(lambda *call: {"reasoning": "The same\ncity.", "verdict": word})
+
+    verdict = Judge(lm, adapter())("Where?", "Lisbon", "In Lisbon")
+
+    assert verdict == Verdict(correct, "The same city.")
+    assert "In Lisbon" in lm.engine.prompts[0][1]
+
+
+def test_a_judge_asks_once_more_for_a_verdict_that_it_cannot_read(scripted: Any) -> None:
+    def reply(kind: str, prompt: str, number: int) -> dict[str, str]:
+        verdict = "yes!" if number == 1 else "CORRECT"
+        return {"reasoning": "The same city.", "verdict": verdict}
+
+    lm = scripted(reply)
+
+    verdict = Judge(lm, adapter())("Where?", "Lisbon", "In Lisbon")
+
+    assert verdict.correct is True
+    assert len(lm.engine.prompts) == 2
+
+
+def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
+    lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
+
+    assert Judge(lm, adapter())("Where?", "Lisbon", " ").correct is False
+
+    assert lm.engine.prompts == []
+
+
+def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any) -> None:
+    task_lm = scripted(lambda *call: {})
+    judge_lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
+
+    with dspy.context(lm=task_lm, trace=[]):
+        Judge(judge_lm, adapter())("Where?", "Lisbon", "In Lisbon")
+        trace = dspy.settings.trace
+
+    assert trace == []
+    assert len(task_lm.engine.prompts) == 0
+    assert len(judge_lm.engine.prompts) == 1
+
+
+@pytest.mark.parametrize(("label", "correct"), [("CORRECT", True), ("WRONG", False)])
+def test_the_generous_judge_reads_its_label(scripted: Any, label: str, correct: bool) -> None:
+    lm = scripted(lambda *call: {"label": label})
+    judge = GenerousJudge(lm, adapter())
+    assert judge("Where?", "Lisbon", "By the sea").correct is correct
+
+
+ABSENT = ReferenceVerdict(present=False, reason="r")
+IMPLICIT = ReferenceVerdict(present=True, reason="r")
+EXPLICIT = ReferenceVerdict(present=True, explicit=True, reason="r")
+
+
+@pytest.mark.parametrize(
+    "numbers_and_references",
+    [
+        pytest.param([(1, 0), (2, 1)], id="in order"),
+        pytest.param([(2, 1), (1, 0)], id="in another order"),
+        # Numbers that name no reference are ignored; the order of the list counts.
+        pytest.param([(7, 0), (7, 1)], id="misnumbered"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("judge_class", "verdict_field", "words", "first_verdict"),
+    [
+        (AcknowledgementJudge, "verdict", ("Yes", "No"), IMPLICIT),
+        (StrictAcknowledgementJudge, "found", ("implicitly", "not"), IMPLICIT),
+        (StrictAcknowledgementJudge, "found", ("explicitly", "not"), EXPLICIT),
+    ],
+)
+def test_each_reference_gets_its_own_verdict(
+    scripted: Any,
+    judge_class: type[AcknowledgementJudge],
+    verdict_field: str,
+    words: tuple[str, str],
+    first_verdict: ReferenceVerdict,
+    numbers_and_references: list[tuple[int, int]],
+) -> None:
+    acknowledgements = [
+        {"number": number, "reason": "r", verdict_field: words[reference]}
+        for number, reference in numbers_and_references
+    ]
+    lm = scripted(lambda *call: {"acknowledgements": acknowledgements})
+    judge = judge_class(lm, adapter())
+
+    verdicts = judge("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
+
+    assert verdicts == (first_verdict, ABSENT)
+    assert "1. Bad knee\n2. Works at night" in lm.engine.prompts[0][1]
+
+
+def acknowledgement_judge(scripted: Any, count: int) -> AcknowledgementJudge:
+    """Return a judge whose model says yes to that many references, however many there are."""
+    acknowledgements = [
+        {"number": number, "reason": "r", "verdict": "yes"} for number in range(1, count + 1)
+    ]
+    lm = scripted(lambda *call: {"acknowledgements": acknowledgements})
+    return AcknowledgementJudge(lm, adapter())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reply_about_another_number_of_references_is_unreadable(
+    scripted: Any, count: int
+) -> None:
+    judge = acknowledgement_judge(scripted, count)
+    problem = f"2 references, but the judge speaks of {count}"
+    with pytest.raises(AdapterParseError, match=problem):
+        judge("Plan", ["A", "B"], "context")
+
+
+def test_an_empty_context_acknowledges_nothing_without_a_call(scripted: Any) -> None:
+    judge = acknowledgement_judge(scripted, 2)
+
+    verdicts = judge("Plan", ["A", "B"], " ")
+
+    assert [verdict.present for verdict in verdicts] == [False, False]
+    assert judge.lm.engine.prompts == []
+
+
+class SideJudge:
+    """A judge of pairs that gives its sides in turn, and records the pairs."""
+
+    def __init__(self, *sides: str) -> None:
+        self.sides = sides
+        self.pairs: list[tuple[str, str]] = []
+
+    def __call__(self, example: dspy.Example, first: str, second: str) -> Any:
+        self.pairs.append((first, second))
+        return self.sides[len(self.pairs) - 1]
+
+
+def test_a_preference_is_the_mean_of_both_orders() -> None:
+    judge: Any = SideJudge("first", "tie")
+
+    result = preference(judge, EXAMPLE, "A", "B")
+
+    assert result == Preference(win_share=0.5, loss_share=0.0)
+    assert judge.pairs == [("A", "B"), ("B", "A")]
+
+
+def test_equal_responses_tie_without_a_call() -> None:
+    judge: Any = SideJudge()
+
+    result = preference(judge, EXAMPLE, "Rest.", "Rest. ")
+
+    assert result == Preference(win_share=0.0, loss_share=0.0)
+    assert judge.pairs == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")]
+)
+def test_the_judge_of_pairs_sees_neutral_labels(scripted: Any, choice: str, side: str) -> None:
+    lm = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
+
+    assert PreferenceJudge(lm, adapter())(EXAMPLE, "Swim.", "Run.") == side
+
+    (_, prompt) = lm.engine.prompts[0]
+    positions = [prompt.index(text) for text in ("w3k8", "Swim.", "t5n1", "Run.")]
+    assert positions == sorted(positions)
+
+
+def reference_of(example: dspy.Example) -> str:
+    """Return what a good response to an example takes into account, as lines."""
+    return str(example.get("reference") or example.answer)
+
+
+@pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
+def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
+    benchmark = load_benchmark(name)
+    examples = with_user_facts(benchmark.examples, benchmark.group)
+    first_user = benchmark.group(examples[0])
+    user_examples = [example for example in examples if benchmark.group(example) == first_user]
+    example = max(user_examples, key=lambda candidate: len(candidate.facts))
+    lm = scripted(lambda *call: {"reasoning": "Better.", "choice": "tie"})
+
+    PreferenceJudge(lm, adapter())(example, "Swim.", "Run.")
+
+    (_, prompt) = lm.engine.prompts[0]
+    assert f"[[ ## facts ## ]]\n{example.facts}\n" in prompt
+    assert f"[[ ## references ## ]]\n{reference_of(example)}\n" in prompt
+
+    # The facts are references of the user's questions, each once.
+    user_references: set[str] = set()
+    for user_example in user_examples:
+        user_references.update(reference_of(user_example).splitlines())
+    facts = example.facts.splitlines()
+    assert len(facts) > 1
+    assert len(facts) == len(set(facts))
+    assert set(facts) <= user_references
+
+
+def test_the_hash_of_a_judge_changes_with_every_part_of_its_prompt() -> None:
+    class ChangedAcknowledgement(Acknowledgement):
+        reason: str = Field(default="", description="at length")
+
+    # Only the description of a field differs, not the name of the class.
+    ChangedAcknowledgement.__name__ = Acknowledgement.__name__
+    ChangedAcknowledgement.__qualname__ = Acknowledgement.__qualname__
+    other_instructions = JudgeAcknowledgement.instructions + " Be kind."
+    prompts = [
+        JudgeAcknowledgement,
+        JudgeAcknowledgement.with_updated_fields(
+            "acknowledgements", type_=list[ChangedAcknowledgement]
+        ),
+        JudgeAcknowledgement.with_instructions(other_instructions),
+        JudgeAcknowledgement.with_updated_fields("context", desc="what was said"),
+    ]
+
+    hashes = {judge_hash(prompt) for prompt in prompts}
+
+    assert len(hashes) == len(prompts)
 
 
 class RefusedError(Exception):
-    """Raised by a call that fails."""
+    """The error of a call that fails."""
 
 
-def test_replies_stand_in_the_order_of_what_was_asked():
+def test_many_replies_stand_in_the_order_of_the_questions() -> None:
     def ask(number: int) -> int:
+        # The first question is answered last.
         time.sleep(0.01 * (4 - number))
         return 10 * number
 
     assert ask_all(ask, [1, 2, 3], threads=3) == [10, 20, 30]
 
 
-def test_the_error_of_the_first_call_in_order_is_raised():
-    for _ in range(20):
-        all_running = threading.Barrier(8)
+@pytest.mark.parametrize("repetition", range(20))
+def test_of_many_failures_the_first_question_s_error_is_raised(repetition: int) -> None:
+    all_running = threading.Barrier(8)
 
-        def ask(number: int, all_running: threading.Barrier = all_running) -> None:
-            all_running.wait(timeout=10)
-            raise RefusedError(number)
+    def ask(number: int) -> None:
+        all_running.wait(timeout=10)
+        raise RefusedError(number)
 
-        with pytest.raises(RefusedError) as failure:
-            ask_all(ask, range(8), threads=8)
-        assert failure.value.args == (0,)
+    assert failure_of(ask, 8) == 0
 
 
-def test_an_earlier_call_that_fails_later_is_still_the_first():
+def test_the_error_of_the_first_question_is_raised_even_if_it_comes_later() -> None:
     second_failed = threading.Event()
 
     def ask(number: int) -> None:
@@ -43,12 +281,18 @@ def test_an_earlier_call_that_fails_later_is_still_the_first():
             second_failed.set()
         raise RefusedError(number)
 
+    assert failure_of(ask, 2) == 0
+
+
+def failure_of(ask: Callable[[int], None], count: int) -> int:
+    """Ask that many questions at once, and return the number of the one whose error is raised."""
     with pytest.raises(RefusedError) as failure:
-        ask_all(ask, [0, 1], threads=2)
-    assert failure.value.args == (0,)
+        ask_all(ask, range(count), threads=count)
+    (number,) = failure.value.args
+    return number
 
 
-def test_after_a_failure_no_further_call_begins():
+def test_after_a_failure_no_further_call_begins() -> None:
     begun: list[int] = []
 
     def ask(number: int) -> None:
@@ -59,5 +303,6 @@ def test_after_a_failure_no_further_call_begins():
 
     with pytest.raises(RefusedError):
         ask_all(ask, range(100), threads=1)
+
     assert begun[:3] == [0, 1, 2]
     assert len(begun) < 10

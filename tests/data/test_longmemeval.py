@@ -1,4 +1,4 @@
-"""LongMemEval: what its reader makes of the files, words and judges, retrieval by sessions, preferences alone."""
+"""LongMemEval: evidence, the choice of types, judges, token F1, retrieval, and preferences."""
 
 from pathlib import Path
 from typing import Any
@@ -10,94 +10,168 @@ from mempiler.data.longmemeval import JUDGES_BY_TYPE, LongMemEval, LongMemEvalPr
 from mempiler.errors import DataError, UnknownNameError
 from mempiler.signatures.judges import JUDGES
 
-from .forms import FORMS, Change, load, put, write
+from .forms import EXAMPLE_FILES, Change, load, put, unchanged, write_files
 
-(ROW,) = FORMS["longmemeval"]["longmemeval_oracle.json"]
-
-
-def unanswerable(row: Any) -> None:
-    row.update(question_id="q1_abs", answer="You said nothing of plants.")
+[ROW] = EXAMPLE_FILES["longmemeval"]["longmemeval_oracle.json"]
+"""A question about three sessions. Its answer is 3, said in the first and in the last."""
 
 
-def unmark(row: Any) -> None:
-    for said in (row["haystack_sessions"][0][0], row["haystack_sessions"][2][0]):
-        del said["has_answer"]
+def make_unanswerable(row: Any) -> None:
+    row["question_id"] = "q1_abs"
+    row["answer"] = "You said nothing of plants."
+
+
+def remove_marks_of_turns(row: Any) -> None:
+    """Remove the marks of the turns that hold the answer; their sessions stay named."""
+    first_session, _, last_session = row["haystack_sessions"]
+    del first_session[0]["has_answer"]
+    del last_session[0]["has_answer"]
 
 
 @pytest.mark.parametrize(
     ("change", "evidence_ids"),
     [
-        (unanswerable, ()),
-        (unmark, ("D2:1", "D3:1", "D3:2")),  # all turns of the evidence sessions
-        (put("haystack_dates", 0, value="?"), ("D1:1", "D3:1")),  # an undated session stays behind its neighbour
-        (put("haystack_dates", 1, value="2023/03/04 22:00"), ("D1:1", "D3:1")),  # a weekday may be missing
+        pytest.param(make_unanswerable, (), id="unanswerable"),
+        pytest.param(
+            remove_marks_of_turns,
+            ("D2:1", "D3:1", "D3:2"),
+            id="without marks all turns of the named sessions",
+        ),
+        pytest.param(
+            put("haystack_dates", 0, value="?"),
+            ("D1:1", "D3:1"),
+            id="a session without a date stays behind its neighbour",
+        ),
+        pytest.param(
+            put("haystack_dates", 1, value="2023/03/04 22:00"),
+            ("D1:1", "D3:1"),
+            id="a date without its weekday",
+        ),
     ],
 )
-def test_the_evidence_of_a_question(tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]) -> None:
-    (example,) = load(tmp_path, "longmemeval", change).examples
+def test_the_evidence_of_a_question(
+    tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]
+) -> None:
+    [example] = load(tmp_path, "longmemeval", change).examples
+
     assert example.evidence_ids == evidence_ids
     assert example.evidence == evidence_ids
-    assert example.abstention == (not evidence_ids)
+    is_unanswerable = evidence_ids == ()
+    assert example.abstention == is_unanswerable
 
 
-def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
-    kinds = ["multi-session", "temporal-reasoning", "multi-session", "temporal-reasoning", "knowledge-update"]
-    rows = [{**ROW, "question_id": f"q{n}", "question_type": kind} for n, kind in enumerate(kinds)]
-    path = write(tmp_path, {"s.json": [*rows, "broken"]})
-    chosen = LongMemEval.load(path, categories="temporal-reasoning, multi-session", limit=1)
-    assert [example.id for example in chosen.examples] == ["q0", "q1"]
-    with pytest.raises(DataError, match="entry 6"):
+def test_the_first_questions_of_some_types_are_read_and_the_rest_is_not(tmp_path: Path) -> None:
+    question_types = [
+        "multi-session",
+        "temporal-reasoning",
+        "multi-session",
+        "temporal-reasoning",
+        "knowledge-update",
+    ]
+    rows = [
+        {**ROW, "question_id": f"q{n}", "question_type": question_type}
+        for n, question_type in enumerate(question_types)
+    ]
+    path = write_files(tmp_path, {"s.json": [*rows, "broken"]})
+
+    loaded = LongMemEval.load(path, categories="temporal-reasoning, multi-session", limit=1)
+
+    # One question of each type. The broken entry behind them is not reached.
+    assert [example.id for example in loaded.examples] == ["q0", "q1"]
+
+
+def test_without_types_the_whole_file_is_read(tmp_path: Path) -> None:
+    path = write_files(tmp_path, {"s.json": [ROW, "broken"]})
+    with pytest.raises(DataError, match="entry 2"):
         LongMemEval.load(path, limit=1)
 
 
 def test_the_judge_of_each_type_asks_the_prompt_that_its_hash_is_made_of() -> None:
-    assert {name: judge_class.signature for name, judge_class in JUDGES_BY_TYPE.items()} == dict(JUDGES)
+    signatures = {name: judge_class.signature for name, judge_class in JUDGES_BY_TYPE.items()}
+    assert signatures == dict(JUDGES)
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
-    lm = scripted(lambda kind, text, n: {"verdict": "yes"})
-    loaded = LongMemEval.load().with_judges(lambda kind: kind(lm))
-    assert loaded.score(loaded.examples[0], dspy.Prediction(answer=" ")).value == 0.0
+    lm = scripted(lambda *call: {"verdict": "yes"})
+    loaded = LongMemEval.load().with_judges(lambda judge_class: judge_class(lm))
+
+    score = loaded.score(loaded.examples[0], dspy.Prediction(answer=" "))
+
+    assert score.value == 0.0
     assert lm.engine.prompts == []
 
 
+DECLINING = "You haven\u2019t told me; I don\u2019t know."
+
+
 @pytest.mark.parametrize(
-    ("answer", "known", "unknown"),
-    [
-        ("3", 1.0, 0.0),
-        ("3 plants", 2 / 3, 0.0),
-        ("You haven\u2019t told me; I don\u2019t know.", 0.0, 1.0),
-        ("", 0.0, 0.0),
-    ],
+    ("answer", "value"), [("3", 1.0), ("3 plants", 2 / 3), (DECLINING, 0.0), ("", 0.0)]
 )
-def test_token_f1_asks_nobody_and_declining_is_right_where_there_is_no_answer(tmp_path, answer, known, unknown) -> None:
-    for change, value in ((lambda row: None, known), (unanswerable, unknown)):
-        loaded = load(tmp_path, "longmemeval", change, metric="f1")
-        assert loaded.score(loaded.examples[0], dspy.Prediction(answer=answer)).value == pytest.approx(value)
+def test_token_f1_of_a_question_with_an_answer(tmp_path: Path, answer: str, value: float) -> None:
+    loaded = load(tmp_path, "longmemeval", unchanged, metric="f1")
+    score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
+    assert score.value == pytest.approx(value)
 
 
-def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("answer", "value"), [("3", 0.0), ("3 plants", 0.0), (DECLINING, 1.0), ("", 0.0)]
+)
+def test_by_token_f1_declining_is_right_where_there_is_no_answer(
+    tmp_path: Path, answer: str, value: float
+) -> None:
+    loaded = load(tmp_path, "longmemeval", make_unanswerable, metric="f1")
+    score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
+    assert score.value == pytest.approx(value)
+
+
+def test_retrieval_is_measured_by_the_sessions_of_the_hits(tmp_path: Path) -> None:
     loaded = load(tmp_path, "longmemeval")
-    hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
-    found = loaded.scorer.retrieval_metrics(loaded.examples[0], hits)
-    assert found["recall_any@5"] == 1.0
-    assert found["recall_all@5"] == 1.0
-    # D1, D3, D2: 1/log2(2) + 1/log2(3), over 2.
-    assert found["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
-    # Facts that rest on the same turns: as sessions D2 and D3, the best order; as turns they would fill more places.
-    found = loaded.scorer.retrieval_metrics(loaded.examples[0], [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)])
-    assert found["ndcg@5"] == 1.0
-    assert found["recall_all@5"] == 1.0
-    loaded = load(tmp_path, "longmemeval", unanswerable)
+    sources_of_hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
+
+    metrics = loaded.scorer.retrieval_metrics(loaded.examples[0], sources_of_hits)
+
+    assert metrics["recall_any@5"] == 1.0
+    assert metrics["recall_all@5"] == 1.0
+    # As sessions the hits are D1, D3 and D2, of which D2 and D3 hold the evidence. The gain is
+    # 1 / log2(2) + 1 / log2(3), and its maximum is 2.
+    assert metrics["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
+
+
+def test_several_hits_of_one_session_count_once(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "longmemeval")
+    # As sessions these are D2 and D3, the best order. As turns they would fill five places.
+    sources_of_hits = [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)]
+
+    metrics = loaded.scorer.retrieval_metrics(loaded.examples[0], sources_of_hits)
+
+    assert metrics["ndcg@5"] == 1.0
+    assert metrics["recall_all@5"] == 1.0
+
+
+def test_retrieval_of_an_unanswerable_question_is_not_measured(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "longmemeval", make_unanswerable)
     assert loaded.scorer.retrieval_metrics(loaded.examples[0], [("D2:1",)]) == {}
 
 
-def test_preferences_alone_want_a_personal_response() -> None:
+def test_the_questions_about_preferences_want_a_personal_response() -> None:
     loaded = benchmark("longmemeval.preference")
+
     assert isinstance(loaded, LongMemEvalPreference)
     assert loaded.task == "personal-response"
-    assert all(map(loaded.in_headline, loaded.examples))
-    assert not any(map(LongMemEvalPreference.load(metric="f1").in_headline, loaded.examples))
     assert {example.category for example in loaded.examples} == {"single-session-preference"}
+
+
+def test_preferences_count_for_the_judge_and_not_for_token_f1() -> None:
+    judged = LongMemEvalPreference.load()
+    assert judged.examples
+    for example in judged.examples:
+        assert judged.in_headline(example)
+
+    by_token_f1 = LongMemEvalPreference.load(metric="f1")
+    for example in by_token_f1.examples:
+        assert not by_token_f1.in_headline(example)
+
+
+def test_the_benchmark_of_preferences_has_no_other_type() -> None:
     with pytest.raises(UnknownNameError):
         LongMemEvalPreference.load(categories="multi-session")

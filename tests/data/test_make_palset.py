@@ -1,7 +1,11 @@
-"""A PAL-Set is written step by step: checked, asked for again, looked over, mended; what its prompts say."""
+"""A PAL-Set is written step by step: what its files hold, what is left out, reviews, and prompts.
+
+The wrong answers of each step stand in `test_make_palset_checks.py`.
+"""
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,233 +20,456 @@ from mempiler.programs.adapter import adapter
 from tests.conftest import suite
 
 from ..programs import test_prompts as prompts
-from . import test_make_memoryquest as quest
-from . import test_make_palset as reviews
-from .conftest import field, good
+from . import scripted_memoryquest
+from .scripted_palset import flawless_model, prompt_field
+
+LANGUAGES_AND_FILES = [("en", "input_en.json"), ("zh", "input.json")]
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_benchmark_reads_two_users_without_a_remark(made_palset, tmp_path, language):
-    files, report, _ = made_palset(good, users=2, language=language)
-    name = "input_en.json" if language == "en" else "input.json"
-    assert report.rejections == []
-    assert list(files[name]) == ["0000", "0001"]
-    notes = []
-    histories, asked = read_palset([tmp_path / "pal" / name], notes.append)
-    assert notes == []
+@pytest.mark.parametrize(("language", "name"), LANGUAGES_AND_FILES)
+def test_the_benchmark_reads_two_users_without_a_remark(
+    made_palset: Any, tmp_path: Path, language: str, name: str
+) -> None:
+    palset = made_palset(flawless_model, users=2, language=language)
+    assert palset.report.rejections == []
+    assert list(palset.files[name]) == ["0000", "0001"]
+
+    findings: list[Any] = []
+    histories, questions = read_palset([tmp_path / "pal" / name], findings.append)
+
+    assert findings == []
     assert [history.id for history in histories] == ["0000", "0001"]
-    samples = [sample for user in files[name].values() for sample in user["query"]]
-    assert len(asked) == sum(len(sample["topics"]) for sample in samples) > 0
-    assert json.loads(asked[0].persona.needs)["implicit_needs"][0]["evidences"] == ["a detail"]
-    assert "The user lived through part" in asked[0].persona.situation
-    assert "Suits the user." in asked[0].persona.preferences
+    topic_count = 0
+    for user in palset.files[name].values():
+        topic_count += sum(len(sample["topics"]) for sample in user["query"])
+    assert topic_count > 0
+    assert len(questions) == topic_count
 
 
-def test_texts_in_another_language_are_refused(made_palset):
-    """A model that always answers in English."""
+@pytest.mark.parametrize(("language", "name"), LANGUAGES_AND_FILES)
+def test_the_benchmark_reads_the_side_files(
+    made_palset: Any, tmp_path: Path, language: str, name: str
+) -> None:
+    made_palset(flawless_model, language=language)
 
-    def reply(kind, text, n):
-        return good(kind, text.replace("Chinese", "English"), n)
+    _, questions = read_palset([tmp_path / "pal" / name], lambda finding: None)
 
-    _, report, calls = made_palset(reply, language="zh", attempts=2)
-    assert calls["people"] == 2
-    assert report.accepted == {}
-    assert "people[1].occupation is not in Chinese: The user occupation 0" in report.rejections[0].problems[0]
+    persona = questions[0].persona
+    needs = json.loads(persona.needs)
+    assert needs["implicit_needs"][0]["evidences"] == ["a detail"]
+    assert "The user lived through part" in persona.situation
+    assert "Suits the user." in persona.preferences
 
 
-def test_side_files_have_the_released_form(made_palset):
-    files, _, _ = made_palset(good)
-    assert list(files["background_en.json"]["0000"]) == [
-        "name", "gender", "age", "occupation", "health status", "family members", "hobbies", "personality",
-    ]  # fmt: skip
-    assert files["background_en.json"]["0000"]["personality"]["Openness"] == "low"
-    assert list(files["preference_en.json"]["0000"]) == ["work", "health", "family", "leisure"]
-    assert files["preference_en.json"]["0000"]["work"]["work-1"]["requirement"] == "work advice 0 at 30"
-    dialogues = [one for part in files["input_en.json"]["0000"].values() for one in part]
-    days = [one["dialogue_timestamp"][:10] for one in dialogues]
+def test_texts_in_another_language_are_refused(made_palset: Any) -> None:
+    def answer_in_english(kind: str, prompt: str, number: int) -> Any:
+        return flawless_model(kind, prompt.replace("Chinese", "English"), number)
+
+    palset = made_palset(answer_in_english, language="zh", attempts=2)
+
+    assert palset.calls["people"] == 2
+    assert palset.report.accepted == {}
+    problem = "people[1].occupation is not in Chinese: The user occupation 0"
+    assert problem in palset.report.rejections[0].problems[0]
+
+
+def test_the_file_of_backgrounds_has_the_released_form(made_palset: Any) -> None:
+    background = made_palset(flawless_model).files["background_en.json"]["0000"]
+
+    assert list(background) == [
+        "name",
+        "gender",
+        "age",
+        "occupation",
+        "health status",
+        "family members",
+        "hobbies",
+        "personality",
+    ]
+    assert background["personality"]["Openness"] == "low"
+
+
+def test_the_file_of_preferences_has_the_released_form(made_palset: Any) -> None:
+    preferences = made_palset(flawless_model).files["preference_en.json"]["0000"]
+
+    assert list(preferences) == ["work", "health", "family", "leisure"]
+    assert preferences["work"]["work-1"]["requirement"] == "work advice 0 at 30"
+
+
+def test_side_files_are_keyed_by_the_days_of_situations_and_dialogues(made_palset: Any) -> None:
+    files = made_palset(flawless_model).files
+    user = files["input_en.json"]["0000"]
+    dialogues = [*user["history"], *user["query"]]
+    days = [dialogue["dialogue_timestamp"][:10] for dialogue in dialogues]
+
+    # Not every situation has a dialogue.
     assert set(files["situation_en.json"]["0000"]) > set(days)
     assert list(files["requirement_framework_en.json"]["0000"]) == days
-    assert len(files["log_en.json"]["0000"]) == len(files["experience_en.json"]["0000"]) == 8
-    assert len(dialogues[-1]["topics"]["topic-1"]["candidate_solutions"]) == 8
-    assert len(files["solution_preference_en.json"]["0000"][days[-1]]["topic-1"]["neg_list"]) == 2
+    assert len(files["log_en.json"]["0000"]) == 8
+    assert len(files["experience_en.json"]["0000"]) == 8
 
 
-def test_no_prompt_holds_what_its_step_must_not_know(made_palset):
-    """Candidates are written without a look at the user, in a query dialogue liked solutions alone are proposed."""
-    seen = defaultdict(list)
-    made_palset(lambda kind, text, n: seen[kind].append(text) or good(kind, text, n), months=4)
-    assert seen["candidates"]
-    assert not any("Ann" in text or "Likes" in text or "profile" in text for text in seen["candidates"])
-    query, history = (
-        [text for text in seen["turns"] if words in text] for words in ("knows background", "knows neither")
-    )
-    assert len(history) + len(query) == len(seen["turns"])
-    assert query
-    assert not any('"feedback": "neg"' in text for text in query)
-    assert any('"feedback": "neg"' in text for text in history)
+def test_a_topic_has_eight_candidates_and_two_disliked_solutions(made_palset: Any) -> None:
+    files = made_palset(flawless_model).files
+    last_dialogue = files["input_en.json"]["0000"]["query"][-1]
+    day = last_dialogue["dialogue_timestamp"][:10]
+
+    assert len(last_dialogue["topics"]["topic-1"]["candidate_solutions"]) == 8
+    preferences = files["solution_preference_en.json"]["0000"][day]["topic-1"]
+    assert len(preferences["neg_list"]) == 2
 
 
-def test_no_attempt_repeats_a_question_and_an_answer_that_cannot_be_read_is_a_complaint(made_palset):
-    """So that no cache can answer it."""
-    seen = []
+def prompts_by_kind(made_palset: Any, months: int) -> dict[str, list[str]]:
+    """Make a PAL-Set, and return all prompts by the output field that they ask for."""
+    collected: dict[str, list[str]] = defaultdict(list)
 
-    def reply(kind, text, n):
-        seen.append(text)
-        return "no fields at all" if len(seen) < 3 else {kind: []}
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        collected[kind].append(prompt)
+        return flawless_model(kind, prompt, number)
 
-    files, report, _ = made_palset(reply, attempts=5, threads=1)
-    # The first answer is asked for twice, in another form.
-    assert files == {}
-    assert len(seen) == 6
-    assert len(set(seen[2:])) == 4
-    assert "no answer that can be read" in seen[2]
-    assert "- this is attempt 4" in seen[4]
-    told = [one.problems[0] for one in report.rejections if one.step == "people"]
-    assert told[1:] == ["0 users; invent 1"] * 4
+    made_palset(reply, months=months)
+    return collected
 
 
-@pytest.mark.parametrize("lost", ["preferences", "situations", "turns"])
-def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(made_palset, lost):
-    def reply(kind, text, n):
-        gone = kind == lost and "Ann 0" in text and ("knows background" in text or kind != "turns")
-        return {kind: []} if gone else good(kind, text, n)
+def test_candidates_are_written_without_a_look_at_the_user(made_palset: Any) -> None:
+    candidate_prompts = prompts_by_kind(made_palset, months=4)["candidates"]
 
-    files, report, _ = made_palset(reply, users=2)
-    assert list(files["input_en.json"]) == ["0001"]
-    assert [one.id for one in report.rejections if one.step == "user"] == ["0000"]
-
-
-LOST = {"turns": "dialogue", "topics": "requirements", "logs": "logs", "experience": "experience"}
-"""By output: the step that is given up for November's first week, which gets a dialogue for this seed."""
+    assert candidate_prompts
+    for prompt in candidate_prompts:
+        assert "Ann" not in prompt
+        assert "Likes" not in prompt
+        assert "profile" not in prompt
 
 
-def test_a_situation_that_is_given_up_has_no_dialogue_and_its_logs_go_to_the_next_one(made_palset):
-    before = made_palset(good)[0]["input_en.json"]["0000"]["history"]
-    assert before[0]["dialogue_timestamp"].startswith("2024-11-07")
-    for lost, step in LOST.items():
+def test_only_liked_solutions_are_proposed_in_a_query_dialogue(made_palset: Any) -> None:
+    dialogue_prompts = prompts_by_kind(made_palset, months=4)["turns"]
+    # In a query dialogue the assistant knows the user, in a dialogue of the history it does not.
+    query_prompts = [prompt for prompt in dialogue_prompts if "knows background" in prompt]
+    history_prompts = [prompt for prompt in dialogue_prompts if "knows neither" in prompt]
 
-        def reply(kind, text, n, lost=lost):
-            gone = kind == lost and "part 0 of 2024-11" in (field(text, "situation") if lost == "experience" else text)
-            return {kind: "" if kind == "experience" else []} if gone else good(kind, text, n)
-
-        files, report, _ = made_palset(reply, threads=1, out=lost)
-        after = files["input_en.json"]["0000"]["history"]
-        assert [one["dialogue_timestamp"] for one in after] == [one["dialogue_timestamp"] for one in before[1:]]
-        kept = [] if lost in ("logs", "experience") else before[0]["logs"]
-        assert after[0]["logs"] == kept + before[1]["logs"]
-        assert report.count(step, "given up") == 1
+    assert len(query_prompts) + len(history_prompts) == len(dialogue_prompts)
+    assert query_prompts
+    for prompt in query_prompts:
+        assert '"feedback": "neg"' not in prompt
+    assert any('"feedback": "neg"' in prompt for prompt in history_prompts)
 
 
-def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset):
-    def reply(kind, text, n):
-        answer = good(kind, text, n)
-        if kind == "logs" and "2024-11-01" in field(text, "begin"):
-            answer["logs"][3]["timestamp"] = "2023-01-01 10:00"
-            answer["logs"][8]["timestamp"] = answer["logs"][7]["timestamp"]
-            answer["logs"].reverse()
+def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any) -> None:
+    seen_prompts: list[str] = []
+
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        seen_prompts.append(prompt)
+        # Of an answer that cannot be read, another form is asked for at once: two calls.
+        is_first_attempt = len(seen_prompts) <= 2
+        return "no fields at all" if is_first_attempt else {kind: []}
+
+    palset = made_palset(reply, attempts=5, threads=1)
+
+    assert palset.files == {}
+    assert len(seen_prompts) == 6
+    later_prompts = seen_prompts[2:]
+    assert len(set(later_prompts)) == 4
+    assert "no answer that can be read" in later_prompts[0]
+    assert "- this is attempt 4" in later_prompts[2]
+    people_problems = [
+        rejection.problems[0]
+        for rejection in palset.report.rejections
+        if rejection.step == "people"
+    ]
+    assert people_problems[1:] == ["0 users; invent 1"] * 4
+
+
+@pytest.mark.parametrize(
+    ("missing_kind", "words"),
+    [
+        pytest.param("preferences", "Ann 0", id="no preferences"),
+        pytest.param("situations", "Ann 0", id="no situations"),
+        # These are the words of a query dialogue.
+        pytest.param("turns", "knows background", id="no query dialogue"),
+    ],
+)
+def test_a_user_who_lacks_a_necessary_part_is_left_out(
+    made_palset: Any, missing_kind: str, words: str
+) -> None:
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        if kind == missing_kind and "Ann 0" in prompt and words in prompt:
+            return {kind: []}
+        return flawless_model(kind, prompt, number)
+
+    palset = made_palset(reply, users=2)
+
+    assert list(palset.files["input_en.json"]) == ["0001"]
+    users_left_out = [
+        rejection.id for rejection in palset.report.rejections if rejection.step == "user"
+    ]
+    assert users_left_out == ["0000"]
+
+
+@pytest.mark.parametrize(
+    ("missing_kind", "step", "has_logs"),
+    [
+        ("turns", "dialogue", True),
+        ("topics", "requirements", True),
+        ("logs", "logs", False),
+        ("experience", "experience", False),
+    ],
+)
+def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the_next(
+    made_palset: Any, missing_kind: str, step: str, has_logs: bool
+) -> None:
+    complete_history = made_palset(flawless_model).files["input_en.json"]["0000"]["history"]
+    first, second = complete_history[:2]
+    # With this seed the first week of November has a dialogue.
+    assert first["dialogue_timestamp"].startswith("2024-11-07")
+
+    def is_about_first_week(kind: str, prompt: str) -> bool:
+        # The prompt of an experience holds earlier situations as well.
+        text = prompt_field(prompt, "situation") if kind == "experience" else prompt
+        return "part 0 of 2024-11" in text
+
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        if kind == missing_kind and is_about_first_week(kind, prompt):
+            return {kind: "" if kind == "experience" else []}
+        return flawless_model(kind, prompt, number)
+
+    palset = made_palset(reply, threads=1, out="incomplete")
+
+    history = palset.files["input_en.json"]["0000"]["history"]
+    timestamps = [dialogue["dialogue_timestamp"] for dialogue in history]
+    assert timestamps == [dialogue["dialogue_timestamp"] for dialogue in complete_history[1:]]
+    if has_logs:
+        assert history[0]["logs"] == first["logs"] + second["logs"]
+    else:
+        assert history[0]["logs"] == second["logs"]
+    assert palset.report.count(step, "given up") == 1
+
+
+def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> None:
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        answer = flawless_model(kind, prompt, number)
+        if kind == "logs" and "2024-11-01" in prompt_field(prompt, "begin"):
+            entries = answer["logs"]
+            entries[3]["timestamp"] = "2023-01-01 10:00"
+            entries[8]["timestamp"] = entries[7]["timestamp"]
+            entries.reverse()
         return answer
 
-    files, report, _ = made_palset(reply)
-    entries = files["log_en.json"]["0000"]["2024-11-07"]
-    # Of two in one minute the first of the answer stays.
-    assert [int(one["content"].split()[5]) for one in entries] == [0, 1, 2, 4, 5, 6, *range(8, 20)]
-    assert [one["timestamp"] for one in entries] == sorted(one["timestamp"] for one in entries)
-    assert [one.outcome for one in report.rejections] == ["retried", "left out"]
+    palset = made_palset(reply)
+
+    entries = palset.files["log_en.json"]["0000"]["2024-11-07"]
+    # The entry 3 is outside of the week. Of the entries 7 and 8, which share a minute, the one
+    # that comes first in the answer stays.
+    numbers = [int(entry["content"].split()[5]) for entry in entries]
+    assert numbers == [0, 1, 2, 4, 5, 6, *range(8, 20)]
+    times = [entry["timestamp"] for entry in entries]
+    assert times == sorted(times)
+    assert [rejection.outcome for rejection in palset.report.rejections] == ["retried", "left out"]
 
 
-def test_the_seed_decides_hours_and_plans_and_threads_do_not(made_palset):
-    one, other = (made_palset(good, seed=seed, out=str(seed))[0] for seed in (0, 1))
-    assert one["timeline_en.json"] == other["timeline_en.json"]
-    assert one["input_en.json"] != other["input_en.json"]
-    assert made_palset(good, out="again", threads=5)[0] == one
+def test_the_seed_decides_hours_and_plans(made_palset: Any) -> None:
+    first_files = made_palset(flawless_model, seed=0, out="first").files
+    second_files = made_palset(flawless_model, seed=1, out="second").files
+
+    assert first_files["timeline_en.json"] == second_files["timeline_en.json"]
+    assert first_files["input_en.json"] != second_files["input_en.json"]
 
 
-LOG, WORDS = "The user searched for thing 4 of 11-01 and viewed it.", "turn 2 | user"
+def test_the_number_of_threads_changes_nothing(made_palset: Any) -> None:
+    with_two = made_palset(flawless_model, threads=2, out="two")
+    with_five = made_palset(flawless_model, threads=5, out="five")
+    assert with_five.files == with_two.files
 
 
-def faulty(kind, text, mend=True):
-    """A model that finds two faults in the logs and two in the dialogue of the first week, and may mend them."""
-    if kind == "faults" and "[[ ## logs ## ]]" in text and LOG in text:
-        return {kind: [{"number": 5, "reason": "bought, not searched"}]}
-    if kind == "contradictions" and "L6: 2024-11-01" in text and "thing 5 " in text:
-        return {kind: [{"record": "[l6]", "reason": "has no car"}]}
-    if kind == "faults" and f"{WORDS} | requirement confirmation | I speak of T1_N1" in text:
-        return {kind: [{"turn": 2, "role": "User", "reason": "asks for something else"}]}
-    if kind == "contradictions" and "U1: I speak of T1_Q" in text:
-        return {kind: [{"record": "U1", "reason": "hates that"}]}
-    if kind == "mended" and "[[ ## entries ## ]]" in text:
-        numbers = [int(line.split(" | ")[0]) for line in field(text, "entries")]
-        said = "The user bought a lamp." if mend else f"{LOG} The thing 5 too."
-        return {kind: [{"number": n, "type": "Transaction_record", "content": said} for n in numbers]}
-    if kind == "mended":
-        told = [line.split(" | ")[:2] for line in field(text, "faulty")]
-        said = {1: "What now?" if mend else "I speak of T1_Q", 2: "Yes." if mend else "I speak of T1_N1"}
-        places = [(int(turn.split()[1]), role) for turn, role in told]
-        return {kind: [{"turn": turn, "role": role, "content": said[turn]} for turn, role in places]}
-    return None
+CORRECTED_LOG = "The user bought a lamp."
 
 
-def test_faults_are_mended_and_what_was_mended_is_looked_at_again(made_palset):
-    files, report, calls = made_palset(lambda kind, text, n: faulty(kind, text) or good(kind, text, n), reviews=1)
-    assert report.rejections == []
-    entries = files["log_en.json"]["0000"]["2024-11-07"]
-    assert [n for n, one in enumerate(entries, 1) if one["content"] == "The user bought a lamp."] == [5, 6]
-    assert {entries[4]["type"], entries[5]["type"]} == {"transaction record"}
+def reviewing_model(corrects_faults: bool) -> Callable[[str, str, int], Any]:
+    """Return a model that finds two faults in the logs and two in the dialogue of the first week.
+
+    The faults are in the log entries 5 and 6, and in what the user says in the turns 1 and 2.
+
+    Args:
+        corrects_faults: Whether the model's new texts are right. Otherwise they hold the faults
+            again.
+    """
+
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        if kind == "faults":
+            return {"faults": find_faults(prompt)}
+        if kind == "contradictions":
+            return {"contradictions": find_contradictions(prompt)}
+        if kind == "mended" and "[[ ## entries ## ]]" in prompt:
+            return {"mended": correct_logs(prompt, corrects_faults)}
+        if kind == "mended":
+            return {"mended": correct_dialogue(prompt, corrects_faults)}
+        return flawless_model(kind, prompt, number)
+
+    return reply
+
+
+def find_faults(prompt: str) -> list[dict[str, Any]]:
+    """Review the types of logs, or the actions of a dialogue."""
+    faulty_log = "The user searched for thing 4 of 11-01 and viewed it."
+    if "[[ ## logs ## ]]" in prompt and faulty_log in prompt:
+        return [{"number": 5, "reason": "bought, not searched"}]
+    if "turn 2 | user | requirement confirmation | I speak of T1_N1" in prompt:
+        return [{"turn": 2, "role": "User", "reason": "asks for something else"}]
+    return []
+
+
+def find_contradictions(prompt: str) -> list[dict[str, Any]]:
+    """Review logs or a dialogue against the persona."""
+    if "L6: 2024-11-01" in prompt and "thing 5 " in prompt:
+        return [{"record": "[l6]", "reason": "has no car"}]
+    if "U1: I speak of T1_Q" in prompt:
+        return [{"record": "U1", "reason": "hates that"}]
+    return []
+
+
+def correct_logs(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
+    """Write the faulty log entries anew. The prompt lists them as `number | ...`."""
+    content = CORRECTED_LOG
+    if not corrects_faults:
+        content = "The user searched for thing 4 of 11-01 and viewed it. The thing 5 too."
+
+    entries: list[dict[str, Any]] = []
+    for line in prompt_field(prompt, "entries"):
+        number = int(line.split(" | ")[0])
+        entries.append({"number": number, "type": "Transaction_record", "content": content})
+    return entries
+
+
+def correct_dialogue(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
+    """Write the faulty utterances anew. The prompt lists them as `turn number | role | ...`."""
+    contents = {1: "What now?", 2: "Yes."}
+    if not corrects_faults:
+        contents = {1: "I speak of T1_Q", 2: "I speak of T1_N1"}
+
+    utterances: list[dict[str, Any]] = []
+    for line in prompt_field(prompt, "faulty"):
+        turn, role = line.split(" | ")[:2]
+        number = int(turn.split()[1])
+        utterances.append({"turn": number, "role": role, "content": contents[number]})
+    return utterances
+
+
+def test_faulty_logs_are_corrected(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
+
+    assert palset.report.rejections == []
+    entries = palset.files["log_en.json"]["0000"]["2024-11-07"]
+    corrected_numbers = [
+        number for number, entry in enumerate(entries, 1) if entry["content"] == CORRECTED_LOG
+    ]
+    assert corrected_numbers == [5, 6]
+    assert entries[4]["type"] == "transaction record"
+    assert entries[5]["type"] == "transaction record"
     assert entries[4]["timestamp"].endswith(":28")
-    first = files["input_en.json"]["0000"]["history"][0]["dialogue"]
-    assert first["turn_1"]["user"] == {"action": "topic inquiry", "content": "What now?"}
-    assert first["turn_2"]["user"] == {"action": "requirement confirmation", "content": "Yes."}
-    dialogues = sum(map(len, files["input_en.json"]["0000"].values()))
-    assert calls["mended"] == 1 + dialogues
-    assert calls["faults"] == 8 + 1 + 2 * dialogues
 
 
-def test_faults_that_stay_are_left_out_of_logs_and_reported_of_dialogues(made_palset):
-    files, report, _ = made_palset(
-        lambda kind, text, n: faulty(kind, text, mend=False) or good(kind, text, n), reviews=1
+def test_faulty_dialogues_are_corrected(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
+
+    assert palset.report.rejections == []
+    turns = palset.files["input_en.json"]["0000"]["history"][0]["dialogue"]
+    assert turns["turn_1"]["user"] == {"action": "topic inquiry", "content": "What now?"}
+    assert turns["turn_2"]["user"] == {"action": "requirement confirmation", "content": "Yes."}
+
+
+def test_what_was_corrected_is_reviewed_again(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
+
+    user = palset.files["input_en.json"]["0000"]
+    dialogues = len(user["history"]) + len(user["query"])
+    # The logs of one of eight situations are corrected, and every dialogue.
+    assert palset.calls["mended"] == 1 + dialogues
+    assert palset.calls["faults"] == (8 + 1) + 2 * dialogues
+
+
+def test_logs_whose_faults_stay_are_left_out(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=False), reviews=1)
+
+    assert len(palset.files["log_en.json"]["0000"]["2024-11-07"]) == 20 - 2
+    assert palset.report.count("log review", "left out") == 1
+
+
+def test_dialogues_whose_faults_stay_are_kept_and_reported(made_palset: Any) -> None:
+    palset = made_palset(reviewing_model(corrects_faults=False), reviews=1)
+
+    dialogues = len(palset.files["requirement_framework_en.json"]["0000"])
+    assert palset.report.count("dialogue review", "kept") == dialogues
+    reviews_of_dialogues = [
+        rejection for rejection in palset.report.rejections if rejection.step == "dialogue review"
+    ]
+    assert reviews_of_dialogues[0].problems == (
+        "turn 1, user: hates that",
+        "turn 2, user: asks for something else",
     )
-    assert len(files["log_en.json"]["0000"]["2024-11-07"]) == 18
-    outcomes = Counter((one.step, one.outcome) for one in report.rejections)
-    assert outcomes["log review", "left out"] == 1
-    assert outcomes["dialogue review", "kept"] == len(files["requirement_framework_en.json"]["0000"])
-    told = next(one.problems for one in report.rejections if one.step == "dialogue review")
-    assert told == ("turn 1, user: hates that", "turn 2, user: asks for something else")
 
 
-def test_faulty_logs_stay_where_too_few_would_be_left(made_palset):
-    def reply(kind, text, n):
-        if kind == "contradictions" and "L1: " in text:
+def test_faulty_logs_stay_where_too_few_would_be_left(made_palset: Any) -> None:
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        if kind == "contradictions" and "L1: " in prompt:
             return {kind: [{"record": f"L{n}", "reason": "cannot be"} for n in range(1, 7)]}
         if kind == "mended":
             return {kind: []}
-        return good(kind, text, n)
+        return flawless_model(kind, prompt, number)
 
-    files, report, _ = made_palset(reply, reviews=1)
-    assert {len(entries) for entries in files["log_en.json"]["0000"].values()} == {20}
-    assert {one.outcome for one in report.rejections if one.step == "log review"} == {"kept"}
-    assert report.count("mending of logs", "given up") == 8
+    palset = made_palset(reply, reviews=1)
 
-
-def agreed(part: str, said: list[list[dict[str, Any]]]) -> None:
-    """Holds one prompt of every signature against its file: of several the first by their letters."""
-    found = {}
-    for name, kind in ((kind.__name__, kind) for kind in suite() if f".{part}" in kind.__module__):
-        system = adapter().format_system_message(Step(name, kind).prompt)
-        mine = [prompts.shown(prompt) for prompt in said if prompt[0]["content"] == system]
-        assert mine, f"{name} is not asked: make its case reach it"
-        found[name] = min(mine)
-    prompts.agree(found, part)
+    for entries in palset.files["log_en.json"]["0000"].values():
+        assert len(entries) == 20
+    outcomes = {
+        rejection.outcome
+        for rejection in palset.report.rejections
+        if rejection.step == "log review"
+    }
+    assert outcomes == {"kept"}
+    assert palset.report.count("mending of logs", "given up") == 8
 
 
-def test_memoryquest_is_asked_for_as_was_reviewed(scripted: Any, profiles: Path, tmp_path: Path) -> None:
-    with prompts.heard(scripted(quest.good)) as found:
-        runner = Runner(threads=1)
-        make_memoryquest(read_profiles(profiles)[:1], tmp_path / "quest", runner, quest.Near(), lambda line: None)
-    agreed("synthesis_memoryquest", found.prompts)
+def assert_prompts_are_the_reviewed_ones(
+    suite_part: str, messages: list[list[dict[str, Any]]]
+) -> None:
+    """Compare one prompt of every signature in a part of the suite with its file.
+
+    Of several prompts of a signature the first one in the order of the alphabet is compared.
+    """
+    text_by_signature: dict[str, str] = {}
+    for signature in suite():
+        if f".{suite_part}" not in signature.__module__:
+            continue
+        name = signature.__name__
+        system_message = adapter().format_system_message(Step(name, signature).prompt)
+        texts = [
+            prompts.shown(prompt) for prompt in messages if prompt[0]["content"] == system_message
+        ]
+        assert texts, f"no prompt is of {name}: the scripted answers must lead to it"
+        text_by_signature[name] = min(texts)
+    prompts.agree(text_by_signature, suite_part)
 
 
-def test_a_palset_is_asked_for_as_was_reviewed(made_palset: Any) -> None:
-    heard = prompts.Heard()
-    with dspy.context(callbacks=[heard], adapter=adapter()):
-        made_palset(lambda *asked: reviews.faulty(*asked[:2]) or good(*asked), reviews=1, threads=1)
-    agreed("synthesis_palset", heard.prompts)
+def test_the_prompts_of_memoryquest_are_the_reviewed_ones(
+    scripted: Any, profiles: Path, tmp_path: Path
+) -> None:
+    lm = scripted(scripted_memoryquest.flawless_model)
+
+    with prompts.heard(lm) as recorder:
+        make_memoryquest(
+            read_profiles(profiles)[:1],
+            tmp_path / "quest",
+            Runner(threads=1),
+            scripted_memoryquest.RequestEmbedder(),
+            lambda line: None,
+        )
+
+    assert_prompts_are_the_reviewed_ones("synthesis_memoryquest", recorder.prompts)
+
+
+def test_the_prompts_of_a_palset_are_the_reviewed_ones(made_palset: Any) -> None:
+    recorder = prompts.Heard()
+
+    with dspy.context(callbacks=[recorder], adapter=adapter()):
+        made_palset(reviewing_model(corrects_faults=True), reviews=1, threads=1)
+
+    assert_prompts_are_the_reviewed_ones("synthesis_palset", recorder.prompts)

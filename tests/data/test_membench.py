@@ -1,4 +1,7 @@
-"""MemBench: the forms of its files, both ways of counting target steps, what is kept, and capacity."""
+"""MemBench: the forms of its files, how steps are counted, the time of a question, and options."""
+
+from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
@@ -7,86 +10,172 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.errors import UserError
 
-from .forms import FORMS, lines, write
+from .forms import EXAMPLE_FILES, history_lines, write_files
 
-FORM = FORMS["membench"]["simple.json"]["roles"][0]
-PLAIN, FACT = FORM["message_list"][1][0], FORM["message_list"][0][1]
-HEARD = [
+TRAJECTORY = EXAMPLE_FILES["membench"]["simple.json"]["roles"][0]
+PLAIN_STEP = TRAJECTORY["message_list"][1][0]
+FACT_STEP = TRAJECTORY["message_list"][0][1]
+
+# The same two steps in the three forms that files have.
+MESSAGES = [
     {"message": "Hello.", "time": "'2024-09-30 08:00' Monday", "place": "Faro"},
     {"message": "She sings.", "time": "'2024-10-01 08:05' Tuesday", "place": "Faro"},
 ]
-LOADED = [f"{each['message']} (place: Faro; time{each['time']})" for each in HEARD]
-PAIRS = [{"user": text, "agent": "Good."} for text in LOADED]
+TEXTS = [
+    "Hello. (place: Faro; time'2024-09-30 08:00' Monday)",
+    "She sings. (place: Faro; time'2024-10-01 08:05' Tuesday)",
+]
+PAIRS = [{"user": text, "agent": "Good."} for text in TEXTS]
 
 
-def asked(messages, targets):
-    """A trajectory."""
-    return {"message_list": messages, "QA": {**FORM["QA"], "target_step_id": targets}}
+def trajectory(messages: list[Any], target_steps: list[Any]) -> dict[str, Any]:
+    """Return a trajectory whose question rests on the target steps."""
+    return {
+        "message_list": messages,
+        "QA": {**TRAJECTORY["QA"], "target_step_id": target_steps},
+    }
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "id", "evidence"),
+    ("name", "content", "example_id", "evidence"),
     [
-        ("noisy", {"events": [asked(HEARD, [1])]}, "third:noisy:events:1", ["D2:1"]),
-        ("highlevel", {"food": [asked([HEARD], [[1, 0]])]}, "third:highlevel:food:1", ["D2:1"]),
-        ("joined", {"simple": {"roles": [asked(LOADED, [1])]}}, "third:simple:roles:1", ["D2:1"]),
-        ("joined", {"noisy": {"book": [asked(PAIRS, [1])]}}, "first:noisy:book:1", ["D2:1", "D2:2"]),
-        ("all_sampled20", {"Emotion": [asked([PAIRS[:1], PAIRS[1:]], [[1, 1]])]}, "first:Emotion:1", ["D2:1", "D2:2"]),
+        pytest.param(
+            "noisy",
+            {"events": [trajectory(MESSAGES, [1])]},
+            "third:noisy:events:1",
+            ["D2:1"],
+            id="a list of messages, cut into days",
+        ),
+        pytest.param(
+            "highlevel",
+            {"food": [trajectory([MESSAGES], [[1, 0]])]},
+            "third:highlevel:food:1",
+            ["D2:1"],
+            id="a session",
+        ),
+        pytest.param(
+            "joined",
+            {"simple": {"roles": [trajectory(TEXTS, [1])]}},
+            "third:simple:roles:1",
+            ["D2:1"],
+            id="a joined file of texts",
+        ),
+        pytest.param(
+            "joined",
+            {"noisy": {"book": [trajectory(PAIRS, [1])]}},
+            "first:noisy:book:1",
+            ["D2:1", "D2:2"],
+            id="a joined file of pairs",
+        ),
+        pytest.param(
+            "all_sampled20",
+            {"Emotion": [trajectory([PAIRS[:1], PAIRS[1:]], [[1, 1]])]},
+            "first:Emotion:1",
+            ["D2:1", "D2:2"],
+            id="types of two sessions",
+        ),
     ],
 )
-def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(tmp_path, name, content, id, evidence):
-    (example,) = benchmark("membench", write(tmp_path, {f"{name}.json": content})).examples
-    assert example.id == id
+def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(
+    tmp_path: Path, name: str, content: dict[str, Any], example_id: str, evidence: list[str]
+) -> None:
+    path = write_files(tmp_path, {f"{name}.json": content})
+
+    [example] = benchmark("membench", path).examples
+
+    assert example.id == example_id
     assert list(example.evidence) == evidence
-    assert lines(example)[-len(evidence)] == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
+    # The evidence is the end of the history. Its first line is what the user said.
+    user_line = history_lines(example)[-len(evidence)]
+    assert user_line == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
 
 
 @pytest.mark.parametrize(
-    ("second", "target", "evidence"),
+    ("second_session", "target_step", "evidence"),
     [
-        ([FACT, PLAIN, PLAIN], [2, 1], ["D2:1", "D2:2"]),
-        ([PLAIN, PLAIN, FACT], [2, 1], ["D2:5", "D2:6"]),
-        ([PLAIN, PLAIN, PLAIN], [2, 1], ["D2:1"]),
-        ([PLAIN, PLAIN, PLAIN], [0, 1], ["D2:1"]),
+        # Step 2 is the first one of the second session if steps are counted through all sessions,
+        # and the last one if they are counted in their session.
+        pytest.param(
+            [FACT_STEP, PLAIN_STEP, PLAIN_STEP],
+            [2, 1],
+            ["D2:1", "D2:2"],
+            id="the fact shows that steps are counted through all sessions",
+        ),
+        pytest.param(
+            [PLAIN_STEP, PLAIN_STEP, FACT_STEP],
+            [2, 1],
+            ["D2:5", "D2:6"],
+            id="the fact shows that steps are counted in their session",
+        ),
+        pytest.param([PLAIN_STEP] * 3, [2, 1], ["D2:1"], id="without a fact, step 2"),
+        pytest.param([PLAIN_STEP] * 3, [0, 1], ["D2:1"], id="without a fact, step 0"),
     ],
 )
-def test_the_file_decides_whether_steps_count_in_their_session(tmp_path, second, target, evidence):
-    path = write(tmp_path, {"simple.json": {"roles": [asked([[PLAIN, PLAIN], second], [target])]}})
-    assert list(benchmark("membench", path).examples[0].evidence) == evidence
+def test_the_file_decides_whether_steps_count_in_their_session(
+    tmp_path: Path, second_session: list[Any], target_step: list[int], evidence: list[str]
+) -> None:
+    sessions = [[PLAIN_STEP, PLAIN_STEP], second_session]
+    content = {"roles": [trajectory(sessions, [target_step])]}
+    path = write_files(tmp_path, {"simple.json": content})
+
+    [example] = benchmark("membench", path).examples
+
+    assert list(example.evidence) == evidence
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-bank"])
-def test_the_time_of_a_question_is_in_the_prompt_and_in_what_the_memory_is_searched_with(scripted, method):
+def test_the_time_of_a_question_is_in_the_prompt_and_in_the_search(
+    scripted: Any, method: str
+) -> None:
     loaded = benchmark("membench")
-    example = next(each for each in loaded.examples if each.date)
-    asked = f"{example.question} (asked on {example.date})"
-    program, lm = build(method, loaded.task), scripted(lambda kind, text, n: {kind: "(a)"})
+    example = next(example for example in loaded.examples if example.date)
+    program = build(method, loaded.task)
+    lm = scripted(lambda kind, prompt, number: {kind: "(a)"})
+
     with dspy.context(lm=lm):
         program(**example.inputs())
-    assert program.query_of(example).search_text == asked
-    assert f"[[ ## question ## ]]\n{asked}\n" in lm.engine.prompts[-1][1]
+
+    dated_question = f"{example.question} (asked on {example.date})"
+    assert program.query_of(example).search_text == dated_question
+    last_prompt = lm.engine.prompts[-1][1]
+    assert f"[[ ## question ## ]]\n{dated_question}\n" in last_prompt
 
 
 @pytest.mark.parametrize(
     ("options", "count"),
-    [({"agent": "third"}, 12), ({"level": "high"}, 4), ({"types": "simple, noisy"}, 6), ({"scenarios": "food"}, 2)],
+    [
+        ({"agent": "third"}, 12),
+        ({"level": "high"}, 4),
+        ({"types": "simple, noisy"}, 6),
+        ({"scenarios": "food"}, 2),
+    ],
 )
-def test_options_keep_a_part_of_the_sample(options, count):
+def test_options_choose_a_part_of_the_sample(options: dict[str, str], count: int) -> None:
     assert len(benchmark("membench", **options).examples) == count
+
+
+@pytest.mark.parametrize("option", ["agent", "level", "types", "scenarios"])
+def test_an_unknown_value_of_an_option_is_refused(option: str) -> None:
     with pytest.raises(UserError, match=r"unknown \w+ of these questions 'x'|should be"):
-        benchmark("membench", **dict.fromkeys(options, "x"))
+        benchmark("membench", **{option: "x"})
 
 
-def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path):
+def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
+    content = {"roles": [TRAJECTORY]}
+    write_files(tmp_path, {"AAgent/simple.json": content, "BAgent/simple.json": content})
     with pytest.raises(UserError, match="'first:simple:roles:1' is in another file too"):
-        benchmark(
-            "membench", write(tmp_path, {f"{who}Agent/simple.json": {"roles": [FORM]} for who in "AB"}).parents[1]
-        )
+        benchmark("membench", tmp_path)
 
 
-def test_findings_stand_in_the_order_of_the_file(tmp_path):
-    content = {"simple": {"roles": [asked(HEARD, [7])]}, "noisy": {"roles": [{}, asked(HEARD, [1])]}}
-    report = check("membench", write(tmp_path, {"joined.json": content}))
+def test_findings_stand_in_the_order_of_the_file(tmp_path: Path) -> None:
+    content = {
+        "simple": {"roles": [trajectory(MESSAGES, [7])]},
+        "noisy": {"roles": [{}, trajectory(MESSAGES, [1])]},
+    }
+
+    report = check("membench", write_files(tmp_path, {"joined.json": content}))
+
+    # Two findings may be about fields of one trajectory.
     places = [finding.where.partition(", field")[0] for finding in report.findings]
     assert list(dict.fromkeys(places)) == [
         "joined.json, simple, roles, trajectory 1",

@@ -1,4 +1,4 @@
-"""Metrics of one's own are taken in every form that DSPy and GEPA have, and what is no score is refused in one line."""
+"""Your own metrics: every form of DSPy and GEPA is accepted, and what is no score is refused."""
 
 import functools
 from types import SimpleNamespace
@@ -15,64 +15,93 @@ from mempiler.errors import UserError
 EXAMPLE = dspy.Example(id="q1", question="Where?", answer="Lisbon")
 PREDICTION = dspy.Prediction(answer="In Lisbon")
 STEP = OptimizerStep(trace=["whole"], pred_name="task.answer", pred_trace=["part"])
+"""What an optimizer says of a step: the trace of the program, and a predictor with its part."""
 
 
 def score_of(result: Any) -> Score:
-    """The score by a function that returns this."""
+    """Score an answer by a function that returns this."""
     return FunctionScorer(lambda gold, pred: result).score(EXAMPLE, PREDICTION)
 
 
-class Feedback(dspy.Prediction):
-    """As GEPA's own type of a score with feedback."""
+class ScoreWithFeedback(dspy.Prediction):
+    """A stand-in for the type of GEPA that has this name: a prediction of a subclass."""
 
 
 @pytest.mark.parametrize(
-    ("result", "value", "feedback"),
+    ("result", "value"),
     [
-        (True, 1.0, None),
-        (False, 0.0, None),
-        (1, 1.0, None),
-        (0.25, 0.25, None),
-        (np.float32(0.5), 0.5, None),
-        (np.bool_(True), 1.0, None),
-        ((0.25, "Name the city."), 0.25, "Name the city."),
-        ((0.25, None), 0.25, None),
-        ((False, "Name the city."), 0.0, "Name the city."),
-        (dspy.Prediction(score=0.25, feedback="Name the city."), 0.25, "Name the city."),
-        (dspy.Prediction(score=0.25), 0.25, None),
-        (Feedback(score=0.25, feedback="Name the city."), 0.25, "Name the city."),
-        ({"score": 0.25, "feedback": "Name the city."}, 0.25, "Name the city."),
-        (SimpleNamespace(score=0.25, feedback="Name the city."), 0.25, "Name the city."),
+        (True, 1.0),
+        (False, 0.0),
+        (1, 1.0),
+        (0.25, 0.25),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), 1.0),
+        ((0.25, None), 0.25),
+        (dspy.Prediction(score=0.25), 0.25),
     ],
     ids=repr,
 )
-def test_every_form_of_a_score_is_read(result: Any, value: float, feedback: str | None) -> None:
-    found = score_of(result)
-    assert found.value == value
-    assert found.parts == {"metric": value}
-    if feedback is not None:
-        assert found.feedback == feedback
-    else:
-        # A metric without feedback is explained by the gold answer.
-        assert found.feedback
-        if value != 1:
-            assert "Lisbon" in found.feedback
+def test_a_score_without_feedback_is_explained_by_the_gold_answer(
+    result: Any, value: float
+) -> None:
+    score = score_of(result)
+
+    assert score.value == value
+    assert score.parts == {"metric": value}
+    expected_feedback = "Right" if value == 1 else "Lisbon"
+    assert expected_feedback in score.feedback
+
+
+@pytest.mark.parametrize(
+    ("result", "value"),
+    [
+        ((0.25, "Name the city."), 0.25),
+        ((False, "Name the city."), 0.0),
+        (dspy.Prediction(score=0.25, feedback="Name the city."), 0.25),
+        (ScoreWithFeedback(score=0.25, feedback="Name the city."), 0.25),
+        ({"score": 0.25, "feedback": "Name the city."}, 0.25),
+        (SimpleNamespace(score=0.25, feedback="Name the city."), 0.25),
+    ],
+    ids=repr,
+)
+def test_a_score_with_feedback_is_read_in_every_form(result: Any, value: float) -> None:
+    score = score_of(result)
+
+    assert score.value == value
+    assert score.parts == {"metric": value}
+    assert score.feedback == "Name the city."
 
 
 @pytest.mark.parametrize(
     "result",
     [
-        *(None, "0.5", 1.5, -0.1, float("nan"), (0.5, 3), (0.5, "a", "b"), [0.5, "a"], np.zeros(3)),
-        *(dspy.Prediction(answer="Lisbon"), dspy.Prediction(score="good"), {"feedback": "none"}, {"score": 2}),
+        None,
+        "0.5",
+        1.5,
+        -0.1,
+        float("nan"),
+        (0.5, 3),
+        (0.5, "a", "b"),
+        [0.5, "a"],
+        np.zeros(3),
+        dspy.Prediction(answer="Lisbon"),
+        dspy.Prediction(score="good"),
+        {"feedback": "none"},
+        {"score": 2},
     ],
     ids=repr,
 )
 def test_an_invalid_score_is_refused_with_the_value_the_question_and_the_fix(result: Any) -> None:
     with pytest.raises(UserError) as refusal:
         score_of(result)
+
     message = str(refusal.value)
-    assert " ".join(repr(result).split())[:20] in message
+    beginning_of_value = " ".join(repr(result).split())[:20]
+    assert beginning_of_value in message
     assert "for 'q1'; it must return a bool or a number from 0 to 1, (score, feedback)" in message
+
+
+# Metrics that take what an optimizer says of a step in different ways. Their feedback repeats it.
 
 
 def dspy_metric(gold: Any, pred: Any, trace: Any = None) -> Any:
@@ -83,69 +112,94 @@ def gepa_metric(gold: Any, pred: Any, trace: Any, pred_name: Any, pred_trace: An
     return dspy.Prediction(score=0.5, feedback=f"{trace} {pred_name} {pred_trace}")
 
 
-def gepa_metric_with_other_names(example: Any, output: Any, whole: Any, name: Any, part: Any) -> Any:
+def gepa_metric_with_other_names(
+    example: Any, output: Any, whole: Any, name: Any, part: Any
+) -> Any:
     return gepa_metric(example, output, whole, name, part)
 
 
-def by_name_alone(gold: Any, pred: Any, *, pred_trace: Any, pred_name: Any = None) -> Any:
+def metric_with_keywords(gold: Any, pred: Any, *, pred_trace: Any, pred_name: Any = None) -> Any:
     return 0.5, f"{pred_name} {pred_trace}"
 
 
-def with_a_setting(gold: Any, pred: Any, least: float = 0.5, trace: Any = None) -> Any:
+def metric_with_a_setting(gold: Any, pred: Any, least: float = 0.5, trace: Any = None) -> Any:
     return least, f"{trace}"
 
 
 class CallableMetric:
+    """A metric that is an object."""
+
     def __call__(self, gold: Any, pred: Any, trace: Any = None) -> Any:
         return dspy_metric(gold, pred, trace)
 
 
 class ModuleMetric(dspy.Module):
+    """A metric that is a DSPy module."""
+
     def forward(self, gold: Any, pred: Any, trace: Any = None) -> Any:
         return dspy_metric(gold, pred, trace)
 
 
-def unwrapped(*args: Any) -> Any:
+def metric_of_any_arguments(*args: Any) -> Any:
     assert len(args) == 2
     return 0.5, "two"
 
 
 @pytest.mark.parametrize(
-    ("function", "in_a_step", "plainly"),
+    ("function", "feedback_in_a_step", "feedback_otherwise"),
     [
         (dspy_metric, "['whole']", "None"),
         (gepa_metric, "['whole'] task.answer ['part']", "None None None"),
         (gepa_metric_with_other_names, "['whole'] task.answer ['part']", "None None None"),
-        (by_name_alone, "task.answer ['part']", "None None"),
-        (with_a_setting, "['whole']", "None"),
+        (metric_with_keywords, "task.answer ['part']", "None None"),
+        (metric_with_a_setting, "['whole']", "None"),
         (CallableMetric(), "['whole']", "None"),
         (ModuleMetric(), "['whole']", "None"),
-        (functools.partial(with_a_setting, least=0.5), "['whole']", "None"),
-        (unwrapped, "two", "two"),
+        (functools.partial(metric_with_a_setting, least=0.5), "['whole']", "None"),
+        (metric_of_any_arguments, "two", "two"),
     ],
 )
-def test_a_function_is_given_what_it_takes(function: Any, in_a_step: str, plainly: str) -> None:
+def test_a_function_gets_the_arguments_that_it_takes(
+    function: Any, feedback_in_a_step: str, feedback_otherwise: str
+) -> None:
     scorer = Combined(FunctionScorer(function), ExactMatch())
-    assert scorer.score_step(EXAMPLE, PREDICTION, STEP).feedback == in_a_step
-    found = scorer.score(EXAMPLE, PREDICTION)
-    assert found.value == 0.5
-    assert found.feedback == plainly
-    assert found.parts["exact"] == 0.0
+
+    score_in_a_step = scorer.score_step(EXAMPLE, PREDICTION, STEP)
+    score = scorer.score(EXAMPLE, PREDICTION)
+
+    assert score_in_a_step.feedback == feedback_in_a_step
+    assert score.feedback == feedback_otherwise
+    assert score.value == 0.5
+    assert score.parts["exact"] == 0.0
 
 
-def test_feedback_is_that_of_one_predictor_where_the_function_asks_for_its_name() -> None:
-    judged = [FunctionScorer(each).score_step(EXAMPLE, PREDICTION, STEP) for each in (gepa_metric, dspy_metric)]
-    assert [score.judged_predictor for score in judged] == ["task.answer", None]
+@pytest.mark.parametrize(
+    ("function", "predictor"), [(gepa_metric, "task.answer"), (dspy_metric, None)]
+)
+def test_feedback_is_that_of_one_predictor_if_the_function_asks_for_its_name(
+    function: Any, predictor: str | None
+) -> None:
+    score = FunctionScorer(function).score_step(EXAMPLE, PREDICTION, STEP)
+    assert score.judged_predictor == predictor
 
 
-def test_a_function_is_called_by_its_module_and_name() -> None:
-    assert FunctionScorer(dspy_metric).title == f"{__name__}:dspy_metric"
-    assert FunctionScorer(CallableMetric()).title == f"{__name__}:CallableMetric"
-    assert FunctionScorer(functools.partial(with_a_setting, least=0.1)).title == f"{__name__}:with_a_setting"
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (dspy_metric, "dspy_metric"),
+        (CallableMetric(), "CallableMetric"),
+        (functools.partial(metric_with_a_setting, least=0.1), "metric_with_a_setting"),
+    ],
+)
+def test_a_metric_is_called_by_its_module_and_name(function: Any, name: str) -> None:
+    assert FunctionScorer(function).title == f"{__name__}:{name}"
+
+
+def test_the_part_of_a_score_is_called_by_the_name_of_the_function() -> None:
     assert FunctionScorer(dspy_metric).score(EXAMPLE, PREDICTION).parts == {"dspy_metric": 0.5}
 
 
-async def awaited(gold: Any, pred: Any) -> float:
+async def coroutine_metric(gold: Any, pred: Any) -> float:
     return 1.0
 
 
@@ -158,10 +212,12 @@ async def awaited(gold: Any, pred: Any) -> float:
         (lambda gold, pred, *, judge: 1.0, "it must take"),
         (lambda gold, pred, trace, /: 1.0, "it must take"),
         (CallableMetric, "is a class; give an instance"),
-        (awaited, "is a coroutine function; give a plain one"),
+        (coroutine_metric, "is a coroutine function; give a plain one"),
         (3, "is 3, not a function"),
     ],
 )
-def test_a_function_that_could_only_fail_later_is_refused_at_once(function: Any, problem: str) -> None:
+def test_a_function_that_could_only_fail_later_is_refused_at_once(
+    function: Any, problem: str
+) -> None:
     with pytest.raises(UserError, match=problem):
         FunctionScorer(function)

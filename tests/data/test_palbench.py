@@ -1,13 +1,14 @@
-"""PAL-Bench: what a history holds, what each part asks, simulated dialogues, and scores."""
+"""PAL-Bench: histories, what is asked in each part, metrics, plans and simulated dialogues."""
 
 import copy
 import json
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -32,105 +33,191 @@ from mempiler.programs.adapter import adapter
 from mempiler.records import Logs, Session
 from mempiler.signatures.pal import USER_ACTIONS
 
-from .conftest import AFTER
-from .forms import FORMS, load, write
+from .conftest import ASSISTANT_ACTIONS_AFTER
+from .forms import EXAMPLE_FILES, load, write_files
 
 PARTS = ("restate", "generate", "select", "dialogue")
-RECORD = FORMS["palbench.restate"]["input.json"]
+FILES = EXAMPLE_FILES["palbench.restate"]
+"""Four sessions of one user. Two are the history; the other two are asked about."""
+
+
+def load_part(folder: Path, part: str, **options: Any) -> Any:
+    """Load a part of the benchmark from the example files."""
+    return benchmark(f"palbench.{part}", write_files(folder, FILES), **options)
 
 
 def texts(history: Any) -> list[str]:
-    return [turn.text for item in history for turn in item.turns]
+    """Return the texts of all turns."""
+    all_texts: list[str] = []
+    for item in history:
+        all_texts.extend(turn.text for turn in item.turns)
+    return all_texts
 
 
-def loaded(folder: Path, part: str, **options: Any) -> Any:
-    return benchmark(f"palbench.{part}", write(folder, FORMS["palbench.restate"]), **options)
+LOGS_AND_DIALOGUE_0 = ["log 0a", "log 0b", "help 0?", "why 0?", "yes 0", "so 0"]
+LOGS_AND_DIALOGUE_1 = ["log 1a", "log 1b", "help 1?", "why 1?", "yes 1", "so 1"]
+LOGS_2 = ["log 2a", "log 2b"]
+DIALOGUE_2 = ["help 2?", "why 2?", "yes 2", "so 2"]
+LOGS_3 = ["log 3a", "log 3b"]
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_no_answer_sees_its_own_dialogue_and_later_ones_see_it(tmp_path: Path, part: str) -> None:
-    first, second = (example.history for example in loaded(tmp_path, part).examples)
-    words = ("log {}a", "log {}b", "help {}?", "why {}?", "yes {}", "so {}")
-    before = [word.format(n) for n in (0, 1) for word in words]
-    assert texts(first) == [*before, "log 2a", "log 2b"]
+def test_a_question_does_not_see_its_own_dialogue_but_later_ones_do(
+    tmp_path: Path, part: str
+) -> None:
+    first, second = (example.history for example in load_part(tmp_path, part).examples)
+
+    first_texts = [*LOGS_AND_DIALOGUE_0, *LOGS_AND_DIALOGUE_1, *LOGS_2]
+    assert texts(first) == first_texts
+    assert texts(second) == [*first_texts, *DIALOGUE_2, *LOGS_3]
     assert second.prefixes[: len(first)] == first.prefixes
-    assert texts(second)[len(texts(first)) :] == ["help 2?", "why 2?", "yes 2", "so 2", "log 3a", "log 3b"]
 
 
-def test_logs_precede_the_dialogue_of_their_session_and_none_after_it_is_in_a_history(tmp_path: Path) -> None:
-    def later(users: Any) -> None:
-        users["u1"]["query"][0]["logs"].append({"timestamp": "2024-03-20 20:01", "content": "later"})
+def add_log_after_its_dialogue(users: Any) -> None:
+    late_log = {"timestamp": "2024-03-20 20:01", "content": "later"}
+    users["u1"]["query"][0]["logs"].append(late_log)
 
-    history = load(tmp_path, "palbench.restate", later).examples[-1].history
+
+def test_logs_precede_the_dialogue_of_their_session(tmp_path: Path) -> None:
+    history = load_part(tmp_path, "restate").examples[-1].history
+
     assert [type(item) for item in history] == [Logs, Session, Logs, Session, Logs, Session, Logs]
-    assert [turn.id for turn in history.items[1].turns] == ["D1:1", "D1:2", "D1:3", "D1:4"]
-    assert [turn.speaker for turn in history.items[1].turns] == ["user", "assistant"] * 2
-    times = [item.time for item in history]
-    assert times == sorted(time for time in times if time)
+    first_dialogue = history.items[1]
+    assert [turn.id for turn in first_dialogue.turns] == ["D1:1", "D1:2", "D1:3", "D1:4"]
+    speakers = [turn.speaker for turn in first_dialogue.turns]
+    assert speakers == ["user", "assistant", "user", "assistant"]
+
+
+def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "palbench.restate", add_log_after_its_dialogue)
+
+    history = loaded.examples[-1].history
+
     assert "later" not in texts(history)
+    times = [item.time for item in history]
+    assert None not in times
+    assert times == sorted(times)
 
 
 def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) -> None:
-    shown = loaded(tmp_path, "select", show_logs=True).examples[0].inputs()
-    assert [item.id for item in shown["recent"]] == ["L3"]
+    inputs = load_part(tmp_path, "select", show_logs=True).examples[0].inputs()
+    assert [item.id for item in inputs["recent"]] == ["L3"]
 
 
-@pytest.mark.parametrize(("language", "files"), [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])])
-def test_a_folder_holds_both_languages(tmp_path: Path, language: str | None, files: list[str]) -> None:
-    chinese = copy.deepcopy(RECORD)
+@pytest.mark.parametrize(
+    ("language", "categories"),
+    [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])],
+)
+def test_the_language_chooses_from_a_folder_of_both(
+    tmp_path: Path, language: str | None, categories: list[str]
+) -> None:
+    english = FILES["input.json"]
+    chinese = copy.deepcopy(english)
     for sample in chinese["u1"]["query"]:
         sample["topics"]["topic-1"]["requirement"] = "需要休息"
-    write(tmp_path, {"synthesis/data/input.json": chinese, "synthesis/data_en/input_en.json": RECORD})
-    found = benchmark("palbench.restate", tmp_path, language=language).examples
-    assert sorted({example.category for example in found}, reverse=True) == files
-    assert len({example.id for example in found}) == len(found)
+    write_files(
+        tmp_path,
+        {"synthesis/data/input.json": chinese, "synthesis/data_en/input_en.json": english},
+    )
+
+    examples = benchmark("palbench.restate", tmp_path, language=language).examples
+
+    assert {example.category for example in examples} == set(categories)
+    assert len({example.id for example in examples}) == len(examples)
 
 
-def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
-    words("火")
+def test_a_long_run_of_one_character_is_cut_into_words_at_once() -> None:
+    words("火")  # jieba reads its dictionary
     started = time.process_time()
+
     assert "".join(words("火" * 60_000)) == "火" * 60_000
-    # 12 s before: jieba takes the square of the length.
+
+    # It took 12 seconds once, since jieba needs the square of the length.
     assert time.process_time() - started < 3
 
 
-def test_the_papers_column_is_a_mean_over_all_topics_failed_ones_included() -> None:
-    parts = [{"s_score": 1.0, "valid": 1.0}, {"s_score": -0.5, "valid": 1.0}, {"s_score": 0.0, "valid": 0.0}, {}]
-    rows: Any = [SimpleNamespace(parts=each, failure=None if each else "any") for each in parts]
-    assert benchmark("palbench.select").scorer.aggregate(rows) == {"S-score": 12.5, "invalid selections": 1}
+def scored_row(**parts: float) -> Any:
+    """Return a scored question as the metrics read it."""
+    return SimpleNamespace(parts=parts, failure=None)
 
 
-def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(scripted: Any) -> None:
-    lm = scripted(lambda kind, text, n: {"score": {"points": 7.5 if n == 1 else 1}})
-    topic, judge = benchmark("palbench.restate").examples[0].asked.topic, NeedsJudge(lm, adapter())
-    assert judge(topic, "a need")[0] == 1.0
-    assert judge(topic, " ")[0] == 0.0
+FAILED_ROW: Any = SimpleNamespace(parts={}, failure="any")
+
+
+def test_the_column_of_the_paper_is_a_mean_over_all_topics_with_the_failed_ones() -> None:
+    rows = [
+        scored_row(s_score=1.0, valid=1.0),
+        scored_row(s_score=-0.5, valid=1.0),
+        scored_row(s_score=0.0, valid=0.0),
+        FAILED_ROW,
+    ]
+
+    figures = benchmark("palbench.select").scorer.aggregate(rows)
+
+    # The mean of 1.0, -0.5, 0 and 0, in percent.
+    assert figures == {"S-score": 12.5, "invalid selections": 1}
+
+
+def test_points_that_the_paper_does_not_have_are_asked_for_again(scripted: Any) -> None:
+    lm = scripted(lambda kind, prompt, number: {"score": {"points": 7.5 if number == 1 else 1}})
+    judge = NeedsJudge(lm, adapter())
+    topic = benchmark("palbench.restate").examples[0].asked.topic
+
+    points = judge(topic, "a need")[0]
+
+    assert points == 1.0
     assert len(lm.engine.prompts) == 2
 
 
-PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
-PLANS = [drawn_plan(f"topic {n}") for n in range(200)]
+def test_an_empty_restatement_gets_no_points_without_a_call(scripted: Any) -> None:
+    lm = scripted(lambda *call: {"score": {"points": 1}})
+    judge = NeedsJudge(lm, adapter())
+    topic = benchmark("palbench.restate").examples[0].asked.topic
+
+    points = judge(topic, " ")[0]
+
+    assert points == 0.0
+    assert lm.engine.prompts == []
 
 
-def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end() -> None:
-    for turns in PLANS:
-        assert all(reply in AFTER["user"][asked] for asked, reply in turns)
-        replies = Counter(reply for _, reply in turns)
+DRAWN_PLANS = [drawn_plan(f"topic {number}") for number in range(200)]
+
+
+def test_drawn_plans_follow_the_transitions() -> None:
+    for plan in DRAWN_PLANS:
+        for turn in plan:
+            assert turn.assistant in ASSISTANT_ACTIONS_AFTER[turn.user]
+        assert [turn.user for turn in plan[:3]] == [
+            "topic inquiry",
+            "requirement confirmation",
+            "requirement confirmation",
+        ]
+        assert plan[-1] == ("solution feedback", "feedback response")
+
+
+def test_drawn_plans_have_two_guesses_and_two_proposals() -> None:
+    for plan in DRAWN_PLANS:
+        replies = Counter(turn.assistant for turn in plan)
         assert replies["requirement prediction"] == 2
         assert replies["solution proposal"] == 2
-        assert [asked for asked, _ in turns[:3]] == ["topic inquiry", *["requirement confirmation"] * 2]
-        assert turns[-1] == ("solution feedback", "feedback response")
+
+
+def test_topic_and_seed_decide_a_plan() -> None:
     assert drawn_plan("topic 1") == drawn_plan("topic 1")
-    assert any(drawn_plan(f"topic {n}") != drawn_plan(f"topic {n}", seed=1) for n in range(20))
+
+    plans_of_seed_0 = [drawn_plan(f"topic {n}") for n in range(20)]
+    plans_of_seed_1 = [drawn_plan(f"topic {n}", seed=1) for n in range(20)]
+    assert plans_of_seed_0 != plans_of_seed_1
 
 
-RELEASED = {
+RELEASED_PLAN = {
     "turn_1": {"user": "<话题询问>", "assistant": "<需求推测>"},
     "turn_2": {"user": "<需求确认>", "assistant": "<方案提议>"},
     "turn_10": {"user": "<方案反馈>", "assistant": "<反馈回应>"},
     "turn_3": {"user": "<方案讨论>", "assistant": "<方案讨论>"},
 }
-"""A plan as the released file has it, shorter than its own, so that no drawn plan can be mistaken for it."""
+"""A plan in the form of the released file. It is shorter than any plan that is drawn."""
+
 RELEASED_ACTIONS = [
     ("topic inquiry", "requirement prediction"),
     ("requirement confirmation", "solution proposal"),
@@ -139,37 +226,79 @@ RELEASED_ACTIONS = [
 ]
 
 
-@pytest.mark.parametrize("beside_the_data", [True, False])
-def test_dialogues_follow_the_released_plans_of_their_topics(tmp_path: Path, beside_the_data: bool) -> None:
-    data = tmp_path / "data"
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A copy of the bundled data."""
     with sample_folder() as samples:
-        shutil.copytree(samples / "palset", data)
-    examples = benchmark("palbench.dialogue", data).examples
-    planned, other = examples[0].asked.id, examples[1].asked.id
-    folder = data / "dialogue_evaluation" if beside_the_data else tmp_path / "elsewhere"
+        shutil.copytree(samples / "palset", tmp_path / "data")
+    return tmp_path / "data"
+
+
+def write_released_plan(folder: Path, topic: str) -> Path:
+    """Write a file of released plans with one topic."""
     folder.mkdir()
-    (folder / PLANS_FILE).write_text(json.dumps({planned: RELEASED}))
-    options = {} if beside_the_data else {"plans": str(folder / PLANS_FILE)}
-    found = benchmark("palbench.dialogue", data, **options)
-    assert [tuple(turn) for turn in found.interaction.plans[planned]] == RELEASED_ACTIONS
-    actions: list[str] = []
+    path = folder / PLANS_FILE
+    path.write_text(json.dumps({topic: RELEASED_PLAN}))
+    return path
 
-    def reply(**query: Any) -> dspy.Prediction:
-        actions.append(query["action"])
-        return dspy.Prediction(answer="well")
 
-    interaction = found.interaction.with_simulated_user(
-        language_model(meter=Meter()), adapter(), lambda **_: dspy.Prediction(answer="-")
-    )
-    interaction.converse(reply, found.examples[0])
-    assert actions == [assistant for _, assistant in RELEASED_ACTIONS]
-    actions.clear()
-    interaction.converse(reply, found.examples[1])
-    assert actions == [assistant for _, assistant in drawn_plan(other)]
+def test_plans_below_the_folder_of_the_data_are_read(data: Path) -> None:
+    topic = benchmark("palbench.dialogue", data).examples[0].asked.id
+    write_released_plan(data / "dialogue_evaluation", topic)
+
+    loaded = benchmark("palbench.dialogue", data)
+
+    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == RELEASED_ACTIONS
+
+
+def test_a_file_of_plans_may_be_named(data: Path, tmp_path: Path) -> None:
+    topic = benchmark("palbench.dialogue", data).examples[0].asked.id
+    path = write_released_plan(tmp_path / "elsewhere", topic)
+
+    loaded = benchmark("palbench.dialogue", data, plans=str(path))
+
+    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == RELEASED_ACTIONS
+
+
+class RecordingAssistant:
+    """An assistant that answers "reply 1", "reply 2" and so on, and records what it was asked."""
+
+    def __init__(self) -> None:
+        self.queries: list[dict[str, Any]] = []
+
+    def __call__(self, **query: Any) -> dspy.Prediction:
+        self.queries.append(query)
+        return dspy.Prediction(answer=f"reply {len(self.queries)}")
+
+    @property
+    def actions(self) -> list[str]:
+        """The actions that the plan wanted from it."""
+        return [query["action"] for query in self.queries]
+
+
+def silent_rival(**query: Any) -> dspy.Prediction:
+    return dspy.Prediction(answer="-")
+
+
+def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(data: Path) -> None:
+    planned_topic = benchmark("palbench.dialogue", data).examples[0].asked.id
+    write_released_plan(data / "dialogue_evaluation", planned_topic)
+    loaded = benchmark("palbench.dialogue", data)
+    planned, other = loaded.examples[:2]
+    lm = language_model(meter=Meter())
+    interaction = loaded.interaction.with_simulated_user(lm, adapter(), silent_rival)
+
+    assistant = RecordingAssistant()
+    interaction.converse(assistant, planned)
+    assert assistant.actions == [reply for _, reply in RELEASED_ACTIONS]
+
+    assistant = RecordingAssistant()
+    interaction.converse(assistant, other)
+    assert assistant.actions == [turn.assistant for turn in drawn_plan(other.asked.id)]
 
 
 @pytest.mark.parametrize(
-    ("plans", "message"),
+    ("plans", "problem"),
     [
         ([], "expected an object with topic ids"),
         ({"a_topic-1": {}}, "a_topic-1: expected turns"),
@@ -180,98 +309,222 @@ def test_dialogues_follow_the_released_plans_of_their_topics(tmp_path: Path, bes
         ),
     ],
 )
-def test_plans_of_another_form_are_refused_in_one_line(tmp_path: Path, plans: Any, message: str) -> None:
-    file = tmp_path / PLANS_FILE
-    file.write_text(json.dumps(plans))
-    with pytest.raises(DataError, match=message):
-        read_plans(file)
+def test_plans_of_another_form_are_refused(tmp_path: Path, plans: Any, problem: str) -> None:
+    path = tmp_path / PLANS_FILE
+    path.write_text(json.dumps(plans))
+    with pytest.raises(DataError, match=problem):
+        read_plans(path)
 
 
-def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_once_solutions_are_discussed(scripted):
-    heard: list[dict[str, Any]] = []
+PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
+PLAN = drawn_plan("topic 0")
+
+
+class SimulatedDialogue(NamedTuple):
+    """A dialogue of the simulated user with a recording assistant."""
+
+    actions: list[str]
+    """What user and assistant did, in turn."""
+    last_answer: str
+    assistant: RecordingAssistant
+    user_prompts: list[str]
+    """The prompts of the model that plays the user."""
+
+
+@pytest.fixture
+def simulated_dialogue(scripted: Any) -> SimulatedDialogue:
+    """A dialogue to the end of `PLAN`. The user says "words 1", "words 2" and so on."""
+    lm = scripted(lambda kind, prompt, number: {"utterance": f"words {number}"})
+    assistant = RecordingAssistant()
+    user = SimulatedUser(lm, adapter())
+
+    conversation = converse(user, assistant, PERSONA, PLAN, "query?")
+
+    return SimulatedDialogue(
+        [utterance.action for utterance in conversation.utterances],
+        conversation.last_reply.answer,
+        assistant,
+        [prompt for _, prompt in lm.engine.prompts],
+    )
+
+
+def test_a_dialogue_runs_to_the_end_of_its_plan(simulated_dialogue: SimulatedDialogue) -> None:
+    planned_actions: list[str] = []
+    for turn in PLAN:
+        planned_actions.extend([turn.user, turn.assistant])
+    assert simulated_dialogue.actions == planned_actions
+    assert simulated_dialogue.assistant.actions == [turn.assistant for turn in PLAN]
+    assert simulated_dialogue.last_answer == f"reply {len(PLAN)}"
+
+
+def test_the_assistant_is_shown_the_dialogue_so_far(
+    simulated_dialogue: SimulatedDialogue,
+) -> None:
+    first_query, second_query = simulated_dialogue.assistant.queries[:2]
+    assert first_query == {
+        "question": "words 1",
+        "dialogue": "",
+        "action": "requirement prediction",
+    }
+    assert second_query["question"] == "words 2"
+    assert second_query["dialogue"] == "user: words 1\nassistant: reply 1"
+
+
+def test_the_user_knows_preferences_only_once_solutions_are_discussed(
+    simulated_dialogue: SimulatedDialogue,
+) -> None:
+    for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
+        is_about_needs = turn.user in ("topic inquiry", "requirement confirmation")
+        assert ("NEEDS" in prompt) == is_about_needs
+        assert ("PREFERENCES" in prompt) == (not is_about_needs)
+
+
+def test_the_user_is_told_what_each_action_means(simulated_dialogue: SimulatedDialogue) -> None:
+    for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
+        assert USER_ACTIONS[turn.user] in prompt
+
+
+def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any) -> None:
+    lm = scripted(lambda *call: {"utterance": "words"})
 
     def reply(**query: Any) -> dspy.Prediction:
-        heard.append(query)
-        return dspy.Prediction(answer=f"reply {len(heard)}\nmore")
+        return dspy.Prediction(answer="reply\nmore")
 
-    lm = scripted(lambda kind, text, n: {"utterance": f"words {n}"})
-    dialogue, last = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLANS[0], "query?")
-    assert [each.action for each in dialogue] == [action for turn in PLANS[0] for action in turn]
-    assert [query["action"] for query in heard] == [reply for _, reply in PLANS[0]]
-    assert heard[0] == {"question": "words 1", "dialogue": "", "action": "requirement prediction"}
-    assert heard[1]["dialogue"] == "user: words 1\nassistant: reply 1 more"
-    assert last.answer.startswith(f"reply {len(heard)}")
-    for (asked, _), (_, text) in zip(PLANS[0], lm.engine.prompts, strict=True):
-        about_needs = asked in ("topic inquiry", "requirement confirmation")
-        assert ("NEEDS" in text) == about_needs
-        assert ("PREFERENCES" in text) == (not about_needs)
-        assert USER_ACTIONS[asked] in text
+    conversation = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLAN, "query?")
+
+    assert conversation.utterances[1].text == "reply more"
 
 
 @pytest.mark.parametrize(
-    ("kind", "measure"), [(NeedUnderstandingJudge, "NEEDS"), (PreferenceUnderstandingJudge, "PREFERENCES")]
+    ("judge_class", "shown", "hidden"),
+    [
+        (NeedUnderstandingJudge, "NEEDS", "PREFERENCES"),
+        (PreferenceUnderstandingJudge, "PREFERENCES", "NEEDS"),
+    ],
 )
-def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_without_a_call(kind, measure, scripted):
-    scores = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": 8, "assistant_2": 3}}
-    lm = scripted(lambda *call: scores, cache=True)
-    judge = kind(lm, adapter())
-    assert compare(judge, PERSONA, "mine", "theirs").own == 5.5
+def test_each_judge_of_dialogues_sees_its_own_measure_six_times(
+    scripted: Any, judge_class: Any, shown: str, hidden: str
+) -> None:
+    answer = {
+        "analysis_1": "a",
+        "analysis_2": "b",
+        "comparison": "c",
+        "scores": {"assistant_1": 8, "assistant_2": 3},
+    }
+    lm = scripted(lambda *call: answer, cache=True)
+
+    result = compare(judge_class(lm, adapter()), PERSONA, "mine", "theirs")
+
+    # Three judgements with "mine" first, which give it 8, and three with "mine" second.
+    assert result.own == 5.5
+    # They are samples of their own, although the cache is on.
+    assert len(lm.engine.prompts) == 6
+    for _, prompt in lm.engine.prompts:
+        assert shown in prompt
+        assert hidden not in prompt
+
+
+def test_equal_dialogues_tie_without_a_call(scripted: Any) -> None:
+    lm = scripted(lambda *call: {})
+    judge = NeedUnderstandingJudge(lm, adapter())
+
     assert compare(judge, PERSONA, "same", "same").outcome == "tie"
-    prompts = [text for _, text in lm.engine.prompts]
-    assert len(prompts) == 6
-    assert all((measure in text) and ("NEEDS" in text) + ("PREFERENCES" in text) == 1 for text in prompts)
+
+    assert lm.engine.prompts == []
 
 
-def _set_up(rival: Any = None, **options: Any) -> Any:
-    found = benchmark("palbench.dialogue", **options)
+def load_dialogue(rival: Callable[..., dspy.Prediction], **options: Any) -> Any:
+    """Load the dialogues, with the offline model as user and as judge."""
     lm = language_model(meter=Meter())
-    return found.with_simulated_user(lm, adapter(), rival).with_judges(lambda kind: kind(lm, adapter())), lm
+    loaded = benchmark("palbench.dialogue", **options).with_simulated_user(lm, adapter(), rival)
+    return loaded.with_judges(lambda judge_class: judge_class(lm, adapter()))
 
 
-@pytest.mark.parametrize("logs", [False, True])
-def test_the_rival_sees_current_logs_on_demand(logs: bool) -> None:
-    seen: dict[str, set[int]] = {"own": set(), "rival": set()}
+@pytest.mark.parametrize("against_logs", [False, True])
+def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -> None:
+    assistant = RecordingAssistant()
+    rival = RecordingAssistant()
+    loaded = load_dialogue(rival, against_logs=against_logs)
 
-    def assistant(name: str) -> Any:
-        return lambda **query: seen[name].add(len(query.get("recent", ()))) or dspy.Prediction(answer="well")
+    loaded.answer(assistant, loaded.examples[0])
 
-    found, _ = _set_up(assistant("rival"), against_logs=logs)
-    found.answer(assistant("own"), found.examples[0])
-    assert seen == {"own": {0}, "rival": {int(logs)}}
+    assert assistant.queries
+    for query in assistant.queries:
+        assert "recent" not in query
+    assert rival.queries
+    for query in rival.queries:
+        assert len(query.get("recent", ())) == (1 if against_logs else 0)
 
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True)])
-def test_an_option_that_is_a_text_means_what_it_says(text: Any, value: bool) -> None:
+def test_an_option_that_is_a_text_is_read_as_true_or_false(text: Any, value: bool) -> None:
     assert PalDialogue.load(against_logs=text).interaction.against_logs is value
 
 
 def test_wins_ties_and_defeats_are_counted() -> None:
-    found, _ = _set_up()
-    rows: list[Any] = [
-        SimpleNamespace(parts={"requirement": r, "preference": p}, failure=None)
-        for r, p in ((1.0, 0.0), (1.0, 0.5), (0.0, 0.5))
+    # A win is 1, a tie 0.5, a defeat 0.
+    rows = [
+        scored_row(requirement=1.0, preference=0.0),
+        scored_row(requirement=1.0, preference=0.5),
+        scored_row(requirement=0.0, preference=0.5),
+        FAILED_ROW,
     ]
-    rows.append(SimpleNamespace(parts={}, failure="any"))
-    assert found.scorer.aggregate(rows) == {
-        **{"requirement WIN": 2, "requirement TIE": 0, "requirement LOSE": 1},
-        **{"preference WIN": 0, "preference TIE": 2, "preference LOSE": 1},
+
+    figures = load_dialogue(silent_rival).scorer.aggregate(rows)
+
+    assert figures == {
+        "requirement WIN": 2,
+        "requirement TIE": 0,
+        "requirement LOSE": 1,
+        "preference WIN": 0,
+        "preference TIE": 2,
+        "preference LOSE": 1,
     }
 
 
-def test_without_user_rival_or_judge_a_line_says_so() -> None:
-    found, (full, _) = benchmark("palbench.dialogue"), _set_up()
-    assert found.scorer.judge_hash == full.scorer.judge_hash
-    example = found.examples[0]
-    for each in (found, full):
-        with pytest.raises(UserError, match="play the user and a rival"):
-            each.answer(lambda **query: dspy.Prediction(answer=""), example)
-    for each, problem in ((found, "--judge-lm"), (full, "mempiler evaluate")):
-        with pytest.raises(UserError, match=problem):
-            each.score(example, dspy.Prediction(answer="a"))
+def test_without_a_user_and_a_rival_no_dialogue_is_held() -> None:
+    loaded = benchmark("palbench.dialogue")
+    with pytest.raises(UserError, match="play the user and a rival"):
+        loaded.answer(silent_rival, loaded.examples[0])
 
 
-def test_the_hash_of_the_judges_covers_both_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = benchmark("palbench.dialogue").scorer.judge_hash
-    changed = PreferenceUnderstandingJudge.signature.with_instructions("Judge.")
-    monkeypatch.setattr(PreferenceUnderstandingJudge, "signature", changed)
-    assert benchmark("palbench.dialogue").scorer.judge_hash != before
+def test_without_a_rival_no_dialogue_is_held() -> None:
+    without_rival: Any = None
+    loaded = load_dialogue(without_rival)
+    with pytest.raises(UserError, match="play the user and a rival"):
+        loaded.answer(silent_rival, loaded.examples[0])
+
+
+def test_without_a_judge_no_dialogue_is_scored() -> None:
+    loaded = benchmark("palbench.dialogue")
+    with pytest.raises(UserError, match="--judge-lm"):
+        loaded.score(loaded.examples[0], dspy.Prediction(answer="a"))
+
+
+def test_a_dialogue_without_a_rival_s_is_not_scored() -> None:
+    loaded = load_dialogue(silent_rival)
+    with pytest.raises(UserError, match="mempiler evaluate"):
+        loaded.score(loaded.examples[0], dspy.Prediction(answer="a"))
+
+
+def test_the_hash_of_the_judges_is_known_before_there_is_a_model() -> None:
+    unbound = benchmark("palbench.dialogue")
+    bound = load_dialogue(silent_rival)
+    assert bound.scorer.judge_hash == unbound.scorer.judge_hash
+
+
+@pytest.mark.parametrize("changed_class", [NeedUnderstandingJudge, PreferenceUnderstandingJudge])
+def test_the_hash_of_the_judges_covers_both_prompts(changed_class: Any) -> None:
+    class ChangedJudge(changed_class):
+        """The judge with other instructions."""
+
+        signature = changed_class.signature.with_instructions("Judge.")
+
+    def make_judge(judge_class: Any) -> Any:
+        lm = language_model(meter=Meter())
+        return ChangedJudge(lm) if judge_class is changed_class else judge_class(lm)
+
+    loaded = benchmark("palbench.dialogue")
+    changed = loaded.with_judges(make_judge)
+
+    assert changed.scorer.judge_hash != loaded.scorer.judge_hash

@@ -1,15 +1,29 @@
-"""The steps of a data set: a user who interrupts them pays for the calls in flight alone."""
+"""The runner of synthesis steps: what an interrupt and a spent budget leave behind."""
 
+import json
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
+from mempiler.data.synthesis.memoryquest.make import make_memoryquest
+from mempiler.data.synthesis.memoryquest.profiles import read_profiles
+from mempiler.data.synthesis.palset.make import make_palset
+from mempiler.data.synthesis.palset.setting import Setting
 from mempiler.data.synthesis.runner import CheckResult, Runner, Step
+from mempiler.engines.limits import BudgetGuard, Limits
+from mempiler.errors import BudgetError
+from mempiler.runs.run_store import RunStore
+
+from . import scripted_memoryquest, scripted_palset
+from .scripted_memoryquest import RequestEmbedder
 
 
-class Write(dspy.Signature):
+class WriteText(dspy.Signature):
     """Write a text."""
 
     topic: str = dspy.InputField()
@@ -17,36 +31,86 @@ class Write(dspy.Signature):
 
 
 @pytest.fixture
-def heeded_interrupts():
-    """Let an interrupt raise KeyboardInterrupt, also where a shell started the tests without it.
+def python_interrupt_handler() -> Iterator[None]:
+    """Let an interrupt raise KeyboardInterrupt, even where it is ignored.
 
-    A shell has its background jobs ignore interrupts, and Python leaves it at that.
+    A shell starts its background jobs with interrupts ignored, and Python leaves it at that.
     """
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    earlier_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, earlier_handler)
 
 
-@pytest.mark.usefixtures("heeded_interrupts")
-def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted):
-    interrupt = threading.Event()
+@pytest.mark.usefixtures("python_interrupt_handler")
+def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted: Any) -> None:
+    is_interrupted = threading.Event()
     main_thread = threading.get_ident()
 
-    def reply(kind, text, number):
-        if not interrupt.is_set():
-            interrupt.set()
+    def interrupt_and_answer(kind: str, prompt: str, number: int) -> dict[str, str]:
+        if not is_interrupted.is_set():
+            is_interrupted.set()
             signal.pthread_kill(main_thread, signal.SIGINT)
         time.sleep(0.3)
-        return {"text": "refused"}
+        return {"text": "a text that is refused"}
 
-    lm, runner = scripted(reply), Runner(attempts=6, threads=2)
+    def refuse(answer: dspy.Prediction) -> CheckResult[str]:
+        return CheckResult(None, ["bad"])
 
-    def job(topic):
-        return runner.ask(
-            Step("write", Write), topic, {"topic": topic}, lambda answer: CheckResult(None, ["bad"])
-        )
+    lm = scripted(interrupt_and_answer)
+    runner = Runner(attempts=6, threads=2)
+
+    def job(topic: str) -> Any:
+        return runner.ask(Step("write", WriteText), topic, {"topic": topic}, refuse)
 
     with dspy.context(lm=lm), pytest.raises(KeyboardInterrupt):
         runner.map(job, ["a", "b", "c"])
+
     assert sum(lm.engine.calls.values()) <= 2
     assert runner.report.accepted == {}
+
+
+def make_quest(profiles: Path, folder: Path, runner: Runner) -> list[Path]:
+    """Write a MemoryQuest of one user."""
+    first_profile = read_profiles(profiles)[:1]
+    return make_memoryquest(first_profile, folder, runner, RequestEmbedder())
+
+
+def make_pal(profiles: Path, folder: Path, runner: Runner) -> list[Path]:
+    """Write a PAL-Set of one user and two months; it needs no profiles."""
+    setting = Setting("en", months=2, seed=0, runner=runner, reviews=0)
+    return make_palset(1, folder, setting, on_progress=lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("make", "flawless_model"),
+    [
+        pytest.param(make_quest, scripted_memoryquest.flawless_model, id="memoryquest"),
+        pytest.param(make_pal, scripted_palset.flawless_model, id="palset"),
+    ],
+)
+def test_a_spent_budget_keeps_what_was_answered(
+    profiles: Path, scripted: Any, tmp_path: Path, make: Any, flawless_model: Any
+) -> None:
+    store = RunStore(tmp_path / "answers.sqlite")
+    prompts: list[str] = []
+
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        prompts.append(prompt)
+        return flawless_model(kind, prompt, number)
+
+    def make_within(limits: Limits, runner: Runner) -> list[Path]:
+        lm = scripted(reply, guard=BudgetGuard(limits), answers=store.answers, cache=True)
+        with dspy.context(lm=lm):
+            return make(profiles, tmp_path / "out", runner)
+
+    with pytest.raises(BudgetError):
+        make_within(Limits(max_calls=12), Runner(threads=2))
+    assert len(prompts) == 12
+
+    # The second run has no limit. It asks only what was not answered yet.
+    second_runner = Runner(threads=2)
+    paths = make_within(Limits(), second_runner)
+
+    assert json.loads(paths[0].read_text())
+    assert len(prompts) > 12
+    assert len(prompts) == sum(second_runner.report.accepted.values())

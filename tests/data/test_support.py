@@ -1,4 +1,4 @@
-"""The metric `support`: which words of a gold answer stand in what was recalled, and where the others were lost."""
+"""The metric `support`: which gold words were recalled, and where the others were lost."""
 
 from datetime import datetime
 
@@ -17,6 +17,8 @@ HISTORY = mempiler.History.parse(
 
 
 class Notebook(Memory):
+    """A memory of notes."""
+
     notes: tuple[Entry, ...] = ()
 
     def entries(self) -> tuple[Entry, ...]:
@@ -24,26 +26,30 @@ class Notebook(Memory):
 
 
 class ElsewhereMemory(Notebook):
+    """A memory whose notes do not name the turns that they come from, as of a remote system."""
+
     names_sources = False
 
 
 def question(answer: str, **fields: object) -> dspy.Example:
+    """Return a question with this gold answer."""
     return dspy.Example(id="q", history=HISTORY, question="Where?", answer=answer, **fields)
 
 
 def recalled(*texts: str, memory: Memory | None = None) -> dspy.Prediction:
-    """A prediction for which entries with these texts were recalled, the first one first."""
+    """Return a prediction for which entries with these texts were recalled, the best one first."""
     hits = tuple(Hit(id=f"n{number}", text=text) for number, text in enumerate(texts, 1))
     return dspy.Prediction(answer="", context=Context(hits=hits), memory=memory)
 
 
 def notebook(*texts: str) -> Notebook:
-    return Notebook(
-        notes=tuple(Entry(id=f"n{number}", text=text) for number, text in enumerate(texts, 1))
-    )
+    """Return a memory with these notes, which are called n1, n2 and so on."""
+    notes = tuple(Entry(id=f"n{number}", text=text) for number, text in enumerate(texts, 1))
+    return Notebook(notes=notes)
 
 
 def support(answer: str, *texts: str, tokens: int = 300) -> float:
+    """Return the share of the answer's words that stand in the first tokens of these entries."""
     return Support(budget=tokens).score(question(answer), recalled(*texts)).value
 
 
@@ -58,21 +64,26 @@ def test_the_id_of_an_entry_is_no_word_that_was_recalled() -> None:
     assert support("n1", "Ann moved to Porto.") == 0
 
 
+FILLER = "Ann talked about the weather and about the news of the day again."
+
+
 def test_words_count_only_within_the_budget() -> None:
-    filler = "Ann talked about the weather and about the news of the day again."
-    assert support("Lisbon", filler, "Ann moved to Lisbon.", tokens=15) == 0
-    assert support("Lisbon", filler, "Ann moved to Lisbon.", tokens=40) == 1
-    # Of a long entry its beginning counts.
-    assert support("Lisbon", f"Ann moved to Lisbon. {filler}", tokens=10) == 1
-    assert support("Lisbon", f"{filler} Ann moved to Lisbon.", tokens=10) == 0
+    assert support("Lisbon", FILLER, "Ann moved to Lisbon.", tokens=15) == 0
+    assert support("Lisbon", FILLER, "Ann moved to Lisbon.", tokens=40) == 1
+
+
+def test_of_a_long_entry_the_beginning_counts() -> None:
+    assert support("Lisbon", f"Ann moved to Lisbon. {FILLER}", tokens=10) == 1
+    assert support("Lisbon", f"{FILLER} Ann moved to Lisbon.", tokens=10) == 0
 
 
 @pytest.mark.parametrize("city", ["Lisbon", "Kölnberg"])
 def test_a_word_that_the_budget_cuts_in_half_does_not_count(city: str) -> None:
-    beginnings = [city[:length] for length in range(1, len(city))]
+    text = f"Ann lives in {city} now."
     for tokens in range(1, 9):
-        scores = [support(word, f"Ann lives in {city} now.", tokens=tokens) for word in beginnings]
-        assert sum(scores) == 0
+        for length in range(1, len(city)):
+            half_word = city[:length]
+            assert support(half_word, text, tokens=tokens) == 0
 
 
 def test_chinese_has_no_spaces_and_is_cut_after_any_character() -> None:
@@ -88,14 +99,16 @@ def test_the_entries_that_count_are_those_within_the_budget() -> None:
 
 def test_notes_such_as_a_summary_count_after_the_entries() -> None:
     context = Context(
-        hits=(Hit(id="n1", text="Ann cooks."),), notes={"summary": "Ann moved to Lisbon."}
+        hits=(Hit(id="n1", text="Ann cooks."),),
+        notes={"summary": "Ann moved to Lisbon."},
     )
     prediction = dspy.Prediction(context=context)
+
     assert Support().score(question("Lisbon"), prediction).value == 1
     assert Support(budget=4).score(question("Lisbon"), prediction).value == 0
 
 
-def test_what_is_shown_for_want_of_a_hit_does_not_count() -> None:
+def test_an_entry_that_is_shown_only_because_nothing_fits_does_not_count() -> None:
     context = Context(hits=(Hit(id="n1", text="Ann moved to Lisbon.", fallback=True),))
     assert Support().score(question("Lisbon"), dspy.Prediction(context=context)).value == 0
 
@@ -159,10 +172,13 @@ def test_a_larger_budget_never_lowers_the_score(written: str) -> None:
 
 def test_a_date_that_the_budget_cuts_is_quoted_as_a_whole() -> None:
     text = "Ann moved on 2023-05-07 to Lisbon."
-    score = Support(budget=6).score(question("7 May"), recalled(text, memory=notebook(text)))
+    prediction = recalled(text, memory=notebook(text))
+
+    score = Support(budget=6).score(question("7 May"), prediction)
+
     assert score.value == 0
-    lost = "Recalled, but below the budget: 7, may (n1: 2023-05-07 to Lisbon.)."
-    assert lost in score.feedback
+    loss = "Recalled, but below the budget: 7, may (n1: 2023-05-07 to Lisbon.)."
+    assert loss in score.feedback
 
 
 def test_the_date_of_a_recalled_entry_counts_as_the_prompt_shows_it() -> None:
@@ -174,55 +190,72 @@ def test_the_date_of_a_recalled_entry_counts_as_the_prompt_shows_it() -> None:
 @pytest.mark.parametrize(
     "text", ["You may 3 times.", "call 2023-13-45", "12 monkeys in 10 minutes", "Ann"]
 )
-def test_what_is_no_date_keeps_its_words(text: str) -> None:
-    assert sorted(with_plain_dates(text).lower().split()) == sorted(text.lower().split())
+def test_a_text_without_a_date_keeps_its_words(text: str) -> None:
+    words = with_plain_dates(text).lower().split()
+    assert sorted(words) == sorted(text.lower().split())
 
 
 def feedback(answer: str, prediction: dspy.Prediction, **fields: object) -> str:
+    """Return the feedback for a budget of twelve tokens."""
     return Support(budget=12).score(question(answer, **fields), prediction).feedback
 
 
 def test_feedback_names_words_that_were_never_said() -> None:
-    said = feedback("Lisbon", recalled("Ann cooks.", memory=notebook("Ann cooks.")))
-    assert "0% of the words of 'Lisbon'" in said
-    assert "Never said in any entry about it: lisbon." in said
+    prediction = recalled("Ann cooks.", memory=notebook("Ann cooks."))
+
+    text = feedback("Lisbon", prediction)
+
+    assert "0% of the words of 'Lisbon'" in text
+    assert "Never said in any entry about it: lisbon." in text
 
 
 def test_feedback_names_words_of_an_entry_that_was_not_recalled() -> None:
-    memory = notebook("Ann cooks.", "Ann moved to Lisbon.")
-    said = feedback("Lisbon", recalled("Ann cooks.", memory=memory))
-    assert "Stored in an entry that was not recalled: lisbon (n2: Ann moved to Lisbon.)." in said
-    assert "Never said" not in said
+    prediction = recalled("Ann cooks.", memory=notebook("Ann cooks.", "Ann moved to Lisbon."))
+
+    text = feedback("Lisbon", prediction)
+
+    assert "Stored in an entry that was not recalled: lisbon (n2: Ann moved to Lisbon.)." in text
+    assert "Never said" not in text
 
 
 def test_feedback_names_words_that_were_recalled_below_the_budget() -> None:
-    texts = ("Ann talked about the weather and the news of the day.", "Ann moved to Lisbon.")
-    said = feedback("Lisbon", recalled(*texts, memory=notebook(*texts)))
-    assert "Recalled, but below the budget: lisbon (n2: Ann moved to Lisbon.)." in said
-    assert "not recalled" not in said
+    entries = ("Ann talked about the weather and the news of the day.", "Ann moved to Lisbon.")
+    prediction = recalled(*entries, memory=notebook(*entries))
+
+    text = feedback("Lisbon", prediction)
+
+    assert "Recalled, but below the budget: lisbon (n2: Ann moved to Lisbon.)." in text
+    assert "not recalled" not in text
 
 
-def test_feedback_names_each_word_at_its_own_stage() -> None:
-    memory = notebook("Ann has Rex.", "Ann moved to Lisbon.")
-    said = feedback("Rex, Lisbon and Oslo", recalled("Ann has Rex.", memory=memory))
-    assert "25% of the words" in said
-    assert "not recalled: lisbon" in said
-    assert "Never said in any entry about it: and, oslo" in said
+def test_feedback_says_of_each_word_where_it_was_lost() -> None:
+    prediction = recalled("Ann has Rex.", memory=notebook("Ann has Rex.", "Ann moved to Lisbon."))
+
+    text = feedback("Rex, Lisbon and Oslo", prediction)
+
+    assert "25% of the words" in text
+    assert "not recalled: lisbon" in text
+    assert "Never said in any entry about it: and, oslo" in text
 
 
-def test_an_entry_about_something_else_has_not_said_what_the_answer_says() -> None:
-    cat = Entry(id="n2", text="Ben has two cats.", sources=("D2:1",))
+def test_an_entry_about_something_else_has_not_said_the_answer() -> None:
+    cats = Entry(id="n2", text="Ben has two cats.", sources=("D2:1",))
     dog = Entry(id="n3", text="Ann has a dog.", sources=("D1:1",))
-    prediction = recalled("Ann cooks.", memory=Notebook(notes=(cat, dog)))
-    said = feedback("two", prediction, evidence_ids=("D1:1",))
-    assert "Never said in any entry about it: two." in said
+    prediction = recalled("Ann cooks.", memory=Notebook(notes=(cats, dog)))
+
+    text = feedback("two", prediction, evidence_ids=("D1:1",))
+
+    assert "Never said in any entry about it: two." in text
 
 
-def test_feedback_on_a_system_that_stores_elsewhere_does_not_guess_what_it_stored() -> None:
+def test_feedback_does_not_guess_what_a_system_stores_elsewhere() -> None:
     memory = ElsewhereMemory(notes=notebook("Ann moved to Lisbon.").notes)
-    said = feedback("Lisbon", recalled("Ann cooks.", memory=memory))
-    assert "Not recalled: lisbon." in said
-    assert "stored" not in said.lower()
+    prediction = recalled("Ann cooks.", memory=memory)
+
+    text = feedback("Lisbon", prediction)
+
+    assert "Not recalled: lisbon." in text
+    assert "stored" not in text.lower()
 
 
 @pytest.mark.parametrize(
@@ -250,7 +283,7 @@ def test_an_answer_that_only_looks_like_a_refusal_counts(answer: str) -> None:
     assert Support().in_headline(question(answer))
 
 
-def test_locomo_knows_such_answers_in_spite_of_its_stems() -> None:
+def test_locomo_knows_such_answers_although_it_compares_stems() -> None:
     loaded = benchmark("locomo", metric="support")
     example = question("Not mentioned in the conversation", category="1")
     assert not loaded.in_headline(example)
@@ -263,33 +296,42 @@ def test_a_question_without_an_answer_does_not_count(answer: object) -> None:
     assert Support().score(example, recalled("There were none, she said.")).value == 0
 
 
-def test_of_a_list_of_answers_the_words_of_each_are_looked_for() -> None:
+def test_of_a_list_of_answers_the_words_of_all_are_looked_for() -> None:
     example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=["Lisbon", "Rome"])
-    half = Support().score(example, recalled("Ann saw Lisbon."))
-    assert half.value == pytest.approx(1 / 2)
-    assert "50% of the words of 'Lisbon, Rome'" in half.feedback
+
+    score = Support().score(example, recalled("Ann saw Lisbon."))
+    assert score.value == pytest.approx(1 / 2)
+    assert "50% of the words of 'Lisbon, Rome'" in score.feedback
+
     assert Support().score(example, recalled("Ann saw Lisbon and Rome.")).value == 1
 
 
 def score_of(name: str, example: dspy.Example, text: str) -> Score:
+    """Score a question of a benchmark for which an entry with this text was recalled."""
     loaded = benchmark(name, metric="support")
     return loaded.score(example, recalled(text))
 
 
-def test_locomo_compares_stems_and_leaves_adversarial_questions_out() -> None:
-    loaded = benchmark("locomo", metric="support")
+def test_locomo_compares_stems() -> None:
     example = question("dancing; likely", category="3", evidence=())
     assert score_of("locomo", example, "Ann dances.").value == 1
-    in_headline = {example.category for example in loaded.examples if loaded.in_headline(example)}
-    assert in_headline == {"1", "2", "3", "4"}
+
+
+def test_locomo_leaves_adversarial_questions_out() -> None:
+    loaded = benchmark("locomo", metric="support")
+    counted = [example for example in loaded.examples if loaded.in_headline(example)]
+    assert {example.category for example in counted} == {"1", "2", "3", "4"}
 
 
 def test_longmemeval_leaves_preferences_and_abstentions_out() -> None:
     loaded = benchmark("longmemeval", metric="support")
+
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
+
     assert counted
-    assert not any(example.abstention for example in counted)
-    assert "single-session-preference" not in {example.category for example in counted}
+    for example in counted:
+        assert not example.abstention
+        assert example.category != "single-session-preference"
 
 
 def test_membench_looks_for_the_words_of_the_right_choice() -> None:
@@ -300,8 +342,11 @@ def test_membench_looks_for_the_words_of_the_right_choice() -> None:
 
 def test_memory_env_leaves_retracted_facts_out() -> None:
     loaded = benchmark("memory-env", metric="support", users=10)
+
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
-    assert 0 < len(counted) < len(loaded.examples)
+
+    assert counted
+    assert len(counted) < len(loaded.examples)
     assert "none" not in {example.answer for example in counted}
     assert not loaded.in_headline(question("not mentioned"))
 
@@ -309,24 +354,36 @@ def test_memory_env_leaves_retracted_facts_out() -> None:
 def test_another_metric_refuses_a_budget() -> None:
     with pytest.raises(UserError, match="goes with the metric support alone, not with token F1"):
         benchmark("msc").with_support_tokens(100)
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(UserError, match="support_tokens = 0: give 1 or more"):
         benchmark("msc", metric="support").with_support_tokens(0)
 
 
 def test_the_entries_of_a_memory_are_cut_into_words_once_for_all_its_questions() -> None:
-    compared: list[str] = []
+    stemmed_words: list[str] = []
 
-    def stem(word: str) -> str:
-        compared.append(word)
+    def record_word(word: str) -> str:
+        stemmed_words.append(word)
         return word
 
-    scorer = Support(stem=stem)
+    scorer = Support(stem=record_word)
     memory = notebook("Ann moved to Lisbon.", "Ann feeds the ferrets.")
+
     first = scorer.score(question("ferrets"), recalled(memory=memory))
     second = scorer.score(question("Lisbon"), recalled(memory=memory))
+
     assert "Stored in an entry that was not recalled: ferrets (n2" in first.feedback
     assert "Stored in an entry that was not recalled: lisbon (n1" in second.feedback
-    assert compared.count("feeds") == 1
+    assert stemmed_words.count("feeds") == 1
 
-    changed = scorer.score(question("ferrets"), recalled(memory=notebook("Ann sings.")))
-    assert "Never said in any entry about it: ferrets." in changed.feedback
+
+def test_the_words_of_another_memory_are_not_those_of_the_last_one() -> None:
+    scorer = Support()
+    memory = notebook("Ann feeds the ferrets.")
+    scorer.score(question("ferrets"), recalled(memory=memory))
+
+    score = scorer.score(question("ferrets"), recalled(memory=notebook("Ann sings.")))
+
+    assert "Never said in any entry about it: ferrets." in score.feedback

@@ -1,4 +1,4 @@
-"""Examples of a user's own, in Python: nothing about them is lost or misread without a word."""
+"""Your own examples in Python: every field is read rightly, or refused with its name."""
 
 import functools
 import os
@@ -20,8 +20,8 @@ from mempiler.data.benchmark import Benchmark
 from mempiler.errors import DataError
 
 
-def example(number: int = 1, **fields: Any) -> dspy.Example:
-    """A question of one user, with other or further fields."""
+def make_example(number: int = 1, **fields: Any) -> dspy.Example:
+    """Return a question of the user with this number, with other or further fields."""
     plain_fields: dict[str, Any] = {
         "history": [{"role": "user", "content": f"I moved to Porto, number {number}."}],
         "question": "Where?",
@@ -31,121 +31,158 @@ def example(number: int = 1, **fields: Any) -> dspy.Example:
     return dspy.Example({**plain_fields, **fields})
 
 
+def read_one(**fields: Any) -> dspy.Example:
+    """Read one example with these fields, and return what became of it."""
+    [read_example] = Benchmark.from_examples([make_example(**fields)]).examples
+    return read_example
+
+
 def test_a_zero_is_an_id_a_user_and_a_category() -> None:
-    [read] = Benchmark.from_examples([example(id=0, user=0, category=0)]).examples
-    assert (read.id, read.history.id, read.category) == ("0", "0", "0")
+    read_example = read_one(id=0, user=0, category=0)
+    assert read_example.id == "0"
+    assert read_example.history.id == "0"
+    assert read_example.category == "0"
 
 
 def test_the_id_zero_is_not_given_twice() -> None:
     with pytest.raises(DataError, match=r"trainset\[1\]: id '0' is used twice"):
-        Benchmark.from_examples([example(id=0), example(2, id=0)])
+        Benchmark.from_examples([make_example(1, id=0), make_example(2, id=0)])
 
 
-@pytest.mark.parametrize(
-    "empty", [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT], ids=lambda cell: type(cell).__name__
+EMPTY_CELLS = pytest.mark.parametrize(
+    "empty",
+    [
+        pytest.param(None, id="None"),
+        pytest.param(float("nan"), id="nan"),
+        pytest.param(np.float32("nan"), id="nan of NumPy"),
+        pytest.param(pd.NA, id="NA"),
+        pytest.param(pd.NaT, id="NaT"),
+    ],
 )
+
+
+@EMPTY_CELLS
 def test_an_empty_cell_of_a_data_frame_is_a_missing_field(empty: object) -> None:
-    [read] = Benchmark.from_examples(
-        [example(id=empty, user=empty, category=empty, evidence=empty)]
-    ).examples
-    assert (read.id, read.category) == (f"{read.history.id}:0", "all")
-    assert read.history.id == read.history.digest[:12]
+    read_example = read_one(id=empty, user=empty, category=empty, evidence=empty)
+    assert read_example.history.id == read_example.history.digest[:12]
+    assert read_example.id == f"{read_example.history.id}:0"
+    assert read_example.category == "all"
+
+
+@EMPTY_CELLS
+def test_an_answer_that_is_an_empty_cell_is_refused(empty: object) -> None:
     with pytest.raises(DataError, match=r"trainset\[0\]: answer is empty; fill it in"):
-        Benchmark.from_examples([example(answer=empty)])
+        Benchmark.from_examples([make_example(answer=empty)])
 
 
 @pytest.mark.parametrize("name", ["evidence", "evidence_ids"])
 def test_evidence_in_one_text_is_refused(name: str) -> None:
     with pytest.raises(DataError, match=rf"{name} is 'D1:1'; give a list of turn ids"):
-        Benchmark.from_examples([example(**{name: "D1:1"})])
+        Benchmark.from_examples([make_example(**{name: "D1:1"})])
 
 
 def test_evidence_goes_by_the_name_that_benchmarks_have_for_it() -> None:
-    [read] = Benchmark.from_examples([example(evidence_ids=["D1:1"])]).examples
-    assert read.evidence_ids == read.evidence == ("D1:1",)
+    read_example = read_one(evidence_ids=["D1:1"])
+    assert read_example.evidence_ids == ("D1:1",)
+    assert read_example.evidence == ("D1:1",)
 
 
-TWO_TURNS = [{"role": "user", "content": "I moved to Porto."}, {"role": "user", "content": "Yes."}]
+TWO_TURNS = [
+    {"role": "user", "content": "I moved to Porto."},
+    {"role": "user", "content": "Yes."},
+]
 
 
 def test_two_different_lists_of_evidence_are_refused() -> None:
-    question = example(history=TWO_TURNS, evidence_ids=["D1:1"], evidence=["D1:2"])
+    example = make_example(history=TWO_TURNS, evidence_ids=["D1:1"], evidence=["D1:2"])
     with pytest.raises(DataError, match="two names of one field, and differ"):
-        Benchmark.from_examples([question])
+        Benchmark.from_examples([example])
 
 
-@pytest.mark.parametrize("other", [[], "", ["D1:2", "D1:1"]], ids=str)
-def test_the_same_evidence_in_another_order_or_in_one_list_alone_is_no_difference(
-    other: object,
+@pytest.mark.parametrize("other_list", [[], "", ["D1:2", "D1:1"]], ids=str)
+def test_the_same_evidence_in_another_order_or_in_only_one_list_is_no_difference(
+    other_list: object,
 ) -> None:
-    question = example(history=TWO_TURNS, evidence_ids=["D1:1", "D1:2"], evidence=other)
-    [read] = Benchmark.from_examples([question]).examples
-    assert set(read.evidence_ids) == {"D1:1", "D1:2"}
+    read_example = read_one(history=TWO_TURNS, evidence_ids=["D1:1", "D1:2"], evidence=other_list)
+    assert set(read_example.evidence_ids) == {"D1:1", "D1:2"}
 
 
 def test_a_history_of_dspy_is_read_by_its_messages() -> None:
-    messages = dspy.History(messages=TWO_TURNS)
-    [read] = Benchmark.from_examples([example(history=messages)]).examples
-    [same] = Benchmark.from_examples([example(history=TWO_TURNS)]).examples
-    assert read.history == same.history
+    from_dspy = read_one(history=dspy.History(messages=TWO_TURNS))
+    from_messages = read_one(history=TWO_TURNS)
+    assert from_dspy.history == from_messages.history
 
 
 def test_an_id_that_is_made_up_is_none_that_another_example_has() -> None:
     benchmark = Benchmark.from_examples(
-        [example(), example(question="When?", id="user-1:2")],
-        valset=[example(question="Why?")],
-        testset=[example(question="Who?", id="user-1:0")],
+        [make_example(), make_example(question="When?", id="user-1:2")],
+        valset=[make_example(question="Why?")],
+        testset=[make_example(question="Who?", id="user-1:0")],
     )
-    assert [each.id for each in benchmark.examples] == [
-        "user-1:1",
-        "user-1:2",
-        "user-1:3",
-        "user-1:0",
-    ]
+    ids_by_question = {example.question: example.id for example in benchmark.examples}
+    assert ids_by_question == {
+        "Where?": "user-1:1",
+        "When?": "user-1:2",
+        "Why?": "user-1:3",
+        "Who?": "user-1:0",
+    }
 
 
 def test_the_questions_of_a_benchmark_keep_their_evidence_as_examples() -> None:
     locomo = mempiler.benchmark("locomo")
-    own = Benchmark.from_examples(locomo.examples)
-    assert [each.evidence_ids for each in own.examples] == [
-        each.evidence_ids for each in locomo.examples
-    ]
+
+    benchmark = Benchmark.from_examples(locomo.examples)
+
+    evidence = [example.evidence_ids for example in benchmark.examples]
+    assert evidence == [example.evidence_ids for example in locomo.examples]
+
+
+TESTSET = [make_example(9)]
 
 
 def test_one_example_is_not_enough_to_hold_a_third_out() -> None:
     with pytest.raises(DataError, match="it has 1 example; add more, or give a valset"):
-        Benchmark.from_examples([example(1)], testset=[example(9)])
+        Benchmark.from_examples([make_example(1)], testset=TESTSET)
 
 
 def test_of_two_examples_one_is_held_out() -> None:
-    split = Benchmark.from_examples([example(1), example(2)], testset=[example(9)]).split()
-    assert (len(split.train), len(split.dev)) == (1, 1)
+    examples = [make_example(1), make_example(2)]
+    split = Benchmark.from_examples(examples, testset=TESTSET).split()
+    assert len(split.train) == 1
+    assert len(split.dev) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_with_nearly_all_examples_leaves_something_to_learn_from(seed: int) -> None:
-    examples = [example(1), example(2), *[example(3) for _ in range(30)]]
-    split = Benchmark.from_examples(examples, testset=[example(9)], seed=seed).split()
-    assert (len(split.train), len(split.dev)) == (22, 10)
+    examples = [make_example(1), make_example(2), *[make_example(3) for _ in range(30)]]
+
+    split = Benchmark.from_examples(examples, testset=TESTSET, seed=seed).split()
+
+    assert len(split.train) == 22
+    assert len(split.dev) == 10
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_that_is_far_too_long_is_not_held_out_beside_short_ones(seed: int) -> None:
-    numbers = [1] * 4 + [2] * 4 + [3] * 4 + [4] * 20
-    examples = [example(number) for number in numbers]
-    split = Benchmark.from_examples(examples, testset=[example(9)], seed=seed).split()
+    users = [1] * 4 + [2] * 4 + [3] * 4 + [4] * 20
+    examples = [make_example(user) for user in users]
+
+    split = Benchmark.from_examples(examples, testset=TESTSET, seed=seed).split()
+
+    # Two of the three short conversations are held out as a whole.
     assert len(split.dev) == 8
-    users_of_train = {each.history.id for each in split.train}
-    assert not users_of_train & {each.history.id for each in split.dev}
+    train_users = {example.history.id for example in split.train}
+    dev_users = {example.history.id for example in split.dev}
+    assert not train_users & dev_users
 
 
 def digest_of(**fields: Any) -> str:
-    """The digest by which a resumed run is compared, of one example with further fields."""
-    return Benchmark.from_examples([example(**fields)]).source.sha256
+    """Return the digest of one example with further fields, by which a resumed run is compared."""
+    return Benchmark.from_examples([make_example(**fields)]).source.sha256
 
 
 class Note:
-    """An object that shows its address."""
+    """An object whose `repr` shows only its address."""
 
 
 class Rubric:
@@ -164,7 +201,7 @@ class Gold:
 
 
 def frame(middle: int) -> pd.DataFrame:
-    """A data frame whose `repr` leaves out its middle."""
+    """Return a data frame whose `repr` leaves out its middle."""
     return pd.DataFrame({"value": [*range(500), middle, *range(500)]})
 
 
@@ -201,13 +238,20 @@ def is_country(answer: str) -> bool:
         (Path("tea"), Path("coffee")),
     ],
 )
-def test_another_label_of_any_kind_makes_other_questions(first: Any, second: Any) -> None:
+def test_another_label_of_any_kind_makes_another_digest(first: Any, second: Any) -> None:
     assert digest_of(label=first) != digest_of(label=second)
     assert digest_of(label=first) == digest_of(label=first)
 
 
-def test_the_digest_depends_on_no_address_and_no_order_of_fields() -> None:
-    assert digest_of(label=Note(), other=[Note]) == digest_of(other=[Note], label=Note())
+def test_the_digest_depends_on_no_address() -> None:
+    # Both objects live at once, so their addresses differ.
+    first_note = Note()
+    second_note = Note()
+    assert digest_of(label=first_note) == digest_of(label=second_note)
+
+
+def test_the_digest_depends_on_no_order_of_fields_and_keys() -> None:
+    assert digest_of(label="tea", other="milk") == digest_of(other="milk", label="tea")
     assert digest_of(label={"a": 1, 2: "b"}) == digest_of(label={2: "b", "a": 1})
 
 
@@ -219,7 +263,8 @@ def test_the_digest_of_sets_in_objects_is_the_same_in_every_process() -> None:
     )
     digests: set[str] = set()
     for hash_seed in ("1", "2"):
-        done = subprocess.run(
+        # The seed decides in which order Python goes through a set.
+        process = subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             cwd=Path(__file__).parents[2],
@@ -227,7 +272,8 @@ def test_the_digest_of_sets_in_objects_is_the_same_in_every_process() -> None:
             text=True,
             check=True,
         )
-        digests.add(done.stdout)
+        digests.add(process.stdout)
+
     assert len(digests) == 1
 
 

@@ -1,0 +1,251 @@
+"""memory-env, the generated benchmark: its questions, its teacher, and methods that solve it."""
+
+import random
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import dspy
+import pytest
+from mempiler import Context, Hit, Query, build
+from mempiler.data.memory_env import NOTHING, VALUES, Conversation, Event, MemoryEnv
+from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
+from mempiler.engines.embedders import embedder
+from mempiler.optimizers.demonstrations import SEED_OFFSET, demonstrate
+from mempiler.programs.compact_adapter import CompactAdapter
+from mempiler.programs.memory_r2.memory import Edit, FactMemory
+from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
+from mempiler.programs.tasks.lookup import MemoryLookup
+from mempiler.programs.writing import write_items
+from mempiler.signatures.memory_r2 import Fact, NewFact, StoredMemory
+
+SETTINGS: dict[str, Any] = dict(MemoryR2.preset("memory-env"))
+"""The settings with which Memory-R2 is trained on this benchmark."""
+
+
+@pytest.fixture(scope="module")
+def env() -> MemoryEnv:
+    """Twenty users with eight sessions each."""
+    return MemoryEnv.load(users=20, sessions=8)
+
+
+def first_word_in(words: Collection[str], text: str) -> str | None:
+    """Return the first word of a text that is one of these words."""
+    for word in text.split():
+        if word in words:
+            return word
+    return None
+
+
+def answers_by_question(conversation: Conversation, sessions: int) -> dict[str, str]:
+    """Read from the first sessions of a conversation what was said last about each fact."""
+    answers: dict[str, str] = {}
+    for item in conversation.history.items[:sessions]:
+        for turn in item.turns:
+            key = first_word_in(VALUES, turn.text)
+            if key is not None:
+                value = first_word_in(VALUES[key], turn.text)
+                answers[f"What is {turn.speaker}'s {key}?"] = value or NOTHING
+    return answers
+
+
+@pytest.mark.parametrize("sessions", [1, 3, 8])
+def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
+    for conversation in env.talks.values():
+        examples = env.questions_after(conversation.history, sessions)
+
+        answers = {example.question: example.answer for example in examples}
+        assert answers == answers_by_question(conversation, sessions)
+        for example in examples:
+            assert len(example.history) == sessions
+
+
+def test_the_category_is_what_was_done_last_to_a_fact(env: MemoryEnv) -> None:
+    categories = {example.category for example in env.examples}
+    assert categories == {"state", "change", "restate", "retract"}
+    for example in env.examples:
+        is_retracted = example.category == "retract"
+        assert (example.answer == NOTHING) == is_retracted
+
+
+def test_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
+    for example in env.examples:
+        turns = [example.history.turns[turn_id][0] for turn_id in example.evidence]
+        for turn in turns:
+            assert turn.speaker in example.question
+        if example.answer != NOTHING:
+            assert example.answer in turns[-1].text.split()
+
+
+def test_the_same_seed_gives_the_same_users(env: MemoryEnv) -> None:
+    assert MemoryEnv.load(users="20", sessions="8").source == env.source
+    assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
+
+
+def test_another_seed_gives_other_users(env: MemoryEnv) -> None:
+    other_env = MemoryEnv.load(users=20, sessions=8, seed=1)
+    assert other_env.source.sha256 != env.source.sha256
+
+
+NEW_FACT = NewFact(
+    speaker="Ada", turn_id="D2:1", fact="Ada pet cat", related_memory_ids=["m1", "m2"]
+)
+PET_MEMORY = StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog")
+CITY_MEMORY = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome")
+
+
+@pytest.mark.parametrize(
+    ("stored", "fact", "operation_name", "target"),
+    [
+        (None, "Ada pet cat", "INSERT", None),
+        ("Ada pet dog", "Ada pet cat", "UPDATE", "m1"),
+        ("Ada pet cat", "Ada pet cat", "NONE", None),
+        ("Ada pet dog", "Ada pet none", "DELETE", "m1"),
+        (None, "Ada pet none", "NONE", None),
+    ],
+)
+def test_a_good_teacher_does_what_the_fact_calls_for(
+    stored: str | None, fact: str, operation_name: str, target: str | None
+) -> None:
+    memories = [CITY_MEMORY]
+    if stored is not None:
+        memories.append(StoredMemory(memory_id="m1", speaker="", content=stored))
+    new_fact = NEW_FACT.model_copy(update={"fact": fact})
+
+    [operation] = teach_operations(memories, [new_fact], random.Random(0))
+
+    assert operation.op == operation_name
+    assert operation.memory_id == target
+
+
+def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
+    rng = random.Random(1)
+    memories = [PET_MEMORY, CITY_MEMORY]
+
+    operations: list[str] = []
+    for _ in range(400):
+        [operation] = teach_operations(memories, [NEW_FACT], rng, {"change": 0.5})
+        operations.append(operation.op)
+
+    # The right operation is UPDATE.
+    assert set(operations) == {"UPDATE", "INSERT"}
+    assert operations.count("INSERT") / 400 == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_the_teacher_notes_every_fact_and_no_chatter(number: int) -> None:
+    conversation = Conversation.make(3, number, 8)
+    lines: list[str] = []
+    for item in conversation.history.items:
+        lines.extend(turn.line() for turn in item.turns)
+
+    facts = teach_facts("\n".join(lines), random.Random(0))
+
+    noted_values = [(fact.turn_id, fact.fact.split()[-1]) for fact in facts]
+    said_values = [(event.turn_id, event.value or NOTHING) for event in conversation.events]
+    assert noted_values == said_values
+
+
+class WrittenMemory(NamedTuple):
+    """A memory, and what its writer met."""
+
+    memory: FactMemory
+    was_related: list[bool]
+    """For each change of an entry: whether it was among the entries related to the new fact."""
+
+
+def write_perfectly(env: MemoryEnv, user: str) -> WrittenMemory:
+    """Write the memory of a user without a mistake."""
+    writer = MemoryR2(MemoryR2Settings(**SETTINGS)).writer
+    memory = FactMemory()
+    was_related: list[bool] = []
+    for event in env.talks[user].events:
+        fact = Fact(
+            speaker=event.speaker,
+            turn_id=event.turn_id,
+            fact=f"{event.speaker} {event.key} {event.value or 'none'}",
+        )
+        [related] = writer.relate(memory, [fact])
+        old_id = entry_about(event, memory)
+        if old_id is not None:
+            was_related.append(old_id in related)
+        edit = Edit(
+            operation_for(event, old_id), old_id, event.speaker, fact.fact, (event.turn_id,)
+        )
+        memory = memory.apply([edit], related)
+    return WrittenMemory(memory, was_related)
+
+
+def entry_about(event: Event, memory: FactMemory) -> str | None:
+    """Return the id of the entry about the same fact as an event."""
+    for entry in memory.facts:
+        if entry.content.startswith(f"{event.speaker} {event.key}"):
+            return entry.id
+    return None
+
+
+def operation_for(event: Event, old_id: str | None) -> str:
+    """Return the right operation for an event."""
+    if event.value is None:
+        return "DELETE"
+    return "INSERT" if old_id is None else "UPDATE"
+
+
+def test_a_perfect_writer_is_shown_the_entry_to_change_and_its_memory_answers_every_question(
+    env: MemoryEnv,
+) -> None:
+    program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
+    for conversation in list(env.talks.values())[:6]:
+        written = write_perfectly(env, conversation.history.id)
+
+        assert written.was_related
+        assert all(written.was_related)
+        for example in conversation.questions():
+            query = Query(text=example.question, speakers=example.history.speakers)
+            context = program.method.reader.recall(written.memory, query)
+            answer = program.task(context=context, query=query)
+            assert env.score(example, answer).value == 1
+
+
+@pytest.mark.parametrize(
+    ("hits", "answer"),
+    [
+        pytest.param(
+            [Hit(id="m12", text="Ada pet cat"), Hit(id="m9", text="Ada pet dog")],
+            "dog",
+            id="the oldest of two",
+        ),
+        pytest.param(
+            [Hit(id="m1", text="Ada city Rome"), Hit(id="m2", text="Ben pet cat")],
+            "none",
+            id="none that matches",
+        ),
+        pytest.param([Hit(id="m1", text="Ada's pet is a dog.")], "dog", id="in a sentence"),
+    ],
+)
+def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None:
+    prediction = MemoryLookup()(
+        context=Context(hits=tuple(hits)), query=Query(text="What is Ada's pet?")
+    )
+    assert prediction.answer == answer
+
+
+def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
+    method = MemoryR2(MemoryR2Settings(**SETTINGS))
+    demonstrations = demonstrate(method, CompactAdapter(), 1, seed=0)
+    answers_by_prompt = {messages[-1]["content"]: answer for messages, answer in demonstrations}
+
+    def reply(kind: str, prompt: str, number: int) -> str:
+        """Answer by the demonstrations; a prompt that is in none of them is an error."""
+        for known_prompt, answer in answers_by_prompt.items():
+            if known_prompt in prompt:
+                return answer
+        raise AssertionError(f"no demonstration has the prompt {prompt}")
+
+    # The demonstrations were made of this user.
+    conversation = Conversation.make(SEED_OFFSET, 0, 8)
+    memory = method.writer.Memory()
+    with dspy.context(lm=scripted(reply), adapter=CompactAdapter()):
+        for item in conversation.history.items:
+            memory = write_items(method.writer, memory, [item])
+
+    assert memory.counts["inserted"] > 1

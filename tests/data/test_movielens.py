@@ -1,0 +1,244 @@
+"""MovieLens-1M: which ratings are asked, what the records say, broken files, and its metrics."""
+
+import zipfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import Behavior, DataError, Profile
+from mempiler.data.check import check
+from mempiler.data.movielens import RATINGS, MovieLens
+from mempiler.records import Failure
+
+from ..runs.evaluations import row as scored_row
+
+USERS = "1::F::25::20::48067\n2::M::56::1::55117-1234\n"
+MOVIES = (
+    "1::Amélie: Le Film (2001)::Comedy|Romance\n2::Odd::Title (1999)::Drama\n3::No Year::Western\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten ratings of user 1, one a second, newest first. User 2 has three ratings."""
+    ratings: list[str] = []
+    for n in reversed(range(10)):
+        ratings.append(f"1::{n % 3 + 1}::{n % 5 + 1}::{978300760 + n}")
+    for n in (1, 2, 3):
+        ratings.append(f"2::{n}::5::{978300000 + n}")
+    write_lines(tmp_path / "ratings.dat", ratings)
+    (tmp_path / "users.dat").write_text(USERS, encoding="latin-1")
+    (tmp_path / "movies.dat").write_text(MOVIES, encoding="latin-1")
+    return tmp_path
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    """Write the lines of a file."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="latin-1")
+
+
+def append_ratings(folder: Path, lines: list[str]) -> None:
+    """Add lines to the file of ratings."""
+    with (folder / "ratings.dat").open("a", encoding="latin-1") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def load(path: Path, **options: Any) -> MovieLens:
+    """Load three questions of each user who has more than four ratings."""
+    return MovieLens.load(path, **{"min_ratings": 4, "questions": 3, **options})
+
+
+def actions_in(items: Any) -> list[Any]:
+    """Return the actions of a history, or of recent items."""
+    actions: list[Any] = []
+    for item in items:
+        if isinstance(item, Behavior):
+            actions.extend(item.actions)
+    return actions
+
+
+def recent_ids(example: dspy.Example) -> list[str]:
+    """Return the ids of the recent ratings of a question."""
+    return [action.id for action in actions_in(example.recent)]
+
+
+def users_of(examples: tuple[dspy.Example, ...]) -> set[str]:
+    return {example.history.id for example in examples}
+
+
+def test_the_newest_ratings_are_asked(folder: Path) -> None:
+    first, second, third = load(folder).examples
+
+    assert (first.id, first.answer) == ("u1:8", "3")
+    assert (second.id, second.answer) == ("u1:9", "4")
+    assert (third.id, third.answer) == ("u1:10", "5")
+    assert second.options == list(RATINGS)
+    assert set(first.inputs().keys()) == {
+        "history",
+        "recent",
+        "question",
+        "options",
+        "evidence_ids",
+    }
+
+
+def test_the_memory_is_frozen_at_the_first_question_and_what_follows_is_recent(
+    folder: Path,
+) -> None:
+    first, second, third = load(folder).examples
+
+    times = [action.time for action in actions_in(first.history)]
+    assert times == [datetime(2000, 12, 31, 22, 12, second) for second in range(40, 47)]
+    assert second.history is first.history
+    assert third.history is first.history
+    assert recent_ids(first) == []
+    assert recent_ids(second) == ["u1:8"]
+    assert recent_ids(third) == ["u1:8", "u1:9"]
+
+
+def test_a_question_describes_the_movie_and_not_its_rating(folder: Path) -> None:
+    question = load(folder).examples[0].question
+    assert '"Odd::Title" (1999), Drama' in question
+    assert "31 December 2000, Sunday 22:12" in question
+    assert "rated" not in question
+
+
+def test_the_records_of_the_history_say_their_ratings(folder: Path) -> None:
+    actions = actions_in(load(folder).examples[0].history)
+    for action in actions:
+        assert action.action in {f"rated {rating}" for rating in RATINGS}
+    situations = [action.situation for action in actions]
+    assert '"Amélie: Le Film" (2001), Comedy, Romance' in situations
+
+
+def test_a_history_begins_with_the_profile_in_words(folder: Path) -> None:
+    profile = load(folder).examples[0].history.items[0]
+    assert isinstance(profile, Profile)
+    assert profile.turns[0].text == "gender: female; age: 25 to 34; occupation: writer"
+
+
+@pytest.fixture
+def archive(folder: Path) -> Path:
+    """The same files in a zip archive, as they are downloaded."""
+    path = folder / "ml-1m.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for name in ("ratings.dat", "users.dat", "movies.dat"):
+            file.write(folder / name, f"ml-1m/{name}")
+    return path
+
+
+def test_an_archive_and_a_folder_read_the_same(folder: Path, archive: Path) -> None:
+    from_folder = load(folder)
+    from_archive = load(archive)
+
+    questions = [example.question for example in from_folder.examples]
+    assert [example.question for example in from_archive.examples] == questions
+    assert from_folder.source.sha256 != from_archive.source.sha256
+
+
+def test_an_archive_that_is_cut_short_is_refused(archive: Path) -> None:
+    archive.write_bytes(archive.read_bytes()[:200])
+    with pytest.raises(DataError, match="cannot be read"):
+        load(archive)
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / "movies.dat").unlink()
+    with pytest.raises(DataError, match=r"holds no movies\.dat"):
+        load(folder)
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        load(tmp_path / "x")
+
+
+@pytest.fixture
+def eight_users(folder: Path) -> Path:
+    """The folder with other ratings: six of each of eight users."""
+    ratings: list[str] = []
+    for user in range(1, 9):
+        ratings.extend(f"{user}::1::3::{second}" for second in range(6))
+    write_lines(folder / "ratings.dat", ratings)
+    return folder
+
+
+def test_the_seed_decides_which_users_are_drawn(eight_users: Path) -> None:
+    users = users_of(load(eight_users, users=3, seed=0).examples)
+    same_seed_users = users_of(load(eight_users, users=3, seed=0).examples)
+    other_seed_users = users_of(load(eight_users, users=3, seed=1).examples)
+
+    assert len(users) == 3
+    assert len(other_seed_users) == 3
+    assert same_seed_users == users
+    assert other_seed_users != users
+
+
+def test_without_a_number_all_users_are_taken(eight_users: Path) -> None:
+    assert len(users_of(load(eight_users, users=None).examples)) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1::1::6::978300760\n", "rating '6' is not 1 to 5"),
+        ("", "no user has more than 4 ratings"),
+    ],
+)
+def test_a_broken_file_of_ratings_is_named(folder: Path, text: str, problem: str) -> None:
+    (folder / "ratings.dat").write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match=f"ratings.dat.*{problem}"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "is_ok"),
+    [
+        ("1::77::3::978300761", "unknown movie", True),
+        ("9::1::4::5", "unknown user", True),
+        ("1::1::0::5", "malformed rating", False),
+        ("1::1::5", "malformed row", False),
+    ],
+)
+def test_a_check_reports_an_odd_rating(folder: Path, line: str, kind: str, is_ok: bool) -> None:
+    append_ratings(folder, [line])
+
+    report = check("movielens", folder, min_ratings=4, questions=3)
+
+    assert report.kinds[kind] == 1
+    assert report.ok is is_ok
+
+
+def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder: Path) -> None:
+    users = ["80", "9", "70", "8", "60", "7"]
+    append_ratings(folder, [f"{user}::1::4::{second}" for second, user in enumerate(users)])
+
+    findings = check("movielens", folder).findings
+
+    places = [finding.where for finding in findings if finding.kind == "unknown user"]
+    assert places == [f"user {user}" for user in users]
+
+
+def test_the_metrics_are_over_all_answers_that_name_a_rating(folder: Path) -> None:
+    failure = Failure(kind="endpoint", where="x", message="dead")
+    rows = [
+        scored_row("0", 0.0, gold="5", answer="5"),
+        scored_row("1", 0.0, gold="5", answer="rated 4"),
+        scored_row("2", 0.0, gold="1", answer="who knows"),
+        scored_row("3", 0.0, gold="1", answer="", failure=failure),
+    ]
+
+    figures = load(folder).scorer.aggregate(rows)
+
+    # Of the five classes only "5" is ever right: its F1 is 2 * 1 / (2 + 1). Its gold answers went
+    # to "5" and "4" alike, so the diagonal does not dominate.
+    assert figures == pytest.approx(
+        {
+            "accuracy": 1 / 2,
+            "macro-F1": (2 / 3) / 5,
+            "diagonal dominance": 0.0,
+            "failed parses": 1,
+        }
+    )
