@@ -69,7 +69,7 @@ def here(broken_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def assert_refused(here: Path, cli: RunCommand) -> AssertRefused:
     """A function that runs a command line, and checks that it ends with one line and code 2.
 
-    The line must hold the text `expected`.
+    The line must hold the text `expected`; an empty text stands for any message.
     """
 
     def check(command: str, expected: str = "") -> None:
@@ -591,9 +591,9 @@ class Naps:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
     """What replaces `asyncio.sleep` during the test."""
-    naps = Naps()
-    monkeypatch.setattr(asyncio, "sleep", naps)
-    return naps
+    sleep = Naps()
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return sleep
 
 
 @pytest.mark.parametrize(

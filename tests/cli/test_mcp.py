@@ -237,11 +237,18 @@ def test_an_agent_chooses_sessions_and_times(
 # --- errors -----------------------------------------------------------------------------------
 
 
-def test_an_internal_error_is_reported_without_its_text() -> None:
-    async def fail(_: object, tool: Callable[[Any], Awaitable[str]]) -> str:
+class BrokenMemory:
+    """Stands in for a memory whose search has a bug."""
+
+    def search(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("SECRET-text")
 
-    result = call_with(fail, "search_memory", {"query": "x"})
+
+def test_an_internal_error_is_reported_without_its_text() -> None:
+    async def run_on_broken_memory(_: object, tool: Callable[[Any], Awaitable[str]]) -> str:
+        return await tool(BrokenMemory())
+
+    result = call_with(run_on_broken_memory, "search_memory", {"query": "x"})
 
     assert result.is_error is True
     assert "SECRET" not in text_of(result)

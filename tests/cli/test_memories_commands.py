@@ -6,9 +6,8 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -540,30 +539,32 @@ class CountedWrites:
 
     def __init__(self, write_item: Callable[..., Any]) -> None:
         self._write_item = write_item
-        # Several users are written at the same time.
-        self._lock = threading.Lock()
         self.texts: Counter[str] = Counter()
         """How often the session with this text was written."""
         self.kill_after: int | None = None
         """The number of writes, of all commands together, after which the next one kills."""
 
     def __call__(self, writer: Any, memory: Any, item: Any, extraction: Any) -> Any:
-        with self._lock:
-            if self.texts.total() == self.kill_after:
-                raise Killed
-            result = self._write_item(writer, memory, item, extraction)
-            self.texts[item.turns[0].text] += 1
+        if self.texts.total() == self.kill_after:
+            raise Killed
+        result = self._write_item(writer, memory, item, extraction)
+        self.texts[item.turns[0].text] += 1
         return result
 
 
 @pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch) -> CountedWrites:
-    """The writes of sessions during the test."""
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedWrites]:
+    """The writes of sessions during the test, one after another.
+
+    A thread would outlive the command that is killed, and go on to write.
+    """
+    from mempiler.programs.threads import in_order
     from mempiler.serving.memories import queue_writer
 
-    writes = CountedWrites(queue_writer.write_item)
-    monkeypatch.setattr(queue_writer, "write_item", writes)
-    return writes
+    counted_writes = CountedWrites(queue_writer.write_item)
+    monkeypatch.setattr(queue_writer, "write_item", counted_writes)
+    with in_order():
+        yield counted_writes
 
 
 @pytest.mark.parametrize(
