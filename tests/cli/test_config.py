@@ -1,9 +1,11 @@
-"""What settings of a command hold: the line, a variable, a file; and whoever runs a program, not its folder."""
+"""Where the settings of a command come from: the command line, a variable, a file.
+
+A saved program names models, and only whoever runs it decides that they are used.
+"""
 
 import json
 import shlex
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,86 +14,136 @@ import mempiler
 import pytest
 from click.testing import CliRunner
 from mempiler.cli.config import CONFIG, FileOption
+from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest, read_manifest
 from mempiler.runs.setting_pairs import parse_settings
 
-EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml", "--plan", "--json")
-FILE = '[data]\nbenchmark = "locomo"\ntest = 4\n[evaluation]\nsplit = "test"\n'
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Words of a command -> its exit code, standard output and standard error."""
+
+EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml", "--json")
+PLAN = (*EVALUATE, "--plan")
+CONFIG_OF_LOCOMO = """\
+[data]
+benchmark = "locomo"
+test = 4
+
+[evaluation]
+split = "test"
+"""
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def planned(cli: Any, what: str, *words: str) -> float:
-    code, out, err = cli(*EVALUATE, *words)
+def json_of(cli: RunCommand, *words: str) -> dict[str, Any]:
+    """Run a command that succeeds; return the JSON object that it prints."""
+    code, out, err = cli(*words)
     assert code == 0, err
-    return json.loads(out)[what]["high"]
+    return json.loads(out)
+
+
+# --- files and variables ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("variable", "words", "expected"),
-    [("", [], 4), ("3", [], 3), ("3", ["--test", "2"], 2)],
-    ids=["file", "env", "line"],
+    ("variable", "options", "expected_questions"),
+    [
+        pytest.param(None, [], 4, id="the file"),
+        pytest.param("3", [], 3, id="a variable before the file"),
+        pytest.param("3", ["--test", "2"], 2, id="the command line before a variable"),
+    ],
 )
-def test_the_line_is_asked_before_a_variable_and_that_before_the_file(
-    cli: Any, here: Path, monkeypatch: pytest.MonkeyPatch, variable: str, words: list[str], expected: int
+def test_the_command_line_goes_before_a_variable_and_that_before_the_file(
+    cli: RunCommand,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str | None,
+    options: list[str],
+    expected_questions: int,
 ) -> None:
-    (here / "run.toml").write_text(FILE)
-    if variable:
+    (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
+    if variable is not None:
         monkeypatch.setenv("MEMPILER_TEST", variable)
-    assert planned(cli, "calls", *words) == expected
+
+    plan = json_of(cli, *PLAN, *options)
+
+    assert plan["calls"]["high"] == expected_questions
 
 
-def test_settings_are_a_table_or_a_list(cli: Any, here: Path) -> None:
-    tokens = list[float]()
-    for settings in ("[method.settings]\nk = 1", "[method.settings]\nk = 9", '[method]\nsettings = ["k=9"]'):
-        (here / "run.toml").write_text(f"{FILE}{settings}\n")
-        tokens.append(planned(cli, "tokens"))
-    assert tokens[0] < tokens[1] == tokens[2]
+def test_settings_are_a_table_or_a_list(cli: RunCommand, here: Path) -> None:
+    def planned_tokens(settings: str) -> int:
+        (here / "run.toml").write_text(f"{CONFIG_OF_LOCOMO}\n{settings}\n")
+        return json_of(cli, *PLAN)["tokens"]["high"]
+
+    tokens_of_one_turn = planned_tokens("[method.settings]\nk = 1")
+    tokens_by_table = planned_tokens("[method.settings]\nk = 9")
+    tokens_by_list = planned_tokens('[method]\nsettings = ["k=9"]')
+
+    assert tokens_by_table > tokens_of_one_turn
+    assert tokens_by_list == tokens_by_table
 
 
-def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(cli: Any, here: Path) -> None:
-    (here / "table.toml").write_text(f"{FILE}[models.task.settings]\nmy-field = 1\n")
-    (here / "list.toml").write_text(f'{FILE}[models.task]\nsettings = ["my-field=1"]\n')
-    (here / "none.toml").write_text(FILE)
-    for words, name in (
-        (["table.toml"], "my-field"),
-        (["list.toml"], "my-field"),
-        (["none.toml", "--lm-set", "my-field=1"], "my_field"),
-    ):
-        err = cli("evaluate", "turn-rag", "--json", "--config", *words)[2]
-        assert f"--lm-set {name}: offline does not take it" in err
+@pytest.mark.parametrize(
+    ("settings", "options", "expected_name"),
+    [
+        pytest.param("[models.task.settings]\nmy-field = 1", [], "my-field", id="table"),
+        pytest.param('[models.task]\nsettings = ["my-field=1"]', [], "my-field", id="list"),
+        pytest.param("", ["--lm-set", "my-field=1"], "my_field", id="command line"),
+    ],
+)
+def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(
+    cli: RunCommand, here: Path, settings: str, options: list[str], expected_name: str
+) -> None:
+    (here / "run.toml").write_text(f"{CONFIG_OF_LOCOMO}\n{settings}\n")
+
+    _, _, err = cli(*EVALUATE, *options)
+
+    assert f"--lm-set {expected_name}: offline does not take it" in err
 
 
-def test_a_replay_of_a_run_with_settings_of_its_model_takes_them_over(cli: Any, here: Path) -> None:
-    (here / "run.toml").write_text(FILE)
-    words = ("evaluate", "turn-rag", "--config", "run.toml", "--json")
-    code, out, err = cli(*words, "--lm-set", "temperature=0")
-    assert code == 0, err
-    run = json.loads(out)["run_id"]
-    code, out, err = cli(*words, "--replay", run)
-    assert code == 0, err
-    settings = RunFolder.open(json.loads(out)["run_id"]).read()["settings"]
+def test_a_replay_takes_over_the_settings_of_the_model(cli: RunCommand, here: Path) -> None:
+    (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
+    original = json_of(cli, *EVALUATE, "--lm-set", "temperature=0")
+
+    replay = json_of(cli, *EVALUATE, "--replay", original["run_id"])
+
+    settings = RunFolder.open(replay["run_id"]).read()["settings"]
     assert settings["lm_settings"] == {"temperature": 0}
-    code, out, err = cli(*words, "--replay", run, "--lm-set", "temperature=1")
+
+
+def test_a_replay_with_other_settings_of_the_model_is_refused(cli: RunCommand, here: Path) -> None:
+    (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
+    original = json_of(cli, *EVALUATE, "--lm-set", "temperature=0")
+
+    code, _, err = cli(*EVALUATE, "--replay", original["run_id"], "--lm-set", "temperature=1")
+
     assert code == 2
     assert "ran with --lm-set {'temperature': 0}, not {'temperature': 1}" in err
 
 
-@pytest.mark.parametrize("by_variable", [False, True])
+@pytest.mark.parametrize("by_variable", [False, True], ids=["command line", "variable"])
 @pytest.mark.parametrize("name", ["set", "lm-set", "benchmark-set", "optimizer-set", "train-set"])
-def test_settings_of_the_line_are_added_to_those_of_the_file(
+def test_settings_are_added_to_those_of_the_file(
     name: str, by_variable: bool, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @click.command()
-    @click.option(f"--{name}", "pairs", cls=FileOption, file_key="group.settings", multiple=True, envvar="PAIRS")
+    @click.option(
+        f"--{name}",
+        "pairs",
+        cls=FileOption,
+        file_key="group.settings",
+        multiple=True,
+        envvar="PAIRS",
+    )
     @CONFIG
-    def show(pairs: tuple[str, ...]) -> None:
+    def print_settings(pairs: tuple[str, ...]) -> None:
         click.echo(json.dumps(parse_settings(pairs)))
 
     (here / "run.toml").write_text("[group.settings]\nk = 1\nsteps = 2\n")
@@ -99,163 +151,335 @@ def test_settings_of_the_line_are_added_to_those_of_the_file(
     if by_variable:
         monkeypatch.setenv("PAIRS", "k=9")
     else:
-        words += [f"--{name}", "k=9"]
-    assert json.loads(CliRunner().invoke(show, words).output) == {"k": 9, "steps": 2}
+        words.extend([f"--{name}", "k=9"])
+
+    result = CliRunner().invoke(print_settings, words)
+
+    assert json.loads(result.output) == {"k": 9, "steps": 2}
 
 
-def test_train_set_is_added_to_the_settings_of_the_file(
-    here: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+TRAIN = ("train", "memory-r2", "--benchmark", "memory-env", "--lm", "local:x")
+TRAIN_BY_FILE = (*TRAIN, "--config", "run.toml")
+
+
+def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
+    cli: RunCommand, here: Path
 ) -> None:
-    planned_with: list[Any] = []
+    (here / "run.toml").write_text("[training.settings]\ntokens = 0\nlora = 0\n")
 
-    def plan_training(program: str, **options: Any) -> Any:
-        planned_with.append(options["train_set"])
-        raise mempiler.UserError("enough")
+    _, _, refusal_of_the_file = cli(*TRAIN_BY_FILE)
+    _, _, refusal_of_both = cli(*TRAIN_BY_FILE, "--train-set", "tokens=4")
 
-    monkeypatch.setattr("mempiler.runs.api.plan_training", plan_training)
-    (here / "run.toml").write_text("[training.settings]\nsteps = 2\nlora = 4\n[training.settings.trl]\nbf16 = true\n")
-    cli("train", "memory-r2", "--benchmark", "memory-env", "--config", "run.toml", "--train-set", "steps=3", "--plan")
-    assert planned_with == [{"steps": 3, "lora": 4, "trl": {"bf16": True}}]
+    assert "tokens: Input should be greater than 0" in refusal_of_the_file
+    assert "tokens" not in refusal_of_both
+    assert "lora: Input should be greater than 0" in refusal_of_both
+
+
+def test_settings_of_a_training_hold_a_table(cli: RunCommand, here: Path) -> None:
+    (here / "run.toml").write_text("[training.settings.trl]\nbf16 = true\n")
+
+    _, _, err = cli(*TRAIN_BY_FILE, "--train-set", "steps=3")
+
+    assert "settings of trl are for trainer = trl" in err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
-        ("[data]\nseed = 1\nsead = 2\n", "run.toml: line 3: data.sead is no setting of mempiler evaluate; did you mean "),
-        ("seed = 1\n", "run.toml: line 1: seed is no setting of mempiler evaluate; did you mean data.seed?"),
-        ('[models.judge]\nlm = "x"', "line 2: models.judge.lm is no setting of mempiler evaluate; did you mean models.task"),
-        ('[optimizer]\nname = "gepa"', "line 1: optimizer is no setting of mempiler evaluate"),
-        ("[execution]\nmax_failure_rate = 2\n", "run.toml: line 2: execution.max_failure_rate: max_failure_rate = 2: "),
-        ('\n[data]\ntest = "many"\n', "run.toml: line 3: data.test: test = 'many': input should be a valid integer"),
-        ("[data]\ntest = true\n", "run.toml: line 2: data.test: test = True: input should be a valid integer"),
-        ("[limits]\nmax_usd = true\n", "run.toml: line 2: limits.max_usd: max_usd = True: give a finite number"),
-        ("[models.task]\nname = 3\n", "run.toml: line 2: models.task.name: lm = 3: input should be a valid string"),
-        ("[execution.threads]\nk = 3\n", "run.toml: line 1: execution.threads: threads = {'k': 3}: "),
-        ("[method]\nsettings = 3\n", "run.toml: line 2: method.settings: 3 is neither a table nor a list"),
-        ("[method.settings]\nsince = 2024-01-01\n", "run.toml: line 1: method.settings: since = 2024-01-01: a date or time"),
-        ("[method.settings]\nat = [{ since = 2024-01-01T10:00:00 }]\n", "run.toml: line 1: method.settings: at = "),
-        ("[limits]\nmax_calls = 2.5\n", "run.toml: line 2: limits.max_calls: max_calls = 2.5: give a whole number"),
-        ('[evaluation]\nsplit = "tset"\n', "run.toml: line 2: evaluation.split: 'tset' is not one of"),
-        ("seed = \n", "run.toml: cannot be read as TOML: Invalid value (at line 1"),
-        ("\xff\xfe", "run.toml: cannot be read as UTF-8 text: it is UTF-16"),
-        ("seed = " + "1" * 5_000, "run.toml: cannot be read as TOML: Exceeds the limit"),
-        ("#" * 1_000_000 + "\nseed = 1", "run.toml: has more than 1,000,000 characters; a file of options"),
-        ("a = " + "[" * 100_000, "run.toml: cannot be read as TOML: maximum recursion depth exceeded"),
+        # Keys that the command does not know.
+        (
+            "[data]\nseed = 1\nsead = 2\n",
+            "run.toml: line 3: data.sead is no setting of mempiler evaluate; did you mean ",
+        ),
+        (
+            "seed = 1\n",
+            "line 1: seed is no setting of mempiler evaluate; did you mean data.seed?",
+        ),
+        (
+            '[models.judge]\nlm = "x"',
+            "line 2: models.judge.lm is no setting of mempiler evaluate; did you mean models.task",
+        ),
+        (
+            '[optimizer]\nname = "gepa"',
+            "line 1: optimizer is no setting of mempiler evaluate",
+        ),
+        # Values of a wrong kind or size.
+        (
+            "[execution]\nmax_failure_rate = 2\n",
+            "run.toml: line 2: execution.max_failure_rate: max_failure_rate = 2: ",
+        ),
+        (
+            '\n[data]\ntest = "many"\n',
+            "line 3: data.test: test = 'many': input should be a valid integer",
+        ),
+        (
+            "[data]\ntest = true\n",
+            "line 2: data.test: test = True: input should be a valid integer",
+        ),
+        (
+            "[limits]\nmax_usd = true\n",
+            "line 2: limits.max_usd: max_usd = True: give a finite number",
+        ),
+        (
+            "[limits]\nmax_calls = 2.5\n",
+            "line 2: limits.max_calls: max_calls = 2.5: give a whole number",
+        ),
+        (
+            "[models.task]\nname = 3\n",
+            "line 2: models.task.name: lm = 3: input should be a valid string",
+        ),
+        (
+            "[execution.threads]\nk = 3\n",
+            "line 1: execution.threads: threads = {'k': 3}: ",
+        ),
+        (
+            '[evaluation]\nsplit = "tset"\n',
+            "line 2: evaluation.split: 'tset' is not one of",
+        ),
+        (
+            "[method]\nsettings = 3\n",
+            "line 2: method.settings: 3 is neither a table nor a list",
+        ),
+        (
+            "[method.settings]\nsince = 2024-01-01\n",
+            "line 1: method.settings: since = 2024-01-01: a date or time",
+        ),
+        (
+            "[method.settings]\nat = [{ since = 2024-01-01T10:00:00 }]\n",
+            "line 1: method.settings: at = ",
+        ),
+        # Files that are no TOML.
+        (
+            "seed = \n",
+            "run.toml: cannot be read as TOML: Invalid value (at line 1",
+        ),
+        (
+            "\xff\xfe",
+            "run.toml: cannot be read as UTF-8 text: it is UTF-16",
+        ),
+        pytest.param(
+            "seed = " + "1" * 5_000,
+            "run.toml: cannot be read as TOML: Exceeds the limit",
+            id="a number with 5,000 digits",
+        ),
+        pytest.param(
+            "#" * 1_000_000 + "\nseed = 1",
+            "run.toml: has more than 1,000,000 characters; a file of options",
+            id="a large file",
+        ),
+        pytest.param(
+            "a = " + "[" * 100_000,
+            "run.toml: cannot be read as TOML: maximum recursion depth exceeded",
+            id="100,000 brackets",
+        ),
     ],
 )
-def test_a_mistake_names_line_and_key(cli: Any, here: Path, text: str, said: str) -> None:
-    (here / "run.toml").write_bytes(text.encode("latin-1"))
-    code, out, err = cli(*EVALUATE)
+def test_a_mistake_in_the_file_names_line_and_key(
+    cli: RunCommand, here: Path, text: str, expected: str
+) -> None:
+    (here / "run.toml").write_text(text, encoding="latin-1")
+
+    code, out, err = cli(*PLAN)
+
     assert code == 2
     assert out == ""
+    assert err.startswith("mempiler: run.toml: ")
     assert err.count("\n") == 1
-    assert said in err
+    assert expected in err
 
 
-def test_a_variable_names_no_user_and_sets_no_flag(cli: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
+    cli: RunCommand, here: Path
+) -> None:
+    (here / "run.toml").write_text('[data]\nbenchmark = "locomo"\n[optimizer]\nname = "knn"\n')
+
+    code, _, err = cli("evaluate", "turn-rag", "--config", "run.toml")
+
+    assert code == 2
+    assert "the file is for mempiler compile" in err
+
+
+def test_a_variable_names_no_user_and_sets_no_flag(
+    cli: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
-    store = ("--store", here / "s.sqlite")
-    assert cli("memories", "add", "chat.json", "--user", "ada", *store)[0] == 0
-    for name, value in (("USER", "ada"), ("FORCE", "1"), ("REPLACE", "1")):
-        monkeypatch.setenv(f"MEMPILER_{name}", value)
-    assert cli("memories", "forget", *store)[0] == 2
-    assert cli("memories", "list", *store, "--json")[1].count("ada") == 1
+    store = ("--store", "memories.sqlite")
+    added_code, _, _ = cli("memories", "add", "chat.json", "--user", "ada", *store)
+    monkeypatch.setenv("MEMPILER_USER", "ada")
+    monkeypatch.setenv("MEMPILER_FORCE", "1")
+    monkeypatch.setenv("MEMPILER_REPLACE", "1")
+
+    forget_code, _, _ = cli("memories", "forget", *store)
+    _, users, _ = cli("memories", "list", *store, "--json")
+
+    assert added_code == 0
+    assert forget_code == 2
+    assert users.count("ada") == 1
 
 
-@pytest.mark.parametrize("group", [(), ("memories",)])
-def test_a_group_alone_prints_its_help(cli: Any, group: tuple[str, ...]) -> None:
-    assert cli(*group) == cli(*group, "--help")
+# --- help -------------------------------------------------------------------------------------
 
 
-def test_a_command_that_takes_no_config_file_hides_no_option(cli: Any) -> None:
-    page = cli("ask", "--help")[1]
+@pytest.mark.parametrize("group", [(), ("memories",)], ids=["mempiler", "memories"])
+def test_a_group_alone_prints_its_help(cli: RunCommand, group: tuple[str, ...]) -> None:
+    code, out, err = cli(*group)
+
+    assert "Commands" in out
+    assert (code, out, err) == cli(*group, "--help")
+
+
+def options_of_help(page: str) -> set[str]:
+    """Return the options that a page of help lists, without `-h`."""
+    first_words = [line.split()[0] for line in page.splitlines() if line.startswith("  -")]
+    return set(first_words) - {"-h,"}
+
+
+@pytest.mark.parametrize(
+    "option", ["--history", "--embedder-api-base", "--reranker", "--allow-code"]
+)
+def test_a_command_that_takes_no_config_file_hides_no_option(cli: RunCommand, option: str) -> None:
+    _, page, _ = cli("ask", "--help")
+
     assert "--config" not in page
-    assert all(name in page for name in ("--history", "--embedder-api-base", "--reranker", "--allow-code"))
+    assert option in page
 
 
-def test_help_shows_what_is_often_used_and_the_list_the_rest(cli: Any) -> None:
-    shown = [line.split()[0] for line in cli("compile", "--help")[1].splitlines() if line.startswith("  -")]
-    listed = json.loads(cli("list", "settings", "--json")[1])["settings"]
-    assert len(set(shown) - {"-h,"}) <= 25
-    assert {"--max-usd", "--max-calls", "--max-tokens", "--max-minutes", "--min-n", "--force", "--resume"} <= set(shown)
-    assert listed["threads"] == "questions in flight [default: 8]; in a file: execution.threads"
-    assert "default" not in listed["categories"]
-    assert listed["answer-api-base"].endswith("in a file: models.answer.api_base (evaluate)")
-    assert not {f"--{name}" for name in listed} & set(shown)
+def test_help_shows_the_options_that_are_often_used(cli: RunCommand) -> None:
+    _, page, _ = cli("compile", "--help")
+
+    shown_options = options_of_help(page)
+    assert len(shown_options) <= 25
+    assert shown_options >= {
+        "--max-usd",
+        "--max-calls",
+        "--max-tokens",
+        "--max-minutes",
+        "--min-n",
+        "--force",
+        "--resume",
+    }
 
 
-CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"}]
-Run = Callable[..., tuple[int, str, str]]
+def test_the_list_of_settings_has_the_options_that_help_does_not_show(cli: RunCommand) -> None:
+    _, page, _ = cli("compile", "--help")
 
-LOADING = {
-    "ask": 'ask {} "Where did Ada move?" --history chat.json',
-    "ask stored": 'ask {} "Where did Ada move?" --user ada --store memories.sqlite',
-    "queued": "memories rebuild {} --queued --store memories.sqlite",
-    "rebuild": "memories rebuild {} --store memories.sqlite",
-    "plan": "evaluate {} --benchmark locomo --train 4 --dev 2 --test 2 --plan",
-    "serve": "serve {} --store serve.sqlite --host 127.0.0.1",
+    settings = json_of(cli, "list", "settings", "--json")["settings"]
+
+    threads = "questions in flight [default: 8]; in a file: execution.threads"
+    assert settings["threads"] == threads
+    assert "default" not in settings["categories"]
+    answer_address = settings["answer-api-base"]
+    assert answer_address.endswith("in a file: models.answer.api_base (evaluate)")
+    listed_options = {f"--{name}" for name in settings}
+    assert listed_options.isdisjoint(options_of_help(page))
+
+
+# --- the models of a saved program ------------------------------------------------------------
+
+LOADING_COMMANDS = {
+    "ask": 'ask {program} "Where did Ada move?" --history chat.json',
+    "ask stored": 'ask {program} "Where did Ada move?" --user ada --store memories.sqlite',
+    "queued": "memories rebuild {program} --queued --store memories.sqlite",
+    "rebuild": "memories rebuild {program} --store memories.sqlite",
+    "plan": "evaluate {program} --benchmark locomo --train 4 --dev 2 --test 2 --plan",
+    "serve": "serve {program} --store serve.sqlite --host 127.0.0.1",
 }
 """Commands that load a saved program."""
 
 
-@pytest.fixture
-def run(tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in a folder with a program and a chat."""
-    monkeypatch.chdir(tmp_path)
-    Path("chat.json").write_text(json.dumps(CHAT))
-    save("program", "offline")
-
-    assert cli("memories", "add", "chat.json", "--user", "ada", "--store", "memories.sqlite")[0] == 0
-    return cli
+def loading_command(name: str, program: str = "program") -> list[str]:
+    """Return the words of one of `LOADING_COMMANDS`."""
+    return shlex.split(LOADING_COMMANDS[name].format(program=program))
 
 
-def save(folder: str, model: str) -> None:
+def save_program(folder: str, model: str) -> None:
+    """Save a program that names a language model."""
     mempiler.save(build("turn-rag", k=3), folder, Manifest(method="", task="", lms={"task": model}))
 
 
-def words_of(command: str, program: str = "program") -> list[str]:
-    return shlex.split(LOADING[command].format(program))
+@pytest.fixture
+def chat_of_ada(here: Path, cli: RunCommand) -> Path:
+    """The file of a chat in the current folder. A store remembers it as Ada's."""
+    turn = {
+        "role": "user",
+        "name": "Ada",
+        "content": "I moved to Lisbon last week.",
+        "time": "2024-03-05",
+    }
+    path = here / "chat.json"
+    path.write_text(json.dumps([turn]))
+    code, _, err = cli("memories", "add", path, "--user", "ada", "--store", "memories.sqlite")
+    assert code == 0, err
+    return path
 
 
-def test_the_folder_does_not_choose_the_model(run):
-    for command, name in product(
-        ("ask", "ask stored", "queued", "rebuild", "serve"), ("huggingface/https://evil", "local:x")
-    ):
-        save("program", name)
-        told = f"program: was compiled with '{name}'; give --lm {name} (or MEMPILER_LM)"
-        code, _, err = run(*words_of(command))
-        assert code == 2
-        assert f"mempiler: {told}" in err
+@pytest.mark.parametrize("model", ["huggingface/https://evil", "local:x"])
+@pytest.mark.parametrize("command", ["ask", "ask stored", "queued", "rebuild", "serve"])
+def test_the_folder_of_a_program_does_not_choose_the_model(
+    cli: RunCommand, chat_of_ada: Path, command: str, model: str
+) -> None:
+    save_program("program", model)
+
+    code, _, err = cli(*loading_command(command))
+
+    assert code == 2
+    fix = f"give --lm {model} (or MEMPILER_LM)"
+    assert f"mempiler: program: was compiled with {model!r}; {fix}" in err
 
 
-def test_the_operator_chooses_the_model(run, stub, monkeypatch):
+def test_whoever_runs_a_program_chooses_the_model(
+    cli: RunCommand, chat_of_ada: Path, stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = stub()
-    save("program", server.model)
-    given = [*words_of("ask"), "--api-base", server.url, "--json"]
-    assert json.loads(run(*given, "--lm", server.model)[1])["lm"] == server.model
+    save_program("program", server.model)
+    ask = [*loading_command("ask"), "--api-base", server.url, "--json"]
+
+    answer_by_option = json_of(cli, *ask, "--lm", server.model)
     monkeypatch.setenv("MEMPILER_LM", server.model)
-    assert json.loads(run(*given)[1])["lm"] == server.model
-    assert len(server.texts) == 1, "the cache has the second answer"
+    answer_by_variable = json_of(cli, *ask)
+
+    assert answer_by_option["lm"] == server.model
+    assert answer_by_variable["lm"] == server.model
+    # The cache has the second answer.
+    assert len(server.texts) == 1
 
 
-def test_the_operator_chooses_the_embedder(run, monkeypatch):
-    program: Any = build("fact-store")
-    monkeypatch.setattr(program.method.embedder, "name", "openai/far")
+@pytest.fixture
+def program_with_far_embedder(chat_of_ada: Path) -> Path:
+    """The folder of a program whose manifest names an embedder that somebody sells."""
+    far_embedder = embedder()
+    far_embedder.name = "openai/far"
+    program = build("fact-store", embedder=far_embedder)
     mempiler.save(program, "facts", Manifest(method="", task="", lms={"task": "offline"}))
     assert read_manifest("facts").embedder == "openai/far"
-    code, _, err = run(*words_of("queued", "facts"))
+    return Path("facts")
+
+
+def test_the_folder_of_a_program_does_not_choose_the_embedder(
+    cli: RunCommand, program_with_far_embedder: Path
+) -> None:
+    code, _, err = cli(*loading_command("queued", "facts"))
+
     assert code == 2
     assert "facts: was made with the embedder 'openai/far'; give --embedder" in err
-    assert run(*words_of("queued", "facts"), "--embedder", "openai/far")[0] == 0
-    code, _, err = run(*words_of("plan", "facts"))
+
+
+def test_whoever_runs_a_program_chooses_the_embedder(
+    cli: RunCommand, program_with_far_embedder: Path
+) -> None:
+    code, _, err = cli(*loading_command("queued", "facts"), "--embedder", "openai/far")
+
+    assert code == 0, err
+
+
+def test_an_evaluation_does_not_take_the_embedder_from_the_folder(
+    cli: RunCommand, program_with_far_embedder: Path
+) -> None:
+    plan = loading_command("plan", "facts")
+
+    code, _, err = cli(*plan)
+    _, _, err_with_option = cli(*plan, "--embedder", "openai/far")
+
     assert code == 2
     assert "give --embedder" in err
-    code, _, err = run(*words_of("plan", "facts"), "--embedder", "openai/far")
-    assert "embedder 'openai/far' needs a key" in err
-
-
-def test_a_file_of_another_command_is_refused_with_the_name_of_that_command(cli: Any, here: Path) -> None:
-    (here / "run.toml").write_text('[data]\nbenchmark = "locomo"\n[optimizer]\nname = "knn"\n')
-    code, _, err = cli("evaluate", "turn-rag", "--config", "run.toml")
-    assert code == 2
-    assert "the file is for mempiler compile" in err
+    assert "embedder 'openai/far' needs a key" in err_with_option

@@ -1,7 +1,8 @@
-"""Each main command gives the same numbers and leaves the same record as the function of the same name."""
+"""Each main command gives the same numbers and record as the function of the same name."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,50 +10,77 @@ from typing import Any
 
 import mempiler
 import pytest
+from mempiler.cli import app
 from mempiler.runs.folder import RunFolder
+from mempiler.runs.options import RunOptions
 
-Cli = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Words of a command -> its exit code, standard output and standard error."""
+JsonOf = Callable[..., dict[str, Any]]
+"""Words of a command -> the JSON object that it prints."""
 
-OF_ONE_RUN = {"run", "run_id", "program", "seconds", "search_ms", "answering", "construction", "optimizer"}
+KEYS_OF_ONE_RUN = {
+    "run",
+    "run_id",
+    "program",
+    "seconds",
+    "search_ms",
+    "answering",
+    "construction",
+    "optimizer",
+}
 """Keys of a result that name one run, or say how long it took."""
 
 
-def without_run(value: Any) -> Any:
-    """A result without what differs between two runs of the same thing."""
-    if isinstance(value, dict):
-        return {key: without_run(each) for key, each in value.items() if key not in OF_ONE_RUN}
+def without_keys_of_one_run(value: Any) -> Any:
+    """Return a result without what differs between two runs of the same thing."""
     if isinstance(value, list):
-        return [without_run(each) for each in value]
+        return [without_keys_of_one_run(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: without_keys_of_one_run(item)
+            for key, item in value.items()
+            if key not in KEYS_OF_ONE_RUN
+        }
     return value
 
 
 def settings_of(run: str | Path) -> dict[str, Any]:
-    """The settings that decide the result of a run, as its folder keeps them."""
+    """Return the settings that decide the result of a run, from the run's folder."""
     return RunFolder.open(str(run)).read()["settings"]
 
 
-@pytest.fixture
-def run_command(cli: Cli) -> Callable[..., dict[str, Any]]:
-    """Runs a command, and returns the JSON object that it prints."""
+def as_json(result: Any) -> Any:
+    """Return the result of a function as JSON that was written and read again."""
+    return json.loads(json.dumps(result.to_dict()))
 
-    def run(*words: str) -> dict[str, Any]:
+
+@pytest.fixture
+def json_of(cli: RunCommand) -> JsonOf:
+    """A function that runs a command, and returns the JSON object that it prints."""
+
+    def run_command(*words: str) -> dict[str, Any]:
         code, out, err = cli(*words, "--json")
         assert code == 0, err
         return json.loads(out)
 
-    return run
+    return run_command
 
 
-def plain(result: Any) -> Any:
-    """What a function returned, as JSON that was written and read again."""
-    return json.loads(json.dumps(result.to_dict()))
-
-
-def test_compile_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
-    printed = run_command(
-        *("compile", "turn-rag", "--benchmark", "locomo", "--train", "12", "--dev", "4", "--test", "6"),
-        *("--optimizer", "labeled", "--optimizer-set", "max_labeled_demos=3", "--set", "k=5", "--force"),
+def test_compile_returns_what_the_command_prints(json_of: JsonOf) -> None:
+    printed = json_of(
+        "compile",
+        "turn-rag",
+        *("--benchmark", "locomo"),
+        *("--train", "12"),
+        *("--dev", "4"),
+        *("--test", "6"),
+        *("--optimizer", "labeled"),
+        *("--optimizer-set", "max_labeled_demos=3"),
+        *("--set", "k=5"),
+        "--force",
     )
+
     returned = mempiler.compile(
         "turn-rag",
         benchmark="locomo",
@@ -64,35 +92,56 @@ def test_compile_returns_what_the_command_prints(run_command: Callable[..., dict
         force=True,
         progress=False,
     )
-    assert without_run(plain(returned)) == without_run(printed)
+
+    assert without_keys_of_one_run(as_json(returned)) == without_keys_of_one_run(printed)
     assert settings_of(returned.run) == settings_of(printed["run"])
 
 
-def test_evaluate_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
-    printed = run_command(
-        *("evaluate", "turn-rag", "--benchmark", "locomo", "--test", "6", "--split", "test", "--categories", "2,4")
+def test_evaluate_returns_what_the_command_prints(json_of: JsonOf) -> None:
+    printed = json_of(
+        "evaluate",
+        "turn-rag",
+        *("--benchmark", "locomo"),
+        *("--test", "6"),
+        *("--split", "test"),
+        *("--categories", "2,4"),
     )
-    returned = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, split="test", categories="2,4", progress=False)
-    assert without_run(plain(returned)) == without_run(printed)
+
+    returned = mempiler.evaluate(
+        "turn-rag", benchmark="locomo", test=6, split="test", categories="2,4", progress=False
+    )
+
+    assert without_keys_of_one_run(as_json(returned)) == without_keys_of_one_run(printed)
     assert settings_of(str(returned.run_id)) == settings_of(printed["run_id"])
 
 
-def test_compare_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
+def test_compare_returns_what_the_command_prints(json_of: JsonOf) -> None:
     first = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 1}, progress=False)
     second = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 9}, progress=False)
-    printed = run_command("compare", str(first.run_id), str(second.run_id))
-    returned = plain(mempiler.compare(first, second))
+
+    printed = json_of("compare", str(first.run_id), str(second.run_id))
+    returned = as_json(mempiler.compare(first, second))
+
     assert returned["runs"] == printed["runs"]
     assert returned["comparisons"] == printed["comparisons"]
 
 
 @pytest.mark.slow
-def test_train_returns_what_the_command_prints(run_command: Callable[..., dict[str, Any]]) -> None:
+def test_train_returns_what_the_command_prints(json_of: JsonOf) -> None:
     pytest.importorskip("torch")
-    benchmark = ("--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2")
-    printed = run_command(
-        *("train", "memory-r2", "--lm", "local:tiny", *benchmark, "--test", "4", "--dev", "2"),
-        *("--train-set", "steps=1", "--train-set", "tokens=null", "--train-set", "horizons=[2]"),
+
+    printed = json_of(
+        "train",
+        "memory-r2",
+        *("--lm", "local:tiny"),
+        *("--benchmark", "memory-env"),
+        *("--benchmark-set", "users=10"),
+        *("--benchmark-set", "sessions=2"),
+        *("--test", "4"),
+        *("--dev", "2"),
+        *("--train-set", "steps=1"),
+        *("--train-set", "tokens=null"),
+        *("--train-set", "horizons=[2]"),
     )
     returned = mempiler.train(
         "memory-r2",
@@ -104,21 +153,25 @@ def test_train_returns_what_the_command_prints(run_command: Callable[..., dict[s
         train_set={"steps": 1, "tokens": None, "horizons": [2]},
         progress=False,
     )
+    returned_json = as_json(returned)
+
     assert settings_of(returned.run) == settings_of(printed["run"])
-    assert plain(returned)["after"]["score"] == printed["after"]["score"]
-    assert plain(returned)["before"]["score"] == printed["before"]["score"]
+    assert returned_json["before"]["score"] == printed["before"]["score"]
+    assert returned_json["after"]["score"] == printed["after"]["score"]
     assert returned.training["tokens"] == printed["training"]["tokens"]
 
 
 @pytest.mark.parametrize("name", ["compile", "evaluate", "train"])
 def test_every_option_of_a_command_is_an_argument_of_its_function(name: str) -> None:
-    import inspect
-
-    from mempiler.cli import app
-    from mempiler.runs.options import RunOptions
-
     command = app.get_command(None, name)  # type: ignore[arg-type]
-    options = {max(option.opts, key=len).lstrip("-").replace("-", "_") for option in command.params}
-    of_the_terminal = {"json", "config", "plan", "check", "program"}
-    function = inspect.signature(getattr(mempiler, name)).parameters
-    assert options - of_the_terminal <= {*function, *RunOptions.__annotations__}
+    options: set[str] = set()
+    for parameter in command.params:
+        long_name = max(parameter.opts, key=len)
+        options.add(long_name.lstrip("-").replace("-", "_"))
+    options_of_the_terminal = {"json", "config", "plan", "check", "program"}
+
+    arguments = set(inspect.signature(getattr(mempiler, name)).parameters)
+    arguments.update(RunOptions.__annotations__)
+
+    assert options >= {"benchmark", "lm", "max_usd"}
+    assert options - options_of_the_terminal <= arguments

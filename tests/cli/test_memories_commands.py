@@ -1,4 +1,4 @@
-"""Stored memories from the shell: add, ask, edit, list, show, move, forget; and rebuild, which goes on after a kill."""
+"""Stored memories from the shell: add, ask, edit, list, show, move, forget and rebuild."""
 
 import json
 import os
@@ -6,9 +6,8 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,58 @@ from mempiler.memory.store.owner import Owner
 
 from ..conftest import read_only
 
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Words of a command -> its exit code, standard output and standard error."""
+
 CHAT = [
     [
-        {"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"},
+        {
+            "role": "user",
+            "name": "Ada",
+            "content": "I moved to Lisbon last week.",
+            "time": "2024-03-05",
+        },
         {"role": "assistant", "content": "How do you like it so far?"},
     ],
-    [{"role": "user", "name": "Ada", "content": "My sister Grace visits me in June.", "time": "2024-04-02"}],
+    [
+        {
+            "role": "user",
+            "name": "Ada",
+            "content": "My sister Grace visits me in June.",
+            "time": "2024-04-02",
+        },
+    ],
 ]
+"""Two sessions, which are called "chat-1" and "chat-2" after their file."""
+ADA = ("--user", "ada")
 
-Run = Callable[..., tuple[int, str, str]]
+
+def output_of(run: RunCommand, *words: object) -> str:
+    """Run a command that succeeds; return its standard output."""
+    code, out, err = run(*words)
+    assert code == 0, err
+    return out
+
+
+def json_of(run: RunCommand, *words: object) -> Any:
+    """Run a command that succeeds; return the JSON that it prints."""
+    return json.loads(output_of(run, *words, "--json"))
+
+
+def listed_users(run: RunCommand, *options: str) -> list[dict[str, Any]]:
+    """Return the users that `memories list` prints."""
+    return json_of(run, "memories", "list", *options)
+
+
+# --- one user ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two saved programs, a chat, and a store (`filled`) in which Ada's chat is remembered."""
+    """A folder with two saved programs, a chat, and a results folder `filled`.
+
+    There a store remembers the chat as Ada's.
+    """
     folder = tmp_path_factory.mktemp("template")
     mempiler.save(mempiler.build("turn-rag"), folder / "program")
     mempiler.save(mempiler.build("session-rag"), folder / "other")
@@ -50,7 +87,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the template, with a results folder of its own that is empty."""
+    """The current folder: a copy of the template, with an empty results folder."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
@@ -58,326 +95,612 @@ def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.fixture
-def run(folder: Path, cli: Run) -> Run:
+def run(folder: Path, cli: RunCommand) -> RunCommand:
+    """Runs commands in the folder, with an empty store."""
     return cli
 
 
 @pytest.fixture
-def filled(run: Run, folder: Path) -> Run:
-    """The command line with a store in which Ada's chat is remembered."""
+def filled(folder: Path, cli: RunCommand) -> RunCommand:
+    """Runs commands in the folder, with a store that remembers Ada's chat."""
     (folder / "filled").rename(folder / "home")
+    return cli
+
+
+def test_a_file_is_added_once(run: RunCommand) -> None:
+    add = ("memories", "add", "chat.json", *ADA)
+
+    assert output_of(run, *add) == "2 new, 0 known\n"
+    assert output_of(run, *add) == "0 new, 2 known\n"
+
+
+def test_a_history_of_mempiler_is_added_once(
+    run: RunCommand, folder: Path, make_history: Callable[..., Any]
+) -> None:
+    (folder / "history.json").write_text(make_history(2).model_dump_json())
+    add = ("memories", "add", "history.json", "--user", "own")
+
+    assert output_of(run, *add) == "2 new, 0 known\n"
+    assert output_of(run, *add) == "0 new, 2 known\n"
+
+
+def test_a_forgotten_user_is_neither_written_nor_listed(
+    run: RunCommand, folder: Path, make_history: Callable[..., Any]
+) -> None:
+    (folder / "history.json").write_text(make_history(2).model_dump_json())
+    output_of(run, "memories", "add", "history.json", "--user", "own")
+    output_of(run, "memories", "forget", "--user", "own")
+    output_of(run, "memories", "add", "chat.json", *ADA)
+
+    written = output_of(run, "memories", "rebuild", "program")
+    users = listed_users(run)
+
+    assert written == "1 users, 2 sessions, 0 failures\n"
+    assert len(users) == 1
+    assert users[0]["user"] == "ada"
+    assert users[0]["sessions"] == 2
+    assert users[0]["queued"] == 0
+    assert users[0]["position"] == 2
+
+
+def test_ask_answers_from_the_store_with_sources(filled: RunCommand) -> None:
+    result = json_of(filled, "ask", "program", "When does Grace visit?", *ADA)
+
+    assert result["answer"] == "My sister Grace visits me in June."
+    first_source = result["why"][0]["sources"][0]
+    expected_beginning = "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister"
+    assert first_source["line"].startswith(expected_beginning)
+
+
+# Characters that turn letters red, ring the bell, clear the screen, or turn the text around.
+HOSTILE_TEXT = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end \u202eturned\u2066"
+
+
+@pytest.fixture
+def hostile(run: RunCommand, folder: Path) -> RunCommand:
+    """Runs commands in the folder, with a store that remembers `HOSTILE_TEXT` as Ada's."""
+    message = {"role": "user", "name": "Ada", "content": HOSTILE_TEXT}
+    (folder / "hostile.json").write_text(json.dumps([message]))
+    output_of(run, "memories", "add", "hostile.json", *ADA)
+    output_of(run, "memories", "rebuild", "program")
     return run
 
 
-def listed(run: Run, *arguments: str) -> list[dict[str, Any]]:
-    return json.loads(run("memories", "list", "--json", *arguments)[1])
+def control_characters_in(text: str) -> list[str]:
+    """Return the characters of a text, but for line breaks, that a terminal does not print."""
+    return [character for character in text if character != "\n" and not character.isprintable()]
 
 
-def test_a_file_is_added_once_and_remembered(run: Run, folder: Path, make_history: Any) -> None:
-    (folder / "history.json").write_text(make_history(2).model_dump_json())
-    added = [run("memories", "add", "history.json", "--user", "own")[1] for _ in range(2)]
-    assert added == ["2 new, 0 known\n", "0 new, 2 known\n"]
-    assert run("memories", "forget", "--user", "own")[0] == 0
-    assert run("memories", "add", "chat.json", "--user", "ada")[1] == "2 new, 0 known\n"
-    assert run("memories", "add", "chat.json", "--user", "ada")[1] == "0 new, 2 known\n"
-    assert run("memories", "rebuild", "program")[1] == "1 users, 2 sessions, 0 failures\n"
-    (found,) = listed(run)
-    assert found["user"] == "ada"
-    assert found["sessions"] == 2
-    assert found["queued"] == 0
-    assert found["position"] == 2
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["memories", "show", *ADA],
+        ["ask", "program", "red bell title?", *ADA],
+    ],
+    ids=["show", "ask"],
+)
+def test_texts_of_users_cannot_send_control_characters_to_the_terminal(
+    hostile: RunCommand, command: list[str], options: list[str]
+) -> None:
+    out = output_of(hostile, *command, *options)
+
+    assert control_characters_in(out) == []
+    # Marks of the library that prints tables are printed as they are.
+    assert "[bold]x[/bold] " in out
 
 
-def test_ask_answers_from_the_store_with_sources(filled: Run) -> None:
-    found = json.loads(filled("ask", "program", "When does Grace visit?", "--user", "ada", "--json")[1])
-    assert found["answer"] == "My sister Grace visits me in June."
-    assert found["why"][0]["sources"][0]["line"].startswith("[chat-2:1] (2 April 2024, Tuesday) Ada: My sister")
+def test_an_export_keeps_control_characters_in_a_printable_form(
+    hostile: RunCommand, folder: Path
+) -> None:
+    export = output_of(hostile, "memories", "export", "-")
+    (folder / "export.jsonl").write_text(export)
+    output_of(hostile, "memories", "import", "export.jsonl", "--store", "other.sqlite")
+
+    original = output_of(hostile, "memories", "show", *ADA)
+    imported = output_of(hostile, "memories", "show", *ADA, "--store", "other.sqlite")
+
+    assert control_characters_in(export) == []
+    assert imported == original
 
 
-def test_texts_of_users_cannot_send_control_characters_to_the_terminal(run: Run, folder: Path) -> None:
-    said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end \u202eturned\u2066"
-    (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))
-    assert run("memories", "add", "hostile.json", "--user", "ada")[0] == 0
-    assert run("memories", "rebuild", "program")[0] == 0
-    for command in (["memories", "show", "--user", "ada"], ["ask", "program", "red bell title?", "--user", "ada"]):
-        for form in ([], ["--json"]):
-            code, out, _ = run(*command, *form)
-            assert code == 0
-            assert not [char for char in out if char != "\n" and not char.isprintable()]
-            assert "[bold]x[/bold] " in out
-    exported = run("memories", "export", "-")[1]
-    assert not [char for char in exported if char != "\n" and not char.isprintable()]
-    (folder / "exported.jsonl").write_text(exported)
-    assert run("memories", "import", "exported.jsonl", "--store", "other.sqlite")[0] == 0
-    assert run("memories", "show", "--user", "ada", "--store", "other.sqlite") == run(
-        "memories", "show", "--user", "ada"
-    )
+def test_an_export_moves_to_another_store(filled: RunCommand, folder: Path) -> None:
+    other_store = ("--store", "new/other.sqlite")
 
+    _, _, export_note = filled("memories", "export", "all.jsonl")
+    import_note = output_of(filled, "memories", "import", "all.jsonl", *other_store)
+    (original,) = listed_users(filled)
+    (imported,) = listed_users(filled, *other_store)
 
-def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:
-    assert filled("memories", "export", "all.jsonl")[2] == "1 users\n"
-    assert filled("memories", "import", "all.jsonl", "--store", "new/other.sqlite")[1] == "1 users\n"
-    assert listed(filled, "--store", "new/other.sqlite") == [
-        {**listed(filled)[0], "updated": listed(filled, "--store", "new/other.sqlite")[0]["updated"]}
-    ]
-    assert filled("memories", "export", "-")[1] == (folder / "all.jsonl").read_text()
+    assert export_note == "1 users\n"
+    assert import_note == "1 users\n"
+    del original["updated"]
+    del imported["updated"]
+    assert imported == original
     assert not (folder / "all.jsonl.part").exists()
 
 
-def test_a_forgotten_session_and_then_its_user_are_gone(filled: Run) -> None:
-    found = json.loads(filled("memories", "show", "--user", "ada", "--json")[1])
-    assert [session["state"] for session in found["sessions"]] == ["remembered", "remembered"]
-    assert len(found["memory"]["turns"]) == 3
-    forgotten = filled("memories", "forget", "--user", "ada", "--session", "chat-1")[1]
+def test_an_export_to_standard_output_is_that_to_a_file(filled: RunCommand, folder: Path) -> None:
+    filled("memories", "export", "all.jsonl")
+
+    export = output_of(filled, "memories", "export", "-")
+
+    assert export == (folder / "all.jsonl").read_text()
+
+
+def test_show_prints_sessions_and_turns(filled: RunCommand) -> None:
+    result = json_of(filled, "memories", "show", *ADA)
+
+    states = [session["state"] for session in result["sessions"]]
+    assert states == ["remembered", "remembered"]
+    assert len(result["memory"]["turns"]) == 3
+
+
+def test_a_forgotten_session_is_gone(filled: RunCommand) -> None:
+    forgotten = output_of(filled, "memories", "forget", *ADA, "--session", "chat-1")
+    output_of(filled, "memories", "rebuild", "program")
+    shown = output_of(filled, "memories", "show", *ADA)
+
     assert forgotten == "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
-    filled("memories", "rebuild", "program")
-    assert "Lisbon" not in filled("memories", "show", "--user", "ada")[1]
-    assert filled("memories", "forget", "--user", "ada")[0] == 0
-    assert listed(filled) == []
+    assert "Lisbon" not in shown
+    assert "Grace" in shown
 
 
-ADA = ("--user", "ada")
+def test_a_forgotten_user_is_gone(filled: RunCommand) -> None:
+    output_of(filled, "memories", "forget", *ADA)
+
+    assert listed_users(filled) == []
 
 
-def test_entries_are_found_listed_and_read(filled: Run) -> None:
-    out = filled("memories", "search", "program", "When does Grace visit?", *ADA, "--k", "1")[1]
-    assert out.endswith("  [chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June.\n")
-    found = json.loads(filled("memories", "search", "program", "Grace", *ADA, "--json")[1])
-    assert [hit["id"] for hit in found["entries"]] == ["chat-2:1"]
-    assert found["pending"] == []
-
-    lines = filled("memories", "search", "program", *ADA)[1].splitlines()
-    assert [line.partition(" ")[0] for line in lines] == ["[chat-1:1]", "[chat-1:2]", "[chat-2:1]"]
-    assert lines[-1] == "[chat-2:1] (2024-04-02 00:00) Ada: My sister Grace visits me in June."
-    page = json.loads(filled("memories", "search", "program", *ADA, "--since", "2024-04-01", "--json")[1])
-    assert [entry["id"] for entry in page["entries"]] == ["chat-2:1"]
-    assert filled("memories", "search", "program", *ADA, "--where", '{"channel": "phone"}')[1] == ""
+# --- entries ----------------------------------------------------------------------------------
 
 
-def test_an_entry_is_changed_deleted_and_brought_back(filled: Run) -> None:
-    edit = ["memories", "edit", "program", "chat-1:1", *ADA]
-    assert filled(*edit, "--text", "I moved to Porto.", "--by", "desk")[1] == "update of chat-1:1\n"
-    assert "Ada: I moved to Porto." in filled("memories", "search", "program", "Porto", *ADA)[1]
-    deleted = json.loads(filled(*edit, "--delete", "--json")[1])
-    assert deleted["what"] == "delete"
-    assert deleted["new"] is None
-    for word in ("Lisbon", "Porto"):
-        assert filled("memories", "search", "program", word, *ADA)[1] == ""
-    assert filled(*edit, "--undo")[1] == "undo of chat-1:1\n"
-    assert "Porto" in filled("memories", "search", "program", "Porto", *ADA)[1]
+def search(run: RunCommand, *words: str) -> str:
+    """Search the memory of Ada; return what is printed."""
+    return output_of(run, "memories", "search", "program", *words, *ADA)
 
 
-def test_deleted_words_are_not_shown(filled: Run) -> None:
-    filled("memories", "edit", "program", "chat-1:1", "--delete", *ADA, "--by", "desk")
-    filled("memories", "edit", "program", "chat-2:1", "--text", "My sister visits me.", *ADA)
-    show = ["memories", "show", *ADA]
-    for form in ([], ["--json"]):
-        shown = filled(*show, "program", *form)[1]
-        assert not any(word in shown for word in ("Lisbon", "Grace"))
-        told = "(deleted)", "My sister visits me.", "How do you like it", "delete of chat-1:1 (turn), 20", "by desk"
-        assert all(text in shown for text in told)
-    code, out, err = filled(*show)
+def test_search_prints_the_entries_that_are_found(filled: RunCommand) -> None:
+    out = search(filled, "When does Grace visit?", "--k", "1")
+
+    line = "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June."
+    assert out.endswith(f"  {line}\n")
+
+
+def test_search_returns_the_entries_that_are_found_as_json(filled: RunCommand) -> None:
+    result = json.loads(search(filled, "Grace", "--json"))
+
+    assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
+    assert result["pending"] == []
+
+
+def test_search_without_a_query_lists_all_entries(filled: RunCommand) -> None:
+    lines = search(filled).splitlines()
+
+    assert len(lines) == 3
+    assert lines[0].startswith("[chat-1:1] ")
+    assert lines[1].startswith("[chat-1:2] ")
+    assert lines[2] == "[chat-2:1] (2024-04-02 00:00) Ada: My sister Grace visits me in June."
+
+
+def test_search_without_a_query_lists_the_entries_of_a_time(filled: RunCommand) -> None:
+    result = json.loads(search(filled, "--since", "2024-04-01", "--json"))
+
+    assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
+
+
+def test_search_without_a_query_lists_the_entries_of_some_sessions(filled: RunCommand) -> None:
+    assert search(filled, "--where", '{"channel": "phone"}') == ""
+
+
+EDIT_LISBON = ("memories", "edit", "program", "chat-1:1", *ADA)
+"""Begins an edit of "I moved to Lisbon last week."."""
+
+
+def test_an_updated_entry_is_found_by_its_new_text(filled: RunCommand) -> None:
+    note = output_of(filled, *EDIT_LISBON, "--text", "I moved to Porto.", "--by", "desk")
+
+    assert note == "update of chat-1:1\n"
+    assert "Ada: I moved to Porto." in search(filled, "Porto")
+
+
+def test_a_deleted_entry_is_found_by_neither_of_its_texts(filled: RunCommand) -> None:
+    output_of(filled, *EDIT_LISBON, "--text", "I moved to Porto.")
+
+    change = json_of(filled, *EDIT_LISBON, "--delete")
+
+    assert change["what"] == "delete"
+    assert change["new"] is None
+    assert search(filled, "Lisbon") == ""
+    assert search(filled, "Porto") == ""
+
+
+def test_undo_brings_a_deleted_entry_back(filled: RunCommand) -> None:
+    output_of(filled, *EDIT_LISBON, "--text", "I moved to Porto.")
+    output_of(filled, *EDIT_LISBON, "--delete")
+
+    note = output_of(filled, *EDIT_LISBON, "--undo")
+
+    assert note == "undo of chat-1:1\n"
+    assert "Porto" in search(filled, "Porto")
+
+
+SHOW = ("memories", "show", *ADA)
+
+
+@pytest.fixture
+def edited(filled: RunCommand) -> RunCommand:
+    """Runs commands with Ada's memory, where Lisbon is deleted and Grace's name replaced."""
+    output_of(filled, *EDIT_LISBON, "--delete", "--by", "desk")
+    edit_grace = ("memories", "edit", "program", "chat-2:1", *ADA)
+    output_of(filled, *edit_grace, "--text", "My sister visits me.")
+    return filled
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_show_prints_edits_without_the_words_that_they_replaced(
+    edited: RunCommand, options: list[str]
+) -> None:
+    out = output_of(edited, *SHOW, "program", *options)
+
+    assert "Lisbon" not in out
+    assert "Grace" not in out
+    assert "(deleted)" in out
+    assert "My sister visits me." in out
+    assert "How do you like it" in out
+    assert "delete of chat-1:1 (turn), 20" in out
+    assert "by desk" in out
+
+
+def test_show_needs_the_program_whose_entries_were_edited(edited: RunCommand) -> None:
+    code, out, err = edited(*SHOW)
+
     assert code == 2
     assert out == ""
     assert err.count("\n") == 1
     assert "give PROGRAM" in err
-    assert "run: mempiler memories rebuild" in filled(*show, "other")[2]
+
+
+def test_show_with_a_program_that_remembers_nothing_names_the_fix(edited: RunCommand) -> None:
+    _, _, err = edited(*SHOW, "other")
+
+    assert "run: mempiler memories rebuild" in err
+
+
+def test_show_prints_all_words_after_the_edits_are_undone(edited: RunCommand) -> None:
     for entry in ("chat-1:1", "chat-2:1"):
-        filled("memories", "edit", "program", entry, "--undo", *ADA)
-    assert "Lisbon" in filled(*show)[1]
+        output_of(edited, "memories", "edit", "program", entry, "--undo", *ADA)
+
+    assert "Lisbon" in output_of(edited, *SHOW)
 
 
-MISTAKES = {
-    "list --store none.sqlite": "none.sqlite: no memories here",
-    "list --store mysql://a/b": "mysql is not supported",
-    "show --user bob": "no user 'bob'",
-    "show --user ada --tenant acme": "no user 'ada'",
-    "forget --user bob": "no user 'bob'",
-    "forget --user ada --session x": "no session 'x' of user 'ada'",
-    "add chat.json --user ''": "user '' must be a text",
-    "import chat.json": "chat.json: line 1",
-    "import none.jsonl": "'none.jsonl': No such file or directory",
-    "export no/folder/x.jsonl": "cannot be written",
-    "rebuild program --user bob": "no user 'bob'",
-    "rebuild program --failed --force": "--queued, --failed and --force each say what is written; give one of them",
-    "search program x --user ada --k 0": "k = 0: give a finite number, 1 to 1000",
-    "search program": "Missing option '--user'",
-    "search program --user ada --where '{'": "where: Invalid JSON",
-    "search program --user ada --where '{\"a b\": 1}'": "the name 'a b'",
-    "search program --user ada --since soon": "since: ",
-    "edit program x --undo --user ada": "no entry 'x' of user 'ada', or nothing to undo",
-    "edit program chat-1:1 --text ' ' --user ada": "a text that is not empty",
-    "edit other chat-1:1 --delete --user ada": "run: mempiler memories rebuild",
-    "edit none chat-1:1 --delete --user ada": "there is no such folder",
-}
+# --- mistakes ---------------------------------------------------------------------------------
 
 
-def test_mistakes_are_one_line(filled: Run) -> None:
-    for arguments, message in MISTAKES.items():
-        code, _, err = filled("memories", *shlex.split(arguments))
-        assert code == 2
-        assert err.startswith("mempiler: ")
-        assert err.count("\n") == 1
-        assert message in err
-    for more in (("--user", "bob"), ("--user", "ada", "--history", "chat.json")):
-        assert filled("ask", "program", "Where?", *more)[0] == 2
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("list --store none.sqlite", "none.sqlite: no memories here"),
+        ("list --store mysql://a/b", "mysql is not supported"),
+        ("show --user bob", "no user 'bob'"),
+        ("show --user ada --tenant acme", "no user 'ada'"),
+        ("forget --user bob", "no user 'bob'"),
+        ("forget --user ada --session x", "no session 'x' of user 'ada'"),
+        ("add chat.json --user ''", "user '' must be a text"),
+        ("import chat.json", "chat.json: line 1"),
+        ("import none.jsonl", "'none.jsonl': No such file or directory"),
+        ("export no/folder/x.jsonl", "cannot be written"),
+        ("rebuild program --user bob", "no user 'bob'"),
+        (
+            "rebuild program --failed --force",
+            "--queued, --failed and --force each say what is written; give one of them",
+        ),
+        ("search program", "Missing option '--user'"),
+        ("search program x --user ada --k 0", "k = 0: give a finite number, 1 to 1000"),
+        ("search program --user ada --where '{'", "where: Invalid JSON"),
+        ("search program --user ada --where '{\"a b\": 1}'", "the name 'a b'"),
+        ("search program --user ada --since soon", "since: "),
+        (
+            "edit program x --undo --user ada",
+            "no entry 'x' of user 'ada', or nothing to undo",
+        ),
+        ("edit program chat-1:1 --text ' ' --user ada", "a text that is not empty"),
+        ("edit other chat-1:1 --delete --user ada", "run: mempiler memories rebuild"),
+        ("edit none chat-1:1 --delete --user ada", "there is no such folder"),
+    ],
+)
+def test_a_mistake_is_one_line(filled: RunCommand, command: str, expected: str) -> None:
+    code, _, err = filled("memories", *shlex.split(command))
+
+    assert code == 2
+    assert err.startswith("mempiler: ")
+    assert err.count("\n") == 1
+    assert expected in err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--user", "bob"], id="an unknown user"),
+        pytest.param(["--user", "ada", "--history", "chat.json"], id="a user and a history"),
+    ],
+)
+def test_ask_refuses_wrong_users(filled: RunCommand, options: list[str]) -> None:
+    code, _, err = filled("ask", "program", "Where?", *options)
+
+    assert code == 2
+    assert err.startswith("mempiler: ")
+
+
+def test_a_store_that_is_no_database_ends_with_code_four(filled: RunCommand) -> None:
     code, _, err = filled("memories", "list", "--store", "chat.json")
+
     assert code == 4
     assert "not a database" in err
 
 
-def test_users_are_there_after_a_refused_import(filled: Run) -> None:
+def test_users_are_there_after_a_refused_import(filled: RunCommand) -> None:
     filled("memories", "export", "all.jsonl")
+
     code, _, err = filled("memories", "import", "all.jsonl")
+
     assert code == 2
     assert "give --replace" in err
-    assert len(listed(filled)) == 1
-    assert filled("memories", "rebuild", "program", "--failed")[1] == "1 users, 0 sessions, 0 failures\n"
-    assert filled("memories", "import", "all.jsonl", "--replace")[0] == 0
+    assert len(listed_users(filled)) == 1
+    rebuilt = output_of(filled, "memories", "rebuild", "program", "--failed")
+    assert rebuilt == "1 users, 0 sessions, 0 failures\n"
 
 
-USERS = [Owner("ada", "acme"), Owner("bob", "acme"), Owner("ada"), Owner("eve")]
+def test_an_import_replaces_users_if_it_is_told_to(filled: RunCommand) -> None:
+    filled("memories", "export", "all.jsonl")
+
+    code, _, _ = filled("memories", "import", "all.jsonl", "--replace")
+
+    assert code == 0
+    assert len(listed_users(filled)) == 1
+
+
+# --- several users ----------------------------------------------------------------------------
+
+USERS = [
+    Owner("ada", "acme"),
+    Owner("bob", "acme"),
+    Owner("ada"),
+    Owner("eve"),
+]
 
 
 @pytest.fixture(scope="module")
-def tenants(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two programs, and a store in which the first remembered two sessions of four users of two tenants."""
-    folder = tmp_path_factory.mktemp("tenants")
+def folder_of_four_users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two programs and a store.
+
+    The first program has remembered two sessions of each of `USERS`.
+    """
+    folder = tmp_path_factory.mktemp("four-users")
     program = mempiler.build("recursive-summary")
     mempiler.save(program, folder / "program")
     mempiler.save(mempiler.build("recursive-summary", max_words=50), folder / "other")
-    with Store(folder / "s.sqlite") as store:
+    with Store(folder / "memories.sqlite") as store:
         for owner in USERS:
             memory = program.memory(store, owner.user, owner.tenant, language_model("offline"))
-            for n in range(2):
-                text = f"I am {owner.user} of {owner.tenant}, {n}."
+            for number in range(2):
+                text = f"I am {owner.user} of {owner.tenant}, {number}."
                 memory.add([{"role": "user", "content": text, "time": "2024-03-05"}])
     return folder
 
 
 @pytest.fixture
-def command(tenants: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Run) -> Run:
-    shutil.copytree(tenants, tmp_path, dirs_exist_ok=True)
+def command(
+    folder_of_four_users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: RunCommand
+) -> RunCommand:
+    """Runs commands in a copy of the folder, with its store."""
+    shutil.copytree(folder_of_four_users, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    return lambda *words: cli(*words, "--store", "s.sqlite")
+
+    def run_command(*words: str) -> tuple[int, str, str]:
+        return cli(*words, "--store", "memories.sqlite")
+
+    return run_command
+
+
+@pytest.mark.parametrize(
+    ("scope", "written_inside", "written_outside"),
+    [
+        (
+            ["--tenant", "acme"],
+            "2 users, 4 sessions, 0 failures\n",
+            "4 users, 4 sessions, 0 failures\n",
+        ),
+        (
+            ["--user", "ada", "--tenant", "acme"],
+            "1 users, 2 sessions, 0 failures\n",
+            "4 users, 6 sessions, 0 failures\n",
+        ),
+    ],
+    ids=["a tenant", "a user"],
+)
+def test_rebuild_keeps_to_its_scope(
+    command: RunCommand, scope: list[str], written_inside: str, written_outside: str
+) -> None:
+    assert output_of(command, "memories", "rebuild", "other", *scope) == written_inside
+    assert output_of(command, "memories", "rebuild", "other") == written_outside
 
 
 class Killed(BaseException):
     """A kill: nothing catches it, and nothing runs after it but what releases claims."""
 
 
+class CountedWrites:
+    """Stands in for the function that writes one session: counts its calls, and kills on the way.
+
+    Args:
+        write_item: The function.
+    """
+
+    def __init__(self, write_item: Callable[..., Any]) -> None:
+        self._write_item = write_item
+        self.texts: Counter[str] = Counter()
+        """How often the session with this text was written."""
+        self.kill_after: int | None = None
+        """The number of writes, of all commands together, after which the next one kills."""
+
+    def __call__(self, writer: Any, memory: Any, item: Any, extraction: Any) -> Any:
+        if self.texts.total() == self.kill_after:
+            raise Killed
+        result = self._write_item(writer, memory, item, extraction)
+        self.texts[item.turns[0].text] += 1
+        return result
+
+
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What was written how often, and how many writes are let through before a kill."""
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedWrites]:
+    """The writes of sessions during the test, one after another.
+
+    A thread would outlive the command that is killed, and go on to write.
+    """
+    from mempiler.programs.threads import in_order
     from mempiler.serving.memories import queue_writer
 
-    counted: Counter[str] = Counter()
-    most, real, lock = [10**9], queue_writer.write_item, threading.Lock()
-
-    def write_item(writer: Any, memory: Any, item: Any, prepared: Any) -> Any:
-        with lock:  # users are written at the same time
-            if sum(counted.values()) >= most[0]:
-                raise Killed
-            done = real(writer, memory, item, prepared)
-            counted[item.turns[0].text] += 1
-            return done
-
-    monkeypatch.setattr(queue_writer, "write_item", write_item)
-    return counted, most
+    counted_writes = CountedWrites(queue_writer.write_item)
+    monkeypatch.setattr(queue_writer, "write_item", counted_writes)
+    with in_order():
+        yield counted_writes
 
 
-@pytest.mark.parametrize(("scope", "users"), [("--tenant acme", 2), ("--user ada --tenant acme", 1)])
-def test_rebuild_keeps_to_its_scope(command: Run, scope: str, users: int) -> None:
-    assert (
-        command("memories", "rebuild", "other", *scope.split())[1]
-        == f"{users} users, {2 * users} sessions, 0 failures\n"
-    )
-    assert command("memories", "rebuild", "other")[1] == f"4 users, {8 - 2 * users} sessions, 0 failures\n"
-
-
-@pytest.mark.parametrize(("program", "kills"), [("program", [3, 6]), ("other", [3])])
-def test_a_rebuild_goes_on_after_a_kill(command: Run, written: Any, program: str, kills: list[int]) -> None:
-    counted, most = written
-    for most[0] in kills:
+@pytest.mark.parametrize(
+    ("program", "kills", "rest"),
+    [
+        pytest.param("program", [3, 6], "2 sessions", id="the same program, killed twice"),
+        pytest.param("other", [3], "5 sessions", id="another program, killed once"),
+    ],
+)
+def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
+    command: RunCommand, writes: CountedWrites, program: str, kills: list[int], rest: str
+) -> None:
+    options = ["--force"]
+    for number_of_writes in kills:
+        writes.kill_after = number_of_writes
         with pytest.raises(Killed):
-            command("memories", "rebuild", program, *(["--force"] if most[0] == kills[0] else []))
-    most[0] = 10**9
-    assert command("memories", "rebuild", program)[1] == f"4 users, {8 - kills[-1]} sessions, 0 failures\n"
-    assert set(counted.values()) == {1}
-    assert len(counted) == 8
+            command("memories", "rebuild", program, *options)
+        # To go on, a user repeats the command without --force.
+        options = []
+
+    writes.kill_after = None
+    written = output_of(command, "memories", "rebuild", program)
+
+    assert written == f"4 users, {rest}, 0 failures\n"
+    assert len(writes.texts) == 8
+    assert set(writes.texts.values()) == {1}
 
 
-def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(command: Run) -> None:
-    with Store("s.sqlite") as store:
+def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
+    command: RunCommand,
+) -> None:
+    with Store("memories.sqlite") as store:
         for owner in USERS:
-            text = {"role": "user", "content": "I like tea."}
-            mempiler.build("turn-rag").memory(store, owner.user, owner.tenant).add([text], remember=False)
-    for words, said in (
-        ("other --tenant acme", "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program"),
-        ("program --user ada", "2 users, 2 sessions, 0 failures"),
-        ("program --tenant acme", "2 users, 1 sessions, 0 failures"),
-        ("program", "4 users, 1 sessions, 0 failures"),
-    ):
-        assert command("memories", "rebuild", *words.split(), "--queued")[1] == f"{said}\n"
+            memory = mempiler.build("turn-rag").memory(store, owner.user, owner.tenant)
+            memory.add([{"role": "user", "content": "I like tea."}], remember=False)
+
+    def write_queued(*scope: str) -> str:
+        return output_of(command, "memories", "rebuild", *scope, "--queued")
+
+    assert write_queued("other", "--tenant", "acme") == (
+        "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program\n"
+    )
+    assert write_queued("program", "--user", "ada") == "2 users, 2 sessions, 0 failures\n"
+    assert write_queued("program", "--tenant", "acme") == "2 users, 1 sessions, 0 failures\n"
+    assert write_queued("program") == "4 users, 1 sessions, 0 failures\n"
 
 
-def test_exit_code_says_that_somebody_holds_the_bytes(command: Run) -> None:
-    with closing(sqlite3.connect("s.sqlite", isolation_level=None)) as reader:
+# --- forgetting -------------------------------------------------------------------------------
+
+
+def test_forget_ends_with_code_four_while_somebody_holds_the_bytes(command: RunCommand) -> None:
+    forget_eve = ("memories", "forget", "--user", "eve")
+
+    with closing(sqlite3.connect("memories.sqlite", isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
-        code, out, told = command("memories", "forget", "--user", "eve")
-        assert code == 4
-        assert out == "1 forgotten, 2 sessions, 2 turns, 0 queued anew\n"
-        assert told.startswith("mempiler: user 'eve' is forgotten, and the bytes are not gone yet: somebody reads")
-        assert told.count("\n") == 1
+        code, out, err = command(*forget_eve)
         reader.execute("COMMIT")
-    code, out, _ = command("memories", "forget", "--user", "eve")
-    assert code == 0
-    assert out == "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n"
-    assert command("memories", "forget", "--user", "eve")[0] == UserError.exit_code
-    assert b"I am eve" not in Path("s.sqlite").read_bytes()
+
+    assert code == 4
+    assert out == "1 forgotten, 2 sessions, 2 turns, 0 queued anew\n"
+    assert err.startswith("mempiler: user 'eve' is forgotten, and the bytes are not gone yet")
+    assert err.count("\n") == 1
+
+    # Now that the reader has left, the same command removes the bytes.
+    second_out = output_of(command, *forget_eve)
+    third_code, _, _ = command(*forget_eve)
+
+    assert second_out == "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n"
+    assert third_code == UserError.exit_code
+    assert b"I am eve" not in Path("memories.sqlite").read_bytes()
+
+
+def files_with(text: str, folders: list[Path]) -> list[str]:
+    """Return the files below some folders that hold a text.
+
+    Another process reads them: who closes a database that this process has open takes its locks
+    away.
+    """
+    existing_folders = [folder for folder in folders if folder.exists()]
+    process = subprocess.run(
+        ["grep", "-rlF", text, *existing_folders], capture_output=True, text=True
+    )
+    assert process.returncode in (0, 1), process.stderr
+    assert process.stderr == ""
+    return process.stdout.splitlines()
 
 
 def test_commands_leave_nothing_of_a_forgotten_user(
-    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither in the store, nor in the results folder with its MLflow database, nor in DSPy's cache."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
-    (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "content": "My PIN is 82716354."}]))
-    assert command("memories", "add", "chat.json", "--user", "pat")[0] == 0
-    assert command("memories", "rebuild", "program", "--queued")[0] == 0
-    assert command("ask", "program", "Is my PIN 82716354?", "--user", "pat")[0] == 0
-    assert command("memories", "export", "-")[1].count("82716354") > 0
-    assert command("memories", "forget", "--user", "pat")[0] == 0
-    assert "82716354" not in command("memories", "export", "-")[1]
-    (tmp_path / "chat.json").unlink()
-    # By another process: who closes a database that this one has open takes its locks away.
-    places = [place for place in (tmp_path, Path(os.environ["DSPY_CACHEDIR"])) if place.exists()]
-    found = subprocess.run(["grep", "-rlF", "82716354", *places], capture_output=True, text=True)
-    assert found.returncode == 1
-    assert found.stdout == ""
-    assert found.stderr == ""
+    pin = "82716354"
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps([{"role": "user", "content": f"My PIN is {pin}."}]))
+    # The store, the results folder with its MLflow database, and DSPy's cache.
+    folders = [tmp_path, Path(os.environ["DSPY_CACHEDIR"])]
+
+    output_of(command, "memories", "add", "chat.json", "--user", "pat")
+    output_of(command, "memories", "rebuild", "program", "--queued")
+    output_of(command, "ask", "program", f"Is my PIN {pin}?", "--user", "pat")
+    export_before = output_of(command, "memories", "export", "-")
+    output_of(command, "memories", "forget", "--user", "pat")
+    export_after = output_of(command, "memories", "export", "-")
+
+    assert pin in export_before
+    assert pin not in export_after
+    assert files_with(pin, folders) == [str(chat)]
 
 
-def test_a_store_in_a_folder_that_cannot_be_written_is_listed_searched_shown_and_exported(
-    template: Path, open_folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
+# --- a folder that cannot be written ----------------------------------------------------------
+
+
+def test_a_store_in_a_folder_that_cannot_be_written_can_be_read(
+    template: Path, open_folder: Path, cli: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(template / "program", open_folder / "program")
     shutil.copy(template / "filled" / "memories.sqlite", open_folder)
     monkeypatch.chdir(open_folder)
     store = ("--store", "memories.sqlite")
-    commands = (
-        ("list", *store, "--json"),
-        ("search", "program", "Where does Ada live?", "--user", "ada", *store),
-        ("show", "--user", "ada", *store),
-        ("export", "-", *store),
-    )
-    expected = [cli("memories", *words) for words in commands]
+    commands = [
+        ("memories", "search", "program", "Where does Ada live?", *ADA, *store),
+        ("memories", "list", *store, "--json"),
+        ("memories", "show", *ADA, *store),
+        ("memories", "export", "-", *store),
+    ]
+
+    # This also imports what the commands need, before the process becomes another user.
+    results = [cli(*words) for words in commands]
     with read_only(open_folder):
-        found = [cli("memories", *words) for words in commands]
-        added = cli("memories", "forget", "--user", "ada", *store)
-    assert found == expected
-    assert [code for code, _, _ in found] == [0, 0, 0, 0]
-    assert "Lisbon" in found[1][1]
-    assert added[0] == 4
-    assert "readonly database" in added[2]
+        read_only_results = [cli(*words) for words in commands]
+        forget_code, _, forget_err = cli("memories", "forget", *ADA, *store)
+
+    assert read_only_results == results
+    assert [code for code, _, _ in read_only_results] == [0, 0, 0, 0]
+    _, hits, _ = read_only_results[0]
+    assert "Lisbon" in hits
+    assert forget_code == 4
+    assert "readonly database" in forget_err

@@ -1,8 +1,7 @@
-"""The command line as a process: fast to start, quiet when its reader leaves, and stopped by Ctrl-C without a wait."""
+"""The command line as a process: it starts fast, and stops without a wait and without noise."""
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,162 +20,286 @@ from mempiler.runs.tracking.store import client
 from mempiler.runs.tracking.tracker import Tracker
 
 from ..conftest import within
+from ..stub_server import every
+
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Words of a command -> its exit code, standard output and standard error."""
+
+MEMPILER = [sys.executable, "-m", "mempiler"]
+EXIT_INTERRUPTED = 130
 
 
-def test_the_line_of_a_stopped_command_says_how_to_go_on() -> None:
-    said = stop_line(RunInterrupted("it is kept", ("--resume", "run-1")), ["train"])
-    assert said == "stopped; it is kept; the same command with --resume run-1 goes on"
-    said = stop_line(KeyboardInterrupt(), ["memories", "rebuild", "program", "--force"])
-    assert said.endswith("the others stay queued; the same command without --force goes on")
-    said = stop_line(RunInterrupted("it is kept"), ["synthesize"])
-    assert said == "stopped; it is kept; the same command goes on"
-    assert stop_line(KeyboardInterrupt(), ["list"]) == "stopped"
+def run_python(code: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own, which may take a minute."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=folder
+    )
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stop", "words", "expected"),
+    [
+        pytest.param(
+            RunInterrupted("it is kept", ("--resume", "run-1")),
+            ["train"],
+            "stopped; it is kept; the same command with --resume run-1 goes on",
+            id="a run",
+        ),
+        pytest.param(
+            RunInterrupted("it is kept"),
+            ["synthesize"],
+            "stopped; it is kept; the same command goes on",
+            id="a command that goes on by itself",
+        ),
+        pytest.param(
+            KeyboardInterrupt(),
+            ["memories", "rebuild", "program", "--force"],
+            "stopped; users and sessions that were written are kept, the others stay queued;"
+            " the same command without --force goes on",
+            id="a rebuild",
+        ),
+        pytest.param(KeyboardInterrupt(), ["list"], "stopped", id="a command that keeps nothing"),
+    ],
+)
+def test_the_line_of_a_stopped_command_says_how_to_go_on(
+    stop: BaseException, words: list[str], expected: str
+) -> None:
+    assert stop_line(stop, words) == expected
 
 
 @pytest.mark.slow
-def test_a_process_that_waits_for_its_model_ends_at_once(tmp_path: Path, stub: Callable[..., Any]) -> None:
+def test_a_process_that_waits_for_its_model_ends_at_once(
+    tmp_path: Path, stub: Callable[..., Any]
+) -> None:
+    # The process writes into the tracking store of the tests: a new one takes seconds to create.
     with Tracker("test-stopping"):
         pass
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{os.environ['MEMPILER_HOME']}/mlflow.db"}
-    environment["MEMPILER_HOME"] = str(tmp_path)
-    server = stub(lambda n, text: "stall")
-    given = [
+    environment = {
+        **os.environ,
+        "MLFLOW_TRACKING_URI": f"sqlite:///{os.environ['MEMPILER_HOME']}/mlflow.db",
+        "MEMPILER_HOME": str(tmp_path),
+    }
+    silent_server = stub(every("stall"))
+    words = [
         "evaluate",
         "no-memory",
-        "--benchmark",
-        "locomo",
-        "--test",
-        "2",
-        "--lm",
-        server.model,
-        "--api-base",
-        server.url,
+        *("--benchmark", "locomo"),
+        *("--test", "2"),
+        *("--lm", silent_server.model),
+        *("--api-base", silent_server.url),
     ]
-    command = [sys.executable, "-m", "mempiler", *given]
-    process = subprocess.Popen(command, stdout=-3, stderr=subprocess.PIPE, text=True, env=environment)
-    assert within(60, lambda: server.texts)
+
+    process = subprocess.Popen(
+        [*MEMPILER, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert within(60, lambda: silent_server.texts)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
+
+    assert process.returncode == EXIT_INTERRUPTED
     (run,) = tmp_path.glob("*-evaluate-*")
-    assert process.returncode == 130
-    goes_on = f"the same command with --resume {run.name} goes on"
-    # Before it stands what the run rests on.
-    assert err.splitlines()[-1] == f"mempiler: stopped; what was done is kept in {run}; {goes_on}"
+    how_to_go_on = f"the same command with --resume {run.name} goes on"
+    # The lines before it say what the run rests on.
+    last_line = err.splitlines()[-1]
+    assert last_line == f"mempiler: stopped; what was done is kept in {run}; {how_to_go_on}"
 
 
 @pytest.mark.parametrize("module", ["click", "mempiler.cli.memories", "sqlalchemy"])
 def test_an_interrupt_while_something_is_imported_is_one_line(tmp_path: Path, module: str) -> None:
-    script = f"""
-import runpy, sys
-class Interrupted:
-    def find_spec(self, name, *more):
+    process = run_python(
+        f"""
+import runpy
+import sys
+
+class Interrupt:
+    '''A finder of modules, at which the user presses Ctrl-C.'''
+
+    def find_spec(self, name, *_):
         if name == {module!r}:
             raise KeyboardInterrupt
-sys.meta_path.insert(0, Interrupted())
+
+sys.meta_path.insert(0, Interrupt())
 sys.argv = ["mempiler", "memories", "list", "--store", "none.sqlite"]
 runpy.run_module("mempiler", run_name="__main__")
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert done.returncode == 130
-    assert done.stderr == "mempiler: stopped\n"
+""",
+        folder=tmp_path,
+    )
+
+    assert process.returncode == EXIT_INTERRUPTED
+    assert process.stderr == "mempiler: stopped\n"
 
 
 def test_an_interrupt_that_python_loses_is_sent_again() -> None:
-    lost = """
-import os, signal, time
+    start = time.monotonic()
+    process = run_python(
+        """
+import os
+import signal
+import time
+
 from mempiler import cli
+
 cli.REPEAT_INTERRUPT_AFTER = 0.2
 cli.end_by_signal()
-class Cleaned:
+
+class InterruptedCleanup:
+    '''Python loses an interrupt that comes while an object is cleaned up.'''
+
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.05)
-made = Cleaned()
-del made
+
+value = InterruptedCleanup()
+del value
 time.sleep(20)
 """
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", lost], capture_output=True, text=True, timeout=30)
-    assert time.monotonic() - began < 15
-    assert "Exception ignored in" in done.stderr
-    assert "KeyboardInterrupt" in done.stderr.splitlines()[-1]
+    )
+    seconds = time.monotonic() - start
+
+    assert seconds < 15
+    # The first interrupt was lost, and the second ended the process.
+    assert "Exception ignored in" in process.stderr
+    assert "KeyboardInterrupt" in process.stderr.splitlines()[-1]
 
 
-COMMAND = [sys.executable, "-m", "mempiler"]
-HEAVY = ("pydantic", "dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "asyncio", "rich")
+# --- what a process imports, prints and writes ------------------------------------------------
 
-
-def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **options}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+HEAVY_MODULES = {
+    "pydantic",
+    "dspy",
+    "mlflow",
+    "litellm",
+    "numpy",
+    "datasets",
+    "faiss",
+    "torch",
+    "sklearn",
+    "jieba",
+    "asyncio",
+    "rich",
+}
 
 
 @pytest.mark.parametrize(
-    ("code", "heavy"),
+    ("code", "needed_modules"),
     [
-        ("import mempiler.cli", HEAVY),
-        ("from mempiler.cli import main; main(['list'])", [name for name in HEAVY if name != "rich"]),
-        ("from mempiler.cli import main; main(['list', 'optimizers'])", [name for name in HEAVY if name != "rich"]),
+        pytest.param("import mempiler.cli", set(), id="import"),
+        # Rich prints the tables.
+        pytest.param("from mempiler.cli import main; main(['list'])", {"rich"}, id="list"),
+        pytest.param(
+            "from mempiler.cli import main; main(['list', 'optimizers'])",
+            {"rich"},
+            id="list optimizers",
+        ),
     ],
-    ids=["the command line", "names, without what they name", "optimizers, without what they run"],
 )
-def test_nothing_heavy_is_imported_that_is_not_asked_for(code, heavy):
-    process = python("-c", f"import sys; {code}; print([name for name in {heavy!r} if name in sys.modules])")
-    assert process.stdout.splitlines()[-1:] == ["[]"], process.stderr
+def test_nothing_heavy_is_imported_without_need(code: str, needed_modules: set[str]) -> None:
+    process = run_python(f"{code}; import json, sys; print(json.dumps(list(sys.modules)))")
+
+    assert process.returncode == 0, process.stderr
+    imported_modules = set(json.loads(process.stdout.splitlines()[-1]))
+    assert "mempiler.cli" in imported_modules
+    assert imported_modules & HEAVY_MODULES <= needed_modules
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list", "--json"]], ids=" ".join)
-def test_a_reader_that_leaves_early_is_no_error(arguments):
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("words", [["--help"], ["list", "--json"]], ids=["help", "list"])
+def test_a_reader_that_leaves_early_is_no_error(words: list[str]) -> None:
+    process = subprocess.Popen(
+        [*MEMPILER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
+
     process.stdout.close()
     _, err = process.communicate(timeout=60)
+
     assert err == ""
 
 
-def test_results_go_below_the_current_folder(cli, tmp_path, monkeypatch):
+def test_results_go_below_the_current_folder(
+    cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MEMPILER_HOME")
     monkeypatch.chdir(tmp_path)
-    words = ["evaluate", "no-memory", "--benchmark", "locomo", "--test", "2", "--split", "test", "--json"]
-    assert json.loads(cli(*words)[1])["calls"]["task"] == 2
-    assert len(list((tmp_path / "runs/local").glob("*/run.json"))) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    options = ("--benchmark", "locomo", "--test", "2", "--split", "test")
 
+    code, out, err = cli("evaluate", "no-memory", *options, "--json")
+
+    assert code == 0, err
+    assert json.loads(out)["calls"]["task"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert len(list((tmp_path / "runs/local").glob("*/run.json"))) == 1
+
+
+# --- ui ---------------------------------------------------------------------------------------
 
 EXPERIMENT = "looked-at"
-PATIENCE = 90.0
+UI_START_SECONDS = 90.0
+"""How long MLflow's server may take until it answers."""
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of this machine at which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def answers(url: str) -> bool:
+    """Return whether a server answers at an address."""
+    try:
+        with urllib.request.urlopen(url):
+            return True
+    except OSError:
+        return False
+
+
+def processes_with(word: str) -> list[int]:
+    """Return the ids of the processes whose command line has a word."""
+    pids: list[int] = []
+    for process in psutil.process_iter(["cmdline"]):
+        if word in (process.info["cmdline"] or ()):
+            pids.append(process.pid)
+    return pids
 
 
 @pytest.mark.slow
-def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     with Tracker("test-ui"):
         pass
-    command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(port)]
+    experiment_id = client().get_experiment_by_name(EXPERIMENT).experiment_id
+    address = f"http://127.0.0.1:{free_port}"
+    # The warnings of MLflow are none of our business.
+    command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(free_port)]
+
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        # It prints where the page is.
         assert process.stderr is not None
-        said = next(line for line in process.stderr if "/#/" in line)
-        address = f"http://127.0.0.1:{port}"
-        (experiment_id,) = re.findall(rf"{address}/#/experiments/(\d+)", said)
-        assert experiment_id == client().get_experiment_by_name(EXPERIMENT).experiment_id
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and process.poll() is None:
-            with suppress(OSError), urllib.request.urlopen(f"{address}/"):
-                break
-            time.sleep(0.1)
+        lines = (line for line in process.stderr if "/#/" in line)
+        first_line = next(lines)
+        assert f"{address}/#/experiments/{experiment_id}/runs" in first_line
+
+        # MLflow's server knows the experiment.
+        assert within(UI_START_SECONDS, lambda: answers(f"{address}/"))
         path = f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={experiment_id}"
-        with urllib.request.urlopen(address + path, timeout=PATIENCE) as answer:
-            found = json.load(answer)["experiment"]
-        assert found["name"] == EXPERIMENT
-        assert {"key": "mlflow.experimentKind", "value": "genai_development"} in found["tags"]
-        assert running(port)
+        with urllib.request.urlopen(address + path, timeout=UI_START_SECONDS) as response:
+            experiment = json.load(response)["experiment"]
+        assert experiment["name"] == EXPERIMENT
+        kind = {"key": "mlflow.experimentKind", "value": "genai_development"}
+        assert kind in experiment["tags"]
+
+        assert processes_with(str(free_port))
         process.terminate()
-        process.wait(PATIENCE)
-    assert within(20, lambda: not running(port))  # what was killed takes a moment to be gone
+        process.wait(UI_START_SECONDS)
 
-
-def running(port: int) -> list[int]:
-    """Processes that were told of a port."""
-    return [each.pid for each in psutil.process_iter(["cmdline"]) if str(port) in (each.info["cmdline"] or ())]
+    # A process that was killed takes a moment to be gone.
+    assert within(20, lambda: not processes_with(str(free_port)))

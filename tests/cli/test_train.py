@@ -1,248 +1,470 @@
-"""`mempiler train` from the command line: a small model, and a program that another process loads."""
+"""`mempiler train` from the command line: a small model, and a program that others can load."""
 
 import json
 import shlex
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.conftest import run_cli as printed
+from ..command_line import run_cli
+from ..conftest import within
 
 pytestmark = pytest.mark.slow
 
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+]
+"""Begins the command line of a training in two processes."""
 
-def warmed_up(folder: Path, conversations: int, **tuning: Any) -> Path:
-    """Makes a model of a few thousand weights that has seen demonstrations: right now and then, and malformed too."""
+SAME_WEIGHTS = 1e-5
+"""How far weights may differ that one and two processes sum up in another order."""
+
+
+# --- commands and models ----------------------------------------------------------------------
+
+
+def train_settings(*pairs: str) -> list[str]:
+    """Return options of `--train-set` for settings such as "steps=1"."""
+    options: list[str] = []
+    for pair in pairs:
+        options.extend(["--train-set", pair])
+    return options
+
+
+SMALL_BENCHMARK = [
+    *("--train", "2"),
+    *("--dev", "1"),
+    *("--test", "1"),
+    *("--adapter", "compact"),
+    *("--benchmark-set", "users=10"),
+    *("--benchmark-set", "sessions=2"),
+]
+SMALL_TRAINING = train_settings(
+    "validate_every=1",
+    "num_rollouts=2",
+    "local_n=2",
+    "histories=1",
+    "answer_tokens=24",
+    "horizons=[1]",
+    "steps=1",
+    # Members of a group that all have the same reward teach nothing. The members of this model's
+    # groups differ in what cannot be read.
+    "format_penalty=0.5",
+    "unknown_id_penalty=0.2",
+    "learning_rate=1e-4",
+)
+
+
+def train_command(start_model: Path, *options: str) -> list[str]:
+    """Return the words of a small training; `options` come last, and replace earlier ones."""
+    return [
+        *("train", "memory-r2"),
+        *("--benchmark", "memory-env"),
+        *("--lm", f"local:{start_model}"),
+        *SMALL_BENCHMARK,
+        *SMALL_TRAINING,
+        *options,
+    ]
+
+
+def json_of(*words: str) -> dict[str, Any]:
+    """Run a command that succeeds; return the JSON object that it prints."""
+    code, out, err = run_cli(*words, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def train(start_model: Path, *options: str) -> dict[str, Any]:
+    """Run a small training; return what it prints."""
+    return json_of(*train_command(start_model, *options))
+
+
+def load_model(name: str | Path) -> Any:
+    """Load a model by its folder, or by a name such as "local:FOLDER"."""
+    from mempiler.engines.local.model import LocalModel
+
+    return LocalModel.load(str(name).removeprefix("local:"), device="cpu")
+
+
+def largest_difference(weights: Mapping[str, Any], others: Mapping[str, Any]) -> float:
+    """Return the largest difference between weights of the same names."""
+    assert weights.keys() == others.keys()
+    return max(float((weights[name] - others[name]).abs().max()) for name in weights)
+
+
+def journal_of(run: str | Path) -> dict[str, Any]:
+    """Return what the training of a run has noted after its latest step."""
+    return json.loads((Path(run) / "training" / "train.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def start_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model of a few thousand weights that has seen demonstrations.
+
+    What it writes is right now and then, and now and then it cannot be read.
+    """
+    extra = "the `local` extra is not installed: pip install '.[local]'"
+    pytest.importorskip("torch", reason=extra)
+    pytest.importorskip("transformers", reason=extra)
     from mempiler.data.memory_env import vocabulary
     from mempiler.engines.embedders import embedder
     from mempiler.engines.local import sft
-    from mempiler.engines.local.model import LocalModel
     from mempiler.engines.local.settings import Finetuning
     from mempiler.engines.local.tiny import create
     from mempiler.optimizers.demonstrations import demonstrate
     from mempiler.programs.catalog import build, preset
     from mempiler.programs.compact_adapter import CompactAdapter
 
-    method: Any = build("memory-r2", "memory-lookup", embedder(), **preset("memory-r2", "memory-env")).method
-    shown = demonstrate(method, CompactAdapter(), conversations, sessions=2, seed=1)
-    words = [*vocabulary(), *(f"m{n}" for n in range(1, 9)), *(f"D{s}:{t}" for s in (1, 2) for t in (1, 2))]
-    create(folder, shown, words, seed=0)
-    model = LocalModel.load(folder, device="cpu")
-    sft.fit(model, shown, Finetuning(learning_rate=3e-3, **tuning))
+    settings = preset("memory-r2", "memory-env")
+    method: Any = build("memory-r2", "memory-lookup", embedder(), **settings).method
+    demonstrations = demonstrate(method, CompactAdapter(), 8, sessions=2, seed=1)
+    # Ids of memories and of turns.
+    memory_ids = [f"m{number}" for number in range(1, 9)]
+    turn_ids = ["D1:1", "D1:2", "D2:1", "D2:2"]
+    words = [*vocabulary(), *memory_ids, *turn_ids]
+
+    folder = tmp_path_factory.mktemp("train") / "start"
+    create(folder, demonstrations, words, seed=0)
+    model = load_model(folder)
+    sft.fit(model, demonstrations, Finetuning(learning_rate=3e-3, steps=120))
     return model.save(folder)
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a model that has seen some demonstrations."""
-    for package in ("torch", "transformers"):
-        pytest.importorskip(package, reason="the `local` extra is not installed: pip install '.[local]'")
-    return warmed_up(tmp_path_factory.mktemp("train") / "start", 8, steps=120)
+@dataclass(frozen=True)
+class Training:
+    """A finished training."""
 
-
-SIZES = "--train 2 --dev 1 --test 1 --adapter compact --benchmark-set users=10 --benchmark-set sessions=2"
-SETTINGS = "validate_every=1 num_rollouts=2 local_n=2 histories=1 answer_tokens=24 horizons=[1] steps=1"
-# Members of a group that all have the same reward teach nothing. This model's differ in what cannot be read.
-SETTINGS += " format_penalty=0.5 unknown_id_penalty=0.2 learning_rate=1e-4"
-
-
-def command(start: Path, *words: str) -> list[str]:
-    given = [*SIZES.split(), *(word for each in SETTINGS.split() for word in ("--train-set", each))]
-    return ["train", "memory-r2", "--benchmark", "memory-env", "--lm", f"local:{start}", *given, *words]
-
-
-def trained(start: Path, *words: str) -> dict[str, Any]:
-    """What `train --json` prints."""
-    code, out, err = printed(*command(start, "--json", *words))
-    assert code == 0, err
-    return json.loads(out)
+    result: dict[str, Any]
+    """What the command printed."""
+    completions: list[dict[str, Any]]
+    """The completions that were trained on."""
 
 
 @pytest.fixture(scope="module")
-def result(start: Path) -> dict[str, Any]:
-    """A finished training, with the completions that were trained on as `items`."""
+def training(start_model: Path) -> Training:
+    """A training of one step, without further options."""
     from mempiler.engines.local.trainer import LocalReinforceJob
 
-    step, heard = LocalReinforceJob.step, list[Any]()
-    listening = lambda self, data, form=None: (heard.extend(data), step(self, data))[1]  # noqa: E731
+    completions: list[dict[str, Any]] = []
+    take_step = LocalReinforceJob.step
+
+    def record_and_take_step(job: Any, groups: Any, data_format: Any = None) -> Any:
+        for group in groups:
+            completions.extend(group["group"])
+        return take_step(job, groups)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalReinforceJob, "step", listening)
-        found = trained(start)
-    return {**found, "items": [item for group in heard for item in group["group"]]}
+        patch.setattr(LocalReinforceJob, "step", record_and_take_step)
+        result = train(start_model)
+    return Training(result, completions)
 
 
-def test_the_tokens_that_were_sampled_are_the_tokens_that_are_trained(result: dict[str, Any]) -> None:
-    from mempiler.engines.local.model import LocalModel
-
-    model = LocalModel.load(result["model"].removeprefix("local:"), device="cpu")
-    assert result["items"]
-    for item in result["items"]:
-        ids = item["completion_ids"]
-        assert len(ids) == len(item["logprobs"]) > 0
-        assert item["prompt_ids"] == model.encode(item["messages"])
-        said = ids[:-1] if ids[-1] in model.ends else ids
-        assert model.decode(said) == item["completion"]["content"]
+# --- a training and its record ----------------------------------------------------------------
 
 
-def test_the_test_questions_are_scored_before_and_after_and_say_what_it_took(result: dict[str, Any]) -> None:
-    assert result["before"]["n"] == result["after"]["n"] == result["difference"]["n"] > 0
-    assert {name for name in ("tokens", "steps", "validation") if result["training"][name] > 0} >= {"tokens", "steps"}
-    assert result["before"]["calls"] == result["after"]["calls"]
+def test_the_tokens_that_were_sampled_are_the_tokens_that_are_trained(training: Training) -> None:
+    model = load_model(training.result["model"])
+
+    assert training.completions
+    for completion in training.completions:
+        ids = completion["completion_ids"]
+        assert len(ids) > 0
+        assert len(completion["logprobs"]) == len(ids)
+        assert completion["prompt_ids"] == model.encode(completion["messages"])
+
+        # A completion that was not cut ends with a token that is no text.
+        text_ids = ids[:-1] if ids[-1] in model.ends else ids
+        assert model.decode(text_ids) == completion["completion"]["content"]
 
 
-def test_the_completions_of_a_training_lie_in_its_plan(start: Path) -> None:
-    made = trained(start, "--optimizer", "local")
-    plan = trained(start, "--optimizer", "local", "--plan", "--train-set", "usd_per_hour=36")
-    planned = plan["phases"]["training"]["high"]
-    rows = json.loads(Path(made["run"], "training", "train.json").read_text())["rows"]
-    completions = sum(row.get("completions", 0) for row in rows)
-    assert 0 < completions <= planned < 20 * completions
-    # By the rate of the training above: 36 dollars an hour are 60 cents a minute.
-    assert plan["usd"]["high"] == pytest.approx(0.6 * plan["minutes"]["high"], rel=0.01)
-    assert plan["minutes"]["high"] > 0
+def test_the_test_questions_are_scored_before_and_after(training: Training) -> None:
+    result = training.result
+
+    assert result["before"]["n"] > 0
+    assert result["after"]["n"] == result["before"]["n"]
+    assert result["difference"]["n"] == result["before"]["n"]
+    assert result["after"]["calls"] == result["before"]["calls"]
 
 
-KILL = """
-import os, signal, sys
-from mempiler.optimizers.logo_grpo.journal import Journal
-write = Journal.write
-def dies(self, progress):
-    if progress.step == int(sys.argv[1]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(self, progress)
-Journal.write = dies
+def test_a_training_says_what_it_took(training: Training) -> None:
+    assert training.result["training"]["tokens"] > 0
+    assert training.result["training"]["steps"] > 0
+
+
+def test_the_completions_of_a_training_are_within_its_plan(start_model: Path) -> None:
+    result = train(start_model, "--optimizer", "local")
+
+    plan = train(start_model, "--optimizer", "local", "--plan", *train_settings("usd_per_hour=36"))
+
+    completions = sum(row.get("completions", 0) for row in journal_of(result["run"])["rows"])
+    planned_completions = plan["phases"]["training"]["high"]
+    assert 0 < completions <= planned_completions
+    assert planned_completions < 20 * completions
+
+    # By the rate of the training above. 36 dollars an hour are 60 cents a minute.
+    minutes = plan["minutes"]["high"]
+    assert minutes > 0
+    assert plan["usd"]["high"] == pytest.approx(0.6 * minutes, rel=0.01)
+
+
+def test_the_saved_program_names_its_model_and_optimizer(training: Training) -> None:
+    manifest = json.loads((Path(training.result["program"]) / "manifest.json").read_text())
+
+    assert manifest["lms"] == {"task": training.result["model"]}
+    assert manifest["optimizer"]["name"] == "logo-grpo"
+
+
+def test_the_saved_program_is_asked_with_its_model(training: Training, tmp_path: Path) -> None:
+    chat = tmp_path / "chat.json"
+    chat.write_text('[{"role": "user", "name": "Ada", "content": "my pet is cat"}]')
+    ask = ["ask", training.result["program"], "What is Ada's pet?", "--history", str(chat)]
+
+    answer = json_of(*ask, "--lm", training.result["model"])
+
+    assert answer["lm"] == training.result["model"]
+
+
+def test_mlflow_has_the_metrics_and_files_of_a_training(training: Training) -> None:
+    from mempiler.runs.tracking.store import client
+
+    store = client()
+    run_id = training.result["run_id"]
+
+    metrics = store.get_run(run_id).data.metrics
+    history_of_tokens = store.get_metric_history(run_id, "training.tokens")
+    artifacts = {artifact.path for artifact in store.list_artifacts(run_id)}
+
+    assert metrics.keys() >= {
+        "training.reward",
+        "before.score",
+        "after.score",
+        "after.calls",
+        "difference",
+    }
+    assert [point.step for point in history_of_tokens if point.step] == [1]
+    assert artifacts >= {"outcome.json", "program", "model"}
+
+
+def test_the_page_of_a_training_has_the_questions_before_and_after(training: Training) -> None:
+    from mempiler.runs.folder import RunFolder
+    from mempiler.runs.pages.page import open_page
+
+    result = training.result
+
+    page = open_page(RunFolder.open(result["run"]))
+
+    assert list(page.phases) == ["before", "after"]
+    assert page.total is not None
+    scores = [score.value for score in page.total.scores]
+    assert scores == [result["before"]["score"], result["after"]["score"]]
+    assert len(page.questions) == result["after"]["n"]
+    rows: list[Any] = []
+    for question in page.questions:
+        rows.extend(row for row in question.rows if row is not None)
+    assert rows
+    for row in rows:
+        assert row.trace is not None
+        # In this benchmark the memory itself is looked up, so no model is asked for an answer.
+        assert not row.trace.calls
+
+
+def test_show_prints_the_wrong_questions_of_a_training(training: Training) -> None:
+    _, out, _ = run_cli("show", training.result["run"], "--wrong")
+
+    assert f"of {training.result['after']['n']} questions" in out
+
+
+# --- going on ---------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_resumed_without_training_it_once_more(
+    start_model: Path, training: Training
+) -> None:
+    resumed = train(start_model, "--resume", training.result["run"], "--threads", "3")
+
+    for phase in ("before", "after"):
+        assert resumed[phase]["score"] == training.result[phase]["score"]
+        assert resumed[phase]["calls"]["task"] == 0
+    assert resumed["training"]["tokens"] == training.result["training"]["tokens"]
+
+
+def test_the_command_on_the_page_of_a_training_is_that_of_the_same_run(training: Training) -> None:
+    from mempiler.runs.folder import RunFolder
+    from mempiler.runs.pages.page import open_page
+
+    run = training.result["run"]
+    facts = dict(open_page(RunFolder.open(run)).facts)
+    program_name, *words = shlex.split(facts["Command"])
+
+    resumed = json_of(*words, "--resume", run)
+
+    assert program_name == "mempiler"
+    assert resumed["after"]["calls"]["task"] == 0
+
+
+def test_a_run_is_not_resumed_with_other_settings(start_model: Path, training: Training) -> None:
+    words = train_command(start_model, *train_settings("lora=2"))
+
+    code, _, err = run_cli(*words, "--resume", training.result["run"])
+
+    assert code == 2
+    assert "was started with lora" in err
+
+
+# Kills itself in the step of this number: its checkpoint is written, and the journal does not name
+# it yet.
+TRAIN_AND_DIE = """
+import os
+import signal
+import sys
+
 from mempiler.cli import main
+from mempiler.optimizers.logo_grpo.journal import Journal
+
+last_step = int(sys.argv[1])
+write = Journal.write
+
+def write_or_die(journal, progress):
+    if progress.step == last_step:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(journal, progress)
+
+Journal.write = write_or_die
 main(sys.argv[2:])
 """
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
-def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(start, trainer, monkeypatch, tmp_path) -> None:
-    """Killed when the checkpoint of step 2 is written and the journal does not name it yet; with a new adapter."""
+def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
+    start_model: Path, trainer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from mempiler.engines.local.model import LocalModel
 
-    # Without validation users the last weights are kept.
-    words = ["--optimizer", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
-    words += [word for each in ("lora=2", "steps=3", "num_rollouts=6") for word in ("--train-set", each)]
-    whole = trained(start, *words)
-    journal = json.loads((Path(whole["run"]) / "training" / "train.json").read_text())
-    assert [row["train_rows"] > 0 for row in journal["rows"]] == [True] * 3
+    options = [
+        *("--optimizer", "grpo"),
+        *("--trainer", trainer),
+        *("--threads", "1"),
+        # Without validation the last weights are kept.
+        *("--dev", "0"),
+        # With an adapter, whose weights are new.
+        *train_settings("lora=2", "steps=3", "num_rollouts=6"),
+    ]
+    unbroken = train(start_model, *options)
+    rows = journal_of(unbroken["run"])["rows"]
+    assert len(rows) == 3
+    assert all(row["train_rows"] > 0 for row in rows)
+
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    killed = [sys.executable, "-c", KILL, "2", *command(start, *words)]
-    done = subprocess.run(killed, capture_output=True, timeout=600, check=False)
-    assert done.returncode == -signal.SIGKILL
-    (broken,) = tmp_path.glob("*-train-*")
-    assert json.loads((broken / "training" / "train.json").read_text())["step"] == 1
-    again = trained(start, *words, "--resume", str(broken))
-    found = [LocalModel.load(each["model"].removeprefix("local:"), device="cpu").fingerprint for each in (whole, again)]
-    assert found[0] == found[1]
-    assert LocalModel.load(start, device="cpu", lora={"r": 2}, seed=0).fingerprint != found[0]
+    process = subprocess.run(
+        [sys.executable, "-c", TRAIN_AND_DIE, "2", *train_command(start_model, *options)],
+        capture_output=True,
+        timeout=600,
+        check=False,
+    )
+    assert process.returncode == -signal.SIGKILL
+    (broken_run,) = tmp_path.glob("*-train-*")
+    assert journal_of(broken_run)["step"] == 1
+    resumed = train(start_model, *options, "--resume", str(broken_run))
+
+    weights = load_model(unbroken["model"]).fingerprint
+    assert load_model(resumed["model"]).fingerprint == weights
+    # The training has changed the weights that it began with.
+    untrained = LocalModel.load(start_model, device="cpu", lora={"r": 2}, seed=0)
+    assert untrained.fingerprint != weights
 
 
-def test_both_trainers_end_with_the_same_scores(start: Path) -> None:
-    words = ["--threads", "1", "--train-set", "steps=2", "--train-set", "num_rollouts=4", "--train-set", "beta=0.02"]
-    one, other = (trained(start, *words, "--trainer", trainer) for trainer in ("local", "trl"))
-    for phase in ("before", "after"):
-        assert one[phase]["score"] == pytest.approx(other[phase]["score"], abs=1e-3)
-    assert one["training"]["validation"] == pytest.approx(other["training"]["validation"], abs=1e-3)
+def test_both_trainers_end_with_the_same_scores(start_model: Path) -> None:
+    settings = train_settings("steps=2", "num_rollouts=4", "beta=0.02")
+
+    ours = train(start_model, "--threads", "1", *settings, "--trainer", "local")
+    of_trl = train(start_model, "--threads", "1", *settings, "--trainer", "trl")
+
+    assert of_trl["before"]["score"] == pytest.approx(ours["before"]["score"], abs=1e-3)
+    assert of_trl["after"]["score"] == pytest.approx(ours["after"]["score"], abs=1e-3)
+    validation = ours["training"]["validation"]
+    assert of_trl["training"]["validation"] == pytest.approx(validation, abs=1e-3)
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mempiler"]
+# --- two processes ----------------------------------------------------------------------------
+
+
+def process_of_rank(launcher: int, rank: str) -> psutil.Process:
+    """Return the process of a training that has this rank, by the launcher's process id."""
+    for process in psutil.Process(launcher).children():
+        if process.environ().get("RANK") == rank:
+            return process
+    raise AssertionError(f"no process of rank {rank} runs")
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
-def test_two_processes_one_of_which_is_killed_resume_to_the_weights_of_one(start, trainer, monkeypatch, tmp_path):
-    """When one is killed all end with one line."""
-    from mempiler.engines.local.model import LocalModel
-
-    words = ["--optimizer", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
-    words = command(start, *words, "--train-set", "num_rollouts=3", "--train-set", "steps=12", "--json")
-    alone = json.loads(printed(*words)[1])
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    with subprocess.Popen([*TORCHRUN, *words], stderr=subprocess.PIPE, text=True) as run:
-        while not [*tmp_path.glob("*/training/step-[3-9].pt")]:
-            time.sleep(0.1)
-        (second,) = [each for each in psutil.Process(run.pid).children() if each.environ().get("RANK") == "1"]
-        second.kill()
-        said = run.communicate(timeout=600)[1].splitlines()
-    (line,) = [line for line in said if line.startswith("mempiler: ")]
-    assert line.startswith(("mempiler: another process of the training has ended", "mempiler: stopped"))
-    (broken,) = tmp_path.glob("*-train-*")
-    done = subprocess.run([*TORCHRUN, *words, "--resume", str(broken)], capture_output=True, check=True)
-    one, other, begun = (
-        LocalModel.load(name.removeprefix("local:"), device="cpu").state()
-        for name in (alone["model"], json.loads(done.stdout)["model"], str(start))
+def test_two_processes_one_of_which_is_killed_resume_to_the_weights_of_one(
+    start_model: Path, trainer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = train_command(
+        start_model,
+        *("--optimizer", "grpo"),
+        *("--trainer", trainer),
+        *("--threads", "1"),
+        *("--dev", "0"),
+        *train_settings("num_rollouts=3", "steps=12"),
+        "--json",
     )
-    assert max(float((one[name] - other[name]).abs().max()) for name in begun) < 1e-5
-    assert max(float((one[name] - begun[name]).abs().max()) for name in begun) > 1e-5
+    two_processes = [*TORCHRUN, "-m", "mempiler", *words]
+    alone = json_of(*words)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+
+    # The second process is killed on the way. Both end, with one line.
+    with subprocess.Popen(two_processes, stderr=subprocess.PIPE, text=True) as launcher:
+        assert within(600, lambda: list(tmp_path.glob("*/training/step-[3-9].pt")))
+        process_of_rank(launcher.pid, "1").kill()
+        _, err = launcher.communicate(timeout=600)
+    messages = [line for line in err.splitlines() if line.startswith("mempiler: ")]
+    assert len(messages) == 1
+    assert messages[0].startswith(
+        ("mempiler: another process of the training has ended", "mempiler: stopped")
+    )
+
+    # The same command goes on.
+    (broken_run,) = tmp_path.glob("*-train-*")
+    process = subprocess.run(
+        [*two_processes, "--resume", str(broken_run)], capture_output=True, check=True
+    )
+    resumed = json.loads(process.stdout)
+
+    weights = load_model(resumed["model"]).state()
+    weights_alone = load_model(alone["model"]).state()
+    start_weights = load_model(start_model).state()
+    assert largest_difference(weights, weights_alone) < SAME_WEIGHTS
+    assert largest_difference(weights, start_weights) > SAME_WEIGHTS
 
 
-def test_the_program_names_the_model_and_is_asked(result: dict[str, Any], tmp_path: Path) -> None:
-    manifest = json.loads((Path(result["program"]) / "manifest.json").read_text())
-    assert manifest["lms"] == {"task": result["model"]}
-    assert manifest["optimizer"]["name"] == "logo-grpo"
-    (tmp_path / "chat.json").write_text('[{"role": "user", "name": "Ada", "content": "my pet is cat"}]')
-    words = ["ask", result["program"], "What is Ada's pet?", "--lm", result["model"], "--json"]
-    assert json.loads(printed(*words, "--history", f"{tmp_path}/chat.json")[1])["lm"] == result["model"]
-
-
-def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
-    from mempiler.runs.folder import RunFolder
-    from mempiler.runs.pages.page import open_page
-    from mempiler.runs.tracking.store import client
-
-    store, run_id = client(), result["run_id"]
-    metrics = store.get_run(run_id).data.metrics
-    assert {"training.reward", "before.score", "after.score", "after.calls", "difference"} <= metrics.keys()
-    assert [point.step for point in store.get_metric_history(run_id, "training.tokens") if point.step] == [1]
-    assert {"outcome.json", "program", "model"} <= {found.path for found in store.list_artifacts(run_id)}
-    page = open_page(RunFolder.open(result["run"]))
-    assert list(page.phases) == ["before", "after"]
-    assert len(page.questions) == result["after"]["n"]
-    assert page.total is not None
-    assert [each.value for each in page.total.scores] == [result["before"]["score"], result["after"]["score"]]
-    asked = [row for question in page.questions for row in question.rows if row is not None]
-    # The memory itself is looked up in this world: nothing is asked to answer.
-    assert all(row.trace is not None and not row.trace.calls for row in asked)
-    assert f"of {result['after']['n']} questions" in printed("show", result["run"], "--wrong")[1]
-
-
-def test_a_finished_run_is_resumed_without_training_again(start: Path, result: dict[str, Any]) -> None:
-    from mempiler.runs.folder import RunFolder
-    from mempiler.runs.pages.page import open_page
-
-    again = trained(start, "--resume", result["run"], "--threads", "3")
-    for phase in ("before", "after"):
-        assert again[phase]["score"] == result[phase]["score"]
-        assert again[phase]["calls"]["task"] == 0
-    assert again["training"]["tokens"] == result["training"]["tokens"]
-    # The command on its page is that of the very same run.
-    facts = dict(open_page(RunFolder.open(result["run"])).facts)
-    repeated = shlex.split(facts["Command"])[1:]
-    code, out, err = printed(*repeated, "--resume", result["run"], "--json")
-    assert code == 0, err
-    assert json.loads(out)["after"]["calls"]["task"] == 0
-    code, _, err = printed(*command(start, "--train-set", "lora=2", "--resume", result["run"]))
-    assert code == 2
-    assert "was started with lora" in err
-
-
-PAPER_OF_TWO = """
+# Runs the command line with a paper that compares a training of one step with one of two.
+REPRODUCE_PAPER_OF_TWO_TRAININGS = """
 import sys
+
 from mempiler.cli import main
 from mempiler.runs.papers import paper
 
-def read_paper(name):
-    variants = {
-        "one step": {"program": "memory-r2", "tuned": {"optimizer": "logo-grpo", "settings": {"steps": 1}}},
-        "two steps": {"program": "memory-r2", "tuned": {"optimizer": "logo-grpo", "settings": {"steps": 2}}},
+def training(steps):
+    return {
+        "program": "memory-r2",
+        "tuned": {"optimizer": "logo-grpo", "settings": {"steps": steps}},
     }
+
+def read_paper(name):
+    variants = {"one step": training(1), "two steps": training(2)}
     section = {
         "name": "both",
         "title": "two trainings",
@@ -256,43 +478,84 @@ def read_paper(name):
 paper.read_paper = read_paper
 main(sys.argv[1:])
 """
-PAPER_WORDS = [
-    *("--adapter", "compact", "--train", "2", "--dev", "1", "--test", "1", "--threads", "1"),
-    *("--benchmark-set", "users=10", "--benchmark-set", "sessions=2"),
-]
 
 
-def test_the_trainings_of_a_paper_follow_one_another_in_two_processes(start, monkeypatch, tmp_path):
-    """They end with the weights that one process gives, and have what is chosen for all but for what they are about."""
-    from mempiler.engines.local.model import LocalModel
+@dataclass(frozen=True)
+class Reproduction:
+    """A finished reproduction of the paper of two trainings."""
 
+    result: dict[str, Any]
+    """What the command printed."""
+    weights_by_steps: dict[int, Mapping[str, Any]]
+    """The weights of each training, by the number of its steps."""
+
+
+@pytest.fixture
+def reproduce(
+    start_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Reproduction]:
+    """A function that runs the paper of two trainings in a results folder of its own.
+
+    Its arguments are the program that starts the script, and further options.
+    """
     script = tmp_path / "paper.py"
-    script.write_text(PAPER_OF_TWO)
-    chosen = "validate_every=1 num_rollouts=3 local_n=2 histories=1 answer_tokens=24 horizons=[1] steps=7 threads=1"
-    words = ["reproduce", "tiny", "--lm", f"local:{start}", *PAPER_WORDS, "--json"]
-    words += [word for each in chosen.split() for word in ("--train-set", each)]
-    found = []
-    for number, launcher in enumerate(([sys.executable], TORCHRUN[:-2])):
-        monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / str(number)))
-        gpus = ["--train-set", "train_gpus=2"] if number else []
-        done = subprocess.run([*launcher, str(script), *words, *gpus], capture_output=True, timeout=900, check=False)
-        assert done.returncode == 0, done.stderr.decode()[-2000:]
-        found.append(json.loads(done.stdout))
+    script.write_text(REPRODUCE_PAPER_OF_TWO_TRAININGS)
+    words = [
+        *("reproduce", "tiny"),
+        *("--lm", f"local:{start_model}"),
+        *SMALL_BENCHMARK,
+        *("--threads", "1"),
+        *train_settings(
+            "validate_every=1",
+            "num_rollouts=3",
+            "local_n=2",
+            "histories=1",
+            "answer_tokens=24",
+            "horizons=[1]",
+            "steps=7",
+            "threads=1",
+        ),
+        "--json",
+    ]
 
-    for made in found:
-        steps = [json.loads(path.read_text())["step"] for path in Path(made["run"]).glob("parts/*/training/train.json")]
-        assert sorted(steps) == [1, 2]
-        assert "one step is trained with its own steps = 1: that is what the row is about" in made["notes"]
+    def run(name: str, launcher: list[str], *options: str) -> Reproduction:
+        monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / name))
+        process = subprocess.run(
+            [*launcher, str(script), *words, *options],
+            capture_output=True,
+            timeout=900,
+            check=False,
+        )
+        assert process.returncode == 0, process.stderr.decode()[-2000:]
+        result = json.loads(process.stdout)
 
-    weights = []
-    for made in found:
-        by_steps = {}
-        for path in Path(made["run"]).glob("parts/*/training/train.json"):
-            model = LocalModel.load(path.parent / "model", device="cpu")
-            by_steps[json.loads(path.read_text())["step"]] = model.state()
-        weights.append(by_steps)
-    one, other = weights
-    for step in (1, 2):
-        gaps = [float((one[step][name] - other[step][name]).abs().max()) for name in one[step]]
-        assert max(gaps) < 1e-5
-    assert any(not one[1][name].equal(one[2][name]) for name in one[1])
+        weights_by_steps: dict[int, Mapping[str, Any]] = {}
+        for part in Path(result["run"]).glob("parts/*/training"):
+            steps = journal_of(part.parent)["step"]
+            weights_by_steps[steps] = load_model(part / "model").state()
+        return Reproduction(result, weights_by_steps)
+
+    return run
+
+
+def test_the_trainings_of_a_paper_follow_one_another_in_two_processes(
+    reproduce: Callable[..., Reproduction],
+) -> None:
+    one_process = reproduce("one-process", [sys.executable])
+    two_processes = reproduce("two-processes", TORCHRUN, *train_settings("train_gpus=2"))
+
+    # A training keeps the steps that its row is about; the other settings are those of all.
+    for reproduction in (one_process, two_processes):
+        assert sorted(reproduction.weights_by_steps) == [1, 2]
+        note = "one step is trained with its own steps = 1: that is what the row is about"
+        assert note in reproduction.result["notes"]
+
+    # Two processes end with the weights that one process ends with.
+    for steps in (1, 2):
+        weights_of_one = one_process.weights_by_steps[steps]
+        weights_of_two = two_processes.weights_by_steps[steps]
+        assert largest_difference(weights_of_one, weights_of_two) < SAME_WEIGHTS
+
+    # The second step has changed weights.
+    weights = one_process.weights_by_steps
+    assert largest_difference(weights[1], weights[2]) > 0
