@@ -46,7 +46,7 @@ from mempiler.runs.statistics import (
     design_effect,
 )
 
-from ..conftest import chat_fields
+from ..scripted_engine import chat_fields
 from .evaluations import evaluation as evaluation_of
 from .evaluations import refusal, row
 

@@ -19,7 +19,7 @@ from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 
-from ...conftest import chat_fields, facts_of, lines_of
+from ...scripted_engine import chat_fields, facts_of, lines_of
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.call_recorder import Completion
 from mempiler.records import History
 
-from ...conftest import chat_fields
+from ...scripted_engine import chat_fields
 from .conftest import PolicyCall, World, diligent
 
 

@@ -27,8 +27,8 @@ from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import recording
 from mempiler.runs.train import run_train
 
-from ...conftest import chat_fields
 from ...run_inputs import run_inputs
+from ...scripted_engine import chat_fields
 from .conftest import PolicyCall, names_the_colour, person
 
 TWO_SCORES = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))

@@ -28,7 +28,7 @@ from mempiler.optimizers.logo_grpo.rollout import (
     single_attempt,
 )
 
-from ...conftest import chat_fields
+from ...scripted_engine import chat_fields
 from .conftest import PolicyCall, World, diligent, names_the_colour
 
 

@@ -14,7 +14,7 @@ from mempiler.optimizers.logo_grpo.journal import Progress
 from mempiler.optimizers.logo_grpo.policy import Decoding, PolicyScore, score_policy
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 
-from ...conftest import chat_fields
+from ...scripted_engine import chat_fields
 from .conftest import OneWeightTrainer, PolicyCall, World, diligent
 
 
