@@ -219,8 +219,12 @@ def test_an_output_mode_that_is_known_beforehand_is_used_without_a_trial(stub: A
 def test_a_fault_that_has_nothing_to_do_with_schemas_is_raised_and_not_remembered(
     stub: Any, fault: str
 ) -> None:
-    """The server meets only questions that begin with "bad" with the fault, schema or not."""
-    server = stub(lambda number, text: fault if "bad" in text else None, schemas="honour")
+    """Only questions with the word "bad" meet the fault, be they asked with a schema or not."""
+
+    def fault_of(request_number: int, text: str) -> str | None:
+        return fault if "bad" in text else None
+
+    server = stub(fault_of, schemas="honour")
     lm = remote_model(server)
     auto = AutoAdapter()
 
@@ -310,17 +314,23 @@ def test_a_schema_has_all_outputs_and_allows_no_other_properties(signature: Any)
 
 
 # Which answers are asked for again.
+#
+# The second request has the messages of the first, and after them a correction: the answer that
+# cannot be read, and what was wrong with it.
 
 
 def test_an_unreadable_answer_is_asked_for_again_with_what_was_wrong() -> None:
     lm = ReplyingLM("no number", '{"number": 3}')
 
-    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+    outputs = ask_under_schema(lm, "number: int")
 
-    unreadable_answer, correction = lm.requests[1][-2:]
+    assert outputs == [{"number": 3}]
+    second_request = lm.requests[1]
+    unreadable_answer, correction = second_request[-2:]
     assert unreadable_answer == {"role": "assistant", "content": "no number"}
     assert correction["role"] == "user"
     assert "number: is missing" in correction["content"]
+    # Both requests ask under the schema, and neither has a limit that the caller did not set.
     for settings in lm.settings:
         assert "max_tokens" not in settings
         assert settings["response_format"]["type"] == "json_schema"
@@ -341,8 +351,9 @@ def test_a_cut_answer_is_asked_for_again_with_twice_the_tokens() -> None:
     # A `CutText` is a reply that ended because `max_tokens` were used up.
     lm = ReplyingLM(CutText('{"numb'), '{"number": 4}')
 
-    assert ask_under_schema(lm, "number: int", max_tokens=10) == [{"number": 4}]
+    outputs = ask_under_schema(lm, "number: int", max_tokens=10)
 
+    assert outputs == [{"number": 4}]
     assert [settings["max_tokens"] for settings in lm.settings] == [10, 20]
     for settings in lm.settings:
         assert settings["response_format"]["type"] == "json_schema"
@@ -353,8 +364,9 @@ def test_a_cut_answer_that_repeats_itself_gets_no_more_tokens_but_a_correction()
     loop = "The studio is on a hill, and its windows look at the sea. " * 40
     lm = ReplyingLM(CutText(f'{{"answer": "{loop}'), '{"answer": "Enough"}')
 
-    assert ask_under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
+    outputs = ask_under_schema(lm, "answer", max_tokens=100)
 
+    assert outputs == [{"answer": "Enough"}]
     assert [settings["max_tokens"] for settings in lm.settings] == [100, 100]
     first_request, second_request = lm.requests
     added_messages = second_request[len(first_request) :]
@@ -368,18 +380,21 @@ def test_a_long_cut_answer_without_repetitions_gets_more_tokens_and_no_correctio
     long_text = "No sentence comes again: " + " ".join(str(number) for number in range(400))
     lm = ReplyingLM(CutText(f'{{"answer": "{long_text}'), '{"answer": "Enough"}')
 
-    assert ask_under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
+    outputs = ask_under_schema(lm, "answer", max_tokens=100)
 
+    assert outputs == [{"answer": "Enough"}]
     assert [settings["max_tokens"] for settings in lm.settings] == [100, 200]
     first_request, second_request = lm.requests
-    assert len(second_request) == len(first_request)
+    assert second_request == first_request
 
 
 def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
-    lm = ReplyingLM('{"number": "' + "x" * 500_000 + '"}', '{"number": 3}')
+    very_long_answer = '{"number": "' + "x" * 500_000 + '"}'
+    lm = ReplyingLM(very_long_answer, '{"number": 3}')
 
-    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+    outputs = ask_under_schema(lm, "number: int")
 
+    assert outputs == [{"number": 3}]
     second_request = lm.requests[1]
     # No answer of more than 400,000 characters is read.
     assert "more than 400,000" in second_request[-1]["content"]
@@ -454,8 +469,9 @@ def test_an_answer_without_a_word_is_shown_to_its_model_as_empty(
 def test_an_answer_that_is_none_is_shown_to_its_model_as_empty() -> None:
     lm = ReplyingLM(None, '{"number": 3}')
 
-    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+    outputs = ask_under_schema(lm, "number: int")
 
+    assert outputs == [{"number": 3}]
     second_request = lm.requests[1]
     # The last message is the correction.
     assert second_request[-2] == {"role": "assistant", "content": "(empty)"}

@@ -385,12 +385,13 @@ def test_no_more_calls_are_in_flight_than_the_limit() -> None:
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(place: str) -> None:
     def call(name: str) -> str:
-        name_before = NAME.get()
+        name_before_call = NAME.get()
         NAME.set(name)
-        return name_before
+        return name_before_call
 
     def run_calls() -> list[str]:
         NAME.set("caller")
+        # With a limit of one, the calls are made one after the other.
         calls = [partial(call, name) for name in ("ada", "bob", "cyd")]
         return list(run_unordered(calls, limit=1))
 
@@ -595,6 +596,7 @@ def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memor
 def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
     scripted: Any, make_history: Any, is_metered: bool
 ) -> None:
+    """A model that blocks must not hold up the event loop, so it is not asked in its thread."""
     model_threads: list[int] = []
     loop_threads: list[int] = []
 
@@ -613,5 +615,6 @@ def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
     with dspy.context(lm=lm):
         prediction = run_within(60, ask())
     assert prediction.answer == "Lisbon"
-    assert len(model_threads) == 1
-    assert model_threads != loop_threads
+    [model_thread] = model_threads
+    [loop_thread] = loop_threads
+    assert model_thread != loop_thread

@@ -498,10 +498,15 @@ class WrittenBank(NamedTuple):
     engine: Any
 
 
+def name_and_number(kind: str, text: str, n: int) -> dict[str, str]:
+    """Answer with the name of the output field and the number of the call: "event_digest 2"."""
+    return {kind: f"{kind} {n}"}
+
+
 def write_bank(scripted: Any, history: History = PEPPER, **config: Any) -> WrittenBank:
-    """Write a history; every text of the model is the name of its field and the call's number."""
+    """Write a history under MemoryBank; the model answers by `name_and_number`."""
     program = build("memory-bank", embedder=embedder("offline"), **config)
-    lm = scripted(lambda kind, text, n: {kind: f"{kind} {n}"})
+    lm = scripted(name_and_number)
     with dspy.context(lm=lm):
         memory = program.remember(history).memory
     return WrittenBank(program.method.reader, memory, lm.engine)

@@ -77,12 +77,12 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(
     make_history: MakeHistory,
 ) -> None:
     added_sessions: list[str] = []
-    stores: set[int] = set()
+    stores_added_to: set[int] = set()
 
     class Recording(Lines):
         def add(self, session: Any) -> None:
             added_sessions.append(session.id)
-            stores.add(id(self))
+            stores_added_to.add(id(self))
             super().add(session)
 
     three_sessions = make_history(sessions=3, id="a")
@@ -96,10 +96,11 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(
     assert all(row.hits for row in evaluation.rows)
     # D1 and D2 of both histories, and D3 of the longer one, once each.
     assert sorted(added_sessions) == ["D1", "D1", "D2", "D2", "D3"]
-    assert len(stores) == 2
+    assert len(stores_added_to) == 2
 
 
 def make_lines(folder: Path) -> Lines:
+    """Make a store in a folder, which this one does not need."""
     return Lines()
 
 
@@ -326,6 +327,18 @@ def test_entries_of_a_search_with_the_same_id_are_reported_in_one_line(
     assert (report in str(evaluation)) is is_reported
 
 
+def check_that_the_first_three_failed(evaluation: Evaluation, reason: str) -> None:
+    """Check that three of six questions failed for a reason, and the others were answered."""
+    assert len(evaluation.rows) == 6
+    first_three_rows = evaluation.rows[:3]
+    other_rows = evaluation.rows[3:]
+    for row in first_three_rows:
+        assert row.failure is not None
+        assert reason in row.failure.message
+    for row in other_rows:
+        assert row.failure is None
+
+
 @pytest.mark.parametrize(
     ("search_result", "reason"),
     [
@@ -378,18 +391,6 @@ def test_a_store_that_hangs_harms_only_the_questions_of_its_history(
     check_that_the_first_three_failed(evaluation, "mine: add: no answer within 1 s")
 
 
-def check_that_the_first_three_failed(evaluation: Evaluation, reason: str) -> None:
-    """Check that three of six questions failed for a reason, and the others were answered."""
-    assert len(evaluation.rows) == 6
-    first_three_rows = evaluation.rows[:3]
-    other_rows = evaluation.rows[3:]
-    for row in first_three_rows:
-        assert row.failure is not None
-        assert reason in row.failure.message
-    for row in other_rows:
-        assert row.failure is None
-
-
 # Functions and modules.
 
 
@@ -414,20 +415,26 @@ class SilentAgent(Agent):
         return dspy.Prediction(answer=super().forward(history, question).answer)
 
 
+# A function may answer with a text, or also say what it has recalled: in a pair or a mapping.
+
+
 def answers_text(history: History, question: str) -> str:
     return "Bob"
 
 
 def answers_pair(history: History, question: str) -> tuple[str, list[Any]]:
-    return "Bob", [{"id": "D1:1", "text": "x"}]
+    recalled_turn = {"id": "D1:1", "text": "x"}
+    return "Bob", [recalled_turn]
 
 
 async def answers_asynchronously(history: History, question: str) -> tuple[str, list[Any]]:
-    return "Bob", [Entry(id="7", text="y", sources=("D1:1",))]
+    recalled_entry = Entry(id="7", text="y", sources=("D1:1",))
+    return "Bob", [recalled_entry]
 
 
 def answers_mapping(history: History, question: str) -> dict[str, Any]:
-    return {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}
+    text_of_no_turn = "Ann: nothing of the kind"
+    return {"answer": "Bob", "recalled": [text_of_no_turn]}
 
 
 RECALLED_THE_EVIDENCE = {"shown": 1.0}
@@ -477,14 +484,17 @@ def says_wrong_and_recalls(*recalled: Any) -> Callable[..., Any]:
         pytest.param(SilentAgent, "D2:3", "unknown", id="not shown to its model"),
         pytest.param(says_wrong, "D1:1", "unknown", id="says nothing"),
         pytest.param(
-            says_wrong_and_recalls("in words of its own"), "D1:1", "unknown", id="own words"
+            says_wrong_and_recalls("in words of its own"),
+            "D1:1",
+            "unknown",
+            id="recalled own words",
         ),
         pytest.param(says_wrong_and_recalls(), "D1:1", "missed", id="recalled nothing"),
         pytest.param(
             says_wrong_and_recalls({"id": "D1:2", "text": "x"}),
             "D1:1",
             "missed",
-            id="recalled another turn",
+            id="recalled another turn than the evidence",
         ),
         pytest.param(
             says_wrong_and_recalls({"id": "D1:1", "text": "x"}),

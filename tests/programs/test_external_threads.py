@@ -477,8 +477,8 @@ def test_the_time_limit_holds_though_the_caller_was_cancelled(make_history: Make
 
     with dspy.context(lm=language_model()):
         asyncio.run(cancel_question())
-        # Nobody waits for the first search any more. It is found to hang all the same, and the
-        # store is not asked a second time.
+        # Nobody waits for the first search any more. If it had no time limit any more either, the
+        # next question would wait for its thread until the end.
         with pytest.raises(ExternalError, match=r"mine: search: no answer within 0\.3 s"):
             program(history=history, question="Where?")
     release.set()

@@ -49,7 +49,7 @@ class Person:
         )
         self.lm = scripted(script)
 
-    # The calls of a kind are numbered, which no answer depends on.
+    # No answer depends on `n`, the number of the call.
     def _find_situation(self, prompt: str, n: int) -> Any:
         if self._shows_unreadable(prompt, "linked_logs"):
             return UNREADABLE
@@ -96,6 +96,7 @@ def person(scripted: Callable[..., Any]) -> Iterator[Person]:
 
 
 def turn_ids(item: Item) -> set[str]:
+    """Return the ids of all turns of an item."""
     return {turn.id for turn in item.turns}
 
 
