@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 # the text of the prompt and the number of the call, and returns output fields or a raw reply.
 Script = Callable[[str, str, int], Any]
 
-# Answers of a scripted model by the first output field; each is made from the text of the prompt.
+# Answers of a scripted model by the first output field; a function makes each from the prompt.
 Answers = dict[str, Callable[[str], dict[str, Any]]]
 
 
@@ -52,14 +52,19 @@ def behavior(records: int = 30, profile: str = "Ann, 34, nurse", history_id: str
     return History(id=history_id, items=tuple(items))
 
 
-def pal(sessions: int = 3, logs: int = 4, history_id: str = "pal", last: bool = True) -> Any:
-    """Return a history with one pair of logs and dialogue a month: L1, D1, L2, D2, ...
+def pal(
+    sessions: int = 3, logs: int = 4, history_id: str = "pal", has_last_dialogue: bool = True
+) -> Any:
+    """Return a history as the benchmark PAL-Bench has them, with one session a month.
+
+    A session is an item of logs, such as what a user searched for, and then a dialogue of four
+    turns. The items are L1, D1, L2, D2, ..., and their turns are L1:1, L1:2, ...
 
     Args:
-        sessions: The number of pairs.
+        sessions: The number of months.
         logs: The number of log entries before each dialogue.
         history_id: The id of the history.
-        last: Whether the last logs are followed by their dialogue.
+        has_last_dialogue: Whether the last logs are followed by their dialogue.
     """
     from mempiler import History, Session, Turn
     from mempiler.records import Logs
@@ -87,7 +92,7 @@ def pal(sessions: int = 3, logs: int = 4, history_id: str = "pal", last: bool = 
         items.append(Logs(id=f"L{month}", time=start, turns=tuple(log_turns)))
         dialogue_time = start + timedelta(days=1)
         items.append(Session(id=f"D{month}", time=dialogue_time, turns=tuple(dialogue_turns)))
-    if not last:
+    if not has_last_dialogue:
         items.pop()
     return History(id=history_id, items=tuple(items))
 
@@ -108,7 +113,10 @@ def graph_paths() -> Any:
 
 
 def section(text: str, field: str) -> str:
-    """Return the value of an input field in a prompt."""
+    """Return the value of an input field in a prompt.
+
+    It stands between the last header of this field and the next header.
+    """
     value = text.rsplit(f"[[ ## {field} ## ]]", 1)[1].split("[[ ##")[0]
     return value.split("\n\nRespond with")[0].strip()
 
@@ -144,9 +152,12 @@ def script(answers: Answers) -> Callable[..., Script]:
         def reply(kind: str, text: str, n: int) -> Any:
             if kind in replacements:
                 replacement = replacements[kind]
-                return replacement(text, n) if callable(replacement) else replacement
+                if callable(replacement):
+                    return replacement(text, n)
+                return replacement
             if kind in answers:
                 return answers[kind](text)
+            # Answers of questions are no concern of these scripts: any text will do.
             if kind == "reasoning":
                 return {"reasoning": "x", "answer": "x"}
             return {kind: "x"}
@@ -238,16 +249,22 @@ practice_script = script(PRACTICE)
 
 
 def _links(text: str) -> dict[str, Any]:
+    """Link the second log of the prompt to the first, as caused by it."""
     batch = section(text, "first_log").split(":")[0]
     link = {"log_id": f"{batch}:2", "caused_by": f"{batch}:1", "follows": None}
     return {"links": [link]}
 
 
 def _found_situation(text: str) -> dict[str, Any]:
+    """Name the logs of the prompt; those of odd months are about health."""
+    # A line of the field is "[L2:1] searched thing-2-1".
     linked_logs = section(text, "linked_logs")
     log_ids = re.findall(r"^\[(L\d+:\d+)\]", linked_logs, re.MULTILINE)
-    month = int(log_ids[0].removeprefix("L").partition(":")[0])
-    aspects = "Health" if month % 2 else ["family", "WORK"]
+    batch, _, _ = log_ids[0].partition(":")
+    month = int(batch.removeprefix("L"))
+    is_odd_month = month % 2 == 1
+    # Models write aspects in several forms.
+    aspects = "Health" if is_odd_month else ["family", "WORK"]
     return {
         "found_situation": {
             "situation": f"situation of {' '.join(log_ids)}",
@@ -257,6 +274,7 @@ def _found_situation(text: str) -> dict[str, Any]:
 
 
 def _outlines(text: str) -> dict[str, Any]:
+    """Find two topics in the dialogue of the prompt, each in two of its turns."""
     months = re.findall(r"^\[D(\d+):", section(text, "conversation"), re.MULTILINE)
     month = months[0] if months else "0"
 
@@ -276,11 +294,18 @@ def _outlines(text: str) -> dict[str, Any]:
 
 
 def _updating_aspects(text: str) -> dict[str, Any]:
-    month = re.findall(r"situation of L(\d+):1", section(text, "situations_since"))[0]
-    aspect = "health" if int(month) % 2 else "Work"
-    line_of_aspect = rf"^{aspect.lower()}: ?(.*)$"
-    background = section(text, "background_before")
-    summary_before = re.findall(line_of_aspect, background, re.MULTILINE)[0]
+    """Add the month of the new situations to the summary of its aspect: "known 1+3"."""
+    months = re.findall(r"situation of L(\d+):1", section(text, "situations_since"))
+    month = int(months[0])
+    is_odd_month = month % 2 == 1
+    aspect = "health" if is_odd_month else "Work"
+
+    # A line of the field is "health: known 1"; an unknown aspect is "health:".
+    summaries: dict[str, str] = {}
+    for line in section(text, "background_before").splitlines():
+        name, _, known = line.partition(":")
+        summaries[name] = known.strip()
+    summary_before = summaries[aspect.lower()]
     summary = f"{summary_before}+{month}" if summary_before else f"known {month}"
     return {
         "updating_aspects": [aspect],
@@ -289,6 +314,7 @@ def _updating_aspects(text: str) -> dict[str, Any]:
 
 
 def _detailed_need(text: str) -> dict[str, Any]:
+    """Refine a need: what is known of the user follows it in angle brackets."""
     stated_need = section(text, "stated_need")
     background = section(text, "overall_background")
     situations = section(text, "recent_situations")
@@ -347,6 +373,7 @@ SLEEP_PATH = {
 
 
 def _fact_of_session(session: int) -> dict[str, Any]:
+    """Return a fact of a session with a conclusion about Ann and one about Bob."""
     about_ann = {
         "text": f"Ann ran in week {session}",
         "relevance": "High",
@@ -364,6 +391,7 @@ def _fact_of_session(session: int) -> dict[str, Any]:
 
 
 def _edge_labels(session: int, text: str) -> dict[str, Any]:
+    """Label every segment of the prompt, an edge of the graph, with its id and the session."""
     segment_ids = dict.fromkeys(re.findall(r'"segment_id": "(s\d+)"', text))
     labels = [
         {"segment_id": segment_id, "label": f"{segment_id} of week {session}"}
@@ -380,6 +408,7 @@ def graph_replies() -> Script:
     """
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        # The first turn that the prompt shows, e.g. "[D2:1]", tells the session.
         turn_id = re.search(r"[\[ ]D(\d+):", text)
         session = int(turn_id.group(1)) if turn_id else 0
         match kind:

@@ -92,6 +92,12 @@ def adapter_by_name(name: str, signature: Any) -> dspy.Adapter:
 
 
 # What "auto" tries and remembers.
+#
+# The adapter "auto" sends the JSON schema of the outputs with its first request. If the server
+# accepts it, the output mode is "schema" from then on. If the server refuses it (status 400), the
+# question is asked once more without a schema, in the "chat" layout, and so are all later ones.
+# The stub server is told by `schemas` what to do: "honour" gives values that fit the schema,
+# "ignore" gives any answer, and "refuse" gives status 400.
 
 
 @pytest.mark.parametrize("schemas", ["honour", "ignore"])
@@ -101,6 +107,7 @@ def test_a_schema_that_is_accepted_is_sent_with_every_request(stub: Any, schemas
     auto = AutoAdapter()
 
     for number in range(6):
+        # Copies share what they learn with the original, as copies of a program do.
         assert ask(lm, copy.deepcopy(auto), f"Question {number}?").answer
 
     assert auto.output_modes() == {server.model: {OUTPUTS: "schema"}}
@@ -116,8 +123,10 @@ def test_a_schema_that_is_refused_is_tried_once_by_an_adapter_and_its_copies(stu
         assert ask(lm, copy.deepcopy(auto), f"Question {number}?").answer
 
     assert auto.output_modes() == {server.model: {OUTPUTS: "chat"}}
-    # The first question is asked twice.
-    assert requests_with_schema(server) == [True] + [False] * 6
+    # The first question is asked twice: with the schema, and then without.
+    first_question = [True, False]
+    five_later_questions = [False] * 5
+    assert requests_with_schema(server) == first_question + five_later_questions
 
 
 @pytest.mark.parametrize(
@@ -144,12 +153,16 @@ def test_a_schema_is_tried_once_under_asyncio(
     assert requests_with_schema(server) == expected_requests
 
 
-def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
-    def refuse_one_schema(request_number: int, text: str) -> str | None:
-        asks_for_json = "JSON object" in text
-        return "400" if asks_for_json and "sure" in text else None
+def test_a_refused_schema_does_not_stop_the_schemas_of_other_outputs(stub: Any) -> None:
+    """A server may refuse the schema of one predictor and accept that of another."""
 
-    server = stub(refuse_one_schema, schemas="honour")
+    def refuse_schema_with_sure(request_number: int, text: str) -> str | None:
+        # Only prompts with a schema ask for a JSON object.
+        has_schema = "JSON object" in text
+        has_output_sure = "sure" in text
+        return "400" if has_schema and has_output_sure else None
+
+    server = stub(refuse_schema_with_sure, schemas="honour")
     lm = remote_model(server)
     auto = AutoAdapter()
 
@@ -161,11 +174,17 @@ def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     modes_of_model = auto.output_modes()[server.model]
     assert sorted(modes_of_model.values()) == ["chat", "schema"]
     assert modes_of_model[OUTPUTS] == "chat"
-    # Only the first question with the outputs whose schema is refused is asked twice.
-    assert requests_with_schema(server) == [True, False, True, False, True]
+    assert requests_with_schema(server) == [
+        True,  # answer and sure: refused,
+        False,  # and asked again without a schema
+        True,  # answer alone: accepted
+        False,  # answer and sure: not tried again
+        True,  # answer alone
+    ]
 
 
 def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
+    """Two servers may serve a model of the same name, and only one of them accept schemas."""
     auto = AutoAdapter()
     honouring = stub(schemas="honour")
     refusing = stub(schemas="refuse")
@@ -179,14 +198,15 @@ def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
     assert requests_with_schema(refusing) == [True, False, False]
 
 
-def test_an_output_mode_of_another_adapter_holds_at_any_address(stub: Any) -> None:
+def test_an_output_mode_that_is_known_beforehand_is_used_without_a_trial(stub: Any) -> None:
+    """The processes of a run exchange what their adapters have learned, without addresses."""
     server = stub(schemas="refuse")
     auto = AutoAdapter()
     auto.add_output_modes({server.model: {OUTPUTS: "chat"}})
 
-    ask(language_model(server.model, api_base=server.url), auto, "And then?")
+    ask(remote_model(server), auto, "And then?")
 
-    assert server.formats == [None]
+    assert requests_with_schema(server) == [False]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +219,12 @@ def test_an_output_mode_of_another_adapter_holds_at_any_address(stub: Any) -> No
 def test_a_fault_that_has_nothing_to_do_with_schemas_is_raised_and_not_remembered(
     stub: Any, fault: str
 ) -> None:
-    server = stub(lambda number, text: fault if "bad" in text else None, schemas="honour")
+    """Only questions with the word "bad" meet the fault, be they asked with a schema or not."""
+
+    def fault_of(request_number: int, text: str) -> str | None:
+        return fault if "bad" in text else None
+
+    server = stub(fault_of, schemas="honour")
     lm = remote_model(server)
     auto = AutoAdapter()
 
@@ -207,20 +232,25 @@ def test_a_fault_that_has_nothing_to_do_with_schemas_is_raised_and_not_remembere
         ask(lm, auto, "bad?")
     assert auto.output_modes() == {}
 
-    ask(lm, auto)
-    number_of_requests = len(server.texts)
+    ask(lm, auto, "good?")
+    assert auto.output_modes() == {server.model: {OUTPUTS: "schema"}}
+
+    requests_before = len(server.requests)
     with pytest.raises(LMError):
         ask(lm, auto, "bad again?")
     # The schema was accepted before, so the prompt is not tried a second time without it.
-    assert len(server.texts) == number_of_requests + 1
+    assert len(server.requests) == requests_before + 1
     assert auto.output_modes() == {server.model: {OUTPUTS: "schema"}}
 
 
-def test_models_of_this_process_are_asked_in_the_chat_layout() -> None:
+def test_no_schema_is_tried_with_a_model_that_runs_in_this_process() -> None:
+    """Such a model has no endpoint that could accept or refuse schemas."""
     auto = AutoAdapter()
 
-    ask(language_model("offline"), auto)
+    prediction = ask(language_model("offline"), auto)
 
+    assert prediction.answer
+    # A schema that is tried leaves an output mode, be it accepted or refused.
     assert auto.output_modes() == {}
 
 
@@ -247,11 +277,12 @@ def test_a_signature_without_a_strict_schema_is_asked_in_the_chat_layout(
     assert output_schema(signature) is None
     server = stub(schemas="honour")
 
-    # The stub's answers do not have these outputs. What matters is how they were asked for.
+    # The answers do not have these outputs and cannot be read. What matters is the requests.
     with suppress(AdapterParseError), dspy.context(lm=remote_model(server), adapter=AutoAdapter()):
         dspy.Predict(signature)(question="Where?")
 
-    assert set(server.formats) == {None}
+    assert server.requests
+    assert not any(requests_with_schema(server))
 
 
 def objects_of_schema(node: Any) -> Iterator[dict[str, Any]]:
@@ -266,8 +297,13 @@ def objects_of_schema(node: Any) -> Iterator[dict[str, Any]]:
             yield from objects_of_schema(value)
 
 
-@pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
+EVERY_SIGNATURE = suite()
+"""All signatures of the package."""
+
+
+@pytest.mark.parametrize("signature", EVERY_SIGNATURE, ids=lambda signature: signature.__name__)
 def test_a_schema_has_all_outputs_and_allows_no_other_properties(signature: Any) -> None:
+    """Endpoints take a schema as strict only if this holds at every depth."""
     schema = output_schema(signature)
 
     assert schema
@@ -278,17 +314,23 @@ def test_a_schema_has_all_outputs_and_allows_no_other_properties(signature: Any)
 
 
 # Which answers are asked for again.
+#
+# The second request has the messages of the first, and after them a correction: the answer that
+# cannot be read, and what was wrong with it.
 
 
 def test_an_unreadable_answer_is_asked_for_again_with_what_was_wrong() -> None:
     lm = ReplyingLM("no number", '{"number": 3}')
 
-    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+    outputs = ask_under_schema(lm, "number: int")
 
-    unreadable_answer, correction = lm.requests[1][-2:]
+    assert outputs == [{"number": 3}]
+    second_request = lm.requests[1]
+    unreadable_answer, correction = second_request[-2:]
     assert unreadable_answer == {"role": "assistant", "content": "no number"}
     assert correction["role"] == "user"
     assert "number: is missing" in correction["content"]
+    # Both requests ask under the schema, and neither has a limit that the caller did not set.
     for settings in lm.settings:
         assert "max_tokens" not in settings
         assert settings["response_format"]["type"] == "json_schema"
@@ -306,26 +348,31 @@ def test_an_unreadable_answer_is_asked_for_again_under_asyncio() -> None:
 
 
 def test_a_cut_answer_is_asked_for_again_with_twice_the_tokens() -> None:
+    # A `CutText` is a reply that ended because `max_tokens` were used up.
     lm = ReplyingLM(CutText('{"numb'), '{"number": 4}')
 
-    assert ask_under_schema(lm, "number: int", max_tokens=10) == [{"number": 4}]
+    outputs = ask_under_schema(lm, "number: int", max_tokens=10)
 
+    assert outputs == [{"number": 4}]
     assert [settings["max_tokens"] for settings in lm.settings] == [10, 20]
     for settings in lm.settings:
         assert settings["response_format"]["type"] == "json_schema"
 
 
 def test_a_cut_answer_that_repeats_itself_gets_no_more_tokens_but_a_correction() -> None:
+    """More tokens would not end a loop; the model is told what was wrong instead."""
     loop = "The studio is on a hill, and its windows look at the sea. " * 40
     lm = ReplyingLM(CutText(f'{{"answer": "{loop}'), '{"answer": "Enough"}')
 
-    assert ask_under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
+    outputs = ask_under_schema(lm, "answer", max_tokens=100)
 
+    assert outputs == [{"answer": "Enough"}]
     assert [settings["max_tokens"] for settings in lm.settings] == [100, 100]
     first_request, second_request = lm.requests
-    correction = second_request[len(first_request) :]
-    assert len(correction) == 2
-    for message in correction:
+    added_messages = second_request[len(first_request) :]
+    assert [message["role"] for message in added_messages] == ["assistant", "user"]
+    # The answer is not shown in full.
+    for message in added_messages:
         assert len(message["content"]) < len(loop)
 
 
@@ -333,19 +380,23 @@ def test_a_long_cut_answer_without_repetitions_gets_more_tokens_and_no_correctio
     long_text = "No sentence comes again: " + " ".join(str(number) for number in range(400))
     lm = ReplyingLM(CutText(f'{{"answer": "{long_text}'), '{"answer": "Enough"}')
 
-    assert ask_under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
+    outputs = ask_under_schema(lm, "answer", max_tokens=100)
 
+    assert outputs == [{"answer": "Enough"}]
     assert [settings["max_tokens"] for settings in lm.settings] == [100, 200]
     first_request, second_request = lm.requests
-    assert len(second_request) == len(first_request)
+    assert second_request == first_request
 
 
 def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
-    lm = ReplyingLM('{"number": "' + "x" * 500_000 + '"}', '{"number": 3}')
+    very_long_answer = '{"number": "' + "x" * 500_000 + '"}'
+    lm = ReplyingLM(very_long_answer, '{"number": 3}')
 
-    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+    outputs = ask_under_schema(lm, "number: int")
 
+    assert outputs == [{"number": 3}]
     second_request = lm.requests[1]
+    # No answer of more than 400,000 characters is read.
     assert "more than 400,000" in second_request[-1]["content"]
     for message in second_request:
         assert len(message["content"]) < 10_000
@@ -361,7 +412,8 @@ def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
     stub: Any, content: str | None, thoughts: dict[str, str]
 ) -> None:
     def answer(body: dict[str, Any]) -> Any:
-        if len(server.requests) == 1:
+        is_first_request = len(server.requests) == 1
+        if is_first_request:
             return {"finish_reason": "length", "content": content, **thoughts}
         return offline_answer(body)
 
@@ -370,7 +422,7 @@ def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
 
     ask(lm, adapter("chat"))
 
-    first_body, second_body = [body for _, _, body in server.requests]
+    first_body, second_body = [request.body for request in server.requests]
     assert first_body["max_completion_tokens"] == 100
     assert second_body["max_completion_tokens"] == 200
     assert first_body["messages"] == second_body["messages"]
@@ -398,7 +450,8 @@ def test_an_answer_without_a_word_is_shown_to_its_model_as_empty(
     stub: Any, content: str | None, thoughts: dict[str, str]
 ) -> None:
     def answer(body: dict[str, Any]) -> Any:
-        if len(server.requests) == 1:
+        is_first_request = len(server.requests) == 1
+        if is_first_request:
             return {"content": content, **thoughts}
         return offline_answer(body)
 
@@ -406,8 +459,8 @@ def test_an_answer_without_a_word_is_shown_to_its_model_as_empty(
 
     ask(remote_model(server), adapter("chat"))
 
-    _, _, second_body = server.requests[1]
-    messages = second_body["messages"]
+    messages = server.requests[1].body["messages"]
+    # The last message is the correction.
     assert messages[-2] == {"role": "assistant", "content": "(empty)"}
     # The thoughts are not shown.
     assert len(str(messages)) < 10_000
@@ -416,9 +469,11 @@ def test_an_answer_without_a_word_is_shown_to_its_model_as_empty(
 def test_an_answer_that_is_none_is_shown_to_its_model_as_empty() -> None:
     lm = ReplyingLM(None, '{"number": 3}')
 
-    assert ask_under_schema(lm, "number: int") == [{"number": 3}]
+    outputs = ask_under_schema(lm, "number: int")
 
+    assert outputs == [{"number": 3}]
     second_request = lm.requests[1]
+    # The last message is the correction.
     assert second_request[-2] == {"role": "assistant", "content": "(empty)"}
 
 
@@ -440,11 +495,14 @@ THOUGHTS_IN_TAGS = "<think>" + "Let me see. " * 1000 + "</think>"
 def test_the_error_for_an_unreadable_answer_is_short_and_holds_the_whole_answer(
     name: str, completion: str, quoted: str
 ) -> None:
+    """The message quotes little of the answer; code finds all of it in `lm_response`."""
     with pytest.raises(AdapterParseError) as caught:
         adapter(name).parse(ManageMemory, completion)
 
-    assert quoted in str(caught.value)
-    assert len(str(caught.value)) < 1600
+    message = str(caught.value)
+    assert quoted in message
+    # Both answers have more than 12,000 characters.
+    assert len(message) < 1600
     assert caught.value.lm_response == completion
 
 
@@ -466,6 +524,10 @@ def prompt_with_question(name: str, question: str) -> str:
 
 @pytest.mark.parametrize("name", ["chat", "json"])
 def test_markers_are_escaped_once_in_a_long_text_as_in_a_short_one(name: str) -> None:
+    """A marker like "[[ ## answer ## ]]" begins a field, so a user's text must not have one.
+
+    It is escaped with a tilde, and a marker that is escaped already with a second one.
+    """
     question = "Is it [[ ## answer ## ]], or [[ #~# answer ## ]]? "
 
     short_prompt = prompt_with_question(name, question)
@@ -491,7 +553,7 @@ RECALLED_FIELDS = {"context", "patterns", "first_speaker_memories"}
 
 
 def field_values(signature: Any, number: int) -> dict[str, Any]:
-    """Return values of all fields of a signature, which name their field and a number."""
+    """Return values of all fields of a signature: "question 8" for its question, and so on."""
     values: dict[str, Any] = {}
     for name, field in signature.fields.items():
         text = f"{name} {number}"
@@ -503,6 +565,7 @@ def field_values(signature: Any, number: int) -> dict[str, Any]:
 
 
 def input_values(signature: Any, number: int) -> dict[str, Any]:
+    """Return the `field_values` of the inputs alone."""
     values = field_values(signature, number)
     return {name: values[name] for name in signature.input_fields}
 
@@ -513,16 +576,19 @@ def test_two_questions_differ_in_the_last_message_alone(name: str, task: str) ->
     """What comes before it can be cached by the provider of the model."""
     signature = ANSWERING_SIGNATURES[task]
     chosen_adapter = adapter_by_name(name, signature)
-    demos = [field_values(signature, 8), field_values(signature, 9)]
+    demos = [field_values(signature, number=8), field_values(signature, number=9)]
     if "analysis" in signature.fields:
+        # This signature answers with the ids of solutions.
         for demo in demos:
             demo["answer"] = ["S1", "S2"]
 
-    first_prompt = chosen_adapter.format(signature, demos, input_values(signature, 1))
-    second_prompt = chosen_adapter.format(signature, demos, input_values(signature, 2))
+    first_prompt = chosen_adapter.format(signature, demos, input_values(signature, number=1))
+    second_prompt = chosen_adapter.format(signature, demos, input_values(signature, number=2))
 
-    roles = [message["role"] for message in first_prompt]
-    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    system = ["system"]
+    two_demos = ["user", "assistant"] * 2
+    question = ["user"]
+    assert [message["role"] for message in first_prompt] == system + two_demos + question
     assert first_prompt[:-1] == second_prompt[:-1]
     assert signature.instructions.split()[0] in str(first_prompt[0]["content"])
     # What was recalled comes before the question.
@@ -533,21 +599,24 @@ def test_two_questions_differ_in_the_last_message_alone(name: str, task: str) ->
 
 
 LIST_AND_TEXTS: Any = dspy.Signature("question -> patterns: list[str], reason: str, answer: str")
-DSPY_SENTENCE_FOR_MISSING_FIELDS = "Not supplied for this particular example."
+SENTENCE_OF_DSPY_FOR_A_MISSING_FIELD = "Not supplied for this particular example."
 
 
 @pytest.mark.parametrize("name", ["chat", "json", "schema"])
 def test_a_list_that_a_demo_lacks_is_shown_as_empty_and_a_text_as_missing(name: str) -> None:
     chosen_adapter = adapter_by_name(name, ANSWER_AND_SURE)
-    demo = dspy.Example(question="Who?", answer="Ann")
+    demo_without_patterns_and_reason = dspy.Example(question="Who?", answer="Ann")
 
-    messages = chosen_adapter.format(LIST_AND_TEXTS, [demo], {"question": "Where?"})
+    messages = chosen_adapter.format(
+        LIST_AND_TEXTS, [demo_without_patterns_and_reason], {"question": "Where?"}
+    )
 
     [shown_demo] = [
         str(message["content"]) for message in messages if message["role"] == "assistant"
     ]
+    # The list `patterns` and the text `reason` are missing.
     assert "[]" in shown_demo
-    assert shown_demo.count(DSPY_SENTENCE_FOR_MISSING_FIELDS) == 1
+    assert shown_demo.count(SENTENCE_OF_DSPY_FOR_A_MISSING_FIELD) == 1
     # A model that answers as the demo does can be read.
     outputs = chosen_adapter.parse(LIST_AND_TEXTS, shown_demo)
     assert outputs["patterns"] == []
@@ -577,6 +646,7 @@ def test_the_system_message_is_rendered_again_only_when_the_instructions_change(
 
 
 def last_compact_message(signature: type[dspy.Signature], **inputs: Any) -> str:
+    """Return the message that shows the inputs in a prompt of the compact adapter."""
     return CompactAdapter().format(signature, [], inputs)[-1]["content"]
 
 
@@ -589,6 +659,7 @@ def test_compact_prompts_have_one_line_for_each_input() -> None:
 
 
 def test_compact_prompts_show_related_memories_beside_their_facts() -> None:
+    """The memory m1 is related to the new fact of Ada, so it stands in brackets behind it."""
     memories = [
         StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),
         StoredMemory(memory_id="m2", speaker="Ben", content="Ben city Oslo"),
@@ -645,6 +716,7 @@ TEXTS_LIKE_LAYOUTS = st.sampled_from(
 
 @given(ANY_TEXT | TEXTS_LIKE_LAYOUTS)
 def test_the_compact_adapter_reads_a_text_as_it_was_written(text: str) -> None:
+    # A signature with one output, and one with two.
     assert parse_shown_outputs(AnswerFromContext, answer=text) == {"answer": text}
     both_outputs = {"reasoning": text, "answer": text}
     assert parse_shown_outputs(RespondPersonally, **both_outputs) == both_outputs
@@ -668,8 +740,10 @@ def test_the_compact_adapter_refuses_a_malformed_or_hostile_answer_at_once(compl
     with pytest.raises(AdapterParseError) as caught:
         CompactAdapter().parse(ManageMemory, completion)
 
+    seconds_of_cpu = time.process_time() - start
+
     assert caught.value.lm_response == completion
-    assert time.process_time() - start < 2
+    assert seconds_of_cpu < 2
 
 
 @pytest.mark.parametrize("completion", ["", "\n "])

@@ -1,4 +1,10 @@
-"""Programs under asyncio need no thread per question, and do otherwise the same as in a thread."""
+"""Programs under asyncio need no thread per question, and do otherwise the same as in a thread.
+
+The methods are plain functions. `await run_bridged(function)` runs such a function as a part of a
+task of asyncio. Where the function has to wait, it calls `wait_for(awaitable)`: the event loop does
+other work meanwhile, and the function goes on with the result. So `wait_for(asyncio.sleep(0))` in
+these tests stands for a call of a model: other tasks get a turn.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +40,19 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobo
 
 
 # Calls that need the same value.
+#
+# A `SingleFlight` is a map whose values are computed once: the first caller that asks for a key
+# computes its value, and all others that ask meanwhile wait for it.
 
 
 def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
     flight: SingleFlight[str, str] = SingleFlight()
-    computed: list[str] = []
+    number_of_computations = 0
 
     def compute() -> str:
-        computed.append("a")
+        nonlocal number_of_computations
+        number_of_computations += 1
+        # The other task asks meanwhile.
         wait_for(asyncio.sleep(0))
         return "value"
 
@@ -50,7 +61,7 @@ def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
         return await asyncio.gather(run_bridged(ask), run_bridged(ask))
 
     assert run_within(10, ask_twice()) == ["value", "value"]
-    assert computed == ["a"]
+    assert number_of_computations == 1
 
 
 @pytest.mark.parametrize(
@@ -67,6 +78,7 @@ def test_a_task_and_a_thread_that_need_one_value_compute_it_once(
     def compute(caller: str) -> str:
         computed_by.append(caller)
         has_begun.set()
+        # A thread may block; a task has to let its event loop go on.
         if caller == "thread":
             may_end.wait(10)
         else:
@@ -89,26 +101,29 @@ def test_a_task_and_a_thread_that_need_one_value_compute_it_once(
         return await asyncio.gather(first, second)
 
     values = run_within(20, ask_one_after_the_other())
-    assert values == [f"value of the {first_caller}"] * 2
+    value_of_first = f"value of the {first_caller}"
+    assert values == [value_of_first, value_of_first]
     assert computed_by == [first_caller]
 
 
 def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
     flight: SingleFlight[str, str] = SingleFlight()
-    failures: list[ValueError] = []
+    raised_errors: list[ValueError] = []
 
     def fail() -> str:
+        # The other task asks meanwhile.
         wait_for(asyncio.sleep(0))
-        failures.append(ValueError("no such city"))
-        raise failures[-1]
+        error = ValueError("no such city")
+        raised_errors.append(error)
+        raise error
 
     async def ask_twice() -> list[Any]:
         ask = partial(flight.get_or_compute, "key", fail)
         return await asyncio.gather(run_bridged(ask), run_bridged(ask), return_exceptions=True)
 
-    errors = run_within(10, ask_twice())
-    assert len(failures) == 1
-    assert errors == failures * 2
+    received_errors = run_within(10, ask_twice())
+    [raised_error] = raised_errors
+    assert received_errors == [raised_error, raised_error]
 
 
 def test_a_value_is_computed_again_after_a_failure() -> None:
@@ -153,26 +168,27 @@ def test_code_that_blocks_the_loop_does_not_wait_for_a_task_of_that_loop() -> No
         wait_for(asyncio.sleep(0))
         return "value of the task"
 
-    async def block_the_loop() -> tuple[str, str]:
+    async def block_the_loop() -> None:
         ask = partial(flight.get_or_compute, "key", compute_in_task)
         task = asyncio.create_task(run_bridged(ask))
         # The task begins to compute.
         await asyncio.sleep(0)
-        # If this waited for the task, both would wait forever.
+        # This call is not bridged. If it waited for the task, both would wait forever.
         blocking_value = flight.get_or_compute("key", lambda: "value of the blocking code")
-        return await task, blocking_value
 
-    task_value, blocking_value = run_within(10, block_the_loop())
-    assert task_value == "value of the task"
-    assert blocking_value == "value of the blocking code"
+        assert blocking_value == "value of the blocking code"
+        assert await task == "value of the task"
+
+    run_within(10, block_the_loop())
 
 
 class Value:
-    """A value that has a finalizer."""
+    """A value that can have a finalizer: a function that Python calls when the value is gone."""
 
 
 @pytest.mark.parametrize("removal", ["eviction", "drop"])
 def test_the_finalizer_of_a_removed_value_may_ask_the_same_map(removal: str) -> None:
+    """If the map removed values while it holds its lock, such a finalizer would wait forever."""
     flight: SingleFlight[str, Value] = SingleFlight(capacity=1)
     values_seen_by_finalizer: list[Value | None] = []
 
@@ -189,9 +205,9 @@ def test_the_finalizer_of_a_removed_value_may_ask_the_same_map(removal: str) -> 
         if removal == "drop":
             flight.drop(lambda key: key == "key")
         else:
+            # The map has room for one value.
             flight.get_or_compute("other", Value)
 
-    # A finalizer that waits for the lock of the map would wait forever.
     run_within(10, remove_value())
     assert len(values_seen_by_finalizer) == 1
 
@@ -203,6 +219,7 @@ def test_gathered_calls_wait_together_in_one_thread() -> None:
     threads: set[int] = set()
 
     async def gather_calls() -> list[int]:
+        # No call gets past the barrier before all hundred have reached it.
         everybody = asyncio.Barrier(100)
 
         def call(number: int) -> int:
@@ -224,7 +241,7 @@ def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have
         has_ended = [asyncio.Event() for _ in range(3)]
 
         def call(number: int) -> None:
-            # The last call ends first.
+            # The calls end in the order 2, 1, 0, and the calls 2 and 1 fail.
             if number < 2:
                 wait_for(has_ended[number + 1].wait())
             has_ended[number].set()
@@ -240,7 +257,7 @@ def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have
     assert ended_calls == [2, 1, 0]
 
 
-def test_in_order_calls_are_made_one_after_the_other() -> None:
+def test_gathered_calls_are_made_one_after_the_other_within_in_order() -> None:
     events: list[str] = []
 
     def call(number: int) -> None:
@@ -284,8 +301,8 @@ def test_gathered_calls_are_cancelled_with_their_caller() -> None:
 
 
 def raise_cancelled() -> str:
-    """Raise what a call raises that waited for a task of its own, which was cancelled."""
-    raise asyncio.CancelledError("of the call's own")
+    """Raise what a call raises that waited for a task which was cancelled by somebody else."""
+    raise asyncio.CancelledError("a task of the call")
 
 
 async def run_in_place(function: Callable[[], T], place: str) -> T:
@@ -297,6 +314,7 @@ async def run_in_place(function: Callable[[], T], place: str) -> T:
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(place: str) -> None:
+    """The error of one call must not get lost, though nobody has cancelled the caller of gather."""
     ended_calls: list[str] = []
 
     def succeed() -> str:
@@ -306,7 +324,7 @@ def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(plac
     def gather_calls() -> list[str]:
         return gather([raise_cancelled, succeed])
 
-    with pytest.raises(asyncio.CancelledError, match="of the call's own"):
+    with pytest.raises(asyncio.CancelledError, match="a task of the call"):
         run_within(10, run_in_place(gather_calls, place))
     assert ended_calls == ["succeed"]
 
@@ -316,7 +334,7 @@ def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> Non
     def run_calls() -> list[str]:
         return list(run_unordered([raise_cancelled], limit=2))
 
-    with pytest.raises(asyncio.CancelledError, match="of the call's own"):
+    with pytest.raises(asyncio.CancelledError, match="a task of the call"):
         run_within(10, run_in_place(run_calls, place))
 
 
@@ -327,6 +345,7 @@ def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end()
         has_failed = asyncio.Event()
 
         def call(number: int) -> int:
+            # Calls 0, 1 and 2 begin together, and call 2 fails. The others end a little later.
             if number == 2:
                 has_failed.set()
                 raise ValueError("stop")
@@ -366,12 +385,13 @@ def test_no_more_calls_are_in_flight_than_the_limit() -> None:
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(place: str) -> None:
     def call(name: str) -> str:
-        name_before = NAME.get()
+        name_before_call = NAME.get()
         NAME.set(name)
-        return name_before
+        return name_before_call
 
     def run_calls() -> list[str]:
         NAME.set("caller")
+        # With a limit of one, the calls are made one after the other.
         calls = [partial(call, name) for name in ("ada", "bob", "cyd")]
         return list(run_unordered(calls, limit=1))
 
@@ -381,8 +401,16 @@ def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(place: str
 # Calls of models.
 
 
+def answer_lisbon(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Answer every question alike, as the script of a model."""
+    return {"answer": "Lisbon"}
+
+
 class HoldingEngine(AwaitedEngine):
-    """An engine that answers its first call when `release` is set, and all others at once."""
+    """An engine that answers its first call when `release` is set, and all others at once.
+
+    The event `is_holding` is set when the first call is there.
+    """
 
     def __init__(self, answers: Any) -> None:
         super().__init__(answers)
@@ -400,7 +428,8 @@ class HoldingEngine(AwaitedEngine):
 def test_a_model_answers_though_all_threads_wait_for_its_slot(
     first_in_queue: str, scripted: Any
 ) -> None:
-    answers = scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine
+    """A slot is the right to call a model. Who gets it must not need one of the waiting threads."""
+    answers = scripted(answer_lisbon).engine
     engine = HoldingEngine(answers)
     # All three models share the one slot of this guard.
     guard = BudgetGuard(in_flight=1)
@@ -418,7 +447,7 @@ def test_a_model_answers_though_all_threads_wait_for_its_slot(
         # Now it waits for the slot, or is the first to get a thread.
         await asyncio.sleep(0)
 
-        # They take every thread, and wait for the slot in it.
+        # These take every thread, and wait for the slot in it.
         others = [
             asyncio.create_task(in_thread(partial(blocking_lm, f"Where was Bob, {number}?")))
             for number in range(MAX_THREADS)
@@ -428,7 +457,9 @@ def test_a_model_answers_though_all_threads_wait_for_its_slot(
         # Cancelled calls leave the queue, so that the threads end if this fails.
         return await asyncio.wait_for(asyncio.gather(holder, first, *others), 10)
 
-    assert len(run_within(30, ask_all())) == 2 + MAX_THREADS
+    replies = run_within(30, ask_all())
+    holder_and_first = 2
+    assert len(replies) == holder_and_first + MAX_THREADS
 
 
 # Programs.
@@ -466,7 +497,7 @@ def test_a_method_writes_and_answers_under_asyncio_as_in_a_thread(
     method: str, make_history: Any
 ) -> None:
     # PraMem reads records of behaviour alone.
-    history = behavior(20) if method == "pramem" else make_history(3)
+    history = behavior(records=20) if method == "pramem" else make_history(sessions=3)
     question = "Where was Ann?"
 
     def build_program() -> Any:
@@ -494,10 +525,11 @@ def test_a_method_writes_and_answers_under_asyncio_as_in_a_thread(
 def test_questions_wait_for_the_model_together_in_few_threads(
     scripted: Any, make_history: Any, questions: int
 ) -> None:
-    answers = scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine
+    """Every question waits for the model at the same time, and hardly any has a thread."""
+    answers = scripted(answer_lisbon).engine
     engine = CrowdEngine(answers, crowd=questions)
     program = build("turn-rag")
-    history = make_history(1)
+    history = make_history(sessions=1)
 
     async def ask_all() -> list[Any]:
         calls = [
@@ -506,6 +538,7 @@ def test_questions_wait_for_the_model_together_in_few_threads(
         ]
         return await asyncio.gather(*calls)
 
+    # The engine answers none of the questions before all of them wait for it.
     with dspy.context(lm=awaited_lm(engine)):
         predictions = run_within(150, ask_all())
     assert [prediction.answer for prediction in predictions] == ["Lisbon"] * questions
@@ -515,11 +548,12 @@ def test_questions_wait_for_the_model_together_in_few_threads(
 def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(
     scripted: Any, make_history: Any
 ) -> None:
-    engine = AwaitedEngine(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
+    """A question that waited in the thread of the loop would keep the others from ending."""
+    engine = AwaitedEngine(scripted(answer_lisbon).engine)
     # Two calls at a time might use more than the budget, so they are made one after the other.
     guard = BudgetGuard(Limits(max_tokens=5_000))
     program = build("turn-rag")
-    history = make_history(1)
+    history = make_history(sessions=1)
 
     async def ask_all() -> list[Any]:
         calls = [
@@ -538,7 +572,7 @@ def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memor
 ) -> None:
     answers = scripted(fact_replies).engine
     program = build("memory-r2", embedder=embedder())
-    history = make_history(2)
+    history = make_history(sessions=2)
 
     async def cancel_the_first() -> Any:
         first = asyncio.create_task(program.acall(history=history, question="Where was Ann?"))
@@ -554,6 +588,7 @@ def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memor
     with dspy.context(lm=awaited_lm(AwaitedEngine(answers))):
         prediction = run_within(60, cancel_the_first())
         assert prediction.memory == program.remember(history).memory
+    # The answer of a question begins with its reasoning: only the second question was answered.
     assert answers.calls["reasoning"] == 1
 
 
@@ -561,6 +596,7 @@ def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memor
 def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
     scripted: Any, make_history: Any, is_metered: bool
 ) -> None:
+    """A model that blocks must not hold up the event loop, so it is not asked in its thread."""
     model_threads: list[int] = []
     loop_threads: list[int] = []
 
@@ -571,7 +607,7 @@ def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
     async def ask() -> Any:
         loop_threads.append(threading.get_ident())
         program = build("turn-rag")
-        return await program.acall(history=make_history(1), question="Where was Ann?")
+        return await program.acall(history=make_history(sessions=1), question="Where was Ann?")
 
     engine = scripted(reply).engine
     lm_class = MeteredLM if is_metered else dspy.LM
@@ -579,5 +615,6 @@ def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
     with dspy.context(lm=lm):
         prediction = run_within(60, ask())
     assert prediction.answer == "Lisbon"
-    assert len(model_threads) == 1
-    assert model_threads != loop_threads
+    [model_thread] = model_threads
+    [loop_thread] = loop_threads
+    assert model_thread != loop_thread

@@ -23,10 +23,13 @@ def session(
     session_id: str | None = None,
     time: datetime | None = None,
 ) -> Session:
-    """Return a session whose turns D<number>:1, D<number>:2, ... are spoken in turn."""
+    """Return the session D<number>, in which two speakers say the texts in turn.
+
+    The turns are D<number>:1, D<number>:2, ... By default it is on the third of the month <number>.
+    """
     turns = tuple(
-        Turn(id=f"D{number}:{place + 1}", speaker=speakers[place % 2], text=text)
-        for place, text in enumerate(texts)
+        Turn(id=f"D{number}:{position + 1}", speaker=speakers[position % 2], text=text)
+        for position, text in enumerate(texts)
     )
     return Session(
         id=session_id or f"D{number}",
@@ -45,7 +48,8 @@ HISTORY = History(
         session(3, "We baked rye bread.", "Was it good?", "Burnt, but the greyhound liked it."),
     ),
 )
-FIRST_AND_THIRD_SESSION = ["D1:1", "D1:2", "D1:3", "D3:1", "D3:2", "D3:3"]
+TURNS_OF_SECOND_SESSION = ["D2:1", "D2:2", "D2:3"]
+TURNS_OF_FIRST_AND_THIRD_SESSION = ["D1:1", "D1:2", "D1:3", "D3:1", "D3:2", "D3:3"]
 ALL_TURNS = ["D1:1", "D1:2", "D1:3", "D2:1", "D2:2", "D2:3", "D3:1", "D3:2", "D3:3"]
 
 
@@ -56,28 +60,65 @@ def recall(name: str, question: str, history: History = HISTORY, **config: Any) 
     return program.method.reader.recall(memory, Query(text=question))
 
 
+# The last turn, D3:3, fits into this many tokens, and no turn before it does.
+ROOM_FOR_LAST_TURN = {"max_tokens": 22}
+
+
 @pytest.mark.parametrize(
-    ("name", "config", "question", "turn_ids"),
+    ("baseline", "config", "question", "turn_ids"),
     [
-        ("session-rag", {"k": 1}, "Who mends violins?", ["D2:1", "D2:2", "D2:3"]),
-        (
+        pytest.param(
+            "session-rag",
+            {"k": 1},
+            "Who mends violins?",
+            TURNS_OF_SECOND_SESSION,
+            id="session-rag recalls the nearest session",
+        ),
+        pytest.param(
             "session-rag",
             {"k": 2},
             "What about the greyhound and its spice?",
-            FIRST_AND_THIRD_SESSION,
+            TURNS_OF_FIRST_AND_THIRD_SESSION,
+            id="session-rag recalls the two nearest sessions",
         ),
-        ("session-rag", {}, "xylophone?", []),
-        ("truncation", {"max_tokens": 22}, "Who mends violins?", ["D3:3"]),
-        ("truncation", {}, "Who mends violins?", ALL_TURNS),
-        ("full-context", {"max_tokens": 22}, "Who mends violins?", ["D3:3"]),
-        ("turn-rag", {"k": 1}, "Who mends violins?", ["D2:3"]),
-        ("no-memory", {}, "Who mends violins?", []),
+        pytest.param(
+            "session-rag", {}, "xylophone?", [], id="session-rag recalls no unrelated session"
+        ),
+        pytest.param(
+            "truncation",
+            ROOM_FOR_LAST_TURN,
+            "Who mends violins?",
+            ["D3:3"],
+            id="truncation recalls the last turns that fit",
+        ),
+        pytest.param(
+            "truncation",
+            {},
+            "Who mends violins?",
+            ALL_TURNS,
+            id="truncation recalls all turns if they fit",
+        ),
+        pytest.param(
+            "full-context",
+            ROOM_FOR_LAST_TURN,
+            "Who mends violins?",
+            ["D3:3"],
+            id="full-context recalls the last turns that fit",
+        ),
+        pytest.param(
+            "turn-rag",
+            {"k": 1},
+            "Who mends violins?",
+            ["D2:3"],
+            id="turn-rag recalls the nearest turn",
+        ),
+        pytest.param("no-memory", {}, "Who mends violins?", [], id="no-memory recalls nothing"),
     ],
 )
 def test_each_baseline_recalls_its_turns(
-    name: str, config: dict[str, Any], question: str, turn_ids: list[str]
+    baseline: str, config: dict[str, Any], question: str, turn_ids: list[str]
 ) -> None:
-    context = recall(name, question, **config)
+    context = recall(baseline, question, **config)
 
     assert [hit.id for hit in context.hits] == turn_ids
 
@@ -97,7 +138,12 @@ def test_two_sessions_with_the_same_id_are_both_recalled() -> None:
 
 def summary_script(*replies: Any) -> Any:
     """Return a script of a model that gives one reply after the other."""
-    return lambda kind, text, n: replies[n - 1]
+
+    def reply(kind: str, text: str, n: int) -> Any:
+        # Calls are counted from 1.
+        return replies[n - 1]
+
+    return reply
 
 
 def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
@@ -112,15 +158,17 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
 
     with dspy.context(lm=lm):
         memory = program.remember(HISTORY).memory
-    [hit] = program.method.reader.recall(memory, Query(text="Anything?")).hits
+    [summary] = program.method.reader.recall(memory, Query(text="Anything?")).hits
 
-    assert hit.text == "Ann bakes."
-    newest_session_first = (
+    assert summary.text == "Ann bakes."
+    assert summary.sources == (
+        # The newest session comes first.
         *("D3:1", "D3:2", "D3:3"),
         *("D2:1", "D2:2", "D2:3"),
         *("D1:1", "D1:2", "D1:3"),
     )
-    assert hit.sources == newest_session_first
+
+    # The second prompt shows the summary so far, the second session with its date, and the limit.
     _, second_prompt = lm.engine.prompts[1]
     assert "Ann has a dog." in second_prompt
     assert "3 February 2024" in second_prompt
@@ -131,15 +179,16 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
 @pytest.mark.parametrize(
     ("failed_reply", "number_of_calls", "message"),
     [
-        # The session is tried as it came and in two halves. A malformed answer is asked for once
-        # more each time, an empty one is not.
-        pytest.param("{{{", 6, "summary", id="malformed"),
+        # The session is tried three times: as it came, and in two halves. A malformed answer is
+        # asked for once more each time, an empty one is not.
+        pytest.param("{{{", 3 * 2, "summary", id="malformed"),
         pytest.param({"summary": ""}, 3, "after session D2 is empty", id="empty"),
     ],
 )
 def test_a_failed_update_leaves_the_summary_as_it_was_and_is_counted(
     scripted: Any, failed_reply: Any, number_of_calls: int, message: str
 ) -> None:
+    """The update of the second session fails; those of the first and the third succeed."""
     script = summary_script(
         {"summary": "Ann has a dog."},
         *[failed_reply] * number_of_calls,
@@ -182,7 +231,9 @@ def failures_of(cached_memory: Any) -> list[Any]:
 def test_a_summary_over_the_limit_loses_its_last_sentences(
     scripted: Any, max_words: int, summary: str
 ) -> None:
-    history = History(id="short", items=HISTORY.items[:1])
+    """Whole sentences are left out. A first sentence that is too long itself is cut."""
+    first_session = HISTORY.items[0]
+    history = History(id="short", items=(first_session,))
     script = summary_script({"summary": "Ann has a dog.\nIt sheds a lot."})
 
     with dspy.context(lm=scripted(script)):
@@ -192,6 +243,11 @@ def test_a_summary_over_the_limit_loses_its_last_sentences(
 
 
 # Logs beside any baseline.
+#
+# In the benchmark Mem-PAL, a session is a batch of logs of the user's phone, followed by a dialogue
+# with the assistant. "logs+turn-rag" is the baseline turn-rag for the dialogues, and shows the logs
+# beside it: those of the current session in full, and of the earlier ones nothing, a summary, or
+# those that a search finds.
 
 SEARCHING_BASELINES = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
 HANDLING_OF_EARLIER_LOGS = {
@@ -211,12 +267,12 @@ def logs(number: int, *texts: str) -> Logs:
     """Return logs L<number>:1, L<number>:2, ... of one day."""
     turns = tuple(
         Turn(
-            id=f"L{number}:{place}",
+            id=f"L{number}:{position}",
             speaker="phone",
             text=text,
-            time=datetime(2024, number, 2, place),
+            time=datetime(2024, number, 2, hour=position),
         )
-        for place, text in enumerate(texts, start=1)
+        for position, text in enumerate(texts, start=1)
     )
     return Logs(id=f"L{number}", time=datetime(2024, number, 2), turns=turns)
 
@@ -232,6 +288,12 @@ LOGS_AND_DIALOGUES = History(
     id="ann",
     items=(FIRST_LOGS, FIRST_DIALOGUE, SECOND_LOGS, SECOND_DIALOGUE, THIRD_LOGS),
 )
+"""Three sessions; the current one is the third, whose dialogue has not been held yet."""
+
+UNTIL_SECOND_DIALOGUE = History(
+    id="ann", items=(FIRST_LOGS, FIRST_DIALOGUE, SECOND_LOGS, SECOND_DIALOGUE)
+)
+"""The first two sessions; the current one is the second."""
 
 
 def running_shoes_script(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -267,16 +329,14 @@ def recall_running_shoes(
 
 @pytest.mark.parametrize("name", HANDLING_OF_EARLIER_LOGS)
 def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str) -> None:
-    hits = recall_running_shoes(scripted, build_with_logs(name))
+    hits = recall_running_shoes(scripted, build_with_logs(name), LOGS_AND_DIALOGUES)
 
     assert [hit.id for hit in hits[-2:]] == ["L3:1", "L3:2"]
     assert [hit.kind for hit in hits[-2:]] == ["log", "log"]
 
 
 def test_logs_are_current_after_their_dialogue_until_there_are_newer_ones(scripted: Any) -> None:
-    history_until_dialogue = History(id="ann", items=LOGS_AND_DIALOGUES.items[:4])
-
-    hits = recall_running_shoes(scripted, build_with_logs("turn-rag"), history_until_dialogue)
+    hits = recall_running_shoes(scripted, build_with_logs("turn-rag"), UNTIL_SECOND_DIALOGUE)
 
     assert [hit.id for hit in hits[-2:]] == ["L2:1", "L2:2"]
     assert [hit.kind for hit in hits[-2:]] == ["log", "log"]
@@ -284,26 +344,27 @@ def test_logs_are_current_after_their_dialogue_until_there_are_newer_ones(script
 
 @pytest.mark.parametrize("name", HANDLING_OF_EARLIER_LOGS)
 def test_current_logs_that_the_task_shows_itself_are_not_recalled(scripted: Any, name: str) -> None:
+    """Otherwise the prompt would show them twice."""
     hits = recall_running_shoes(scripted, build_with_logs(name), shown_items=(THIRD_LOGS,))
 
-    assert not [hit.id for hit in hits if hit.id.startswith("L3:")]
+    assert not any(hit.id.startswith("L3:") for hit in hits)
 
 
 def test_logs_that_the_task_shows_after_their_dialogue_are_not_recalled(scripted: Any) -> None:
-    history_until_dialogue = History(id="ann", items=LOGS_AND_DIALOGUES.items[:4])
     program = build_with_logs("turn-rag")
 
     hits = recall_running_shoes(
-        scripted, program, history_until_dialogue, shown_items=(SECOND_LOGS,)
+        scripted, program, UNTIL_SECOND_DIALOGUE, shown_items=(SECOND_LOGS,)
     )
 
-    assert not [hit.id for hit in hits if hit.id.startswith("L2:")]
+    assert not any(hit.id.startswith("L2:") for hit in hits)
 
 
 @pytest.mark.parametrize("name", SEARCHING_BASELINES)
 def test_the_nearest_earlier_logs_are_recalled_after_the_dialogues(
     scripted: Any, name: str
 ) -> None:
+    # One log and one part of the dialogues are searched for.
     config: dict[str, Any] = {"k": 1, "inner_k": 1}
     if name == "memory-bank":
         # In the time that the example spans, all that was said would be forgotten.
@@ -311,11 +372,14 @@ def test_the_nearest_earlier_logs_are_recalled_after_the_dialogues(
 
     hits = recall_running_shoes(scripted, build_with_logs(name, **config))
 
-    # The last two are the current logs.
-    *dialogue_ids, earlier_log_id, _, _ = [hit.id for hit in hits]
-    assert earlier_log_id in ("L1:1", "L2:1")
+    # The last two are the current logs, and the one before them is the nearest earlier log.
+    hit_ids = [hit.id for hit in hits]
+    dialogue_ids = hit_ids[:-3]
+    earlier_log_id = hit_ids[-3]
+    logs_about_running_shoes = ("L1:1", "L2:1")
+    assert earlier_log_id in logs_about_running_shoes
     assert dialogue_ids
-    assert not [hit_id for hit_id in dialogue_ids if hit_id.startswith("L")]
+    assert not any(hit_id.startswith("L") for hit_id in dialogue_ids)
 
 
 def test_logs_have_a_summary_beside_that_of_the_dialogues(scripted: Any) -> None:
@@ -326,6 +390,7 @@ def test_logs_have_a_summary_beside_that_of_the_dialogues(scripted: Any) -> None
         memory = program.remember(LOGS_AND_DIALOGUES).memory
     hits = program.method.reader.recall(memory, Query(text="x")).hits
 
+    # There are two dialogues and three batches of logs.
     assert lm.engine.calls == {"summary": 2, "log_summary": 3}
     summary_of_dialogues, summary_of_logs = hits[:2]
     assert summary_of_dialogues.id == "summary"
@@ -363,6 +428,9 @@ def test_an_empty_summary_of_logs_leaves_the_one_before_it_and_is_counted(script
 
 
 # MemoryBank.
+#
+# A MemoryBank keeps pieces: turns, and digests of sessions. Whenever a piece is recalled, it gets
+# stronger. With time it is forgotten, and the later the stronger it is.
 
 START = datetime(2024, 1, 1)
 
@@ -373,22 +441,26 @@ def days_after_start(days: float) -> datetime:
 
 @pytest.mark.parametrize("last_recall", [START, START.replace(tzinfo=UTC)], ids=["naive", "UTC"])
 @pytest.mark.parametrize(
-    ("days", "strength", "retention"),
+    ("days", "recalls", "retention"),
     [
-        # R = exp(-t / (5 S)) for t days at strength S.
+        # R = exp(-t / (5 S)), t days after the last recall of a piece with S recalls. The five in
+        # the formula is the setting `days`.
         pytest.param(0, 1, 1.0, id="exp(0)"),
         pytest.param(5, 1, 0.367879, id="exp(-1)"),
         pytest.param(5, 2, 0.606531, id="exp(-1/2)"),
-        pytest.param(10, 2, 0.367879, id="exp(-1) at strength 2"),
+        pytest.param(10, 2, 0.367879, id="exp(-1) after two recalls"),
         pytest.param(30, 1, 0.002479, id="exp(-6)"),
     ],
 )
-def test_the_forgetting_curve_by_hand(
-    days: int, strength: int, retention: float, last_recall: datetime
+def test_the_forgetting_curve_is_as_computed_by_hand(
+    days: int, recalls: int, retention: float, last_recall: datetime
 ) -> None:
-    computed = Strength(strength, last_recall).retention(days_after_start(days), 5.0)
+    """The retention says how much is still remembered of a piece, from 0 to 1."""
+    strength = Strength(recalls=recalls, last=last_recall)
 
-    assert computed == pytest.approx(retention, abs=1e-6)
+    computed_retention = strength.retention(now=days_after_start(days), days=5.0)
+
+    assert computed_retention == pytest.approx(retention, abs=1e-6)
 
 
 FIRST_WORDS_ON_PEPPER = session(
@@ -426,10 +498,15 @@ class WrittenBank(NamedTuple):
     engine: Any
 
 
+def name_and_number(kind: str, text: str, n: int) -> dict[str, str]:
+    """Answer with the name of the output field and the number of the call: "event_digest 2"."""
+    return {kind: f"{kind} {n}"}
+
+
 def write_bank(scripted: Any, history: History = PEPPER, **config: Any) -> WrittenBank:
-    """Write a history; every text of the model is the name of its field and the call's number."""
+    """Write a history under MemoryBank; the model answers by `name_and_number`."""
     program = build("memory-bank", embedder=embedder("offline"), **config)
-    lm = scripted(lambda kind, text, n: {kind: f"{kind} {n}"})
+    lm = scripted(name_and_number)
     with dspy.context(lm=lm):
         memory = program.remember(history).memory
     return WrittenBank(program.method.reader, memory, lm.engine)
@@ -460,12 +537,14 @@ def test_a_turn_that_the_user_speaks_of_again_is_strengthened(scripted: Any) -> 
     memory = write_bank(scripted, history, k=1, days=1000.0).memory
 
     strengths = {piece.id: memory.strength(piece) for piece in memory.pieces}
-    assert strengths["D1:1"] == (2, days_after_start(2))
-    assert strengths["D1:2"] == (1, START)
+    # "Pepper the greyhound limps again." recalls the user's first turn, but not the assistant's.
+    assert strengths["D1:1"] == Strength(recalls=2, last=days_after_start(2))
+    assert strengths["D1:2"] == Strength(recalls=1, last=START)
 
 
 @pytest.mark.parametrize("assistant", ["assistant", "AI", "bot", "助手"])
 def test_turns_of_an_assistant_recall_nothing(scripted: Any, assistant: str) -> None:
+    """Only what the user speaks of again gets stronger, by whatever name the assistant goes."""
     words_of_user = session(
         1,
         "My greyhound Pepper limps.",
@@ -489,6 +568,7 @@ def test_turns_of_an_assistant_recall_nothing(scripted: Any, assistant: str) -> 
 
 def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
     bank = write_bank(scripted, k=20)
+    # The last session is on day 4.
     soon = format_time(days_after_start(4))
     late = format_time(days_after_start(400))
 
@@ -506,15 +586,16 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
 
 
 def records_script(kind: str, text: str, n: int) -> dict[str, Any]:
-    """Give the records of a session of `PEPPER`; two of the first name no turn or no content."""
+    """Give the records of the session of `PEPPER` that a prompt shows."""
     if "Pepper limps" in text:
         greyhound = {
             "turn_id": "[D1:1]",
             "condition": "a limping dog",
             "content": "has a greyhound, Pepper",
         }
-        unknown_turn = {"turn_id": "D7:7", "content": "wants a vet"}
-        return {"records": [greyhound, unknown_turn, {"content": " "}]}
+        record_of_unknown_turn = {"turn_id": "D7:7", "content": "wants a vet"}
+        record_without_content = {"content": " "}
+        return {"records": [greyhound, record_of_unknown_turn, record_without_content]}
     if "rye" in text:
         return {"records": [{"turn_id": "D3:1", "content": "bakes rye bread"}]}
     greyhound_again = {
@@ -531,7 +612,8 @@ def test_records_of_condition_mem_have_their_condition_and_their_turns(scripted:
     with dspy.context(lm=scripted(records_script)):
         memory = program.remember(PEPPER).memory
 
-    # The record of the second session repeats the first.
+    # A record of an unknown turn rests on its whole session, and one without content is left out.
+    # The record of the second session is left out, since it repeats the first.
     assert [(record.id, record.text, record.sources) for record in memory.records] == [
         ("r1", "has a greyhound, Pepper (when: a limping dog)", ("D1:1",)),
         ("r2", "wants a vet", ("D1:1", "D1:2")),

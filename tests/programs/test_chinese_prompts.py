@@ -21,10 +21,11 @@ TASK_SIGNATURES = [
     pal.ReplyInDialogue,
 ]
 METHOD_SIGNATURES = [
-    value
-    for value in vars(h2memory).values()
-    if isinstance(value, type) and issubclass(value, dspy.Signature)
+    member
+    for member in vars(h2memory).values()
+    if isinstance(member, type) and issubclass(member, dspy.Signature)
 ]
+"""All signatures of the method H2Memory."""
 CHINESE_CHARACTER = re.compile("[\u4e00-\u9fff]")
 
 
@@ -45,8 +46,10 @@ def test_a_chinese_prompt_has_all_fields_of_the_english_one_and_describes_them_i
     assert list(chinese.fields) == list(signature.fields)
     assert has_chinese(chinese.instructions)
     for name, field in chinese.fields.items():
-        assert has_chinese(field.json_schema_extra["desc"]), name
+        description = field.json_schema_extra["desc"]
+        assert has_chinese(description), name
         assert field.annotation == signature.fields[name].annotation
+    # In English, it is the signature itself.
     assert in_language(signature, "English") is signature
 
 
@@ -66,7 +69,7 @@ def test_a_kind_of_reply_is_explained_in_the_language_of_the_prompt(action: str)
 def test_a_program_asks_all_its_prompts_in_the_language_of_its_settings(
     settings: dict[str, Any], is_chinese: bool
 ) -> None:
-    program = build("h2memory", "dialogue-reply", embedder(), **settings)
+    program = build("h2memory", task="dialogue-reply", embedder=embedder(), **settings)
 
     predictors = program.all_predictors()
     assert predictors
@@ -77,4 +80,4 @@ def test_a_program_asks_all_its_prompts_in_the_language_of_its_settings(
 
 def test_a_task_whose_prompt_is_english_alone_refuses_chinese() -> None:
     with pytest.raises(UserError, match="task question-answering has its prompt in English alone"):
-        build("turn-rag", "question-answering", **{"task.language": "Chinese"})
+        build("turn-rag", task="question-answering", **{"task.language": "Chinese"})

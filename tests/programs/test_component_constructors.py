@@ -1,4 +1,8 @@
-"""A component takes settings and objects, and no plain data that its settings should hold."""
+"""A component takes settings and objects, and no plain data that its settings should hold.
+
+Components are writers, readers and methods. Only what stands in settings is saved with a program,
+so a component whose constructor takes a number or a text beside them is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ class NotebookMemory(Memory):
 
 
 class NotebookWriter(Writer):
+    """A writer that writes nothing."""
+
     Memory = NotebookMemory
 
     def update(self, memory: Any, item: Item, extraction: Any = None) -> Update[Any]:
@@ -28,6 +34,9 @@ class NotebookWriter(Writer):
 
 class LengthSettings(Settings):
     max_words: int = 300
+
+
+# Writers whose constructor takes plain data. The argument is always called `words`.
 
 
 class OptionalNumber(NotebookWriter):
@@ -99,12 +108,12 @@ class NumberBesideUnknownType(NotebookWriter):
         DefaultWithoutType(),
         PositionalArguments(),
         NamedArguments(),
-        NumberBesideSettings(LengthSettings(), 3),
-        NumberBesideUnknownType(3, other=None),  # pyright: ignore[reportArgumentType]
+        NumberBesideSettings(LengthSettings(), words=3),
+        NumberBesideUnknownType(words=3, other=None),  # pyright: ignore[reportArgumentType]
     ],
     ids=lambda writer: type(writer).__name__,
 )
-def test_plain_constructor_argument_is_refused(writer: Writer) -> None:
+def test_a_constructor_that_takes_plain_data_beside_settings_is_refused(writer: Writer) -> None:
     with pytest.raises(UserError) as error:
         writer.check_settings()
     assert str(error.value) == (
@@ -114,6 +123,8 @@ def test_plain_constructor_argument_is_refused(writer: Writer) -> None:
 
 
 class TakesObjects(NotebookWriter):
+    """A writer whose arguments are settings and objects."""
+
     def __init__(
         self,
         settings: LengthSettings,
@@ -128,6 +139,8 @@ class TakesObjects(NotebookWriter):
 
 
 class HoldsItsArgument(NotebookWriter):
+    """A writer that takes a number, and keeps it in settings of the same name."""
+
     def __init__(self, max_words: int = 300) -> None:
         super().__init__(LengthSettings(max_words=max_words))
 
@@ -136,17 +149,18 @@ class HoldsItsArgument(NotebookWriter):
     "component",
     [
         TakesObjects(LengthSettings()),
-        HoldsItsArgument(20),
-        EntryReader(5, min_score=0.1, hybrid=True),
+        HoldsItsArgument(max_words=20),
+        EntryReader(k=5, min_score=0.1, hybrid=True),
         NotebookWriter(),
     ],
     ids=lambda component: type(component).__name__,
 )
-def test_component_with_settings_and_objects_is_accepted(component: Any) -> None:
+def test_a_component_with_settings_and_objects_is_accepted(component: Any) -> None:
     component.check_settings()
 
 
-def test_argument_of_an_entry_reader_that_other_settings_leave_out_is_refused() -> None:
+def test_an_entry_reader_needs_settings_that_hold_all_its_arguments() -> None:
+    """An entry reader takes k and min_score, which these settings do not have."""
     reader = EntryReader(min_score=0.5, settings=LengthSettings())
     with pytest.raises(
         UserError, match=r"^EntryReader: the constructor takes k, which no settings hold"
@@ -155,11 +169,13 @@ def test_argument_of_an_entry_reader_that_other_settings_leave_out_is_refused() 
 
 
 class ForgetsItsSettings(NotebookWriter):
+    """A writer that does not pass its settings on."""
+
     def __init__(self, settings: LengthSettings) -> None:
         super().__init__()
 
 
-def test_writer_that_does_not_keep_its_settings_is_refused() -> None:
+def test_a_writer_that_does_not_keep_its_settings_is_refused() -> None:
     method = Method(ForgetsItsSettings(LengthSettings()), EntryReader())
     with pytest.raises(UserError) as error:
         method.check()
@@ -170,9 +186,14 @@ def test_writer_that_does_not_keep_its_settings_is_refused() -> None:
 
 
 class OptionalSettings(NotebookWriter):
+    """A writer that can do without settings."""
+
     def __init__(self, settings: LengthSettings | None = None) -> None:
         super().__init__(settings)
 
 
-def test_writer_with_optional_settings_may_be_made_without_settings() -> None:
-    Method(OptionalSettings(), EntryReader()).check()
+def test_a_writer_with_optional_settings_may_be_made_without_settings() -> None:
+    method = Method(OptionalSettings(), EntryReader())
+
+    # It raises no error.
+    method.check()

@@ -1,6 +1,8 @@
 """Other people's systems are scored: stores, functions, modules and endpoints.
 
-A store is written once per history, and what fails in a system is a failure of its questions.
+A store has the methods `add(session)` and `search(query, k)`, or `ask(question)`. It is written
+once for each history: all sessions are added to it. A function or module gets the whole history
+with every question. What fails in a system is a failure of its questions.
 """
 
 import functools
@@ -55,12 +57,14 @@ def build_system(target: Any, task: str = "question-answering", **config: Any) -
 
 
 def score(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Evaluation:
+    """Ask a program questions, and score its answers as LoCoMo does."""
     return score_on(locomo_of(examples), program, examples, threads)
 
 
 def score_on(
     chosen_benchmark: Benchmark, program: Any, examples: Sequence[dspy.Example], threads: int
 ) -> Evaluation:
+    """Ask a program questions of a benchmark in some threads; the model is the offline one."""
     meter = Meter()
     with dspy.context(lm=language_model(meter=meter)):
         return score_questions(program, chosen_benchmark, examples, meter, threads)
@@ -73,28 +77,30 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(
     make_history: MakeHistory,
 ) -> None:
     added_sessions: list[str] = []
-    stores: set[int] = set()
+    stores_added_to: set[int] = set()
 
     class Recording(Lines):
         def add(self, session: Any) -> None:
             added_sessions.append(session.id)
-            stores.add(id(self))
+            stores_added_to.add(id(self))
             super().add(session)
 
-    three_sessions = make_history(3, id="a")
-    two_sessions = make_history(2, turns=4, id="b")
-    examples = [*questions_about(three_sessions, 4), *questions_about(two_sessions, 4)]
+    three_sessions = make_history(sessions=3, id="a")
+    two_sessions = make_history(sessions=2, turns=4, id="b")
+    examples = [*questions_about(three_sessions, count=4), *questions_about(two_sessions, count=4)]
 
     evaluation = score(build_system(Recording), examples)
 
-    assert evaluation.failures == 0
-    assert sorted(added_sessions) == ["D1", "D1", "D2", "D2", "D3"]
-    assert len(stores) == 2
     assert evaluation.n == 8
+    assert evaluation.failures == 0
     assert all(row.hits for row in evaluation.rows)
+    # D1 and D2 of both histories, and D3 of the longer one, once each.
+    assert sorted(added_sessions) == ["D1", "D1", "D2", "D2", "D3"]
+    assert len(stores_added_to) == 2
 
 
 def make_lines(folder: Path) -> Lines:
+    """Make a store in a folder, which this one does not need."""
     return Lines()
 
 
@@ -109,15 +115,18 @@ def make_lines(folder: Path) -> Lines:
 def test_classes_objects_and_functions_that_make_stores_are_stores(
     target: Any, make_history: MakeHistory
 ) -> None:
-    evaluation = score(build_system(target, k=2), questions_about(make_history(2), 3))
+    program = build_system(target, k=2)
+
+    evaluation = score(program, questions_about(make_history(sessions=2), count=3))
 
     assert evaluation.failures == 0
-    assert [row.hits for row in evaluation.rows] == [2, 2, 2]
     assert evaluation.histories == 1
+    numbers_of_hits = [row.hits for row in evaluation.rows]
+    assert numbers_of_hits == [2, 2, 2]
 
 
 def store_that_refuses(*session_ids: str, error: Exception) -> type[Lines]:
-    """Return a class of stores that raise an error for some sessions."""
+    """Return a class of stores that raise an error when these sessions are added."""
 
     class Picky(Lines):
         def add(self, session: Any) -> None:
@@ -131,10 +140,12 @@ def store_that_refuses(*session_ids: str, error: Exception) -> type[Lines]:
 def test_a_session_that_a_store_refuses_is_a_failed_write(make_history: MakeHistory) -> None:
     store = store_that_refuses("D2", error=ValueError("no room\nat all"))
 
-    evaluation = score(build_system(store), questions_about(make_history(3), 3))
+    evaluation = score(build_system(store), questions_about(make_history(sessions=3), count=3))
 
+    # The questions are answered from the other two sessions.
     assert evaluation.failures == 0
     assert evaluation.write_failures == 1
+    # The message is put on one line.
     assert "no room at all" in evaluation.failed_writes[0].message
     assert "1 writes failed" in str(evaluation)
 
@@ -142,7 +153,7 @@ def test_a_session_that_a_store_refuses_is_a_failed_write(make_history: MakeHist
 def test_the_questions_fail_if_a_store_refuses_all_sessions(make_history: MakeHistory) -> None:
     store = store_that_refuses("D1", "D2", "D3", error=ValueError("no room"))
 
-    evaluation = score(build_system(store), questions_about(make_history(3), 3))
+    evaluation = score(build_system(store), questions_about(make_history(sessions=3), count=3))
 
     assert evaluation.failures == 3
     failure = evaluation.rows[0].failure
@@ -151,11 +162,13 @@ def test_the_questions_fail_if_a_store_refuses_all_sessions(make_history: MakeHi
 
 
 def test_failed_writes_above_the_allowed_share_break_a_run(make_history: MakeHistory) -> None:
+    """A broken run is one whose scores should not be trusted, since too much has failed."""
     store = store_that_refuses("D2", error=OSError("disk full"))
 
-    evaluation = score(build_system(store), questions_about(make_history(4), 3))
+    evaluation = score(build_system(store), questions_about(make_history(sessions=4), count=3))
 
     assert evaluation.failures == 0
+    # One of four sessions could not be written; by default, a tenth may fail.
     assert evaluation.failure_rate == 0.25
     assert evaluation.broken is True
     reason = r"1 of 4 writes failed, .* allows 10%; most often: .*disk full"
@@ -165,17 +178,25 @@ def test_failed_writes_above_the_allowed_share_break_a_run(make_history: MakeHis
     assert not tolerant_evaluation.broken
 
 
-def test_calls_of_a_store_that_then_fails_are_counted(make_history: MakeHistory) -> None:
+def test_model_calls_of_a_store_that_then_fails_are_counted(make_history: MakeHistory) -> None:
     class AskingStore(Lines):
+        """A store that asks a model about each session, and then cannot store it."""
+
         def add(self, session: Any) -> None:
             dspy.Predict("text -> fact")(text=session.lines()[0])
             raise ValueError("no room")
 
-    evaluation = score(build_system(AskingStore), questions_about(make_history(3), 2))
+    evaluation = score(
+        build_system(AskingStore), questions_about(make_history(sessions=3), count=2)
+    )
 
     assert evaluation.failures == 2
+    # One call for each of the three sessions. "task" is the role of the model.
     assert evaluation.construction.calls == 3
     assert evaluation.calls["task"] == 3
+
+
+# Stores that do not fit: each lacks a parameter, or has one that nobody gives it.
 
 
 class NeedsAddress(Lines):
@@ -252,6 +273,7 @@ class DispatchingStore(WrappedStore):
 
 @pytest.mark.parametrize("store_class", [WrappedStore, CachingStore, DispatchingStore])
 def test_methods_in_wrappers_of_functools_are_accepted(store_class: Any) -> None:
+    # It raises an error if a method cannot be called as needed.
     check_store(store_class, "mine")
     check_store(store_class(), "mine")
 
@@ -276,7 +298,7 @@ class UnusualStore:
 def test_a_store_with_unusual_signatures_that_fit_is_scored(
     target: Any, make_history: MakeHistory
 ) -> None:
-    evaluation = score(build_system(target), questions_about(make_history(1), 1))
+    evaluation = score(build_system(target), questions_about(make_history(sessions=1), count=1))
 
     assert evaluation.failures == 0
     assert evaluation.write_failures == 0
@@ -298,11 +320,23 @@ def test_entries_of_a_search_with_the_same_id_are_reported_in_one_line(
         def search(self, query: str, k: int) -> Any:
             return [{"id": entry_id, "text": line} for line in self.lines[:2]]
 
-    evaluation = score(build_system(SameIds), questions_about(make_history(1), 2))
+    evaluation = score(build_system(SameIds), questions_about(make_history(sessions=1), count=2))
 
+    assert evaluation.failures == 0
     report = "2 questions were answered from several entries with the same id, such as 'note'"
     assert (report in str(evaluation)) is is_reported
-    assert evaluation.failures == 0
+
+
+def check_that_the_first_three_failed(evaluation: Evaluation, reason: str) -> None:
+    """Check that three of six questions failed for a reason, and the others were answered."""
+    assert len(evaluation.rows) == 6
+    first_three_rows = evaluation.rows[:3]
+    other_rows = evaluation.rows[3:]
+    for row in first_three_rows:
+        assert row.failure is not None
+        assert reason in row.failure.message
+    for row in other_rows:
+        assert row.failure is None
 
 
 @pytest.mark.parametrize(
@@ -317,19 +351,20 @@ def test_entries_of_a_search_with_the_same_id_are_reported_in_one_line(
 def test_a_search_that_fails_harms_only_the_questions_of_its_history(
     search_result: Any, reason: str, make_history: MakeHistory
 ) -> None:
-    long_history = make_history(4, id="bad")
-    short_history = make_history(2, id="good")
-    lines_of_long_history = 24
+    bad_history = make_history(sessions=4, turns=6, id="bad")
+    good_history = make_history(sessions=2, turns=6, id="good")
+    lines_of_bad_history = 4 * 6
 
     class BadSearch(Lines):
         def search(self, query: str, k: int) -> Any:
-            if len(self.lines) != lines_of_long_history:
+            has_bad_history = len(self.lines) == lines_of_bad_history
+            if not has_bad_history:
                 return super().search(query, k)
             if isinstance(search_result, Exception):
                 raise search_result
             return search_result
 
-    examples = [*questions_about(long_history, 3), *questions_about(short_history, 3)]
+    examples = [*questions_about(bad_history, count=3), *questions_about(good_history, count=3)]
     evaluation = score(build_system(BadSearch), examples)
 
     check_that_the_first_three_failed(evaluation, reason)
@@ -343,28 +378,17 @@ def test_a_store_that_hangs_harms_only_the_questions_of_its_history(
     class Hanging(Lines):
         def add(self, session: Any) -> None:
             super().add(session)
-            # The other history has no fourth session.
+            # Only the bad history has a fourth session.
             if session.id == "D4":
                 release.wait(30)
 
-    examples = [
-        *questions_about(make_history(4, id="bad"), 3),
-        *questions_about(make_history(2, id="good"), 3),
-    ]
+    bad_history = make_history(sessions=4, id="bad")
+    good_history = make_history(sessions=2, id="good")
+    examples = [*questions_about(bad_history, count=3), *questions_about(good_history, count=3)]
     evaluation = score(build_system(Hanging, timeout=1.0), examples)
     release.set()
 
     check_that_the_first_three_failed(evaluation, "mine: add: no answer within 1 s")
-
-
-def check_that_the_first_three_failed(evaluation: Evaluation, reason: str) -> None:
-    """Check that three of six questions failed for a reason, and the others were answered."""
-    assert len(evaluation.rows) == 6
-    for row in evaluation.rows[:3]:
-        assert row.failure is not None
-        assert reason in row.failure.message
-    for row in evaluation.rows[3:]:
-        assert row.failure is None
 
 
 # Functions and modules.
@@ -391,41 +415,53 @@ class SilentAgent(Agent):
         return dspy.Prediction(answer=super().forward(history, question).answer)
 
 
+# A function may answer with a text, or also say what it has recalled: in a pair or a mapping.
+
+
 def answers_text(history: History, question: str) -> str:
     return "Bob"
 
 
 def answers_pair(history: History, question: str) -> tuple[str, list[Any]]:
-    return "Bob", [{"id": "D1:1", "text": "x"}]
+    recalled_turn = {"id": "D1:1", "text": "x"}
+    return "Bob", [recalled_turn]
 
 
 async def answers_asynchronously(history: History, question: str) -> tuple[str, list[Any]]:
-    return "Bob", [Entry(id="7", text="y", sources=("D1:1",))]
+    recalled_entry = Entry(id="7", text="y", sources=("D1:1",))
+    return "Bob", [recalled_entry]
 
 
 def answers_mapping(history: History, question: str) -> dict[str, Any]:
-    return {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}
+    text_of_no_turn = "Ann: nothing of the kind"
+    return {"answer": "Bob", "recalled": [text_of_no_turn]}
+
+
+RECALLED_THE_EVIDENCE = {"shown": 1.0}
+"""The scores of retrieval if D1:1, the evidence of all questions, is among what is recalled."""
+NO_RETRIEVAL_SCORES: dict[str, float] = {}
+"""The scores of retrieval if nobody knows which turns the system has recalled."""
 
 
 @pytest.mark.parametrize(
     ("agent", "retrieval"),
     [
-        (answers_text, {}),
-        (answers_pair, {"shown": 1.0}),
-        (answers_asynchronously, {"shown": 1.0}),
-        (Agent, {"shown": 1.0}),
-        (answers_mapping, {}),
+        (answers_text, NO_RETRIEVAL_SCORES),
+        (answers_pair, RECALLED_THE_EVIDENCE),
+        (answers_asynchronously, RECALLED_THE_EVIDENCE),
+        (Agent, RECALLED_THE_EVIDENCE),
+        (answers_mapping, NO_RETRIEVAL_SCORES),
     ],
 )
 def test_functions_and_modules_are_scored(
     agent: Any, retrieval: dict[str, float], make_history: MakeHistory
 ) -> None:
-    evaluation = score(build_system(agent), questions_about(make_history(2), 3))
+    evaluation = score(build_system(agent), questions_about(make_history(sessions=2), count=3))
 
-    assert evaluation.failures == 0
-    assert evaluation.retrieval() == retrieval
     assert evaluation.n == 3
+    assert evaluation.failures == 0
     assert all(row.answer for row in evaluation.rows)
+    assert evaluation.retrieval() == retrieval
 
 
 def says_wrong(history: History, question: str) -> str:
@@ -448,14 +484,17 @@ def says_wrong_and_recalls(*recalled: Any) -> Callable[..., Any]:
         pytest.param(SilentAgent, "D2:3", "unknown", id="not shown to its model"),
         pytest.param(says_wrong, "D1:1", "unknown", id="says nothing"),
         pytest.param(
-            says_wrong_and_recalls("in words of its own"), "D1:1", "unknown", id="own words"
+            says_wrong_and_recalls("in words of its own"),
+            "D1:1",
+            "unknown",
+            id="recalled own words",
         ),
         pytest.param(says_wrong_and_recalls(), "D1:1", "missed", id="recalled nothing"),
         pytest.param(
             says_wrong_and_recalls({"id": "D1:2", "text": "x"}),
             "D1:1",
             "missed",
-            id="recalled another turn",
+            id="recalled another turn than the evidence",
         ),
         pytest.param(
             says_wrong_and_recalls({"id": "D1:1", "text": "x"}),
@@ -468,8 +507,13 @@ def says_wrong_and_recalls(*recalled: Any) -> Callable[..., Any]:
 def test_feedback_says_whether_the_evidence_of_a_wrong_answer_was_recalled(
     agent: Any, evidence_id: str, reason: str, make_history: MakeHistory
 ) -> None:
+    """The evidence of a question is the id of the turn that answers it.
+
+    "prompted": it was shown to the model. "read": it was recalled, and yet the answer is wrong.
+    "missed": other things or nothing were recalled. "unknown": nobody knows what was recalled.
+    """
     examples = questions_about(
-        make_history(2),
+        make_history(sessions=2),
         1,
         answer="something else",
         evidence_ids=(evidence_id,),
@@ -486,40 +530,47 @@ def test_a_pair_without_recalled_entries_means_that_nothing_was_recalled(
     make_history: MakeHistory,
 ) -> None:
     def agent(history: History, question: str) -> tuple[str, list[Any]]:
-        return "wrong", []
+        nothing_recalled: list[Any] = []
+        return "wrong", nothing_recalled
 
-    [row] = score(build_system(agent), questions_about(make_history(2), 1)).rows
+    [row] = score(build_system(agent), questions_about(make_history(sessions=2), count=1)).rows
 
     assert row.failure is None
     assert row.reason == "missed"
 
 
 def test_a_function_with_a_parameter_for_options_gets_them(make_history: MakeHistory) -> None:
-    calls: list[tuple[str, list[str]]] = []
+    received: dict[str, Any] = {}
 
     def choose(history: History, question: str, options: list[str]) -> str:
-        calls.append((question, options))
+        received["question"] = question
+        received["options"] = options
         return "(a)"
 
-    program = build_system(choose, "multiple-choice")
-    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
+    program = build_system(choose, task="multiple-choice")
+    program(history=make_history(sessions=1), question="Which?", options=["(a) tea", "(b) ink"])
 
-    assert calls == [("Which?", ["(a) tea", "(b) ink"])]
+    assert received["question"] == "Which?"
+    assert received["options"] == ["(a) tea", "(b) ink"]
 
 
 def test_a_function_without_a_parameter_for_options_gets_them_in_the_question(
     make_history: MakeHistory,
 ) -> None:
-    questions: list[str] = []
+    received_questions: list[str] = []
 
     def choose(history: History, question: str) -> str:
-        questions.append(question)
+        received_questions.append(question)
         return "(a)"
 
-    program = build_system(choose, "multiple-choice")
-    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
+    program = build_system(choose, task="multiple-choice")
+    program(history=make_history(sessions=1), question="Which?", options=["(a) tea", "(b) ink"])
 
-    assert questions == ["Which?\n(a) tea\n(b) ink"]
+    assert received_questions == ["Which?\n(a) tea\n(b) ink"]
+
+
+# Functions with unusual parameters. They answer with the arguments that they were given. The date
+# of a question is part of its text, and is passed by name if there is a parameter `date`.
 
 
 def says_query(history: History, query: str) -> str:
@@ -547,12 +598,13 @@ def says_date(options: History, query: str, *, date: str) -> str:
         (says_date, "Where? (asked on May 1) on May 1"),
     ],
 )
-def test_no_argument_of_a_function_is_passed_by_position_and_by_name(
+def test_every_argument_of_a_function_is_passed_once_whatever_its_parameters_are_called(
     agent: Any, answer: str, make_history: MakeHistory
 ) -> None:
+    """An argument passed by position and by name would be a TypeError."""
     program = build_system(agent)
 
-    prediction = program(history=make_history(1), question="Where?", date="May 1")
+    prediction = program(history=make_history(sessions=1), question="Where?", date="May 1")
 
     assert prediction.answer == answer
 
@@ -562,7 +614,7 @@ def test_the_question_of_a_module_may_be_called_query(make_history: MakeHistory)
         def forward(self, history: History, query: str) -> dspy.Prediction:
             return super().forward(history, query)
 
-    evaluation = score(build_system(QueryAgent), questions_about(make_history(2), 3))
+    evaluation = score(build_system(QueryAgent), questions_about(make_history(sessions=2), count=3))
 
     assert evaluation.failures == 0
 
@@ -582,26 +634,31 @@ def test_a_result_that_is_no_answer_is_a_failure(
     def agent(history: History, question: str) -> Any:
         return returned
 
-    [row] = score(build_system(agent), questions_about(make_history(1), 1)).rows
+    [row] = score(build_system(agent), questions_about(make_history(sessions=1), count=1)).rows
 
     assert row.failure is not None
     assert reason in row.failure.message
 
 
 def test_the_predictors_of_a_module_can_be_optimized() -> None:
-    path = "method.reader.answerer.say.predict"
+    """An optimizer copies a program and changes the predictors of the copy, e.g. their demos."""
     program = build_system(Agent())
+    path = "method.reader.answerer.say.predict"
     assert list(program.all_predictors()) == [path]
 
     copied_program = program.deepcopy()
-    copied_program.all_predictors()[path].demos = [dspy.Example(question="?")]
+    demos = [dspy.Example(question="?")]
+    copied_program.all_predictors()[path].demos = demos
 
+    assert copied_program.all_predictors()[path].demos == demos
     assert program.all_predictors()[path].demos == []
 
 
 def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(
     make_history: MakeHistory,
 ) -> None:
+    """For a store, `k` is how many entries a search returns."""
+
     class CountingAgent(dspy.Module):
         def __init__(self, k: int = 3) -> None:
             super().__init__()
@@ -612,7 +669,7 @@ def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(
 
     program = build_system(CountingAgent, k=5)
 
-    assert program(history=make_history(2), question="How many?").answer == "5 of 2"
+    assert program(history=make_history(sessions=2), question="How many?").answer == "5 of 2"
 
 
 class UncopyableLines(Lines):
@@ -655,17 +712,35 @@ def test_a_name_stands_for_a_method_an_address_or_an_external_system() -> None:
 @pytest.mark.parametrize(
     ("recalled", "sources", "kind"),
     [
-        ("Ann said: I saw Oslo with 1 friends", ("D1:1",), "entry"),
-        ("Oslo", (), "summary"),
-        ({"memory": "Bob likes Oslo", "id": "x"}, (), "summary"),
-        ({"text": "anything", "sources": ["D1:2", "D9:9"]}, ("D1:2",), "entry"),
-        ({"content": "anything", "id": "D1:2", "score": "high"}, ("D1:2",), "entry"),
+        pytest.param(
+            "Ann said: I saw Oslo with 1 friends", ("D1:1",), "entry", id="text that quotes a turn"
+        ),
+        pytest.param("Oslo", (), "summary", id="text too short to be a quotation"),
+        pytest.param(
+            {"memory": "Bob likes Oslo", "id": "x"}, (), "summary", id="neither quotation nor id"
+        ),
+        pytest.param(
+            {"text": "anything", "sources": ["D1:2", "D9:9"]},
+            ("D1:2",),
+            "entry",
+            id="sources, one of them unknown",
+        ),
+        pytest.param(
+            {"content": "anything", "id": "D1:2", "score": "high"},
+            ("D1:2",),
+            "entry",
+            id="id of a turn",
+        ),
     ],
 )
 def test_recalled_texts_are_matched_to_turns(
     recalled: Any, sources: tuple[str, ...], kind: str, make_history: MakeHistory
 ) -> None:
-    [hit] = hits_of([recalled], make_history(1, turns=3))
+    """What a system recalled is an entry with the turns it rests on, or else a summary."""
+    # Its turns D1:1 to D1:3 are "I saw Oslo with 1 friends" and so on.
+    history = make_history(sessions=1, turns=3)
+
+    [hit] = hits_of([recalled], history)
 
     assert hit.sources == sources
     assert hit.kind == kind
@@ -679,6 +754,7 @@ def actions_of(items: Iterable[Item]) -> list[Action]:
 
 
 def user_of(history: History) -> str:
+    """Return the id of the user, with which the ids of the history's items begin."""
     return history.items[0].id.partition(":")[0]
 
 
@@ -688,8 +764,8 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
 ) -> None:
     """Questions of one user share a history; each is about a record after all it may see."""
     movielens = benchmark("movielens")
-    # The newest first: if questions shared what was read for one of them, the earlier ones would
-    # find their records in what the later ones saw.
+    # The newest question comes first: if questions shared what was read for one of them, the older
+    # ones would find their records in what the newer ones saw.
     examples = movielens.split().test[::-1]
 
     def cheat(history: History, question: str) -> str:
@@ -710,21 +786,25 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
 @pytest.mark.parametrize("threads", [1, 8])
 def test_an_agent_gets_exactly_the_records_before_the_asked_one(threads: int) -> None:
     omnibehavior = benchmark("omnibehavior")
+    # The newest question comes first, as above.
     examples = omnibehavior.split().test[::-1]
-    allowed_ids: dict[tuple[str, str], set[str]] = {}
+
+    # Which records may be seen, by user and question.
+    earlier_record_ids: dict[tuple[str, str], list[str]] = {}
     for example in examples:
-        earlier_actions = actions_of([*example.history, *example.recent])
-        question_of_user = (user_of(example.history), example.question)
-        allowed_ids[question_of_user] = {action.id for action in earlier_actions}
-    assert len(allowed_ids) == len(examples)
+        earlier_records = actions_of([*example.history, *example.recent])
+        user_and_question = (user_of(example.history), example.question)
+        earlier_record_ids[user_and_question] = sorted({record.id for record in earlier_records})
+    assert len(earlier_record_ids) == len(examples)
     wrong_histories: list[list[str]] = []
 
     def agent(history: History, question: str) -> str:
+        # The lines after the first are the options.
         first_line_of_question = question.splitlines()[0]
-        expected_ids = allowed_ids[user_of(history), first_line_of_question]
-        ids = [action.id for action in actions_of(history)]
-        if sorted(ids) != sorted(expected_ids):
-            wrong_histories.append(ids)
+        expected_ids = earlier_record_ids[user_of(history), first_line_of_question]
+        received_ids = sorted(record.id for record in actions_of(history))
+        if received_ids != expected_ids:
+            wrong_histories.append(received_ids)
         return "Yes"
 
     program = build_system(agent, omnibehavior.task)
@@ -752,7 +832,7 @@ def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted:
     later_clips = [record(number, f"clip {number}") for number in range(10, 30)]
     history = History(id="u", items=(Behavior.from_actions("b1", first_clips),))
     recent = [Behavior.from_actions("b2", [zebra, *later_clips])]
-    program = build_system(Recording, "behavior-prediction")
+    program = build_system(Recording, task="behavior-prediction")
     # Of the recent records, only the newest and those that a search finds fit into the prompt.
     program.task.suffix_tokens = 60
     lm = scripted(lambda kind, text, n: {"answer": "Yes"})
@@ -765,6 +845,7 @@ def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted:
             options=["Yes", "No"],
         )
 
+    # The recent records are not added to the store, and yet one of them is found.
     assert added_items == ["b1"]
     _, last_prompt = lm.engine.prompts[-1]
     assert "zebra crossing => liked" in last_prompt
@@ -784,11 +865,13 @@ class RememberingServer:
 
     def __call__(self, body: dict[str, Any]) -> str:
         text = body["messages"][-1]["content"]
-        texts = self.texts_by_user.setdefault(body["user"], [])
-        texts.append(text)
-        if text.startswith("Who"):
-            return texts[-2].split("Ann: ")[-1]
-        return "OK"
+        texts_of_user = self.texts_by_user.setdefault(body["user"], [])
+        texts_of_user.append(text)
+        if not text.startswith("Who"):
+            return "OK"
+        # Ann says the last line of every session.
+        text_before_question = texts_of_user[-2]
+        return text_before_question.split("Ann: ")[-1]
 
 
 def test_an_endpoint_gets_every_history_as_a_user_and_is_asked(
@@ -798,28 +881,31 @@ def test_an_endpoint_gets_every_history_as_a_user_and_is_asked(
     program = build_external_program(
         load_target(server.url), server.url, "question-answering", config={"model": "any"}
     )
-    two_sessions = make_history(2, id="a")
-    three_sessions = make_history(3, id="b")
-    examples = [*questions_about(two_sessions, 2), *questions_about(three_sessions, 2)]
+    two_sessions = make_history(sessions=2, id="a")
+    three_sessions = make_history(sessions=3, id="b")
+    examples = [*questions_about(two_sessions, count=2), *questions_about(three_sessions, count=2)]
 
     evaluation = score(program, examples, threads=1)
 
     assert evaluation.failures == 0
-    assert evaluation.rows[0].answer == "I saw Quito with 6 friends"
+    last_turn_of_second_session = "I saw Quito with 6 friends"
+    assert evaluation.rows[0].answer == last_turn_of_second_session
+    # One call for each of the five sessions, and one for each of the four questions.
     assert evaluation.construction.calls == 5
     assert evaluation.construction.input_tokens > 0
     assert evaluation.answering_usage.calls == 4
-    users = {body["user"] for _, _, body in server.requests}
+    users = {request.body["user"] for request in server.requests}
     assert len(users) == 2
-    assert all(body["metadata"]["session"] for _, _, body in server.requests)
+    assert all(request.body["metadata"]["session"] for request in server.requests)
     program.method.close()
 
 
 def test_an_endpoint_that_cannot_be_reached_ends_the_run(make_history: MakeHistory) -> None:
+    # Nothing listens at port 1.
     url = "http://127.0.0.1:1/v1"
     program = build_external_program(
         load_target(url), url, "question-answering", config={"model": "any"}
     )
 
     with pytest.raises(EndpointError, match="cannot be reached"):
-        score(program, questions_about(make_history(1), 3))
+        score(program, questions_about(make_history(sessions=1), count=3))

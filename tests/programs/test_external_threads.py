@@ -1,4 +1,11 @@
-"""Threads of external systems: there are few, and they end with their stores."""
+"""Threads of external systems: there are few, and they end with their stores.
+
+An external system is code of the user's. A store holds the memory of one history: sessions are
+added to it, and it is searched for each question. Its methods, and functions that answer questions,
+may block or be coroutines, so each runs in a thread that has an event loop of its own. At most
+`MAX_STORES_IN_WRITING` stores are written at a time. At most `MAX_OPEN_STORES` written ones stay
+open: if there are more, the one that was not used for longest is closed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +42,7 @@ SUPERVISOR = "external supervisor"
 
 
 class Lines:
-    """A store of lines; `search` gives the newest."""
+    """A store of lines; `search` gives the last ones."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -72,20 +79,26 @@ class ThreadCounter:
 
 
 class Gate:
-    """Holds up calls until it is opened, as plain functions and as coroutines."""
+    """Holds up calls until it is opened: plain functions, and coroutines.
+
+    Open it by `gate.is_open.set()`.
+    """
 
     def __init__(self) -> None:
         self.is_open = threading.Event()
 
     def wait(self) -> None:
+        """Block the calling thread until the gate is open."""
         self.is_open.wait(30)
 
     async def wait_in_loop(self) -> None:
+        """Let the event loop go on until the gate is open."""
         while not self.is_open.is_set():
             await asyncio.sleep(0.005)
 
 
 def external_program(target: Any, **config: Any) -> Any:
+    """Return the program of a system that errors call "mine"."""
     return build_external_program(target, "mine", "question-answering", config=config)
 
 
@@ -99,7 +112,7 @@ def different_histories(count: int) -> list[History]:
 
 
 def question_about_each(histories: list[History]) -> list[dspy.Example]:
-    return [example for history in histories for example in questions_about(history, 1)]
+    return [example for history in histories for example in questions_about(history, count=1)]
 
 
 def ask(program: Any, history: History) -> Any:
@@ -107,8 +120,8 @@ def ask(program: Any, history: History) -> Any:
         return program(history=history, question="Who?")
 
 
-def fill_all_open_stores(program: Any) -> None:
-    """Ask about as many other histories as stores may be open, so that all others are closed."""
+def ask_about_enough_others_to_close_every_store(program: Any) -> None:
+    """Ask about as many new histories as stores may be open, which closes all earlier ones."""
     for history in different_histories(MAX_OPEN_STORES):
         ask(program, history)
 
@@ -130,8 +143,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # How many threads there are.
 
 
-def searching_class(counter: ThreadCounter, is_async: bool) -> type[Lines]:
-    """Return a class of stores that take a moment to write and to search, and count threads."""
+def store_class_that_counts_threads(counter: ThreadCounter, is_async: bool) -> type[Lines]:
+    """Return a class of stores that take a moment to write and to search, and count threads.
+
+    Its methods are plain functions or coroutine functions.
+    """
 
     class Plain(Lines):
         def add(self, session: Any) -> None:
@@ -166,13 +182,15 @@ def test_questions_about_as_many_histories_share_a_bounded_number_of_threads(
     counter = ThreadCounter()
     examples = question_about_each(different_histories(count))
 
-    evaluation = evaluate_at_once(searching_class(counter, is_async), examples)
+    store_class = store_class_that_counts_threads(counter, is_async)
+    evaluation = evaluate_at_once(store_class, examples)
 
     assert evaluation.n == count
     assert evaluation.failures == 0
     # Threads of stores that were closed just now, and are about to end.
     ending_threads = 32
     most_threads = MAX_STORES_IN_WRITING + MAX_OPEN_STORES + ending_threads
+    # Otherwise a thread for each question would pass, too.
     assert most_threads < count
     assert 0 < counter.largest_count <= most_threads
 
@@ -183,9 +201,10 @@ def test_questions_about_one_history_wait_for_its_only_thread(
     is_async: bool, count: int, make_history: MakeHistory
 ) -> None:
     counter = ThreadCounter()
-    examples = questions_about(make_history(1), count)
+    examples = questions_about(make_history(sessions=1), count=count)
 
-    evaluation = evaluate_at_once(searching_class(counter, is_async), examples)
+    store_class = store_class_that_counts_threads(counter, is_async)
+    evaluation = evaluate_at_once(store_class, examples)
 
     assert evaluation.n == count
     assert evaluation.failures == 0
@@ -210,15 +229,15 @@ def test_functions_answer_in_a_bounded_number_of_threads(
         return "Bob"
 
     function = awaited if is_async else plain
-    evaluation = evaluate_at_once(function, questions_about(make_history(1), count))
+    evaluation = evaluate_at_once(function, questions_about(make_history(sessions=1), count=count))
 
     assert evaluation.n == count
     assert evaluation.score == 1.0
     assert 0 < counter.largest_count <= MAX_FUNCTION_CALLS
 
 
-def targets_that_wait(gate: Gate) -> dict[str, Any]:
-    """Return a system of each kind whose answers wait for a gate."""
+def systems_that_wait(gate: Gate) -> dict[str, Any]:
+    """Return a system of each kind whose answers wait for a gate, by the name of the kind."""
 
     class Plain(Lines):
         def search(self, query: str, k: int) -> Any:
@@ -250,18 +269,21 @@ def targets_that_wait(gate: Gate) -> dict[str, Any]:
 def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
     name: str, make_history: MakeHistory
 ) -> None:
+    """The shared pool runs whatever else blocks in programs under asyncio, such as searches."""
     gate = Gate()
-    program = external_program(targets_that_wait(gate)[name])
-    history = make_history(1)
+    program = external_program(systems_that_wait(gate)[name])
+    history = make_history(sessions=1)
 
     async def ask_all() -> list[Any]:
         calls = [
             program.acall(history=history, question=f"Who, {number}?") for number in range(100)
         ]
         answers = asyncio.ensure_future(asyncio.gather(*calls))
+        # By now, all questions wait for the gate.
         await asyncio.sleep(0.2)
-        # If the questions held the threads, this call would not get one.
-        assert await asyncio.wait_for(in_thread(lambda: "free"), 10) == "free"
+        # If they held the threads of the pool, this call would not get one.
+        result = await asyncio.wait_for(in_thread(lambda: "done in the pool"), 10)
+        assert result == "done in the pool"
         gate.is_open.set()
         return await answers
 
@@ -277,6 +299,7 @@ def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
     limit_was_reached = threading.Event()
 
     class Counting(Lines):
+        # Each store gets one session, so a store is in writing while this runs.
         async def add(self, session: Any) -> None:
             stores_in_writing.add(id(self))
             if len(stores_in_writing) >= MAX_STORES_IN_WRITING:
@@ -322,9 +345,9 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
             while len(stores_in_writing) < MAX_STORES_IN_WRITING:
                 await asyncio.sleep(0.005)
 
-        # Two more stores have to wait.
-        cancelled = start_question(make_history(2))
-        waiting = start_question(make_history(3))
+        # Two more stores have to wait. The question of the first of them is cancelled.
+        cancelled = start_question(make_history(sessions=2))
+        waiting = start_question(make_history(sessions=3))
         await asyncio.sleep(0.1)
         assert len(stores_in_writing) == MAX_STORES_IN_WRITING
         cancelled.cancel()
@@ -342,56 +365,63 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
 
 
 def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHistory) -> None:
+    """So a store may use objects that belong to a loop or a thread, such as connections."""
     loops: set[int] = set()
     threads: set[int] = set()
+    recorded_methods: list[str] = []
 
-    def note_place() -> None:
+    def record(method: str) -> None:
+        """Record the loop and the thread in which a method runs."""
+        recorded_methods.append(method)
         loops.add(id(asyncio.get_running_loop()))
         threads.add(threading.get_ident())
 
-    class Noting(Lines):
+    class Recording(Lines):
         def __init__(self) -> None:
-            note_place()
+            record("__init__")
             super().__init__()
 
         async def add(self, session: Any) -> None:
-            note_place()
+            record("add")
             await asyncio.sleep(0)
             super().add(session)
 
         def search(self, query: str, k: int) -> Any:
-            note_place()
+            record("search")
             return super().search(query, k)
 
         def close(self) -> None:
-            note_place()
+            record("close")
 
-    program = external_program(Noting)
+    program = external_program(Recording)
     with dspy.context(lm=language_model()):
-        program(history=make_history(2), question="Who?")
-        asyncio.run(program.acall(history=make_history(2), question="Where?"))
+        program(history=make_history(sessions=2), question="Who?")
+        asyncio.run(program.acall(history=make_history(sessions=2), question="Where?"))
     program.method.close()
 
+    # Two sessions were added, and two questions asked.
+    assert recorded_methods == ["__init__", "add", "add", "search", "search", "close"]
     assert len(loops) == 1
     assert len(threads) == 1
 
 
 def test_coroutine_calls_of_one_store_never_overlap(make_history: MakeHistory) -> None:
-    running: list[str] = []
+    running_searches: list[str] = []
+    numbers_of_running_searches: list[int] = []
 
-    class Checking(Lines):
+    class Counting(Lines):
         async def search(self, query: str, k: int) -> Any:
-            running.append(query)
+            running_searches.append(query)
             await asyncio.sleep(0.001)
-            # If this fails, so does the question.
-            assert running == [query]
-            running.pop()
+            numbers_of_running_searches.append(len(running_searches))
+            running_searches.remove(query)
             return super().search(query, k)
 
-    evaluation = evaluate_at_once(Checking, questions_about(make_history(1), 20))
+    evaluation = evaluate_at_once(Counting, questions_about(make_history(sessions=1), count=20))
 
     assert evaluation.n == 20
     assert evaluation.failures == 0
+    assert numbers_of_running_searches == [1] * 20
 
 
 # What hangs.
@@ -406,7 +436,7 @@ def test_functions_that_hang_do_not_use_up_the_threads(make_history: MakeHistory
         return "Bob"
 
     program = external_program(hang, timeout=0.5)
-    history = make_history(1)
+    history = make_history(sessions=1)
 
     async def hang_in_all_threads() -> list[Any]:
         calls = [
@@ -420,6 +450,7 @@ def test_functions_that_hang_do_not_use_up_the_threads(make_history: MakeHistory
         assert isinstance(error, ExternalError)
         assert "mine: answer: no answer within 0.5 s" in str(error)
 
+    # There is a thread for a further question, though all the others still hang.
     assert program(history=history, question="Who?").answer == "Bob"
     gate.is_open.set()
 
@@ -435,7 +466,7 @@ def test_the_time_limit_holds_though_the_caller_was_cancelled(make_history: Make
             return super().search(query, k)
 
     program = external_program(Hanging, timeout=0.3)
-    history = make_history(1)
+    history = make_history(sessions=1)
 
     async def cancel_question() -> None:
         task = asyncio.create_task(program.acall(history=history, question="Who?"))
@@ -446,6 +477,8 @@ def test_the_time_limit_holds_though_the_caller_was_cancelled(make_history: Make
 
     with dspy.context(lm=language_model()):
         asyncio.run(cancel_question())
+        # Nobody waits for the first search any more. If it had no time limit any more either, the
+        # next question would wait for its thread until the end.
         with pytest.raises(ExternalError, match=r"mine: search: no answer within 0\.3 s"):
             program(history=history, question="Where?")
     release.set()
@@ -454,6 +487,7 @@ def test_the_time_limit_holds_though_the_caller_was_cancelled(make_history: Make
 def test_a_system_that_hangs_is_killed_and_every_later_call_fails_at_once(
     make_history: MakeHistory,
 ) -> None:
+    """Systems may have a method `kill`, which is called if another method takes too long."""
     calls: list[str] = []
     release = threading.Event()
 
@@ -468,7 +502,7 @@ def test_a_system_that_hangs_is_killed_and_every_later_call_fails_at_once(
             release.set()
 
     program = external_program(Killable, timeout=0.2)
-    history = make_history(1)
+    history = make_history(sessions=1)
     with dspy.context(lm=language_model()):
         for question in ("Who?", "Where?"):
             with pytest.raises(ExternalError, match=r"mine: search: no answer within 0\.2 s"):
@@ -481,22 +515,22 @@ def test_a_system_that_hangs_is_killed_and_every_later_call_fails_at_once(
 
 
 class ClosingStore(Lines):
-    """A store that takes its time to close, and counts how many of its class are closed."""
+    """A store that takes some time to close, and counts how many of its class are closed."""
 
     number_closed = 0
-    delay = 0.0
+    seconds_to_close = 0.0
 
     def close(self) -> None:
-        time.sleep(self.delay)
+        time.sleep(self.seconds_to_close)
         type(self).number_closed += 1
 
 
-def closing_store(delay_s: float = 0.0) -> type[ClosingStore]:
+def closing_store_class(seconds: float = 0.0) -> type[ClosingStore]:
     """Return a new class of stores, of which none is closed yet."""
 
     class NewClosingStore(ClosingStore):
         number_closed = 0
-        delay = delay_s
+        seconds_to_close = seconds
 
     return NewClosingStore
 
@@ -504,7 +538,7 @@ def closing_store(delay_s: float = 0.0) -> type[ClosingStore]:
 def test_closing_a_method_waits_for_its_systems_and_ends_their_threads(
     make_history: MakeHistory,
 ) -> None:
-    store_class = closing_store(delay_s=0.1)
+    store_class = closing_store_class(seconds=0.1)
     counter = ThreadCounter()
     program = external_program(store_class)
     for number_of_sessions in (1, 2, 3):
@@ -519,20 +553,21 @@ def test_closing_a_method_waits_for_its_systems_and_ends_their_threads(
 def test_an_evaluation_under_asyncio_ends_when_its_systems_are_closed(
     make_history: MakeHistory,
 ) -> None:
-    store_class = closing_store(delay_s=0.1)
+    """It must not return while stores are still being closed."""
+    store_class = closing_store_class(seconds=0.1)
 
-    evaluate_at_once(store_class, questions_about(make_history(1), 2))
+    evaluate_at_once(store_class, questions_about(make_history(sessions=1), count=2))
 
     assert store_class.number_closed == 1
 
 
 def test_a_closed_store_that_is_needed_again_is_written_anew(make_history: MakeHistory) -> None:
-    store_class = closing_store()
+    store_class = closing_store_class()
     program = external_program(store_class)
 
-    first_answer = ask(program, make_history(2))
+    first_answer = ask(program, make_history(sessions=2))
     program.method.close()
-    second_answer = ask(program, make_history(2))
+    second_answer = ask(program, make_history(sessions=2))
 
     first_texts = [hit.text for hit in first_answer.context.hits]
     assert first_texts
@@ -558,7 +593,7 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
 
     async def cancel_question() -> None:
         program = external_program(SlowToMake)
-        task = asyncio.create_task(program.acall(history=make_history(1), question="Who?"))
+        task = asyncio.create_task(program.acall(history=make_history(sessions=1), question="Who?"))
         async with asyncio.timeout(10):
             while not events:
                 await asyncio.sleep(0.005)
@@ -573,10 +608,11 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
 
 
 def test_stores_end_with_their_program(make_history: MakeHistory) -> None:
-    store_class = closing_store()
+    store_class = closing_store_class()
     program = external_program(store_class)
-    ask(program, make_history(1))
+    ask(program, make_history(sessions=1))
 
+    # Nobody refers to the program any more.
     del program
     gc.collect()
 
@@ -596,9 +632,9 @@ def test_a_question_does_not_wait_until_an_earlier_store_is_closed(
             events.append("closed")
 
     program = external_program(SlowToClose)
-    ask(program, make_history(1))
+    ask(program, make_history(sessions=1))
     # The last of these questions has the first store closed.
-    fill_all_open_stores(program)
+    ask_about_enough_others_to_close_every_store(program)
 
     assert "closed" not in events
     wait_until(lambda: events == ["closing"])
@@ -610,6 +646,7 @@ def test_a_question_does_not_wait_until_an_earlier_store_is_closed(
 def test_a_store_is_written_anew_only_after_the_one_in_its_folder_is_closed(
     make_history: MakeHistory,
 ) -> None:
+    """A history has one folder, which two stores of it must not use at the same time."""
     folders: list[Path] = []
     events_by_folder: dict[Path, list[str]] = {}
 
@@ -625,13 +662,14 @@ def test_a_store_is_written_anew_only_after_the_one_in_its_folder_is_closed(
             self.events.append("closed")
 
     program = external_program(StoreInFolder)
-    history = make_history(1)
+    history = make_history(sessions=1)
     ask(program, history)
-    fill_all_open_stores(program)
+    ask_about_enough_others_to_close_every_store(program)
     ask(program, history)
     program.method.close()
 
-    assert events_by_folder[folders[0]] == ["made", "closed", "made", "closed"]
+    folder_of_history = folders[0]
+    assert events_by_folder[folder_of_history] == ["made", "closed", "made", "closed"]
 
 
 def test_a_store_that_a_question_asks_is_not_written_a_second_time(
@@ -648,18 +686,19 @@ def test_a_store_that_a_question_asks_is_not_written_a_second_time(
 
         def search(self, query: str, k: int) -> Any:
             searches.append(query)
-            if len(searches) == 1:
+            is_first_question = len(searches) == 1
+            if is_first_question:
                 gate.wait()
             return super().search(query, k)
 
     program = external_program(SlowToSearch)
-    history = make_history(1)
+    history = make_history(sessions=1)
     first_question = threading.Thread(target=ask, args=(program, history))
     first_question.start()
     wait_until(lambda: len(searches) == 1)
 
     # Stores of other histories take the place of the one that is still asked.
-    fill_all_open_stores(program)
+    ask_about_enough_others_to_close_every_store(program)
     second_question = threading.Thread(target=ask, args=(program, history))
     second_question.start()
     time.sleep(0.2)
@@ -668,7 +707,9 @@ def test_a_store_that_a_question_asks_is_not_written_a_second_time(
     second_question.join(10)
     program.method.close()
 
+    # Two questions about the history, and one about each other history.
     assert len(searches) == 2 + MAX_OPEN_STORES
+    # One store for each history, in a folder of its own.
     assert len(folders) == 1 + MAX_OPEN_STORES
     assert len(set(folders)) == len(folders)
 
@@ -710,7 +751,7 @@ def test_stores_are_closed_at_the_end_of_the_process(tmp_path: Path) -> None:
 
 
 class SlowLines(Lines):
-    """A store that takes time for each session, and answers how many lines it has."""
+    """A store that takes time for each session, and answers with the number of its lines."""
 
     async def add(self, session: Any) -> None:
         await asyncio.sleep(0.02)
@@ -723,18 +764,21 @@ class SlowLines(Lines):
 def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_alone(
     make_history: MakeHistory,
 ) -> None:
-    history = make_history(6)
-    stores = Stores(SlowLines, "slow", None, 60.0)
+    """It cannot wait for the task that writes the store, and writes a second store instead."""
+    history = make_history(sessions=6, turns=6)
+    all_lines = str(6 * 6)
+    stores = Stores(SlowLines, name="slow", folder=None, timeout=60.0)
 
     def ask_how_many() -> str:
         return stores.call(history, "ask", "How many?")
 
     async def ask_three_times() -> list[str]:
         awaited_question = asyncio.create_task(run_bridged(ask_how_many))
-        # Its store is being written now.
+        # The store is being written now: each session takes 0.02 s.
         await asyncio.sleep(0.03)
         blocking_answer = ask_how_many()
-        return [await awaited_question, blocking_answer, await run_bridged(ask_how_many)]
+        awaited_answer = await awaited_question
+        later_answer = await run_bridged(ask_how_many)
+        return [blocking_answer, awaited_answer, later_answer]
 
-    # Six sessions of six turns.
-    assert asyncio.run(ask_three_times()) == ["36", "36", "36"]
+    assert asyncio.run(ask_three_times()) == [all_lines, all_lines, all_lines]

@@ -1,4 +1,7 @@
-"""Calls that run at the same time leave the same trace as calls one after another."""
+"""Calls that run at the same time leave the same trace as calls one after another.
+
+The trace is a list in DSPy's settings, to which every predictor adds a step. Optimizers read it.
+"""
 
 import time
 from functools import partial
@@ -45,5 +48,7 @@ def test_a_trace_has_no_more_steps_than_dspy_allows() -> None:
 
 def test_gathered_calls_make_no_trace_if_their_caller_has_none() -> None:
     with dspy.context(trace=None):
-        assert gather([partial(int, "1"), partial(int, "2")]) == [1, 2]
+        results = gather([partial(int, "1"), partial(int, "2")])
+
+        assert results == [1, 2]
         assert dspy.settings.trace is None

@@ -1,7 +1,10 @@
 """What H2Memory remembers of items that could not be read at first, when they are tried again.
 
-Items are written in order: logs L1, dialogue D1, logs L2, dialogue D2. Whenever they are tried, the
-topics of a dialogue should have the logs right before it.
+Items are written in order: logs L1, dialogue D1, logs L2, dialogue D2. Logs and the dialogue after
+them are a session; the latest is the current session. From logs the model reads situations, and
+from a dialogue topics, each with a need of the user. The need is refined with what is known from
+the logs of the same session. So whenever a dialogue is tried, its topics should have the logs right
+before it, and no others.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class Person:
         )
         self.lm = scripted(script)
 
+    # No answer depends on `n`, the number of the call.
     def _find_situation(self, prompt: str, n: int) -> Any:
         if self._shows_unreadable(prompt, "linked_logs"):
             return UNREADABLE
@@ -61,6 +65,7 @@ class Person:
         return any(f"[{turn_id}]" in shown for turn_id in self.unreadable)
 
     def write(self, *items: Item) -> None:
+        """Write items one by one; items that failed before are tried again with the next one."""
         for item in items:
             self.memory = write_items(self.writer, self.memory, [item])
 
@@ -71,6 +76,7 @@ class Person:
         assert not self.memory.failed_items
 
     def finalize(self) -> None:
+        """Do what is left to do at the end of a history, e.g. refine the last needs."""
         self.memory = finalize_memory(self.writer, self.memory)
 
     def topics_of(self, dialogue: str) -> list[Topic]:
@@ -90,7 +96,13 @@ def person(scripted: Callable[..., Any]) -> Iterator[Person]:
 
 
 def turn_ids(item: Item) -> set[str]:
+    """Return the ids of all turns of an item."""
     return {turn.id for turn in item.turns}
+
+
+def logs_by_dialogue(memory: HeterogeneousMemory) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the logs that the topics of each dialogue have."""
+    return {topic.dialogue: topic.own for topic in memory.topics}
 
 
 def is_refined(topic: Topic) -> bool:
@@ -107,7 +119,7 @@ def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
     write_with_h2memory: Callable[..., Any],
 ) -> None:
     def outlines(prompt: str, n: int) -> Any:
-        # The whole of D1 cannot be read, each of its halves can.
+        # All four turns of D1 cannot be read together, each half of them can.
         conversation = section(prompt, "conversation")
         if "[D1:1]" in conversation and "[D1:4]" in conversation:
             return UNREADABLE
@@ -116,7 +128,7 @@ def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
     memory = write_with_h2memory({"outlines": outlines}, sessions=2).memory
 
     topics = [topic for topic in memory.topics if topic.dialogue == "D1"]
-    # Two of each half.
+    # The model finds two topics in each half.
     assert len(topics) == 4
     assert {topic.own for topic in topics} == {("L1",)}
     assert all(is_refined(topic) for topic in topics)
@@ -126,7 +138,7 @@ def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
 def test_a_dialogue_that_is_retried_before_its_successor_leaves_it_the_later_logs(
     person: Person,
 ) -> None:
-    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = turn_ids(first_dialogue)
     person.write(first_logs, first_dialogue, second_logs)
 
@@ -141,12 +153,13 @@ def test_a_dialogue_that_is_retried_before_its_successor_leaves_it_the_later_log
 
 
 def test_a_dialogue_that_fails_once_more_keeps_its_logs(person: Person) -> None:
-    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = turn_ids(first_dialogue)
     # D1 is tried a second time, in vain, before D2 is written.
     person.write(first_logs, first_dialogue, second_logs, second_dialogue)
     assert {failed.attempts for failed in person.memory.failed_items} == {2}
 
+    # The third attempt fails, too, and the fourth succeeds.
     person.memory = retry_failed(person.writer, person.memory, max_attempts=3)
     assert {failed.attempts for failed in person.memory.failed_items} == {3}
     person.retry()
@@ -157,8 +170,9 @@ def test_a_dialogue_that_fails_once_more_keeps_its_logs(person: Person) -> None:
 
 
 def test_a_failed_dialogue_after_another_has_no_logs_when_it_is_retried(person: Person) -> None:
-    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = turn_ids(second_dialogue)
+    # D2 follows D1 at once, and the logs L2 come after it.
     person.write(first_logs, first_dialogue, second_dialogue, second_logs)
 
     person.retry()
@@ -167,14 +181,17 @@ def test_a_failed_dialogue_after_another_has_no_logs_when_it_is_retried(person: 
     assert person.logs_of("D2") == {()}
 
 
-def test_logs_that_are_retried_in_time_are_named_once(person: Person) -> None:
-    logs, dialogue = pal(1).items
+def test_logs_of_which_a_part_is_retried_before_their_dialogue_are_named_once(
+    person: Person,
+) -> None:
+    logs, dialogue = pal(sessions=1).items
     person.unreadable = {"L1:3"}
     person.write(logs)
 
     person.retry()
     person.write(dialogue)
 
+    # `batches` are the items of logs of the current session.
     assert person.memory.batches == ("L1",)
     assert person.logs_of("D1") == {("L1",)}
     remembered_ids: set[str] = set()
@@ -184,7 +201,8 @@ def test_logs_that_are_retried_in_time_are_named_once(person: Person) -> None:
 
 
 def test_old_logs_that_are_retried_begin_no_session(person: Person) -> None:
-    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    """Logs after a dialogue begin a session. L1:3 is read after D2, but belongs before D1."""
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = {"L1:3"}
     person.write(first_logs, first_dialogue, second_logs, second_dialogue)
 
@@ -195,15 +213,17 @@ def test_old_logs_that_are_retried_begin_no_session(person: Person) -> None:
     assert late_situation.sources == ("L1:3",)
     assert late_situation.id in person.memory.background["health"].situations
     assert current_batches(person.memory) == {"L2"}
+    # The current session has its dialogue.
     assert person.memory.answered
 
 
 def test_old_logs_of_which_nothing_was_read_begin_no_session(person: Person) -> None:
-    first_logs, _, second_logs, second_dialogue = pal(2).items
-    # Nothing in the memory names L1: there is no situation of it, and no dialogue after it.
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
+    # Nothing in the memory names L1: there is no situation of it, and no topic of a dialogue
+    # after it.
     person.unreadable = turn_ids(first_logs)
-    silent_dialogue = pal(1).items[1].select_turns([])
-    person.write(first_logs, silent_dialogue, second_logs, second_dialogue)
+    dialogue_without_turns = first_dialogue.select_turns([])
+    person.write(first_logs, dialogue_without_turns, second_logs, second_dialogue)
 
     person.retry()
 
@@ -213,7 +233,7 @@ def test_old_logs_of_which_nothing_was_read_begin_no_session(person: Person) -> 
 
 
 def test_old_logs_that_are_retried_leave_the_next_dialogue_its_logs(person: Person) -> None:
-    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = {"L1:3"}
     person.write(first_logs, first_dialogue, second_logs)
 
@@ -226,7 +246,7 @@ def test_old_logs_that_are_retried_leave_the_next_dialogue_its_logs(person: Pers
 def test_a_need_is_refined_with_logs_that_could_only_be_read_after_its_dialogue(
     person: Person,
 ) -> None:
-    logs, dialogue, second_logs, _ = pal(2).items
+    logs, dialogue, second_logs, _ = pal(sessions=2).items
     person.unreadable = turn_ids(logs)
     person.write(logs)
     # A second attempt fails as well, before the dialogue is written.
@@ -234,6 +254,7 @@ def test_a_need_is_refined_with_logs_that_could_only_be_read_after_its_dialogue(
     assert not person.memory.situations
 
     person.retry()
+    # Both topics of D1 wait to be refined. This happens when the next logs are written.
     assert len(person.memory.waiting) == 2
     person.write(second_logs)
 
@@ -244,14 +265,15 @@ def test_a_need_is_refined_with_logs_that_could_only_be_read_after_its_dialogue(
 
 
 def test_no_logs_are_stored_for_failed_dialogues_if_none_failed(person: Person) -> None:
-    person.write(*pal(2).items)
+    """Logs before a dialogue are stored only for a later attempt, so that memories stay small."""
+    person.write(*pal(sessions=2).items)
     person.finalize()
 
     assert person.memory.logs_of_failed == {}
 
 
 def test_the_logs_of_a_failed_dialogue_are_in_the_json_of_a_memory(person: Person) -> None:
-    logs, dialogue = pal(1).items
+    logs, dialogue = pal(sessions=1).items
     person.unreadable = turn_ids(dialogue)
     person.write(logs, dialogue)
 
@@ -264,7 +286,7 @@ def test_the_logs_of_a_failed_dialogue_are_in_the_json_of_a_memory(person: Perso
 
 def write_and_retry(scripted: Callable[..., Any], unreadable: set[str]) -> HeterogeneousMemory:
     """Write three months in which turns cannot be read at first, and retry what failed."""
-    history: History = pal(3)
+    history: History = pal(sessions=3)
     person = Person(scripted, use_principles=False)
     person.unreadable = unreadable
     with dspy.context(lm=person.lm):
@@ -278,9 +300,10 @@ def test_a_retried_history_has_the_sessions_of_one_that_never_failed(
     scripted: Callable[..., Any],
 ) -> None:
     undisturbed = write_and_retry(scripted, unreadable=set())
+    # Turns of both halves of D1, and of both halves of D2.
     retried = write_and_retry(scripted, unreadable={"D1:1", "D1:4", "D2:2", "D2:3"})
 
+    # The current session: its logs, and whether its dialogue has come.
     assert retried.batches == undisturbed.batches
     assert retried.answered == undisturbed.answered
-    logs_by_dialogue = {topic.dialogue: topic.own for topic in retried.topics}
-    assert logs_by_dialogue == {topic.dialogue: topic.own for topic in undisturbed.topics}
+    assert logs_by_dialogue(retried) == logs_by_dialogue(undisturbed)

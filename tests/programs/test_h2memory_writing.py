@@ -1,7 +1,14 @@
 """How H2Memory writes: links, situations, backgrounds, topics, needs and principles.
 
+A history has logs and dialogues: L1, D1, L2, D2, ..., one pair a month. Logs that are linked, e.g.
+since one caused the other, make one situation. The background has a sentence for each aspect of
+life, which new situations update. A dialogue has topics, each with a need of the user. A need is
+refined with what is known from situations and background. Similar needs make a cluster, from which
+the model abstracts a type of need and a principle: what the user prefers for such needs.
+
 The scripted model `pal_script` finds two topics in each dialogue, one on sleep and one on food.
-Logs of odd months are about health, those of even months about work and family.
+Logs of odd months are about health, those of even months about work and family. It links the second
+log of each month to the first.
 """
 
 from __future__ import annotations
@@ -36,20 +43,17 @@ MALFORMED = "nonsense"
 def test_linked_logs_are_one_situation_and_the_others_one_each(write_with_h2memory: Write) -> None:
     result = write_with_h2memory(sessions=2)
 
-    situations = result.memory.situations[:4]
-    assert [(situation.id, situation.batch, situation.sources) for situation in situations] == [
-        ("s1", "L1", ("L1:1", "L1:2")),
-        ("s2", "L1", ("L1:3",)),
-        ("s3", "L1", ("L1:4",)),
-        ("s4", "L2", ("L2:1", "L2:2")),
-    ]
-    assert situations[2].aspects == ("health",)
-    assert situations[3].aspects == ("work", "family")
-    assert situations[0].links[0].model_dump() == {
-        "later": "L1:2",
-        "kind": "caused_by",
-        "earlier": "L1:1",
-    }
+    first, second, third, fourth = result.memory.situations[:4]
+    assert first.sources == ("L1:1", "L1:2")
+    assert second.sources == ("L1:3",)
+    assert third.sources == ("L1:4",)
+    assert fourth.sources == ("L2:1", "L2:2")
+
+    assert [first.id, second.id, third.id, fourth.id] == ["s1", "s2", "s3", "s4"]
+    assert [first.batch, second.batch, third.batch, fourth.batch] == ["L1", "L1", "L1", "L2"]
+    assert third.aspects == ("health",)
+    assert fourth.aspects == ("work", "family")
+    assert first.links[0] == link("L1:2", "caused_by", "L1:1")
 
 
 def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
@@ -63,6 +67,7 @@ def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
 
 
 def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
+    """Return the sentences of the background by aspect of life."""
     return {aspect: background.text for aspect, background in memory.background.items()}
 
 
@@ -73,26 +78,31 @@ def test_backgrounds_are_updated_session_by_session(write_with_h2memory: Write) 
         "work": "known 2+4",
         "health": "known 1+3",
     }
+    # Each prompt shows the background before its update.
     backgrounds_before = result.shown("updating_aspects", "background_before")
     assert backgrounds_before[:3] == [
         "work:\nhealth:\nfamily:\nleisure:",
         "work:\nhealth: known 1\nfamily:\nleisure:",
         "work: known 2\nhealth: known 1\nfamily:\nleisure:",
     ]
+    # Months 1 and 3 are about health, and each month has three situations.
     health = result.memory.background["health"]
     assert health.situations == ("s1", "s2", "s3", "s7", "s8", "s9")
 
 
 def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
+    # The logs of each month are of its third day.
     result = write_with_h2memory(sessions=4)
 
-    assert result.shown("updating_aspects", "span_before") == [
+    spans_of_background = result.shown("updating_aspects", "span_before")
+    assert spans_of_background == [
         "unknown",
         "2024-01-03 to 2024-01-03",
         "2024-01-03 to 2024-02-03",
         "2024-01-03 to 2024-03-03",
     ]
-    assert result.shown("updating_aspects", "span_since")[1] == "2024-02-03 to 2024-02-03"
+    spans_of_new_situations = result.shown("updating_aspects", "span_since")
+    assert spans_of_new_situations[1] == "2024-02-03 to 2024-02-03"
 
 
 @pytest.mark.parametrize(
@@ -156,11 +166,13 @@ def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(
 ) -> None:
     memory = write_with_h2memory(sessions=4).memory
 
+    # Topics t1 and t2 are of session 1, t3 and t4 of session 2, and so on.
     needs = {topic.id: topic.need for topic in memory.topics}
-    # Session 3 is about health: work, of which session 2 told, does not bear on it, and what
-    # session 5 will tell is not known yet.
+    # Session 3 is about health, so it has what is known of health up to session 3. Work, of which
+    # sessions 2 and 4 tell, does not bear on it.
     food_of_third_session = "cooking vegetables in month 3 <health: known 1+3 / situation of L3"
     assert needs["t6"].startswith(food_of_third_session)
+    # Each need is refined with the logs of its own session.
     assert "L2:" in needs["t3"]
     assert "L3:" in needs["t5"]
     assert "L4:" in needs["t7"]
@@ -169,23 +181,25 @@ def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(
 def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_none(
     write_with_h2memory: Write,
 ) -> None:
-    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     items = (first_logs, second_logs, first_dialogue, second_dialogue)
 
     memory = write_with_h2memory(history=History(id="x", items=items)).memory
 
+    # Each dialogue has two topics. `own` are the logs that belong to their dialogue.
     first, second, third, fourth = memory.topics
     assert first.own == ("L1", "L2")
     assert second.own == ("L1", "L2")
     assert third.own == ()
     assert fourth.own == ()
+    # Without logs, a need stays as the dialogue states it.
     assert third.need == third.stated
     current_batches = [situation.batch for situation in memory.current_situations]
     assert current_batches == ["L1", "L1", "L1", "L2", "L2", "L2"]
 
 
 def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) -> None:
-    logs, dialogue = pal(1).items
+    logs, dialogue = pal(sessions=1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     empty_logs = Logs(id="e1")
     blank_dialogue = Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),))
@@ -194,13 +208,14 @@ def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) ->
     all_items = (profile, logs, dialogue, empty_logs, blank_dialogue)
     with_other_items = write_with_h2memory(history=History(id="y", items=all_items))
 
+    # No prompt shows the profile, and the memory is the same.
     assert "nurse" not in str(with_other_items.prompts)
     assert with_other_items.memory.situations == plain.memory.situations
     assert with_other_items.memory.topics == plain.memory.topics
 
 
 def test_behavior_is_read_as_logs(write_with_h2memory: Write) -> None:
-    logs, dialogue = pal(1).items
+    logs, dialogue = pal(sessions=1).items
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
 
     from_logs = write_with_h2memory(history=History(id="x", items=(logs, dialogue))).memory
@@ -212,21 +227,29 @@ def test_behavior_is_read_as_logs(write_with_h2memory: Write) -> None:
 
 
 def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written: Any) -> None:
+    """An update of the background and the two needs of the dialogue before it are asked together.
+
+    The model answers these three calls only when all of them are there. If one was asked after the
+    others, all would fail, and no need would be refined.
+    """
     three_calls = threading.Barrier(3)
 
     def reply(kind: str, text: str, n: int) -> Any:
-        # The first update has nothing to wait for. Then each update is made together with the two
-        # needs of the dialogue before it. The last two needs are refined alone.
+        # The first update comes before any dialogue, and the last two needs have no logs after
+        # them. Three sessions have six needs.
         is_later_update = kind == "updating_aspects" and n > 1
         is_earlier_need = kind == "detailed_need" and n <= 4
         if is_later_update or is_earlier_need:
             three_calls.wait(timeout=20)
         return pal_script()(kind, text, n)
 
-    memory = written(build("h2memory", embedder=embedder()), pal(3), reply).memory
+    program = build("h2memory", embedder=embedder())
+    memory = written(program, pal(sessions=3), reply).memory
 
     assert len(memory.topics) == 6
-    assert all("<" in topic.need for topic in memory.topics)
+    for topic in memory.topics:
+        # The script puts what is known of the user in angle brackets.
+        assert "<" in topic.need
 
 
 # Links between logs.
@@ -235,6 +258,7 @@ LOG_IDS = [f"l{number}" for number in range(1, 31)]
 
 
 def link(later: str, kind: str, earlier: str) -> Link:
+    """Return the link from a log to an earlier one, which has caused it or which it follows."""
     return Link.model_validate({"later": later, "kind": kind, "earlier": earlier})
 
 
@@ -258,10 +282,11 @@ def link(later: str, kind: str, earlier: str) -> Link:
     ],
 )
 def test_links_that_cannot_be_are_left_out(claim: LogLinks, links: list[Link]) -> None:
-    # l11 to l30 are shown, and the model is asked about the last ten of them.
+    """A prompt shows the logs l11 to l30, and the model is asked for the links of the last ten."""
     shown_ids = LOG_IDS[10:30]
+    position_of_l21 = 10
 
-    assert valid_links(shown_ids, 10, [claim]) == links
+    assert valid_links(shown_ids, first=position_of_l21, claims=[claim]) == links
 
 
 def test_two_logs_are_in_one_group_if_links_lead_from_one_to_the_other() -> None:
@@ -340,6 +365,8 @@ def test_feedback_is_read_in_any_form_that_the_prompts_allow(
 
 @pytest.mark.parametrize(
     ("starts", "spans"),
+    # A start is the number of the first turn that the model names for a topic. A span is the
+    # numbers of the first and the last turn that the topic gets.
     [
         pytest.param([1, 5], [(1, 4), (5, 8)], id="as asked for"),
         pytest.param([2, 5], [(1, 4), (5, 8)], id="the first begins late"),
@@ -352,6 +379,7 @@ def test_feedback_is_read_in_any_form_that_the_prompts_allow(
 def test_topics_cover_the_dialogue_by_where_they_begin(
     starts: list[int | None], spans: list[tuple[int, int]]
 ) -> None:
+    """Models leave gaps between topics, so a topic is taken to end where the next one begins."""
     turn_ids = LOG_IDS[:8]
     named_turns: list[list[str]] = []
     for start in starts:
@@ -367,7 +395,8 @@ def test_topics_cover_the_dialogue_by_where_they_begin(
 
 
 @pytest.mark.parametrize(
-    ("rows", "count", "clusters"),
+    # A cluster is a list of positions of rows.
+    ("rows", "wanted_clusters", "clusters"),
     [
         pytest.param([], 8, [], id="no rows"),
         pytest.param([[0, 0], [5, 5], [9, 0]], 8, [[0], [1], [2]], id="few rows"),
@@ -381,15 +410,15 @@ def test_topics_cover_the_dialogue_by_where_they_begin(
     ],
 )
 def test_there_are_no_more_clusters_than_different_rows(
-    rows: list[list[int]], count: int, clusters: list[list[int]]
+    rows: list[list[int]], wanted_clusters: int, clusters: list[list[int]]
 ) -> None:
     vectors = np.array(rows, dtype=np.float32)
 
-    assert cluster_rows(vectors, count, seed=0) == clusters
+    assert cluster_rows(vectors, wanted_clusters, seed=0) == clusters
 
 
 def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_members() -> None:
-    # By hand: (0,4) joins the first centre: (2*(0,1) + (0,4)) / 3 = (0,2).
+    # Computed by hand: (0,4) joins the first centre: (2*(0,1) + (0,4)) / 3 = (0,2).
     # (4,5) is then 5 from (0,2) and 5.66 from (8,9). It joins the first as well, which moves to
     # (3*(0,2) + (4,5)) / 4 = (1,2.75). Had the first centre not moved, (4,5) would be 5.66 from
     # both.
@@ -401,7 +430,9 @@ def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_me
     ]
     later_needs = np.array([[0, 4], [4, 5], [8, 7], [5, 5]])
 
-    assert nearest_centres(later_needs, centres) == [0, 0, 1, 1]
+    positions_of_centres = nearest_centres(later_needs, centres)
+
+    assert positions_of_centres == [0, 0, 1, 1]
 
     # The centres that were passed in are as before.
     assert centres[0].mean.tolist() == [0.0, 1.0]
@@ -409,6 +440,7 @@ def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_me
 
 
 def test_a_centre_moves_before_the_next_need_joins() -> None:
+    """The needs 4 and 5 are numbers on a line, and so are the centres 0 and 9."""
     centres = [
         Centre(mean=np.array([0.0]), size=1),
         Centre(mean=np.array([9.0]), size=1),
@@ -416,7 +448,8 @@ def test_a_centre_moves_before_the_next_need_joins() -> None:
 
     # After 4 has joined, the first centre is at 2, which is 3 from 5; the second is 4 from 5.
     # Had the first centre not moved, it would be 5 from 5.
-    assert nearest_centres(np.array([[4], [5]]), centres) == [0, 0]
+    later_needs = np.array([[4], [5]])
+    assert nearest_centres(later_needs, centres) == [0, 0]
 
 
 WITHOUT_LOGS = {"use_situations": False, "use_background": False}
@@ -426,8 +459,8 @@ WITHOUT_LOGS = {"use_situations": False, "use_background": False}
 def write_dialogues(write_with_h2memory: Write) -> Write:
     """Return a function that writes the dialogues of months without their logs.
 
-    `write_dialogues(6, clusters=2)`, `write_dialogues(1, {"general_need": "no"})`: the second
-    argument replaces answers of the script.
+    `write_dialogues(sessions=6, replacements={"general_need": "no"}, clusters=2)`: the
+    replacements are answers of the script, and the rest are settings of H2Memory.
     """
 
     def write(
@@ -439,50 +472,62 @@ def write_dialogues(write_with_h2memory: Write) -> Write:
 
 
 def calls_about_principles(calls: dict[str, int]) -> dict[str, int]:
+    """Return the numbers of those calls of the model that make and change principles."""
     kinds = ("general_need", "general_preference", "type_verdict", "principle_verdict")
     return {kind: calls[kind] for kind in kinds if calls[kind]}
 
 
 @pytest.mark.parametrize(
-    ("sessions", "settings", "sizes"),
+    ("sessions", "settings", "cluster_sizes", "mixes_sleep_and_food"),
+    # Each session has a need about sleep and one about food. By default there are eight clusters.
     [
-        pytest.param(3, {}, [1, 1, 1, 1, 1, 1], id="few topics"),
-        pytest.param(3, {"clusters": 2}, [3, 3], id="sleep and food"),
-        pytest.param(6, {"clusters": 2, "online_month": False}, [6, 6], id="all at once"),
-        pytest.param(6, {"clusters": 1}, [12], id="one cluster"),
+        pytest.param(3, {}, [1, 1, 1, 1, 1, 1], False, id="fewer topics than clusters"),
+        pytest.param(3, {"clusters": 2}, [3, 3], False, id="sleep and food"),
         pytest.param(
-            3, {"clusters": 2, "clustered": False}, [1, 1, 1, 1, 1, 1], id="one for each topic"
+            6, {"clusters": 2, "online_month": False}, [6, 6], False, id="the last month as well"
+        ),
+        pytest.param(6, {"clusters": 1}, [12], True, id="one cluster"),
+        pytest.param(
+            3,
+            {"clusters": 2, "clustered": False},
+            [1, 1, 1, 1, 1, 1],
+            False,
+            id="switched off, so that each topic has its principle",
         ),
     ],
 )
-def test_needs_are_clustered(
-    write_dialogues: Write, sessions: int, settings: dict[str, Any], sizes: list[int]
+def test_similar_needs_are_clustered(
+    write_dialogues: Write,
+    sessions: int,
+    settings: dict[str, Any],
+    cluster_sizes: list[int],
+    mixes_sleep_and_food: bool,
 ) -> None:
     memory = write_dialogues(sessions, **settings).memory
 
+    # There is a principle for each cluster.
     principles = memory.principles
-    assert [principle.id for principle in principles] == [
-        f"p{number}" for number in range(1, len(sizes) + 1)
-    ]
-    assert [len(principle.members) for principle in principles] == sizes
+    assert [len(principle.members) for principle in principles] == cluster_sizes
+    expected_ids = [f"p{number}" for number in range(1, len(cluster_sizes) + 1)]
+    assert [principle.id for principle in principles] == expected_ids
+
+    # Each topic is in one cluster.
     clustered_ids = [topic_id for principle in principles for topic_id in principle.members]
     assert sorted(clustered_ids) == sorted(topic.id for topic in memory.topics)
 
     # All needs of a cluster are "sleeping ..." or all are "cooking ...".
     needs = {topic.id: topic.need for topic in memory.topics}
-    has_mixed_cluster = False
     for principle in principles:
         first_words = {needs[topic_id].split()[0] for topic_id in principle.members}
-        if len(first_words) > 1:
-            has_mixed_cluster = True
-    needs_must_be_mixed = settings.get("clusters") == 1
-    assert has_mixed_cluster is needs_must_be_mixed
+        expected_words = 2 if mixes_sleep_and_food else 1
+        assert len(first_words) == expected_words
 
 
 def test_topics_of_the_last_month_join_principles_of_the_months_before(
     write_dialogues: Write,
 ) -> None:
-    result = write_dialogues(4, clusters=2)
+    # The needs of three months are clustered, and the two of the fourth join them.
+    result = write_dialogues(sessions=4, clusters=2)
 
     assert calls_about_principles(result.calls) == {
         "general_need": 2,
@@ -533,7 +578,7 @@ def test_types_and_principles_change_only_where_a_verdict_says_so(
         "principle_verdict": principle_reply,
     }
 
-    memory = write_dialogues(3, replacements, clusters=2).memory
+    memory = write_dialogues(sessions=3, replacements=replacements, clusters=2).memory
 
     assert memory.principles
     for principle in memory.principles:
@@ -548,14 +593,18 @@ def outlines_without_first_preference(text: str, n: int) -> dict[str, Any]:
 
 
 def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialogues: Write) -> None:
-    result = write_dialogues(1, {"outlines": outlines_without_first_preference})
+    replacements = {"outlines": outlines_without_first_preference}
+
+    result = write_dialogues(sessions=1, replacements=replacements)
 
     assert calls_about_principles(result.calls) == {"general_need": 1}
     assert result.memory.principles[0].text() == "Type of need: type(1)"
 
 
 def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialogues: Write) -> None:
-    result = write_dialogues(2, {"outlines": outlines_without_first_preference}, clusters=1)
+    replacements = {"outlines": outlines_without_first_preference}
+
+    result = write_dialogues(sessions=2, replacements=replacements, clusters=1)
 
     assert calls_about_principles(result.calls) == {
         "general_need": 1,
@@ -566,8 +615,9 @@ def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialog
 
 
 def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any) -> None:
+    """Finalizing clusters the needs, once a history has ended. More may be written afterwards."""
     writer = build("h2memory", embedder=embedder(), clusters=2, **WITHOUT_LOGS).method.writer
-    dialogues = [item for item in pal(3, logs=0) if isinstance(item, Session)]
+    dialogues = [item for item in pal(sessions=3, logs=0) if isinstance(item, Session)]
     lm = scripted(pal_script())
     memory = writer.Memory()
     cluster_sizes: list[list[int]] = []
@@ -579,6 +629,7 @@ def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any)
             # Finalizing a second time changes nothing.
             assert finalize_memory(writer, memory) == memory
 
+    # Each dialogue adds one need to each of the two clusters.
     assert cluster_sizes == [[1, 1], [2, 2], [3, 3]]
     assert calls_about_principles(lm.engine.calls) == {
         "general_need": 2,

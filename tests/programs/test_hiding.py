@@ -1,8 +1,11 @@
 """Deleted and reworded entries in prompts and in readers, and texts that look like structure.
 
-The first half is about a user's amendments: what a deletion hides, and what writers are shown of an
-entry that was changed. The second half is about hostile texts: whatever a user writes, the prompt
-has the fields of its signature and no others, and an answer that quotes the text can be read.
+The first half is about a user's amendments: a memory is shown as entries, and its user may delete
+or reword them. An amendment is stored beside the memory, which stays as it was, so that it can be
+undone. What is tested is what a deletion hides, and what writers are shown of a changed entry.
+
+The second half is about hostile texts: whatever a user writes, the prompt has the fields of its
+signature and no others, and an answer that quotes the text can be read.
 """
 
 import json
@@ -43,7 +46,7 @@ SECRET = "The code of the safe is falcon"
 RAIN = "It rained in the mountains"
 
 
-# Writers
+# Writers: the code of a method that updates a memory with each session, by the help of a model.
 
 
 def memory_r2_reply(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def memory_r2_reply(kind: str, text: str, n: int) -> dict[str, Any]:
 
 
 def pgr_reply(kind: str, text: str, n: int) -> dict[str, Any]:
-    """Answer PGR as `memory_r2_reply` answers Memory-R2."""
+    """Answer PGR: every line is a new fact; one with "moved" updates the first fact shown."""
     existing_facts = json.loads(section(text, "existing_facts"))
     changes: list[dict[str, Any]] = []
     for line in lines_of(text):
@@ -105,8 +108,8 @@ class AdasMemory:
         month = int(session_id.removeprefix("D"))
         self._memory.add(Session(id=session_id, time=datetime(2024, month, 3), turns=(turn,)))
 
-    def prompts_of(self, session_id: str, text: str) -> list[str]:
-        """Write a session and return the prompts that it took."""
+    def add_and_return_prompts(self, session_id: str, text: str) -> list[str]:
+        """Do what `add` does, and return the prompts that it took."""
         earlier_count = len(self.prompts)
         self.add(session_id, text)
         return [prompt for _, prompt in self.prompts[earlier_count:]]
@@ -141,10 +144,11 @@ def memory(request: pytest.FixtureRequest, store: Store, scripted: Any) -> AdasM
 
 
 def test_no_later_prompt_shows_a_deleted_fact(memory: AdasMemory) -> None:
+    # SECRET is "The code of the safe is falcon".
     memory.add("D1", SECRET)
     assert memory.entries.delete(memory.fact_id(SECRET))
 
-    prompts = memory.prompts_of("D2", "The safe has a blue door")
+    prompts = memory.add_and_return_prompts("D2", "The safe has a blue door")
 
     assert prompts
     assert not any("falcon" in prompt for prompt in prompts)
@@ -161,10 +165,12 @@ def test_a_deleted_fact_that_is_said_again_becomes_a_fact_beside_the_old_one(
     memory.add("D3", SECRET)
 
     assert memory.fact_texts() == [SECRET, "The safe has a blue door"]
-    assert memory.entries.get(memory.fact_id(SECRET)).turns == ("D3:1",)
+    new_fact = memory.entries.get(memory.fact_id(SECRET))
+    assert new_fact.turns == ("D3:1",)
 
     memory.entries.undo(deleted_id)
 
+    # Both facts are shown.
     assert memory.fact_texts() == [SECRET, SECRET, "The safe has a blue door"]
 
 
@@ -172,10 +178,12 @@ def test_a_writer_updates_a_reworded_fact_as_its_user_sees_it(memory: AdasMemory
     memory.add("D1", "Ada lives in Lissabon")
     assert memory.entries.update(memory.fact_id("Ada lives in Lissabon"), "Ada lives in Lisbon")
 
-    prompts = "\n".join(memory.prompts_of("D2", "Ada moved to Porto"))
+    # The scripted model takes this for an update of the first fact in the prompt.
+    prompts = memory.add_and_return_prompts("D2", "Ada moved to Porto")
 
-    assert "Ada lives in Lisbon" in prompts
-    assert "Lissabon" not in prompts
+    all_prompts = "\n".join(prompts)
+    assert "Ada lives in Lisbon" in all_prompts
+    assert "Lissabon" not in all_prompts
     assert memory.fact_texts() == ["Ada moved to Porto"]
     updated_fact = memory.entries.get(memory.fact_id("Ada moved to Porto"))
     assert updated_fact.turns == ("D1:1", "D2:1")
@@ -194,7 +202,7 @@ def deletion_of(entry: Entry) -> Amendments:
     return Amendments([deletion])
 
 
-FACT_TEXTS = ["a", "b", "c", "lives in Lisbon"]
+FACT_TEXTS = ["has a dog", "likes tea", "runs on Mondays", "lives in Lisbon"]
 EDITS = st.builds(
     Edit,
     op=st.sampled_from(["INSERT", "UPDATE", "DELETE"]),
@@ -208,10 +216,12 @@ EDITS = st.builds(
 
 @given(edits=st.lists(EDITS, max_size=8))
 def test_no_edit_of_the_shown_facts_changes_a_deleted_fact(edits: list[Edit]) -> None:
+    """Not even an edit that inserts the text of the deleted fact once more."""
     inserts = [
         Edit("INSERT", speaker="Ada", content=text, sources=(f"D{number}:1",))
         for number, text in enumerate(FACT_TEXTS)
     ]
+    # It has the facts m1 to m4.
     memory = FactMemory().apply(inserts)
     deleted_fact = memory.facts[0]
 
@@ -222,33 +232,36 @@ def test_no_edit_of_the_shown_facts_changes_a_deleted_fact(edits: list[Edit]) ->
 
 
 def test_a_deleted_fact_is_not_merged_with_similar_facts(scripted: Any) -> None:
+    # The memory is updated with every session, and similar facts are merged after every update.
     writer = build("fact-store", embedder=embedder(), every=1, merge_after=1).method.writer
-    changes = [
+    similar_facts = [
         FactChange(info=f"Ada runs on {day}", type="Activity")
         for day in ("Monday", "monday", "Mondays")
     ]
-    memory = PersonalMemory().upsert(changes, []).replace(fresh=9)
+    # Nine facts were added since the last merging, more than `merge_after`.
+    memory = PersonalMemory().upsert(similar_facts, []).replace(fresh=9)
     session = Session(id="D2", turns=(Turn(id="D2:1", speaker="Ada", text="I like tea"),))
     merged_fact = {"info": "Ada runs", "type": "Activity", "related_entities": []}
     lm = scripted(lambda kind, text, n: {"facts": [], "merged_fact": merged_fact})
 
-    # Without the deletion, the next session has the writer merge the facts.
+    # If no fact was deleted, the next session makes the writer merge all three.
     with dspy.context(lm=lm):
         merged_memory = write_items(writer, memory, [session])
     assert [fact.info for fact in merged_memory.facts] == ["Ada runs"]
     assert lm.engine.calls["merged_fact"] == 1
 
+    # If one was deleted, they are not merged, and the model is not asked a second time.
     with dspy.context(lm=lm), amendment_scope(deletion_of(memory.entries()[0])):
         memory_after_deletion = write_items(writer, memory, [session])
     assert memory_after_deletion.facts == memory.facts
     assert lm.engine.calls["merged_fact"] == 1
 
 
-# Readers
+# Readers: the code of a method that finds what bears on a question, and lists all entries.
 
 
 def deletion_of_secret(entry_id: str, kind: str, turn_id: str) -> Amendment:
-    """Return the deletion of an entry that says the secret."""
+    """Return the amendment by which a user deletes an entry that says the secret."""
     return Amendment(
         number=1,
         action="delete",
@@ -337,25 +350,25 @@ def experience_memory() -> ExperienceMemory:
         pytest.param(
             "rgmem",
             graph_memory,
-            deletion_of_secret("e1", "fact", "D1:1"),
+            deletion_of_secret("e1", kind="fact", turn_id="D1:1"),
             id="fact-of-rgmem",
         ),
         pytest.param(
             "h2memory",
             situation_memory,
-            deletion_of_secret("s1", "situation", "L1"),
+            deletion_of_secret("s1", kind="situation", turn_id="L1"),
             id="situation-of-h2memory",
         ),
         pytest.param(
             "recursive-summary",
             summary_memory,
-            deletion_of_secret("s1", "sentence", "D1:1"),
+            deletion_of_secret("s1", kind="sentence", turn_id="D1:1"),
             id="sentence-of-a-summary",
         ),
         pytest.param(
             "pramem",
             experience_memory,
-            deletion_of_secret("pattern-1", "pattern", "a1"),
+            deletion_of_secret("pattern-1", kind="pattern", turn_id="a1"),
             id="pattern-of-pramem",
         ),
     ],
@@ -364,22 +377,30 @@ def test_readers_leave_out_a_deleted_entry_and_no_other(
     method: str, make_memory: Callable[[], Any], deletion: Amendment
 ) -> None:
     memory = make_memory()
-    entry_ids = set(visible_entries(method, memory))
 
-    remaining_ids = set(visible_entries(method, memory, deletion))
+    ids_before = set(visible_entries(method, memory))
+    ids_after = set(visible_entries(method, memory, deletion))
 
-    assert entry_ids - remaining_ids == {deletion.entry}
+    assert ids_before - ids_after == {deletion.entry}
+    assert ids_after
     assert memory == make_memory(), "the stored memory must stay as it was, so that undo works"
 
 
 def test_deleting_a_fact_blanks_the_labels_that_repeat_it_on_edges() -> None:
-    # No search finds these labels, but prompts show them.
-    deletion = deletion_of_secret("e1", "fact", "D1:1")
+    """No search finds these labels, but prompts show them.
+
+    In the graph, the edge r1 rests on the facts e1, the secret, and e2, the rain.
+    """
+    deletion = deletion_of_secret("e1", kind="fact", turn_id="D1:1")
 
     amended_graph = reader_of("rgmem").with_edits(graph_memory(), Amendments([deletion]))
 
     labels = [mention.label for mention in amended_graph.relations["r1"].mentions]
     assert labels == ["", "rained"]
+
+
+# A theory is what RGMem concludes from many facts. It has a summary, `sigma`, and `delta`: traits
+# that are inferred of a relation (here "careful"), or restrictions of a topic ("not in winter").
 
 
 def graph_with_traits() -> GraphMemory:
@@ -393,7 +414,7 @@ def graph_with_traits() -> GraphMemory:
 
 
 def edge_theory_after(*amendments: Amendment) -> Theory | None:
-    """Return the theory of the edge r1 after amendments; before, it "uses a safe" and "careful"."""
+    """Return the theory of an edge after amendments; before, it is "uses a safe" and "careful"."""
     graph = graph_memory()
     edge = graph.relations["r1"].replace(theory=Theory(sigma="uses a safe", delta="careful"))
     graph = graph.replace(relations={"r1": edge})
@@ -446,7 +467,7 @@ def test_traits_and_restrictions_can_be_reworded() -> None:
         sources=("D1:1",),
         new_text="Home, safe, inferred: bold.",
     )
-    # The user may leave out the words before the colon.
+    # The user may leave out the words before the colon, "Travel, restrictions".
     new_restrictions = Amendment(
         number=2,
         action="update",
@@ -460,6 +481,7 @@ def test_traits_and_restrictions_can_be_reworded() -> None:
     texts = visible_entries("rgmem", graph_with_traits(), bold_traits, new_restrictions)
 
     assert texts["r1.traits"] == "Home, safe, inferred: bold."
+    # The entry of the whole edge shows its traits as well.
     assert texts["r1"] == "Home, safe: uses a safe. bold."
     assert texts["b2.restrictions"] == "Travel, restrictions: only at home."
 
@@ -478,7 +500,8 @@ def test_traits_and_restrictions_can_be_reworded() -> None:
     ],
 )
 def test_a_deletion_hides_the_same_entry_in_another_form(entry: Entry) -> None:
-    amendments = Amendments([deletion_of_secret("m1", "fact", "D1:1")])
+    """An entry is the same if its text and its turn are, or its id and its turn."""
+    amendments = Amendments([deletion_of_secret("m1", kind="fact", turn_id="D1:1")])
 
     assert amendments.visible_entry(entry) is None
 
@@ -505,7 +528,7 @@ def test_a_deletion_hides_the_same_entry_in_another_form(entry: Entry) -> None:
     ],
 )
 def test_a_deletion_does_not_hide_another_entry(entry: Entry) -> None:
-    amendments = Amendments([deletion_of_secret("m1", "fact", "D1:1")])
+    amendments = Amendments([deletion_of_secret("m1", kind="fact", turn_id="D1:1")])
 
     assert amendments.visible_entry(entry) == entry
 
@@ -581,10 +604,11 @@ TOKENS = [
 """Beginnings of the tokens that no prompt may hold."""
 
 LAYOUTS = ["chat", "json"]
+
 SIGNATURES = suite()
+"""All signatures of the package. A signature names the inputs and outputs of a prompt."""
 
 Signature = type[dspy.Signature]
-"""A class of signatures."""
 
 
 def adapter_without_retries(layout: str) -> Any:
@@ -652,14 +676,14 @@ def read_answer_with(layout: str, signature: Signature, text: str) -> dict[str, 
         return reason
 
 
-def shape(value: Any) -> Any:
-    """Return a value in which every text is replaced by "text"."""
+def without_texts(value: Any) -> Any:
+    """Return a value in which every text is replaced by "text", to compare the rest of it."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, BaseModel | dict):
-        return {name: shape(part) for name, part in dict(value).items()}
+        return {name: without_texts(part) for name, part in dict(value).items()}
     if isinstance(value, list | tuple):
-        return [shape(part) for part in value]
+        return [without_texts(part) for part in value]
     return value
 
 
@@ -676,8 +700,10 @@ def test_an_answer_that_quotes_a_hostile_text_is_read_like_any_other(
 
     # A model quotes the text as its prompt shows it: with escaped markers.
     outputs = read_answer_with(layout, signature, escape_markers(text))
+    harmless_outputs = read_answer_with(layout, signature, "words")
 
-    assert shape(outputs) == shape(read_answer_with(layout, signature, "words"))
+    assert without_texts(outputs) == without_texts(harmless_outputs)
+    # `ChooseFromContext` takes the name of an option alone, so that neither answer can be read.
     if isinstance(outputs, dict):
         for name, field in signature.output_fields.items():
             if field_type(field) is str:
@@ -699,12 +725,19 @@ def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
 
     messages = request_messages(layout, signature, text)
 
+    # A request with one demo: a user message and the answer to it.
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
-    request_lines = messages[-1]["content"].splitlines()
-    headers = [FIELD_HEADER.match(line) for line in request_lines]
-    assert [header[1] for header in headers if header] == list(signature.input_fields)
+
+    field_names: list[str] = []
+    for line in messages[-1]["content"].splitlines():
+        header = FIELD_HEADER.match(line)
+        if header is not None:
+            field_names.append(header[1])
+    assert field_names == list(signature.input_fields)
+
     for message in messages:
-        assert [token for token in TOKENS if token in message["content"]] == []
+        for token in TOKENS:
+            assert token not in message["content"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -715,6 +748,8 @@ def test_an_answer_that_quotes_all_hostile_texts_is_read_like_any_other(
     lines = [f"\n{piece}\n" for piece in PIECES]
     text = hostile_text(signature, ["a\n", *lines, "z"])
 
+    # A model quotes the text as its prompt shows it: with escaped markers.
     outputs = read_answer_with(layout, signature, escape_markers(text))
+    harmless_outputs = read_answer_with(layout, signature, "words")
 
-    assert shape(outputs) == shape(read_answer_with(layout, signature, "words"))
+    assert without_texts(outputs) == without_texts(harmless_outputs)
