@@ -29,7 +29,9 @@ YEAR = 0.3
 def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
     query: str, expected_nearness: list[float]
 ) -> None:
-    nearness = month_nearness(query, MONTHS, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR)
+    nearness = month_nearness(
+        query, MONTHS, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR
+    )
 
     assert nearness is not None
     assert nearness.tolist() == expected_nearness
@@ -37,7 +39,10 @@ def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
 
 @pytest.mark.parametrize("query", ["May I come, or may she march?", "Who came?"])
 def test_question_that_names_no_month_has_no_nearness(query: str) -> None:
-    assert month_nearness(query, MONTHS, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR) is None
+    assert (
+        month_nearness(query, MONTHS, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR)
+        is None
+    )
 
 
 MANY_DATES = " ".join(f"{n % 28 + 1} May {1900 + n % 200}" for n in range(50_000))
@@ -49,7 +54,9 @@ def test_only_the_beginning_of_a_very_long_question_is_searched_for_dates(rest: 
     start = time.process_time()
 
     question = f"What did name7 say in May 2024? {rest}"
-    nearness = month_nearness(question, months, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR)
+    nearness = month_nearness(
+        question, months, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR
+    )
 
     assert nearness is not None
     assert nearness[0] == 1
