@@ -47,13 +47,11 @@ QUESTIONS = [
 
 def embedder_of_few_vectors(size: int = 24) -> TextEmbedder:
     """Return an embedder of twelve vectors, so that many texts have the same one."""
-
-    def vector_of(text: str) -> np.ndarray:
-        seed = sum(text.encode()) % 12
-        return np.random.default_rng(seed).standard_normal(size)
+    vectors = np.random.default_rng(0).standard_normal((12, size))
 
     def vectors_of(texts: Sequence[str]) -> np.ndarray:
-        return np.stack([vector_of(text) for text in texts])
+        numbers = [sum(text.encode()) % len(vectors) for text in texts]
+        return vectors[numbers]
 
     return TextEmbedder("few vectors", vectors_of, size)
 
@@ -192,6 +190,8 @@ class Change(NamedTuple):
 
     removed_ids: frozenset[str]
     added: list[Entry]
+    is_compacted_after: bool = False
+    """Whether the index then numbers its rows anew."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,6 @@ class Scenario:
     """How an index is changed, and how it is searched."""
 
     changes: list[Change]
-    compacted_before: int
-    """The position of the change before which the index numbers its rows anew."""
     is_searched_between: bool
     """Whether it is searched after every change."""
     where: EntryFilter | None
@@ -249,11 +247,24 @@ ENTRIES = st.builds(
 # Number 15 is never added, so some changes remove an id that is unknown.
 IDS = st.integers(0, 15).map("e{}".format)
 ADDITIONS = st.builds(
-    Change, removed_ids=st.just(frozenset[str]()), added=st.lists(ENTRIES, max_size=12)
+    Change,
+    removed_ids=st.just(frozenset[str]()),
+    added=st.lists(ENTRIES, max_size=12),
+    is_compacted_after=st.booleans(),
 )
-REMOVALS = st.builds(Change, removed_ids=st.frozensets(IDS), added=st.just(list[Entry]()))
+REMOVALS = st.builds(
+    Change,
+    removed_ids=st.frozensets(IDS),
+    added=st.just(list[Entry]()),
+    is_compacted_after=st.booleans(),
+)
 # An entry that is removed and added by the same update goes to the end.
-UPDATES = st.builds(Change, removed_ids=st.frozensets(IDS), added=st.lists(ENTRIES, max_size=12))
+UPDATES = st.builds(
+    Change,
+    removed_ids=st.frozensets(IDS),
+    added=st.lists(ENTRIES, max_size=12),
+    is_compacted_after=st.booleans(),
+)
 
 FILTERS: dict[str, EntryFilter | None] = {
     "none": None,
@@ -270,8 +281,6 @@ NEIGHBOUR_SHARES: list[Mapping[int, float]] = [
 SCENARIOS = st.builds(
     Scenario,
     changes=st.lists(ADDITIONS | REMOVALS | UPDATES, max_size=6),
-    # A scenario with fewer changes compacts nothing.
-    compacted_before=st.integers(0, 6),
     is_searched_between=st.booleans(),
     where=st.sampled_from(list(FILTERS.values())),
     min_score=st.sampled_from([-9.0, 0.0, 0.3, 1.0]),
@@ -301,10 +310,10 @@ def apply_change(index: Index, change: Change) -> None:
 def changed_index(signals: str, scenario: Scenario) -> Index:
     """Return an index after all changes of a scenario."""
     index = new_index(signals, scenario.weights)
-    for position, change in enumerate(scenario.changes):
-        if position == scenario.compacted_before:
-            compact(index)
+    for change in scenario.changes:
         apply_change(index, change)
+        if change.is_compacted_after:
+            compact(index)
         if scenario.is_searched_between:
             index.search(QUERIES[:1], k=1, where=scenario.where)
     return index
