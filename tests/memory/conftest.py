@@ -6,26 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Session, Turn
+from mempiler import Session, Store, Turn
 from mempiler.memory.store.database import Database
 from mempiler.memory.store.documents import Stamp
 from mempiler.memory.store.owner import Owner
 
-ADA, BOB = Owner("ada"), Owner("bob")
+ADA = Owner("ada")
+BOB = Owner("bob")
 WRITER = Stamp("w", "p", "e")
 """Who writes memories."""
 
 
-def session(*texts: str, id: str = "") -> Session:
-    """What Ada said."""
-    return Session(id=id, turns=tuple(Turn(id="", speaker="Ada", text=text) for text in texts))
+# The argument is called like the field of a session.
+def session(*texts: str, id: str = "") -> Session:  # noqa: A002
+    """Return a session in which Ada says these texts."""
+    turns = [Turn(id="", speaker="Ada", text=text) for text in texts]
+    return Session(id=id, turns=tuple(turns))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def url_without_tables(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a store, of each kind, that nobody has opened yet."""
+    """The address of a database, of each kind, that no store has opened yet."""
     if request.param == "sqlite":
         return str(tmp_path / "memories.sqlite")
+    # Requested here, so that no server is started for a test with a file.
     return request.getfixturevalue("postgres").emptied()
 
 
@@ -38,30 +42,33 @@ def url(url_without_tables: str, empty_store: Path) -> str:
 
 
 @pytest.fixture
-def open_store(url: str) -> Iterator[Callable[..., Any]]:
-    """Opens the store, any number of times, as processes would; all are closed in the end."""
-    from mempiler import Store
+def open_store(url: str) -> Iterator[Callable[..., Store]]:
+    """A function that opens the store once more, as another process would.
 
-    opened: list[Any] = []
+    All stores that it opens are closed after the test.
+    """
+    stores: list[Store] = []
 
-    def make(**options: Any) -> Any:
-        opened.append(Store(url, **options))
-        return opened[-1]
+    def open_once_more(**options: Any) -> Store:
+        store = Store(url, **options)
+        stores.append(store)
+        return store
 
-    yield make
-    for store in opened:
+    yield open_once_more
+
+    for store in stores:
         store.close()
 
 
 @pytest.fixture
-def store(open_store: Callable[..., Any]) -> Any:
+def store(open_store: Callable[..., Store]) -> Store:
     """An empty store of each kind."""
     return open_store()
 
 
 @pytest.fixture
-def database(url: str, store: Any) -> Iterator[Database]:
-    """Another connection to the database of `store`, for changes that no method of a store makes."""
+def database(url: str, store: Store) -> Iterator[Database]:
+    """Another connection to the database of `store`, for changes that no method makes."""
     database = Database(url)
     yield database
     database.close()

@@ -21,11 +21,15 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Leaf(Record):
+    """A part of a `Tree`."""
+
     text: str
     number: float = 0.5
 
 
 class Tree(BaseModel):
+    """A record with a field of every kind that a memory may have."""
+
     model_config = ConfigDict(frozen=True)
 
     leaf: Leaf = Leaf(text="")
@@ -37,6 +41,8 @@ class Tree(BaseModel):
 
 
 class Box(BaseModel):
+    """A record of one value, of any type."""
+
     value: Any
 
 
@@ -55,22 +61,22 @@ TREES = st.builds(
 
 
 def tree_of(letters: str) -> Tree:
-    """Return a tree whose leaves have these letters."""
+    """Return a tree with a leaf for every letter."""
     return Tree(leaves=tuple(LEAVES_BY_LETTER[letter] for letter in letters))
 
 
 def diff_through_json(before: BaseModel, after: BaseModel) -> dict[str, Any]:
-    """Return the changes as they come back from a store."""
+    """Return the changes between two versions, as they come back from a store."""
     return json.loads(json.dumps(diff(before, after)))
 
 
 def document_of(record: BaseModel) -> dict[str, Any]:
-    """Return the JSON of a record, read."""
+    """Return the document of a record: what its JSON says, as dictionaries and lists."""
     return json.loads(record.model_dump_json())
 
 
 def patched_document(before: BaseModel, after: BaseModel) -> Mapping[str, Any]:
-    """Return the JSON of the version before, with the changes to the version after."""
+    """Return the document of the version before, after the changes to the next version."""
     return apply_changes(document_of(before), diff_through_json(before, after))
 
 
@@ -84,7 +90,7 @@ def test_patched_document_is_that_of_the_next_version_in_its_order(
 
 
 @given(before=TREES, after=TREES)
-def test_patched_version_is_the_next_version_and_the_one_before_stays(
+def test_patched_version_is_the_next_version_and_the_version_before_does_not_change(
     before: Tree, after: Tree
 ) -> None:
     json_before = before.model_dump_json()
@@ -101,9 +107,9 @@ def test_patched_version_shares_the_beginning_that_did_not_change(
 ) -> None:
     patched = apply_changes(before, diff_through_json(before, after))
 
-    unchanged = common_prefix_length(before.leaves, after.leaves)
-    assert common_prefix_length(patched.leaves, before.leaves) >= unchanged
-    for position in range(unchanged):
+    unchanged_count = common_prefix_length(before.leaves, after.leaves)
+    assert common_prefix_length(patched.leaves, before.leaves) >= unchanged_count
+    for position in range(unchanged_count):
         assert patched.leaves[position] is before.leaves[position]
 
 
@@ -117,6 +123,7 @@ def test_equal_value_of_another_type_is_a_change(before: Any, after: Any) -> Non
 
 @pytest.mark.parametrize(
     ("before", "after", "expected_changes"),
+    # Each change is a position, how many items are removed there, and the new items.
     [
         ("abc", "abcd", [[3, 0, ["d"]]]),
         ("abc", "adc", [[1, 1, ["d"]]]),
@@ -130,11 +137,11 @@ def test_changes_of_a_sequence_name_removed_and_new_items(
 ) -> None:
     item_changes = diff(tree_of(before), tree_of(after))["leaves"]["items"]
 
-    with_letters: list[Any] = []
-    for start, removed_count, new_leaves in item_changes:
+    changes_with_letters: list[Any] = []
+    for position, removed_count, new_leaves in item_changes:
         letters = [leaf["text"] for leaf in new_leaves]
-        with_letters.append([start, removed_count, letters])
-    assert with_letters == expected_changes
+        changes_with_letters.append([position, removed_count, letters])
+    assert changes_with_letters == expected_changes
 
 
 @pytest.mark.parametrize(
@@ -143,34 +150,37 @@ def test_changes_of_a_sequence_name_removed_and_new_items(
         ("abc", "abcd"),
         ("abc", "adc"),
         ("abcd", "bced"),
-        # An item comes twice, and another one goes.
+        # "b" is replaced by a new "e", which also comes a second time at the end.
         ("abcd", "aecde"),
         ("ab", "ba"),
         ("abc", ""),
     ],
 )
 def test_patched_sequence_is_that_of_the_next_version(before: str, after: str) -> None:
-    assert "items" in diff(tree_of(before), tree_of(after))["leaves"]
+    tree_before = tree_of(before)
+    tree_after = tree_of(after)
+    # The changes name items. They do not replace the sequence as a value.
+    assert "items" in diff(tree_before, tree_after)["leaves"]
 
-    assert patched_document(tree_of(before), tree_of(after)) == document_of(tree_of(after))
-
-
-WRONG_CHANGES: list[dict[str, Any]] = [
-    {"leaves": {"sorted": []}},
-    {"leaves_by_name": {"keys": {"gone": ["q"], "put": {}, "in": {}}}},
-]
+    assert patched_document(tree_before, tree_after) == document_of(tree_after)
 
 
-@pytest.mark.parametrize("changes", WRONG_CHANGES, ids=["unknown kind", "missing key"])
-def test_changes_that_do_not_fit_a_document_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises((KeyError, ValueError)):
-        apply_changes(document_of(Tree()), changes)
+@pytest.mark.parametrize(
+    "tree", [Tree(), document_of(Tree())], ids=["of a version", "of a document"]
+)
+def test_change_of_an_unknown_kind_is_refused(tree: Any) -> None:
+    with pytest.raises(ValueError, match="unknown kind 'sorted'"):
+        apply_changes(tree, {"leaves": {"sorted": []}})
 
 
-@pytest.mark.parametrize("changes", WRONG_CHANGES, ids=["unknown kind", "missing key"])
-def test_changes_that_do_not_fit_a_version_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises((KeyError, ValueError)):
-        apply_changes(Tree(), changes)
+@pytest.mark.parametrize(
+    "tree", [Tree(), document_of(Tree())], ids=["of a version", "of a document"]
+)
+def test_removal_of_a_key_that_is_missing_is_refused(tree: Any) -> None:
+    removal = {"gone": ["q"], "put": {}, "in": {}}
+
+    with pytest.raises(KeyError):
+        apply_changes(tree, {"leaves_by_name": {"keys": removal}})
 
 
 BENCHMARKS_BY_METHOD = {
@@ -179,19 +189,24 @@ BENCHMARKS_BY_METHOD = {
     "h2memory": "palbench.restate",
     "logs+session-rag": "palbench.select",
 }
+"""A benchmark with histories that the method can remember."""
 
 
 def written_versions(method_name: str) -> Sequence[Memory[Any]]:
     """Return the versions of a memory: empty, after each of three items, and finalized."""
+    # PraMem practises in rounds; two are enough here.
     settings = {"rounds": 2} if method_name == "pramem" else {}
     writer = build(method_name, **settings).method.writer
     history = benchmark(BENCHMARKS_BY_METHOD[method_name]).load().examples[0].history
 
-    versions: list[Memory[Any]] = [writer.Memory()]
+    memory: Memory[Any] = writer.Memory()
+    versions = [memory]
     with dspy.context(lm=language_model("offline")):
         for item in history.items[:3]:
-            versions.append(write_item(writer, versions[-1], item, writer.extract(item)))
-        versions.append(finalize_memory(writer, versions[-1]))
+            extraction = writer.extract(item)
+            memory = write_item(writer, memory, item, extraction)
+            versions.append(memory)
+        versions.append(finalize_memory(writer, memory))
     return versions
 
 
@@ -201,14 +216,16 @@ def test_changes_lead_from_the_first_to_the_last_version_of_every_method(
 ) -> None:
     versions = written_versions(method_name)
     document = document_of(versions[0])
-    patched = versions[0]
+    memory = versions[0]
 
     for before, after in pairwise(versions):
         changes = diff_through_json(before, after)
 
+        # The changes lead from document to document ...
         document = apply_changes(document, changes)
         assert document == document_of(after)
         assert type(after).model_validate_json(json.dumps(document)) == after
 
-        patched = apply_changes(patched, changes)
-        assert patched == after
+        # ... and from memory to memory.
+        memory = apply_changes(memory, changes)
+        assert memory == after

@@ -4,7 +4,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class Note(Record):
 
 
 class Notebook(Memory[Note]):
-    """A memory whose parts are no entries, so that its entries are new objects every time."""
+    """A memory of notes. Its entries are new objects every time, unlike its notes."""
 
     notes: tuple[Note, ...] = ()
 
@@ -38,9 +38,11 @@ class Notebook(Memory[Note]):
         return Entry(id=part.id, text=part.text)
 
     def with_notes(self, notes: Sequence[Note]) -> "Notebook":
+        """Return a version with these notes in place of all others."""
         return self.replace(notes=tuple(notes))
 
     def with_note(self, note_id: str, text: str) -> "Notebook":
+        """Return a version with one more note."""
         return self.with_notes([*self.notes, Note(id=note_id, text=text)])
 
 
@@ -49,15 +51,15 @@ def notebook_of(*texts: str) -> Notebook:
     return Notebook(notes=tuple(Note(id=text, text=text) for text in texts))
 
 
-class CountingEmbedder(TextEmbedder):
-    """The offline embedder. It keeps the texts that it was given, but for queries."""
+class RecordingEmbedder(TextEmbedder):
+    """The offline embedder. It records the texts that it embeds, but no queries."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        super().__init__("counting", embedder().embed, 384)
+        self.embedded_texts: list[str] = []
+        super().__init__("recording", embedder().embed, 384)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        self.texts.extend(texts)
+        self.embedded_texts.extend(texts)
         return super().embed(texts)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
@@ -69,7 +71,10 @@ class Edit(NamedTuple):
 
     kind: str
     position: int
-    """Which note is edited, or which version is gone back to; counted around the end."""
+    """Which note is edited, or to which version the memory goes back.
+
+    If there are fewer, the count starts again at the first one.
+    """
     text: str
 
 
@@ -94,7 +99,7 @@ EDITS = st.builds(
 
 
 def edited_notes(notes: Sequence[Note], edit: Edit, new_id: str) -> list[Note]:
-    """Return the notes after one edit that is not "back"; where there is none, one is added."""
+    """Return the notes after one edit that is not "back"; if there are none, one is added."""
     new_note = Note(id=new_id, text=edit.text)
     if not notes:
         return [new_note]
@@ -114,52 +119,64 @@ def edited_notes(notes: Sequence[Note], edit: Edit, new_id: str) -> list[Note]:
     return edited
 
 
+def next_version(versions: Sequence[Notebook], edit: Edit) -> Notebook:
+    """Return the last version after an edit, or an earlier version if the edit goes back."""
+    if edit.kind == "back":
+        return versions[edit.position % len(versions)]
+
+    last_version = versions[-1]
+    new_id = f"new in version {len(versions)}"
+    return last_version.with_notes(edited_notes(last_version.notes, edit, new_id))
+
+
 @pytest.mark.parametrize(
-    ("with_vectors", "hybrid"),
-    [(False, False), (True, False), (True, True)],
-    ids=["words", "vectors", "both"],
+    ("text_embedder", "hybrid"),
+    [
+        pytest.param(None, False, id="words"),
+        pytest.param(embedder(), False, id="vectors"),
+        pytest.param(embedder(), True, id="both"),
+    ],
 )
 @given(edits=st.lists(EDITS, max_size=12))
 def test_search_of_every_version_finds_what_an_index_of_its_own_finds(
-    with_vectors: bool, hybrid: bool, edits: list[Edit]
+    text_embedder: TextEmbedder | None, hybrid: bool, edits: list[Edit]
 ) -> None:
-    text_embedder = embedder() if with_vectors else None
     cache = IndexCache(text_embedder, hybrid)
     queries = ["red milk", "rye"]
     versions = [notebook_of("rye bread", "a bicycle")]
 
-    for number, edit in enumerate(edits):
-        if edit.kind == "back":
-            version = versions[edit.position % len(versions)]
-        else:
-            last_version = versions[-1]
-            notes = edited_notes(last_version.notes, edit, new_id=f"new {number}")
-            version = last_version.with_notes(notes)
+    for edit in edits:
+        version = next_version(versions, edit)
         versions.append(version)
 
-        own_index = Index(text_embedder, hybrid)
-        own_index.add(version.entries())
-        assert cache.search(version, queries, 99) == own_index.search(queries, 99)
+        separate_index = Index(text_embedder, hybrid)
+        separate_index.add(version.entries())
+        assert cache.search(version, queries, 99) == separate_index.search(queries, 99)
         assert cache.entries(version) == list(version.entries())
 
 
 def test_only_new_texts_of_a_version_are_embedded() -> None:
-    counting_embedder = CountingEmbedder()
-    cache = IndexCache(counting_embedder)
+    recording_embedder = RecordingEmbedder()
+    cache = IndexCache(recording_embedder)
+
+    # All texts of the first version are new.
     first_version = notebook_of("rye", "oats", "milk")
-    rye, _, milk = first_version.notes
-
     cache.search(first_version, ["bread"], 1)
-    assert counting_embedder.texts == ["rye", "oats", "milk"]
+    assert recording_embedder.embedded_texts == ["rye", "oats", "milk"]
 
+    # The second version has another text about oats, and one more note.
+    recording_embedder.embedded_texts.clear()
+    rye, _, milk = first_version.notes
     with_other_oats = first_version.with_notes([rye, Note(id="oats", text="oat bread"), milk])
     second_version = with_other_oats.with_note("new", "piano")
     cache.search(second_version, ["bread"], 1)
-    assert counting_embedder.texts[3:] == ["oat bread", "piano"]
+    assert recording_embedder.embedded_texts == ["oat bread", "piano"]
 
-    without_rye = second_version.with_notes(second_version.notes[1:])
-    cache.search(without_rye, ["bread"], 1)
-    assert counting_embedder.texts[5:] == []
+    # The third version has one note less.
+    recording_embedder.embedded_texts.clear()
+    third_version = second_version.with_notes(second_version.notes[1:])
+    cache.search(third_version, ["bread"], 1)
+    assert recording_embedder.embedded_texts == []
 
 
 def test_index_is_dropped_with_the_last_version_of_its_memory() -> None:
@@ -202,59 +219,67 @@ def frequent_thread_switches() -> Iterator[None]:
 @pytest.mark.usefixtures("frequent_thread_switches")
 def test_threads_search_different_versions_at_once() -> None:
     cache = IndexCache()
-    base = notebook_of("rye")
-    versions = [base.with_note(f"new {number}", f"number{number}") for number in range(8)]
+    first_version = notebook_of("rye")
+    # Each of these versions has one note that the others lack.
+    versions = [first_version.with_note(f"new {number}", f"word{number}") for number in range(8)]
 
-    def found_ids(search_number: int) -> set[str]:
-        number = search_number % len(versions)
-        (hits,) = cache.search(versions[number], [f"number{number} rye"], 3)
+    def find_ids(version_number: int) -> set[str]:
+        (hits,) = cache.search(versions[version_number], [f"word{version_number} rye"], 3)
         return {hit.id for hit in hits}
 
+    version_numbers = list(range(8)) * 50
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(found_ids, range(400)))
+        ids_of_searches = list(pool.map(find_ids, version_numbers))
 
-    for search_number, ids in enumerate(results):
-        assert ids == {f"new {search_number % len(versions)}", "rye"}
+    for version_number, ids in zip(version_numbers, ids_of_searches, strict=True):
+        assert ids == {f"new {version_number}", "rye"}
+
+
+class WaitingReranker:
+    """A reranker in which threads wait until all of them are there."""
+
+    name = "waiting"
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        self.barrier = barrier
+
+    def words(self, query: str) -> Sequence[str]:
+        return ()
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: object) -> np.ndarray:
+        self.barrier.wait()
+        return np.zeros(len(texts))
+
+
+class WaitingEmbedder(RecordingEmbedder):
+    """An embedder in which threads wait until all of them embed a query."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        super().__init__()
+        self.barrier = barrier
+        self.reranker = WaitingReranker(barrier)
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        self.barrier.wait()
+        return super().embed_queries(texts)
 
 
 def test_queries_of_several_threads_are_embedded_and_reranked_at_once() -> None:
-    # Every thread waits, in the embedder and again in the reranker, until all four are there.
-    all_threads = threading.Barrier(4, timeout=10)
-
-    class WaitingReranker:
-        name = "waiting"
-
-        def words(self, query: str) -> Sequence[str]:
-            return ()
-
-        def scores(
-            self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]
-        ) -> np.ndarray:
-            all_threads.wait()
-            return np.zeros(len(texts))
-
-    class WaitingEmbedder(CountingEmbedder):
-        reranker = WaitingReranker()
-
-        def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-            all_threads.wait()
-            return super().embed_queries(texts)
-
-    cache = IndexCache(WaitingEmbedder(), hybrid=True)
+    # If a lock let in one thread at a time, the first one would wait here until the timeout.
+    barrier = threading.Barrier(4, timeout=10)
+    cache = IndexCache(WaitingEmbedder(barrier), hybrid=True)
     memory = notebook_of("rye bread", "oat milk")
 
-    def best_id(_: int) -> str:
-        (hits,) = cache.search(memory, ["rye"], 1)
-        return hits[0].id
-
     with ThreadPoolExecutor(4) as pool:
-        best_ids = list(pool.map(best_id, range(4)))
+        searches = [pool.submit(cache.search, memory, ["rye"], 1) for _ in range(4)]
 
-    assert best_ids == ["rye bread"] * 4
+    for search in searches:
+        (hits,) = search.result()
+        assert hits[0].id == "rye bread"
 
 
 def test_filter_may_search_the_same_memory() -> None:
-    cache = IndexCache(CountingEmbedder(), hybrid=True)
+    cache = IndexCache(RecordingEmbedder(), hybrid=True)
     memory = notebook_of("rye bread", "oat milk")
 
     def is_best_for_milk(entry: Entry) -> bool:
@@ -266,10 +291,15 @@ def test_filter_may_search_the_same_memory() -> None:
     assert [hit.id for hit in hits] == ["oat milk"]
 
 
+class RefusingEmbedder(RecordingEmbedder):
+    """An embedder that must not embed a query."""
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        pytest.fail("a query was embedded")
+
+
 def test_string_in_place_of_queries_is_refused_before_it_is_embedded() -> None:
-    class UnaskedEmbedder(CountingEmbedder):
-        def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-            pytest.fail("the string was embedded")
+    cache = IndexCache(RefusingEmbedder())
 
     with pytest.raises(UserError, match="put it in a list"):
-        IndexCache(UnaskedEmbedder()).search(notebook_of("rye"), "rye", 1)
+        cache.search(notebook_of("rye"), "rye", 1)

@@ -12,11 +12,16 @@ from mempiler.records import Action, AnyItem, Behavior, Logs, Profile, Session, 
 
 
 class NoteMemory(Memory[Entry]):
+    """A memory that holds some texts."""
+
     notes: tuple[str, ...] = ()
 
 
+# A memory of logs holds an inner memory of another method.
+
+
 @pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
-def test_memory_beneath_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
+def test_inner_memory_of_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
     logged_class: Any = logged_memory_class(inner_class)
     before = logged_class(answered=True)
     finalized = logged_class(inner=inner_class())
@@ -27,20 +32,26 @@ def test_memory_beneath_logs_decides_how_it_continues(inner_class: type[Memory[A
     assert continued.inner is before.inner.continue_from(finalized.inner)
 
 
-def test_empty_memories_beneath_logs_share_no_search_index() -> None:
+def test_empty_inner_memories_of_logs_share_no_search_index() -> None:
     logged_class: Any = logged_memory_class(TurnMemory)
 
-    memory, other_memory = logged_class(), logged_class()
+    memory = logged_class()
+    other_memory = logged_class()
 
     assert memory == other_memory
     assert memory.inner.lineage is not other_memory.inner.lineage
 
 
+# The entries of a memory of turns.
+
+
 def turn(number: int) -> Turn:
+    """Return the turn "x:0", "x:1", ..."""
     return Turn(id=f"x:{number}", speaker="Ann", text="I  moved\nto Lisbon.", caption="a street")
 
 
 def memory_of(*items: AnyItem) -> TurnMemory:
+    """Return a memory to which these items were added, one after the other."""
     memory = TurnMemory()
     for item in items:
         memory = memory.with_session(item)
@@ -83,34 +94,49 @@ def test_entries_stand_in_the_order_in_which_items_were_added() -> None:
     assert [entry.id for entry in memory.entries()] == ["x:0", "x:1", "x:2", "x:3"]
 
 
-def test_turns_of_one_session_are_one_dialogue_and_sessions_of_one_id_are_two() -> None:
+def test_two_sessions_of_the_same_id_are_two_dialogues() -> None:
     memory = memory_of(
         Session(id="x", turns=(turn(0), turn(1))),
         Session(id="x", turns=(turn(2),)),
     )
 
     dialogues = [entry.tags[DIALOGUE] for entry in memory.entries()]
+    # A dialogue is named by its first turn.
     assert dialogues == ["x:0", "x:0", "x:2"]
+
+
+# Versions with the same lineage share one search index.
 
 
 def test_next_version_shares_the_search_index() -> None:
     memory = NoteMemory(notes=("rye",))
 
-    assert memory.replace(notes=("oats",)).lineage is memory.lineage
-    assert memory.model_copy(update={"notes": ("oats",)}).lineage is memory.lineage
+    replaced = memory.replace(notes=("oats",))
+    copied = memory.model_copy(update={"notes": ("oats",)})
+
+    assert replaced.lineage is memory.lineage
+    assert copied.lineage is memory.lineage
 
 
-def test_memory_with_a_search_index_of_its_own_is_equal() -> None:
+def test_memory_with_a_new_search_index_is_equal() -> None:
     memory = NoteMemory(notes=("rye",))
 
-    separate = memory.with_new_lineage()
+    separate_memory = memory.with_new_lineage()
 
-    assert separate == memory
-    assert separate.lineage is not memory.lineage
+    assert separate_memory == memory
+    assert separate_memory.lineage is not memory.lineage
 
 
-def test_search_index_is_neither_in_the_json_nor_in_the_pickle_of_a_memory() -> None:
+def test_search_index_is_not_in_the_json_of_a_memory() -> None:
     memory = NoteMemory(notes=("rye",))
 
     assert "lineage" not in memory.model_dump_json()
-    assert pickle.loads(pickle.dumps(memory)) == memory
+
+
+def test_memory_comes_back_from_a_pickle_without_its_search_index() -> None:
+    memory = NoteMemory(notes=("rye",))
+
+    unpickled_memory = pickle.loads(pickle.dumps(memory))
+
+    assert unpickled_memory == memory
+    assert unpickled_memory.lineage is not memory.lineage

@@ -8,11 +8,12 @@ from mempiler.memory.metadata import Scalar, meets, validate_filter, validate_me
 
 
 def meets_condition(value: Scalar, condition: object) -> bool:
+    """Return whether a session with this value meets this condition on it."""
     return meets({"name": value}, validate_filter({"name": condition}))
 
 
 @pytest.mark.parametrize(
-    ("condition", "fitting", "other"),
+    ("condition", "fitting_value", "other_value"),
     [
         ("phone", "phone", "mail"),
         (5, 5, 6),
@@ -28,10 +29,10 @@ def meets_condition(value: Scalar, condition: object) -> bool:
     ],
 )
 def test_condition_holds_for_fitting_values(
-    condition: object, fitting: Scalar, other: Scalar
+    condition: object, fitting_value: Scalar, other_value: Scalar
 ) -> None:
-    assert meets_condition(fitting, condition)
-    assert not meets_condition(other, condition)
+    assert meets_condition(fitting_value, condition)
+    assert not meets_condition(other_value, condition)
 
 
 def test_whole_number_is_equal_to_the_same_one_with_a_point() -> None:
@@ -61,11 +62,14 @@ def test_session_without_the_value_does_not_meet_a_condition() -> None:
     assert not meets({}, validate_filter({"year": {"lt": 2024}}))
 
 
-def test_all_conditions_must_hold_and_none_are_met_by_every_session() -> None:
+def test_all_conditions_must_hold() -> None:
     conditions = validate_filter({"channel": "phone", "year": 2025})
 
     assert meets({"channel": "phone", "year": 2025, "paid": True}, conditions)
     assert not meets({"channel": "phone", "year": 2024}, conditions)
+
+
+def test_every_session_meets_an_empty_filter() -> None:
     assert meets({}, validate_filter({}))
 
 

@@ -7,14 +7,25 @@ import numpy as np
 import pytest
 from mempiler.memory.search.months import month_nearness, month_number
 
-TIMES = (None, datetime(2023, 5, 7), datetime(2023, 6, 1), datetime(2022, 5, 1))
+TIMES = [
+    None,
+    datetime(2023, 5, 7),
+    datetime(2023, 6, 1),
+    datetime(2022, 5, 1),
+]
 MONTHS = np.array([month_number(moment) for moment in TIMES])
 NEXT_MONTH = 0.4
 YEAR = 0.3
 
 
+def nearness_to(query: str, months: np.ndarray = MONTHS) -> np.ndarray | None:
+    """Return how near each month is to those that a question names; None if it names none."""
+    return month_nearness(query, months, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR)
+
+
 @pytest.mark.parametrize(
     ("query", "expected_nearness"),
+    # A number for each of `TIMES`: no time, May 2023, June 2023, May 2022.
     [
         ("What did Ann do in May 2023?", [0, 1, NEXT_MONTH, 0]),
         ("What happened on 5 May, 2023?", [0, 1, NEXT_MONTH, 0]),
@@ -29,7 +40,7 @@ YEAR = 0.3
 def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
     query: str, expected_nearness: list[float]
 ) -> None:
-    nearness = month_nearness(query, MONTHS, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR)
+    nearness = nearness_to(query)
 
     assert nearness is not None
     assert nearness.tolist() == expected_nearness
@@ -37,20 +48,27 @@ def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
 
 @pytest.mark.parametrize("query", ["May I come, or may she march?", "Who came?"])
 def test_question_that_names_no_month_has_no_nearness(query: str) -> None:
-    assert month_nearness(query, MONTHS, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR) is None
+    assert nearness_to(query) is None
 
 
-MANY_DATES = " ".join(f"{n % 28 + 1} May {1900 + n % 200}" for n in range(50_000))
+def many_dates() -> str:
+    """Return 50,000 dates in May, of 200 years."""
+    dates: list[str] = []
+    for number in range(50_000):
+        day = number % 28 + 1
+        year = 1900 + number % 200
+        dates.append(f"{day} May {year}")
+    return " ".join(dates)
 
 
-@pytest.mark.parametrize("rest", ["2024年" * 100_000, MANY_DATES], ids=["Chinese", "English"])
-def test_only_the_beginning_of_a_very_long_question_is_searched_for_dates(rest: str) -> None:
-    months = np.array([month_number(datetime(2024, 5, 1)), 1])
+@pytest.mark.parametrize("dates", ["2024年" * 100_000, many_dates()], ids=["Chinese", "English"])
+def test_only_the_beginning_of_a_very_long_question_is_searched_for_dates(dates: str) -> None:
+    may_2024 = np.array([month_number(datetime(2024, 5, 1))])
     start = time.process_time()
 
-    question = f"What did name7 say in May 2024? {rest}"
-    nearness = month_nearness(question, months, next_month_nearness=NEXT_MONTH, same_year_nearness=YEAR)
+    nearness = nearness_to(f"What did name7 say in May 2024? {dates}", may_2024)
 
     assert nearness is not None
-    assert nearness[0] == 1
+    assert nearness.tolist() == [1]
+    # A search for all dates would take far longer.
     assert time.process_time() - start < 5

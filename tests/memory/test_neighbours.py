@@ -1,34 +1,52 @@
-"""Turns of one dialogue get a part of the scores of their neighbours."""
+"""Turns of one dialogue get shares of the scores of their neighbours (`search.neighbours`)."""
 
 import numpy as np
+import pytest
 from mempiler.memory.search.neighbours import Neighbours
 
+SHARE_OF_PREVIOUS_TURN = 0.5
+SHARE_OF_NEXT_TURN = 0.2
 
-def neighbours_of(*dialogues: str) -> Neighbours:
-    neighbours = Neighbours({1: 0.5, -1: 0.2})
-    for row, dialogue in enumerate(dialogues):
+
+@pytest.fixture
+def neighbours() -> Neighbours:
+    """Five rows: 0 and 3 are turns of dialogue "a", 1 is a turn of "b", 2 and 4 are no turns."""
+    neighbours = Neighbours({1: SHARE_OF_PREVIOUS_TURN, -1: SHARE_OF_NEXT_TURN})
+    for row, dialogue in enumerate(["a", "b", "", "a", ""]):
         neighbours.set_dialogue(row, dialogue)
     return neighbours
 
 
-def test_a_turn_gets_a_part_of_the_score_of_the_turn_before_it() -> None:
-    smoothing = neighbours_of("a", "b", "", "a", "").smoothing()
-    scores = smoothing.smoothed(np.array([10.0, 10, 10, 0, 0]))
-    assert scores.tolist() == [10, 10, 10, 5, 0]
+def test_turn_gets_a_share_of_the_score_of_the_turn_before_it(neighbours: Neighbours) -> None:
+    scores = np.array([10.0, 10.0, 10.0, 0.0, 0.0])
+
+    smoothed_scores = neighbours.smoothing().smoothed(scores)
+
+    # Row 3 gets half of what row 0 scores.
+    assert smoothed_scores.tolist() == [10.0, 10.0, 10.0, 5.0, 0.0]
 
 
-def test_only_some_rows_and_a_multiple_of_the_parts() -> None:
-    smoothing = neighbours_of("a", "b", "", "a", "").smoothing()
-    scores = smoothing.smoothed(np.array([0.0, 10, 10]), np.array([3, 0, 2]), factor=2.0)
-    assert scores.tolist() == [10, 10, 10]
+def test_some_rows_share_scores_in_their_order_and_by_a_factor(neighbours: Neighbours) -> None:
+    rows = np.array([3, 0, 2])
+    scores_of_rows = np.array([0.0, 10.0, 10.0])
+
+    smoothed_scores = neighbours.smoothing().smoothed(scores_of_rows, rows, factor=2.0)
+
+    # The factor doubles the share, so row 3 gets all that row 0 scores.
+    assert smoothed_scores.tolist() == [10.0, 10.0, 10.0]
 
 
-def test_a_smoothing_holds_for_the_rows_as_they_were_when_it_was_made() -> None:
-    neighbours = neighbours_of("a", "b", "", "a", "")
-    earlier = neighbours.smoothing()
+def test_smoothing_holds_for_the_rows_as_they_were_when_it_was_created(
+    neighbours: Neighbours,
+) -> None:
+    earlier_smoothing = neighbours.smoothing()
     neighbours.set_dialogue(3, "b")
     neighbours.set_dialogue(5, "a")
-    later = neighbours.smoothing()
+    later_smoothing = neighbours.smoothing()
 
-    assert earlier.smoothed(np.array([10.0, 10, 10, 0, 0])).tolist() == [10, 10, 10, 5, 0]
-    assert later.smoothed(np.array([10.0, 10, 10, 0, 0, 0])).tolist() == [10, 10, 10, 5, 0, 5]
+    earlier_scores = earlier_smoothing.smoothed(np.array([10.0, 10.0, 10.0, 0.0, 0.0]))
+    later_scores = later_smoothing.smoothed(np.array([10.0, 10.0, 10.0, 0.0, 0.0, 0.0]))
+
+    assert earlier_scores.tolist() == [10.0, 10.0, 10.0, 5.0, 0.0]
+    # Row 3 now follows row 1, and the new row 5 follows row 0.
+    assert later_scores.tolist() == [10.0, 10.0, 10.0, 5.0, 0.0, 5.0]

@@ -10,26 +10,34 @@ from mempiler.engines.embedders import TextEmbedder
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.passages import passages
-from mempiler.memory.search.weights import SignalWeights
+from mempiler.memory.search.weights import DEFAULT_WEIGHTS, SignalWeights
 
 
 def index_of(
     entries: Sequence[Entry],
     embedder: TextEmbedder | None = None,
-    weights: SignalWeights | None = None,
+    weights: SignalWeights = DEFAULT_WEIGHTS,
 ) -> Index:
-    index = Index(embedder, hybrid=True, weights=weights or SignalWeights())
+    """Return an index that searches these entries by words, and by vectors if it can."""
+    index = Index(embedder, hybrid=True, weights=weights)
     index.add(entries)
     return index
 
 
-def found_ids(index: Index, query: str, k: int) -> list[str]:
+def search_ids(index: Index, query: str, k: int) -> list[str]:
+    """Return the ids of the first `k` hits, best first."""
     (hits,) = index.search([query], k)
     return [hit.id for hit in hits]
 
 
+# Passages: the parts of an entry that have a vector each.
+
+
 def test_passages_are_lines_without_the_name_of_the_speaker() -> None:
     assert passages("Ann: first\nsecond", "Ann") == ["first", "second"]
+
+
+def test_empty_text_is_one_passage() -> None:
     assert passages("", None) == [""]
 
 
@@ -38,8 +46,9 @@ def test_long_line_is_cut_between_words() -> None:
 
     cut_passages = passages(f"Ann: {words}\nshort", "Ann")
 
-    assert " ".join(cut_passages) == f"{words} short"
     assert cut_passages[-1] == "short"
+    # No word is lost or cut.
+    assert " ".join(cut_passages) == f"{words} short"
     assert max(len(passage) for passage in cut_passages) <= 900
 
 
@@ -47,26 +56,25 @@ def test_long_line_without_blanks_is_cut_after_900_characters() -> None:
     assert passages("我" * 1000, None) == ["我" * 900, "我" * 100]
 
 
-SAME_VECTOR = TextEmbedder("same", lambda texts: np.ones((len(texts), 2)), 2)
+# The speaker and the month of a question.
+
+
+def same_vectors(texts: Sequence[str]) -> np.ndarray:
+    return np.ones((len(texts), 2))
+
+
+SAME_VECTOR = TextEmbedder("same", same_vectors, 2)
 """An embedder to which all texts are alike."""
 
-
-def jazz_turn(speaker: str, month: int) -> Entry:
-    return Entry(
-        id=f"{speaker} {month}",
-        text="Jazz is fine",
-        speaker=speaker,
-        time=datetime(2023, month, 1),
-    )
-
-
+MARCH = datetime(2023, 3, 1)
+MAY = datetime(2023, 5, 1)
 JAZZ_TURNS = [
-    jazz_turn("Ann", 3),
-    jazz_turn("Ann", 5),
-    jazz_turn("Bob", 3),
-    jazz_turn("Bob", 5),
+    Entry(id="Ann in March", text="Jazz is fine", speaker="Ann", time=MARCH),
+    Entry(id="Ann in May", text="Jazz is fine", speaker="Ann", time=MAY),
+    Entry(id="Bob in March", text="Jazz is fine", speaker="Bob", time=MARCH),
+    Entry(id="Bob in May", text="Jazz is fine", speaker="Bob", time=MAY),
 ]
-RAIN_TURN = Entry(id="rain", text="Rain", speaker="Bob", time=datetime(2023, 5, 2))
+RAIN_TURN = Entry(id="rain", text="Rain", speaker="Bob", time=MAY)
 QUESTION = "What did Bob say of jazz in May 2023?"
 
 
@@ -74,22 +82,26 @@ QUESTION = "What did Bob say of jazz in May 2023?"
 def test_turn_of_the_speaker_and_the_month_comes_first(embedder: TextEmbedder | None) -> None:
     index = index_of([*JAZZ_TURNS, RAIN_TURN], embedder)
 
-    first, second, third, *_ = found_ids(index, QUESTION, 5)
+    ids = search_ids(index, QUESTION, 5)
 
-    assert first == "Bob 5"
-    # Two of the speaker, of the month, or of both without the words.
-    assert {second, third} <= {"Bob 3", "Ann 5", "rain"}
+    assert ids[0] == "Bob in May"
+    # Then two that fit by the speaker, by the month, or by both but without the word.
+    assert set(ids[1:3]) <= {"Bob in March", "Ann in May", "rain"}
 
 
 def test_turn_without_a_word_of_the_question_is_found_by_its_vector_alone() -> None:
-    entries = [*JAZZ_TURNS, RAIN_TURN]
+    index_by_words = index_of([*JAZZ_TURNS, RAIN_TURN])
+    index_by_both = index_of([*JAZZ_TURNS, RAIN_TURN], SAME_VECTOR)
 
-    assert "rain" not in found_ids(index_of(entries), QUESTION, 5)
-    assert "rain" in found_ids(index_of(entries, SAME_VECTOR), QUESTION, 5)
+    assert "rain" not in search_ids(index_by_words, QUESTION, 5)
+    assert "rain" in search_ids(index_by_both, QUESTION, 5)
+
+
+# Rerankers.
 
 
 class LongestFirst:
-    """A reranker that likes long texts, and keeps the questions that it was asked."""
+    """A reranker that scores a text by its length. It records what it was asked."""
 
     name = "longest first"
 
@@ -105,8 +117,10 @@ class LongestFirst:
     ) -> np.ndarray:
         self.queries.append(query)
         self.word_weights.append(weights)
-        lengths = [sum(len(passage) for passage in text) for text in texts]
-        return np.array(lengths, dtype=float)
+        lengths: list[float] = []
+        for text_passages in texts:
+            lengths.append(float(sum(len(passage) for passage in text_passages)))
+        return np.array(lengths)
 
 
 def length_vectors(texts: Sequence[str]) -> np.ndarray:
@@ -123,7 +137,8 @@ def fine_entry(number: int) -> Entry:
 
 FINE_ENTRIES = [fine_entry(number) for number in range(9)]
 RERANKED_ENTRIES = [*FINE_ENTRIES, Entry(id="speaker", text="fine", speaker="Ann")]
-READ_FOUR = SignalWeights(reranked_hits=4)
+RERANK_FOUR = SignalWeights(reranked_hits=4)
+"""Weights with which a reranker reads the first four hits."""
 
 
 @pytest.fixture
@@ -142,10 +157,10 @@ def test_reranker_orders_the_first_hits_and_the_rest_stay_behind_them(
     embedder_with_reranker: TextEmbedder,
 ) -> None:
     plain_index = index_of(RERANKED_ENTRIES, TextEmbedder("plain", length_vectors, 2))
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, READ_FOUR)
+    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
 
-    ids_before = found_ids(plain_index, "Ann's jazz", 9)
-    ids_after = found_ids(index, "Ann's jazz", 9)
+    ids_before = search_ids(plain_index, "Ann's jazz", 9)
+    ids_after = search_ids(index, "Ann's jazz", 9)
 
     assert set(ids_after[:4]) == set(ids_before[:4])
     assert ids_after[:4] != ids_before[:4]
@@ -153,7 +168,7 @@ def test_reranker_orders_the_first_hits_and_the_rest_stay_behind_them(
 
 
 def test_reranked_hits_have_falling_scores(embedder_with_reranker: TextEmbedder) -> None:
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, READ_FOUR)
+    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
 
     (hits,) = index.search(["Ann's jazz"], 9)
 
@@ -162,7 +177,7 @@ def test_reranked_hits_have_falling_scores(embedder_with_reranker: TextEmbedder)
 
 
 def test_fewer_hits_are_the_first_of_more(embedder_with_reranker: TextEmbedder) -> None:
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, READ_FOUR)
+    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
 
     (nine_hits,) = index.search(["Ann's jazz"], 9)
     (three_hits,) = index.search(["Ann's jazz"], 3)
@@ -173,7 +188,7 @@ def test_fewer_hits_are_the_first_of_more(embedder_with_reranker: TextEmbedder) 
 def test_reranker_reads_the_question_without_names_and_how_rare_its_words_are(
     embedder_with_reranker: TextEmbedder, reranker: LongestFirst
 ) -> None:
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, READ_FOUR)
+    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
 
     index.search(["Ann's jazz"], 9)
 
@@ -185,17 +200,38 @@ def test_reranker_reads_the_question_without_names_and_how_rare_its_words_are(
 def test_index_without_entries_asks_no_reranker(
     embedder_with_reranker: TextEmbedder, reranker: LongestFirst
 ) -> None:
-    assert Index(embedder_with_reranker).search(["jazz"], 3) == [[]]
-    assert Index(embedder_with_reranker, hybrid=True).search(["jazz"], 3) == [[]]
+    index = Index(embedder_with_reranker, hybrid=True)
+
+    assert index.search(["jazz"], 3) == [[]]
     assert reranker.queries == []
 
 
+def test_index_that_is_not_hybrid_asks_no_reranker(
+    embedder_with_reranker: TextEmbedder, reranker: LongestFirst
+) -> None:
+    index = Index(embedder_with_reranker)
+    assert index.search(["jazz"], 3) == [[]]
+
+    index.add(RERANKED_ENTRIES)
+    index.search(["jazz"], 3)
+
+    assert reranker.queries == []
+
+
+# Hostile questions.
+
+
 def test_only_the_beginning_of_a_question_as_long_as_a_book_is_searched_for() -> None:
-    start = time.process_time()
     index = Index()
     index.add([Entry(id="f1", text="Ann likes jazz"), Entry(id="f2", text="I moved to Lisbon")])
     book = "Lisbon " + "我们昨天在北京的公园里打篮球" * 40_000 + " jazz"
+    start = time.process_time()
 
-    assert found_ids(index, book, 2) == ["f2"]
-    assert len(index.semantic_queries([book])[0]) == 10_000
+    ids = search_ids(index, book, 2)
+    (embedded_query,) = index.semantic_queries([book])
+
+    # "jazz" stands behind what counts.
+    assert ids == ["f2"]
+    assert len(embedded_query) == 10_000
+    # A search for the whole question would take far longer.
     assert time.process_time() - start < 5

@@ -5,10 +5,20 @@ import time
 import pytest
 from mempiler.memory.search.speakers import Speakers
 
-NAMES = ("Ann Lee", "Bob", "user", "小满", None, "Speaker 1", "Speaker 2")
+NAMES = [
+    "Ann Lee",
+    "Bob",
+    "user",
+    "小满",
+    # A turn without a speaker.
+    None,
+    "Speaker 1",
+    "Speaker 2",
+]
 
 
 def speakers_of(*names: str | None) -> Speakers:
+    """Return the speakers of turns with these names."""
     speakers = Speakers()
     for name in names:
         speakers.register(name)
@@ -18,7 +28,14 @@ def speakers_of(*names: str | None) -> Speakers:
 def test_speakers_are_numbered_in_the_order_of_their_first_turns() -> None:
     speakers = Speakers()
 
-    assert [speakers.register(name) for name in NAMES] == [0, 1, 2, 3, 4, 5, 6]
+    numbers = [speakers.register(name) for name in NAMES]
+
+    assert numbers == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_speaker_keeps_the_number_of_the_first_turn() -> None:
+    speakers = speakers_of(*NAMES)
+
     assert speakers.register("Bob") == 1
 
 
@@ -98,7 +115,10 @@ def test_only_the_beginning_of_a_very_long_question_is_searched_for_names(rest: 
     question = f"What did name7 say in May 2024? {rest}"
     start = time.process_time()
 
-    assert speakers.target_speakers(question) == [7]
-    assert "name7" not in speakers.without_names(question)
+    target_speakers = speakers.target_speakers(question)
+    remainder = speakers.without_names(question)
 
+    assert target_speakers == [7]
+    assert "name7" not in remainder
+    # A search of the whole question for 3,000 names would take far longer.
     assert time.process_time() - start < 5

@@ -1,48 +1,40 @@
 """A lock that tenants get one after the other (`memory.tenant_lock`)."""
 
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 from mempiler.memory.tenant_lock import CURRENT_TENANT, TenantLock
 
 from ..conftest import within
 
-
 SECONDS_TO_WAIT = 10
 """After so long, a thread that still waits for a lock will wait for ever."""
 
 
-def finish_in_time(block: Callable[[], None]) -> None:
-    """Run a block in a thread of its own, and fail if it hangs.
-
-    Raises:
-        BaseException: The error of the block, if it has one.
-    """
-    errors: list[BaseException] = []
-
-    def run_block() -> None:
-        try:
-            block()
-        except BaseException as error:
-            errors.append(error)
-
-    # A daemon, so that a thread that hangs does not keep pytest from ending.
-    thread = threading.Thread(target=run_block, daemon=True)
-    thread.start()
-    thread.join(SECONDS_TO_WAIT)
-
-    if thread.is_alive():
-        pytest.fail(f"the lock is not free after {SECONDS_TO_WAIT} seconds")
-    if errors:
-        raise errors[0]
-
-
 def join_in_time(threads: list[threading.Thread]) -> None:
     """Wait until all threads have ended, and fail if they do not."""
-    has_ended = within(SECONDS_TO_WAIT, lambda: not any(thread.is_alive() for thread in threads))
-    assert has_ended, f"threads wait for the lock after {SECONDS_TO_WAIT} seconds"
+    have_ended = within(SECONDS_TO_WAIT, lambda: not any(thread.is_alive() for thread in threads))
+    assert have_ended, f"threads still wait for the lock after {SECONDS_TO_WAIT} seconds"
+
+
+def assert_is_free(lock: TenantLock) -> None:
+    """Let another thread hold the lock for a moment; fail if it does not get it."""
+    assert lock.waiting == 0
+    was_held = threading.Event()
+
+    def hold_lock() -> None:
+        with lock.hold():
+            was_held.set()
+
+    # A daemon, so that a thread that hangs does not keep pytest from ending.
+    thread = threading.Thread(target=hold_lock, daemon=True)
+    thread.start()
+    join_in_time([thread])
+
+    assert was_held.is_set()
 
 
 class WaitingThreads:
@@ -72,30 +64,42 @@ class WaitingThreads:
             self.tenants_in_order.append(tenant)
 
 
-def test_tenant_with_many_threads_holds_up_another_by_one_of_them() -> None:
+def test_tenant_with_many_threads_delays_another_tenant_by_one_of_them_only() -> None:
     lock = TenantLock()
     threads = WaitingThreads(lock)
 
     with lock.hold():
-        for tenant in ("greedy", "greedy", "greedy", "greedy", "modest", "other"):
-            threads.start(tenant)
+        threads.start("greedy")
+        threads.start("greedy")
+        threads.start("greedy")
+        threads.start("greedy")
+        threads.start("modest")
+        threads.start("other")
     threads.join()
 
-    expected_order = ["greedy", "modest", "other", "greedy", "greedy", "greedy"]
-    assert threads.tenants_in_order == expected_order
+    assert threads.tenants_in_order == [
+        "greedy",
+        "modest",
+        "other",
+        "greedy",
+        "greedy",
+        "greedy",
+    ]
 
 
 def test_one_thread_holds_the_lock_at_a_time() -> None:
     lock = TenantLock()
-    holders: list[int] = []
+    current_holders: list[int] = []
+    holders_at_once: list[int] = []
 
     def hold_lock(number: int) -> None:
         CURRENT_TENANT.set(f"tenant {number % 3}")
         with lock.hold():
-            holders.append(number)
-            assert holders == [number]
+            current_holders.append(number)
+            # Other threads run now. They would add themselves to the holders if they could.
             time.sleep(0.001)
-            holders.clear()
+            holders_at_once.append(len(current_holders))
+            current_holders.remove(number)
 
     threads = [
         threading.Thread(target=hold_lock, args=(number,), daemon=True) for number in range(30)
@@ -104,8 +108,7 @@ def test_one_thread_holds_the_lock_at_a_time() -> None:
         thread.start()
     join_in_time(threads)
 
-    # A thread whose assertion failed would have left its number behind.
-    assert holders == []
+    assert holders_at_once == [1] * 30
     assert_is_free(lock)
 
 
@@ -118,55 +121,63 @@ def test_error_in_the_block_frees_the_lock() -> None:
     assert_is_free(lock)
 
 
-def test_thread_that_is_interrupted_while_it_waits_leaves_the_queue(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class InterruptedEvent(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            raise KeyboardInterrupt
+# Ctrl-C while a thread waits for the lock. Only the main thread, which runs pytest, learns of it.
 
+
+@pytest.fixture
+def _ctrl_c_raises() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, as in a program; workers of pytest-xdist ignore it."""
+    handler_before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler_before)
+
+
+def press_ctrl_c() -> None:
+    """Send the main thread the signal that Ctrl-C sends."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@pytest.mark.usefixtures("_ctrl_c_raises")
+def test_thread_that_is_interrupted_while_it_waits_leaves_the_queue() -> None:
     lock = TenantLock()
 
-    def wait_twice() -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
-            with lock.hold(), pytest.raises(KeyboardInterrupt), lock.hold():
-                pytest.fail("another block holds the lock")
+    def interrupt_waiting_thread() -> None:
+        within(SECONDS_TO_WAIT, lambda: lock.waiting == 1)
+        # The thread is in the queue; after a moment it also sleeps.
+        time.sleep(0.05)
+        press_ctrl_c()
 
-    finish_in_time(wait_twice)
+    interrupter = threading.Thread(target=interrupt_waiting_thread, daemon=True)
+    with lock.hold():
+        interrupter.start()
+        # The thread waits for a lock that it holds itself, so that only Ctrl-C ends the wait.
+        with pytest.raises(KeyboardInterrupt), lock.hold():
+            pytest.fail("the lock was held twice")
+    interrupter.join()
 
     assert_is_free(lock)
 
 
-def test_thread_that_is_interrupted_when_it_gets_the_lock_passes_it_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("_ctrl_c_raises")
+@pytest.mark.parametrize("attempt", range(10))
+def test_thread_that_is_interrupted_when_it_gets_the_lock_passes_it_on(attempt: int) -> None:
     lock = TenantLock()
-    first_holder = lock.hold()
+    is_held = threading.Event()
 
-    class InterruptedEvent(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            # The lock is handed over, and the interruption comes before anybody notices.
-            first_holder.__exit__(None, None, None)
-            raise KeyboardInterrupt
-
-    def wait_for_first_holder() -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
-            first_holder.__enter__()
-            with pytest.raises(KeyboardInterrupt), lock.hold():
-                pytest.fail("the interruption comes first")
-
-    finish_in_time(wait_for_first_holder)
-
-    assert_is_free(lock)
-
-
-def assert_is_free(lock: TenantLock) -> None:
-    """Hold the lock for a moment; fail if somebody else holds it."""
-
-    def hold_lock() -> None:
+    def free_lock_and_interrupt() -> None:
         with lock.hold():
-            assert lock.waiting == 0
+            is_held.set()
+            within(SECONDS_TO_WAIT, lambda: lock.waiting == 1)
+            time.sleep(0.02)
+        # The lock now belongs to the main thread, which nearly always learns of Ctrl-C first.
+        press_ctrl_c()
 
-    finish_in_time(hold_lock)
+    first_holder = threading.Thread(target=free_lock_and_interrupt, daemon=True)
+    first_holder.start()
+    assert is_held.wait(SECONDS_TO_WAIT)
+    with pytest.raises(KeyboardInterrupt), lock.hold():
+        # If the interruption comes too late to meet the handover, it comes here.
+        time.sleep(SECONDS_TO_WAIT)
+    first_holder.join()
+
+    assert_is_free(lock)

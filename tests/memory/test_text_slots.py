@@ -17,11 +17,16 @@ LONG_CHINESE_TEXT = "我" * 5_000
 
 
 class SlowCutter:
-    """Cuts no Chinese text, takes its time, and counts the threads that do so at once."""
+    """Takes the place of jieba: returns each text uncut, slowly, and counts threads.
+
+    A long text is cut in runs of 500 characters.
+    """
 
     def __init__(self) -> None:
         self.running: list[str] = []
+        """The texts that threads cut at this moment."""
         self.most_at_once = 0
+        """The most threads that were in the cutter at the same time."""
 
     def cut_for_search(self, text: str) -> list[str]:
         self.running.append(text)
@@ -33,13 +38,14 @@ class SlowCutter:
 
 @pytest.fixture
 def cutter(monkeypatch: pytest.MonkeyPatch) -> SlowCutter:
+    """The cutter of Chinese texts that `tokens` uses."""
     slow_cutter = SlowCutter()
     monkeypatch.setattr("mempiler.memory.search.tokens.chinese_cutter", lambda: slow_cutter)
     return slow_cutter
 
 
 class OneSlot:
-    """A single slot. Whoever waits for it in vain fails instead of hanging."""
+    """A single slot, as a service has it. A thread that never gets it fails instead of hanging."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,25 +63,26 @@ class OneSlot:
 def test_long_texts_of_several_threads_are_worked_on_one_after_the_other(
     cutter: SlowCutter,
 ) -> None:
-    slots = OneSlot()
+    one_slot = OneSlot()
 
-    def number_of_terms(text: str) -> int:
-        with set_context(SLOT_FACTORY, slots.slot):
+    def count_terms(text: str) -> int:
+        with set_context(SLOT_FACTORY, one_slot.slot):
             return len(tokens(text))
 
     with ThreadPoolExecutor(4) as pool:
-        numbers = list(pool.map(number_of_terms, [LONG_CHINESE_TEXT] * 4))
+        term_counts = list(pool.map(count_terms, [LONG_CHINESE_TEXT] * 4))
 
-    assert numbers == [10] * 4
+    assert term_counts == [10, 10, 10, 10]
     assert cutter.most_at_once == 1
 
 
-def test_short_text_waits_for_no_slot(cutter: SlowCutter) -> None:
-    def refuse_slot() -> AbstractContextManager[None]:
-        pytest.fail("a short text waits for a slot")
+def refuse_slot() -> AbstractContextManager[None]:
+    pytest.fail("a short text waits for a slot")
 
+
+def test_short_text_waits_for_no_slot() -> None:
     with set_context(SLOT_FACTORY, refuse_slot):
-        assert len(tokens("篮球")) == 1
+        assert tokens("篮球") == ["篮球"]
 
 
 class CountedSlots:
@@ -93,6 +100,7 @@ class CountedSlots:
         self.ended += 1
 
 
+# A slot is for about 2,000 characters of text.
 LONG_ENTRY = Entry(id="long", text="jazz " * 1000)
 SHORT_ENTRIES = [Entry(id=str(number), text="fine words " * 50) for number in range(20)]
 
@@ -112,6 +120,6 @@ def test_index_takes_a_slot_for_a_long_text_and_one_for_every_few_short_ones() -
     with set_context(SLOT_FACTORY, slots.slot):
         Index().add([LONG_ENTRY, *SHORT_ENTRIES])
 
-    # One for the long text, and one for every four of the others.
+    # One for the long text, and one for every four of the twenty short ones.
     assert slots.begun == 6
     assert slots.ended == 6

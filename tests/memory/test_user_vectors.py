@@ -26,7 +26,7 @@ TEXTS = [
 
 
 class Process:
-    """What a new process has: a store that it opens, a program, and an embedder."""
+    """What a process of its own has: a store that it opened, a program, and an embedder."""
 
     def __init__(self, method_name: str, store: Store, folder: Path) -> None:
         self.store = store
@@ -58,6 +58,8 @@ StartProcess = Callable[[str], Process]
 
 @pytest.fixture
 def start_process(open_store: Callable[[], Store], tmp_path: Path) -> StartProcess:
+    """A function that does what a new process does first, for a memory of this method."""
+
     def start(method_name: str) -> Process:
         return Process(method_name, open_store(), tmp_path)
 
@@ -72,8 +74,8 @@ def test_new_process_computes_vectors_of_queries_alone(
     for text in TEXTS:
         first_process.add(text)
     first_process.memory().ask("Where does Ada live?")
-    # The vectors are stored with the first search of a text, also of one that is not in the
-    # memory yet.
+    # The vectors are stored with the first search of a text, also of one that the memory has not
+    # taken in yet.
     first_process.add("The harbour is loud at night.", remember=False)
     first_answer = first_process.memory().ask("What is loud?").answer
     assert len(first_process.computed_texts) > len(TEXTS)
@@ -82,6 +84,7 @@ def test_new_process_computes_vectors_of_queries_alone(
     second_answer = second_process.memory().ask("What is loud?").answer
 
     assert second_answer == first_answer
+    assert second_process.computed_texts != []
     for text in second_process.computed_texts:
         assert text.startswith("query: ")
 
@@ -93,6 +96,7 @@ def test_vectors_of_users_are_not_written_to_the_file_of_vectors(
     first_process = start_process(method_name)
     first_process.add(TEXTS[0])
     first_process.memory().ask("Where does Ada live?")
+
     second_process = start_process(method_name)
     second_process.memory().ask("Where does Ada live?")
 
@@ -100,78 +104,89 @@ def test_vectors_of_users_are_not_written_to_the_file_of_vectors(
     assert not (tmp_path / "vectors.sqlite").exists()
 
 
-def test_text_of_two_users_is_computed_once_and_stored_with_both(
-    start_process: StartProcess,
-) -> None:
-    first_process = start_process("turn-rag")
+@pytest.fixture
+def process_of_two_users(start_process: StartProcess) -> Process:
+    """A process in which Ada and Bob said the same text, and searched for it."""
+    process = start_process("turn-rag")
     for owner in (ADA, BOB):
-        first_process.add("Okay, thanks!", owner)
-        first_process.memory(owner).ask("Who said thanks?")
-    assert first_process.computed_texts.count("passage: Okay, thanks!") == 1
+        process.add("Okay, thanks!", owner)
+        process.memory(owner).ask("Who said thanks?")
+    return process
 
-    first_process.memory(ADA).forget()
+
+def test_vector_of_a_text_of_two_users_is_computed_once(process_of_two_users: Process) -> None:
+    assert process_of_two_users.computed_texts.count("passage: Okay, thanks!") == 1
+
+
+def test_vector_of_a_text_of_two_users_stays_with_the_one_who_is_not_forgotten(
+    process_of_two_users: Process, start_process: StartProcess
+) -> None:
+    process_of_two_users.memory(ADA).forget()
+
     second_process = start_process("turn-rag")
     second_process.memory(BOB).ask("Who said thanks?")
 
     assert second_process.computed_texts == ["query: Who said thanks?"]
 
 
-FORGET_ADA: dict[str, Callable[[Store], object]] = {
-    "user": lambda store: store.forgetting.forget_user(ADA),
-    "session": lambda store: store.forgetting.forget_session(ADA, "session"),
-    "open session": lambda store: store.forgetting.forget_session(ADA, "open session"),
-}
-
-
 @pytest.fixture
 def store_of_two(store: Store) -> Store:
-    """A store in which two users have a session and an open session each."""
+    """A store in which Ada and Bob have a session and an open session each."""
     for owner in (ADA, BOB):
-        store.items.add(owner, session(TEXTS[0], id="session"))
+        store.items.add(owner, session(TEXTS[0], id="closed session"))
         store.open_sessions.append(owner, "open session", session(TEXTS[1]).turns)
     return store
 
 
+def forget_of_ada(store: Store, forgotten: str) -> None:
+    """Forget "everything" of Ada, or her session of this id."""
+    if forgotten == "everything":
+        assert store.forgetting.forget_user(ADA)
+    else:
+        assert store.forgetting.forget_session(ADA, forgotten)
+
+
 VECTOR = bytes(4)
+"""Four zero bytes, for a vector is stored as bytes."""
 
 
-@pytest.mark.parametrize("forgotten", FORGET_ADA)
+@pytest.mark.parametrize("forgotten", ["everything", "closed session", "open session"])
 def test_work_that_began_before_a_forgetting_stores_no_vector(
     store_of_two: Store, forgotten: str
 ) -> None:
-    store = store_of_two
-    count_before = store.forgetting.count()
-    assert store.vectors.put(ADA, {b"early": VECTOR}, count_before)
-    assert FORGET_ADA[forgotten](store)
+    count_before = store_of_two.forgetting.count()
+    assert store_of_two.vectors.put(ADA, {b"early": VECTOR}, count_before)
 
-    assert not store.vectors.put(ADA, {b"late": VECTOR}, count_before)
+    forget_of_ada(store_of_two, forgotten)
+    late_was_stored = store_of_two.vectors.put(ADA, {b"late": VECTOR}, count_before)
 
-    assert store.vectors.get(ADA, [b"early", b"late"]) == {}
+    assert not late_was_stored
+    assert store_of_two.vectors.get(ADA, [b"early", b"late"]) == {}
 
 
-@pytest.mark.parametrize("forgotten", FORGET_ADA)
+@pytest.mark.parametrize("forgotten", ["everything", "closed session", "open session"])
 def test_forgetting_of_one_user_lets_work_for_another_go_on(
     store_of_two: Store, forgotten: str
 ) -> None:
-    store = store_of_two
-    count_before = store.forgetting.count()
-    assert FORGET_ADA[forgotten](store)
+    count_before = store_of_two.forgetting.count()
 
-    assert store.vectors.put(BOB, {b"late": VECTOR}, count_before)
+    forget_of_ada(store_of_two, forgotten)
+
+    assert store_of_two.vectors.put(BOB, {b"late": VECTOR}, count_before)
 
 
-@pytest.mark.parametrize("forgotten", ["session", "open session"])
+@pytest.mark.parametrize("forgotten", ["closed session", "open session"])
 def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
     store_of_two: Store, forgotten: str
 ) -> None:
-    store = store_of_two
-    assert FORGET_ADA[forgotten](store)
+    forget_of_ada(store_of_two, forgotten)
 
-    assert store.vectors.put(ADA, {b"new": VECTOR}, store.forgetting.count())
+    count_after = store_of_two.forgetting.count()
+    assert store_of_two.vectors.put(ADA, {b"new": VECTOR}, count_after)
 
 
 def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_two: Store) -> None:
-    store = store_of_two
-    assert FORGET_ADA["user"](store)
+    forget_of_ada(store_of_two, "everything")
 
-    assert not store.vectors.put(ADA, {b"new": VECTOR}, store.forgetting.count())
+    count_after = store_of_two.forgetting.count()
+    assert not store_of_two.vectors.put(ADA, {b"new": VECTOR}, count_after)

@@ -1,6 +1,6 @@
-"""The weights of a search: a weight of 0 turns its signal off, and one out of its range is refused."""
+"""The weights of a search: 0 turns a signal off, and a weight out of its range is refused."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,25 +14,24 @@ from mempiler.memory.search.index import Index
 from mempiler.memory.search.index_cache import IndexCache
 from mempiler.memory.search.weights import SignalWeights
 
-SAME_TEXT = "We heard jazz at the river"
+OTHER_ENTRY = Entry(id="other", text="Rain again")
+"""An entry that no query of these tests asks for.
+
+Scores are deviations from a mean, so entries that are all alike would all score 0.
+"""
 
 
-def scores(
-    entries: Sequence[Entry], query: str, weights: SignalWeights, embedder: TextEmbedder | None = None
+def search_scores(
+    entries: Sequence[Entry],
+    query: str,
+    weights: SignalWeights,
+    embedder: TextEmbedder | None = None,
 ) -> dict[str, float]:
-    """The score of each entry."""
+    """Search the entries and `OTHER_ENTRY`; return the scores of the entries by id, best first."""
     index = Index(embedder, hybrid=True, weights=weights)
-    index.add([*entries, Entry(id="other", text="Rain again")])
-    [hits] = index.search([query], k=10)
-    return {hit.id: hit.score for hit in hits if hit.id != "other"}
-
-
-def turns_of(*speakers: str) -> list[Entry]:
-    return [Entry(id=speaker, text=SAME_TEXT, speaker=speaker) for speaker in speakers]
-
-
-def entries_of(*months: datetime) -> list[Entry]:
-    return [Entry(id=f"{month:%Y-%m}", text=SAME_TEXT, time=month) for month in months]
+    index.add([*entries, OTHER_ENTRY])
+    (hits,) = index.search([query], k=10)
+    return {hit.id: hit.score for hit in hits if hit.id != OTHER_ENTRY.id}
 
 
 def test_defaults_are_the_weights_that_recalled_most_of_locomo() -> None:
@@ -55,128 +54,266 @@ def test_index_has_the_default_weights_unless_others_are_given() -> None:
     assert IndexCache().weights == SignalWeights()
 
 
-def test_a_speaker_counts_by_its_weight() -> None:
-    entries = turns_of("Ann", "Bob")
-    found = scores(entries, "What jazz did Ann hear?", SignalWeights())
-    assert found["Ann"] > found["Bob"]
-    found = scores(entries, "What jazz did Ann hear?", SignalWeights(speaker=0))
-    assert found["Ann"] == found["Bob"]
+# Speakers and months.
+
+SAME_TEXT = "We heard jazz at the river"
+TURNS_OF_ANN_AND_BOB = [
+    Entry(id="Ann", text=SAME_TEXT, speaker="Ann"),
+    Entry(id="Bob", text=SAME_TEXT, speaker="Bob"),
+]
+ENTRIES_OF_TWO_YEARS = [
+    Entry(id="May 2023", text=SAME_TEXT, time=datetime(2023, 5, 1)),
+    Entry(id="January 2021", text=SAME_TEXT, time=datetime(2021, 1, 1)),
+]
 
 
-@pytest.mark.parametrize(
-    ("question", "weight"),
-    [("What jazz in May 2023?", "month"), ("What jazz in April 2023?", "next_month"), ("What jazz in 2023?", "year")],
-)
-def test_months_and_years_count_by_their_weights(question: str, weight: str) -> None:
-    entries = entries_of(datetime(2023, 5, 1), datetime(2021, 1, 1))
-    found = scores(entries, question, SignalWeights())
-    assert found["2023-05"] > found["2021-01"]
-    found = scores(entries, question, SignalWeights(**{weight: 0}))
-    assert found["2023-05"] == found["2021-01"]
+def test_turn_of_the_speaker_in_the_question_scores_higher() -> None:
+    scores = search_scores(TURNS_OF_ANN_AND_BOB, "What jazz did Ann hear?", SignalWeights())
+
+    assert scores["Ann"] > scores["Bob"]
+
+
+def test_speakers_score_the_same_if_their_weight_is_0() -> None:
+    weights = SignalWeights(speaker=0)
+
+    scores = search_scores(TURNS_OF_ANN_AND_BOB, "What jazz did Ann hear?", weights)
+
+    assert scores["Ann"] == scores["Bob"]
+
+
+QUESTIONS_BY_WEIGHT = {
+    "month": "What jazz in May 2023?",
+    "next_month": "What jazz in April 2023?",
+    "year": "What jazz in 2023?",
+}
+"""For each weight a question for which May 2023 counts by this weight."""
+
+
+@pytest.mark.parametrize("weight_name", QUESTIONS_BY_WEIGHT)
+def test_entry_of_the_time_in_the_question_scores_higher(weight_name: str) -> None:
+    question = QUESTIONS_BY_WEIGHT[weight_name]
+
+    scores = search_scores(ENTRIES_OF_TWO_YEARS, question, SignalWeights())
+
+    assert scores["May 2023"] > scores["January 2021"]
+
+
+@pytest.mark.parametrize("weight_name", QUESTIONS_BY_WEIGHT)
+def test_times_score_the_same_if_their_weight_is_0(weight_name: str) -> None:
+    question = QUESTIONS_BY_WEIGHT[weight_name]
+    weights = SignalWeights(**{weight_name: 0})
+
+    scores = search_scores(ENTRIES_OF_TWO_YEARS, question, weights)
+
+    assert scores["May 2023"] == scores["January 2021"]
+
+
+# Neighbours in a dialogue.
 
 
 def dialogue(*texts: str) -> list[Entry]:
-    return [Entry(id=str(place), text=text, tags={DIALOGUE: "d"}) for place, text in enumerate(texts)]
+    """Return the turns of one dialogue, with the ids "0", "1", ..."""
+    turns: list[Entry] = []
+    for position, text in enumerate(texts):
+        turns.append(Entry(id=str(position), text=text, tags={DIALOGUE: "d"}))
+    return turns
 
 
-def test_neighbours_share_their_scores_by_words_by_their_weight() -> None:
-    entries = dialogue("Did you hear jazz?", "Yes.", "And then?", "Nothing.")
-    assert scores(entries, "jazz", SignalWeights()).keys() == {"0", "1", "2"}
-    assert scores(entries, "jazz", SignalWeights(neighbour_shares={1: 0.5})).keys() == {"0", "1"}
-    assert scores(entries, "jazz", SignalWeights(neighbour_shares={1: 0})).keys() == {"0"}
-    assert scores(entries, "jazz", SignalWeights(neighbour_shares={})).keys() == {"0"}
+@pytest.mark.parametrize(
+    ("weights", "expected_ids"),
+    [
+        # By default a turn also gives a share to the second one after it.
+        pytest.param(SignalWeights(), {"0", "1", "2"}, id="default"),
+        pytest.param(SignalWeights(neighbour_shares={1: 0.5}), {"0", "1"}, id="next turn"),
+        pytest.param(SignalWeights(neighbour_shares={1: 0}), {"0"}, id="zero"),
+        pytest.param(SignalWeights(neighbour_shares={}), {"0"}, id="none"),
+    ],
+)
+def test_neighbours_of_a_turn_with_the_word_are_found_by_their_shares(
+    weights: SignalWeights, expected_ids: set[str]
+) -> None:
+    turns = dialogue("Did you hear jazz?", "Yes.", "And then?", "Nothing.")
+
+    scores = search_scores(turns, "jazz", weights)
+
+    assert set(scores) == expected_ids
 
 
-def near_to_jazz() -> TextEmbedder:
-    return TextEmbedder("jazz", lambda texts: np.array([["jazz" in text, 1.0] for text in texts]), 2)
+def jazz_vectors(texts: Sequence[str]) -> np.ndarray:
+    """Return one vector for all texts with "jazz", and another one for all other texts."""
+    vectors = [[float("jazz" in text), 1.0] for text in texts]
+    return np.array(vectors)
 
 
-def test_neighbours_share_their_cosines_by_their_weight() -> None:
-    # No word of the query is in the entries, so only cosines differ.
-    entries = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
-    found = scores(entries, "jazz", SignalWeights(), near_to_jazz())
-    assert found["1"] > found["3"]
-    found = scores(entries, "jazz", SignalWeights(neighbour_cosines=0), near_to_jazz())
-    assert found["1"] == found["3"]
+def jazz_embedder() -> TextEmbedder:
+    return TextEmbedder("jazz", jazz_vectors, 2)
 
 
-class LikesLongTexts:
-    """A reranker that counts letters, and notes how many texts it reads."""
+# "jazz" is no word of it, but the embedder finds the letters in its first turn.
+JAZZY_DIALOGUE = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
 
-    name = "long texts"
+
+def test_turn_after_one_with_a_similar_vector_scores_higher() -> None:
+    scores = search_scores(JAZZY_DIALOGUE, "jazz", SignalWeights(), jazz_embedder())
+
+    assert scores["1"] > scores["3"]
+
+
+def test_neighbours_share_no_cosines_if_their_weight_is_0() -> None:
+    weights = SignalWeights(neighbour_cosines=0)
+
+    scores = search_scores(JAZZY_DIALOGUE, "jazz", weights, jazz_embedder())
+
+    assert scores["1"] == scores["3"]
+
+
+# Rerankers.
+
+
+class LongTextsFirst:
+    """A reranker that scores a text by its length. It records how many texts it reads."""
+
+    name = "long texts first"
 
     def __init__(self) -> None:
         self.text_counts: list[int] = []
+        """How many texts it read in each search; every hit has one text, in passages."""
 
     def words(self, query: str) -> Sequence[str]:
         return ()
 
-    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: object) -> np.ndarray:
         self.text_counts.append(len(texts))
-        return np.array([float(sum(map(len, passages))) for passages in texts])
+        lengths: list[float] = []
+        for passages in texts:
+            lengths.append(float(sum(len(passage) for passage in passages)))
+        return np.array(lengths)
 
 
-def reranked(weights: SignalWeights) -> tuple[list[str], list[int]]:
-    """The ids found, best first, and how many texts the reranker read."""
-    embedder = near_to_jazz()
-    reranker = embedder.reranker = LikesLongTexts()
-    texts = ("jazz", "jazz and more", "jazz and more of it", "jazz\nand\nmore\nof\nit\nagain\nand\nagain")
-    return list(scores(dialogue(*texts), "jazz", weights, embedder)), reranker.text_counts
+@pytest.fixture
+def reranker() -> LongTextsFirst:
+    return LongTextsFirst()
 
 
-def test_a_reranker_reads_so_many_hits_and_passages() -> None:
-    plain_order, text_counts = reranked(SignalWeights(reranked_hits=0))
-    assert text_counts == []
-    new_order, text_counts = reranked(SignalWeights())
-    assert text_counts == [5]
-    assert new_order != plain_order
-    _, text_counts = reranked(SignalWeights(reranked_hits=3))
-    assert text_counts == [3]
-    _, text_counts = reranked(SignalWeights(reranked_passages=2))
-    assert text_counts == [2]
+@pytest.fixture
+def embedder_with_reranker(reranker: LongTextsFirst) -> TextEmbedder:
+    embedder = jazz_embedder()
+    embedder.reranker = reranker
+    return embedder
 
 
-def test_beside_a_reranker_words_and_cosines_count_by_their_weight() -> None:
-    embedder = near_to_jazz()
-    embedder.reranker = LikesLongTexts()
-    # To the reranker the first two are the same.
-    entries = [Entry(id=text, text=text) for text in ("rock", "jazz", "blues")]
-    found = scores(entries, "jazz", SignalWeights(), embedder)
-    assert found["jazz"] > found["rock"]
-    found = scores(entries, "jazz", SignalWeights(similarity_beside_reranker=0), embedder)
-    assert found["jazz"] == found["rock"]
+JAZZ_DIALOGUE = dialogue(
+    "jazz",
+    "jazz and more",
+    "jazz and more of it",
+    "jazz\nand\nmore\nof\nit\nagain\nand\nagain",
+)
 
 
-class Notes(Memory[Entry]):
-    notes: tuple[Entry, ...] = ()
+def test_reranker_changes_the_order_of_the_hits(embedder_with_reranker: TextEmbedder) -> None:
+    without_reranking = SignalWeights(reranked_hits=0)
+
+    plain_scores = search_scores(JAZZ_DIALOGUE, "jazz", without_reranking, embedder_with_reranker)
+    scores = search_scores(JAZZ_DIALOGUE, "jazz", SignalWeights(), embedder_with_reranker)
+
+    assert list(scores) != list(plain_scores)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected_counts"),
+    [
+        # The four turns, and the entry that is no turn.
+        pytest.param(SignalWeights(), [5], id="default"),
+        pytest.param(SignalWeights(reranked_hits=0), [], id="no hits"),
+        pytest.param(SignalWeights(reranked_hits=3), [3], id="three hits"),
+        pytest.param(SignalWeights(reranked_passages=2), [2], id="two passages"),
+    ],
+)
+def test_reranker_reads_so_many_hits_and_passages(
+    weights: SignalWeights,
+    expected_counts: list[int],
+    embedder_with_reranker: TextEmbedder,
+    reranker: LongTextsFirst,
+) -> None:
+    search_scores(JAZZ_DIALOGUE, "jazz", weights, embedder_with_reranker)
+
+    assert reranker.text_counts == expected_counts
+
+
+# "rock" and "jazz" are of the same length, so the reranker likes them equally.
+SHORT_ENTRIES = [
+    Entry(id="rock", text="rock"),
+    Entry(id="jazz", text="jazz"),
+    Entry(id="blues", text="blues"),
+]
+
+
+def test_words_and_cosines_count_beside_a_reranker(embedder_with_reranker: TextEmbedder) -> None:
+    scores = search_scores(SHORT_ENTRIES, "jazz", SignalWeights(), embedder_with_reranker)
+
+    assert scores["jazz"] > scores["rock"]
+
+
+def test_only_the_reranker_counts_if_the_weight_of_similarity_is_0(
+    embedder_with_reranker: TextEmbedder,
+) -> None:
+    weights = SignalWeights(similarity_beside_reranker=0)
+
+    scores = search_scores(SHORT_ENTRIES, "jazz", weights, embedder_with_reranker)
+
+    assert scores["jazz"] == scores["rock"]
+
+
+# The weights of a cache.
+
+
+class EntryMemory(Memory[Entry]):
+    """A memory that is nothing but its entries."""
+
+    stored_entries: tuple[Entry, ...] = ()
 
     def entries(self) -> Sequence[Entry]:
-        return self.notes
+        return self.stored_entries
 
 
-def test_a_cache_searches_with_its_weights() -> None:
-    memory = Notes(notes=(*turns_of("Ann", "Bob"), Entry(id="other", text="Rain again")))
-    question = ["What jazz did Bob hear?"]
-    [hits] = IndexCache(hybrid=True).search(memory, question, 1)
-    assert hits[0].id == "Bob"
-    [hits] = IndexCache(hybrid=True, weights=SignalWeights(speaker=0)).search(memory, question, 1)
-    assert hits[0].id == "Ann"
+@pytest.mark.parametrize(
+    ("weights", "best_id"),
+    [
+        pytest.param(SignalWeights(), "Bob", id="default"),
+        # Both turns score the same, so the first one comes first.
+        pytest.param(SignalWeights(speaker=0), "Ann", id="speaker 0"),
+    ],
+)
+def test_cache_searches_with_its_weights(weights: SignalWeights, best_id: str) -> None:
+    memory = EntryMemory(stored_entries=(*TURNS_OF_ANN_AND_BOB, OTHER_ENTRY))
+    cache = IndexCache(hybrid=True, weights=weights)
+
+    (hits,) = cache.search(memory, ["What jazz did Bob hear?"], 1)
+
+    assert hits[0].id == best_id
+
+
+# Weights that are refused.
 
 
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"speaker": -1}, "search weight speaker = -1: input should be greater than or equal to 0"),
-        ({"month": float("nan")}, "search weight month = nan: input should be a finite number"),
-        ({"year": 1.5}, "search weight year = 1.5: input should be less than or equal to 1"),
-        ({"reranked_hits": 2.5}, "search weight reranked_hits = 2.5: input should be a valid integer"),
-        ({"neighbour_shares": {1: 2.0}}, "search weight neighbour_shares.1 = 2.0: input should be less than"),
-        ({"neighbour_shares": {0: 0.5}}, "search weight neighbour_shares.0 = 0: a turn is no neighbour of itself"),
-        ({"mont": 1}, "unknown search weight 'mont'; did you mean 'month'?"),
+        ({"speaker": -1}, "speaker = -1: input should be greater than or equal to 0"),
+        ({"month": float("nan")}, "month = nan: input should be a finite number"),
+        ({"year": 1.5}, "year = 1.5: input should be less than or equal to 1"),
+        ({"reranked_hits": 2.5}, "reranked_hits = 2.5: input should be a valid integer"),
+        ({"neighbour_shares": {1: 2.0}}, "neighbour_shares.1 = 2.0: input should be less than"),
+        ({"neighbour_shares": {0: 0.5}}, "neighbour_shares.0 = 0: a turn is no neighbour"),
+        ({"mont": 1}, "'mont'; did you mean 'month'"),
     ],
 )
-def test_a_weight_out_of_its_range_is_one_clear_error(weights: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
+def test_weight_out_of_its_range_is_refused(weights: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refusal:
         SignalWeights(**weights)
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None
+
+    assert str(refusal.value).startswith(("search weight ", "unknown search weight "))
+    assert message in str(refusal.value)
+    # The user sees one error, not that of pydantic behind it.
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__context__ is None
