@@ -171,7 +171,7 @@ def test_a_writer_that_returns_a_memory_is_told_to_return_an_update(make_history
     program = MemoryProgram(Method(BareMemoryWriter(), EntryReader()), QuestionAnswering())
 
     with pytest.raises(UserError) as error:
-        program.remember(make_history(2))
+        program.remember(make_history(sessions=2))
 
     assert "BareMemoryWriter returned a TurnMemory" in str(error.value)
     assert "return mempiler.Update(memory)" in str(error.value)
@@ -439,7 +439,7 @@ def test_an_optimizer_of_reading_prompts_does_not_have_memories_written_again(
     """While only reading is tuned, the writer keeps the language model that was set first."""
     lm = scripted(fact_replies)
     program = build("memory-r2", embedder=embedder())
-    history = make_history(1)
+    history = make_history(sessions=1)
     with dspy.context(lm=lm):
         student = program.staged("read")
         student.remember(history)

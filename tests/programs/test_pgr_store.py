@@ -176,7 +176,7 @@ def test_an_unreadable_part_is_kept_as_raw_text(written: Any) -> None:
 
 
 def test_an_update_is_shown_nine_facts_as_a_worked_example() -> None:
-    # As many as in the paper's prompt (appendix, Memory Creation Prompt).
+    """There are as many as in the paper's prompt (appendix, Memory Creation Prompt)."""
     (demo,) = fact_store().method.writer.update_facts.demos
     updates = [fact for fact in demo.facts if fact.state == "update"]
     new_facts = [fact for fact in demo.facts if fact.state == "add"]
@@ -195,7 +195,7 @@ def test_an_update_is_shown_nine_facts_as_a_worked_example() -> None:
 def test_the_worked_example_is_in_the_prompt_of_an_update(scripted: Any, make_history: Any) -> None:
     lm = scripted(fact_replies)
     with dspy.context(lm=lm):
-        fact_store().remember(make_history(1))
+        fact_store().remember(make_history(sessions=1))
 
     messages = [message["content"] for message in lm.history[0]["messages"]]
     assert "Joined a rowing club" in "".join(messages)
@@ -207,10 +207,10 @@ def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(
     """The model may update only facts that it is shown, so it is shown those most in question."""
     lm = scripted(fact_replies)
     program = fact_store(related=4)
-    history = make_history(6)
+    history = make_history(sessions=6)
     with dspy.context(lm=lm):
         # The first update writes the sessions 1 to 3, and the second the others.
-        facts_of_first_update = program.remember(make_history(3)).memory.facts
+        facts_of_first_update = program.remember(make_history(sessions=3)).memory.facts
         program.remember(history)
 
     prompts = [text for kind, text in lm.engine.prompts if kind == "facts"]
@@ -242,14 +242,15 @@ def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(
     written: Any, make_history: Any
 ) -> None:
     def update_of_f1(kind: str, text: str, n: int) -> dict[str, Any]:
-        """Update f1 in the second session, where f1 is not shown."""
+        """Update f1 in the second session, where another fact is the only one that is shown."""
         if kind == "facts" and "[D2:1]" in text:
             update = {"fact_id": "f1", "state": "update", "info": "Ann moved", "type": "Event"}
             return {"facts": [update]}
         return fact_replies(kind, text, n)
 
-    memory = written(fact_store(every=1, related=1), make_history(2), update_of_f1).memory
+    memory = written(fact_store(every=1, related=1), make_history(sessions=2), update_of_f1).memory
 
+    # f1, the first fact, has no earlier wording, so it was not updated.
     assert memory.facts[0].earlier == ()
     assert memory.facts[-1].info == "Ann moved"
     assert memory.facts[-1].frequency == 1
@@ -335,7 +336,7 @@ def test_a_policy_may_stand_on_another_one(scripted: Any, make_history: Any) -> 
     }
     program = build("pgr+logs+turn-rag", **settings)
     with dspy.context(lm=scripted(reply)):
-        context = program(history=make_history(3), question="Where?").context
+        context = program(history=make_history(sessions=3), question="Where?").context
 
     assert any("Quito" in hit.text for hit in context.hits)
     assert settings.items() <= program.method.config.items()

@@ -371,6 +371,7 @@ def test_a_proposal_passes_that_is_clearly_general(
 
 
 def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised: Any) -> None:
+    """The failed items of a memory are those that wait for another try."""
     answers = review_answers("groundedness", "sensitive", ("perhaps", None, "missing"))
 
     memory = practised(answers, rounds=1).memory
@@ -474,6 +475,8 @@ def test_the_places_of_the_true_scenes_are_the_same_in_a_second_run(practised: A
 def test_a_proposal_by_which_a_reviewer_finds_the_true_scene_is_too_specific(
     practised: Any, choices: tuple[str, ...], passing: list[str], counts: dict[str, int]
 ) -> None:
+    """The reviewer says for each of three proposals which of the scenes A, B, ... it is about."""
+
     def choose_scenes(text: str, n: int) -> dict[str, Any]:
         """Put the letter of the true scene for TRUE, and that of an invented one for OTHER."""
         true_letter = letter_of_true_scene(text)
@@ -968,6 +971,7 @@ def test_a_text_that_is_there_already_is_supported_and_not_repeated() -> None:
 def test_without_consensus_every_proposal_is_carried_out() -> None:
     memory = memory_with_pool(2)
     removal = Proposal(id="p-3", action="remove", target="alert-1")
+    # The entry is gone by then.
     late_modification = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
     memory = memory.replace(pool=(*memory.pool, removal, late_modification))
 
@@ -985,6 +989,7 @@ def test_without_consensus_every_proposal_is_carried_out() -> None:
 def test_a_long_run_that_keeps_its_rounds_has_the_experience_of_shorter_runs(
     practised: Any,
 ) -> None:
+    """So one run is enough to compare numbers of rounds."""
     long_run = practised(rounds=15, keep_rounds=True).memory
 
     assert [experience.round for experience in long_run.kept_rounds] == [0, 5, 10, 15]
@@ -1035,6 +1040,7 @@ def test_programs_that_read_at_different_rounds_share_one_written_memory(scripte
 def test_search_entries_and_fallback_are_of_the_round_that_is_read(
     at_round: int, texts: list[str]
 ) -> None:
+    """A program with `at_round` must nowhere see experience of later rounds."""
     early_pattern = Experience(id="pattern-1", kind="pattern", text="Likes jazz", sources=("r1",))
     late_pattern = Experience(
         id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2")

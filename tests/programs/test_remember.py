@@ -493,7 +493,9 @@ def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(
 ) -> None:
     # The second turn of the second session is "I saw Quito with 2 friends".
     with dspy.context(lm=scripted(fact_replies)):
-        trace = trace_of(program, history=make_history(3), question="Who saw Quito with 2 friends?")
+        trace = trace_of(
+            program, history=make_history(sessions=3), question="Who saw Quito with 2 friends?"
+        )
 
     extractions = inputs_of(trace, program.method.writer.extract_facts)
     assert any("[D2:2]" in inputs["dialogue"] for inputs in extractions)
@@ -506,7 +508,7 @@ def test_a_plain_evaluation_replays_nothing(
     with dspy.context(lm=scripted(fact_replies)):
         calls_before = len(dspy.settings.trace)
         for _ in range(3):
-            program(history=make_history(2), question="Where?", evidence_ids=("D1:1",))
+            program(history=make_history(sessions=2), question="Where?", evidence_ids=("D1:1",))
         calls_after = len(dspy.settings.trace)
 
     answers = 3

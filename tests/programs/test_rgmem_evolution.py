@@ -406,7 +406,7 @@ def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
     # As Eq. 6 says. Concepts get no theory here, since theta_sum is never reached.
     program = shared_graph_program(theta_inf=1, theta_sum=99, linked=linked)
 
-    writing = written(program, make_history(1), linking_reply)
+    writing = written(program, make_history(sessions=1), linking_reply)
 
     assert shown_conclusions(writing, "fact_summary", "target_entity") == {
         "Running": about_running,
@@ -433,7 +433,7 @@ def test_a_concept_is_shown_the_conclusions_of_high_relevance_if_there_are_any(
     # As Eq. 9 says. Edges get no theory here, since theta_inf is never reached.
     program = shared_graph_program(theta_inf=99, theta_sum=1, linked=linked)
 
-    writing = written(program, make_history(1), linking_reply)
+    writing = written(program, make_history(sessions=1), linking_reply)
 
     assert shown_conclusions(writing, "general_facts", "core_entity") == {
         "Sports": about_sports,

@@ -129,6 +129,7 @@ def test_an_operator_is_shown_the_conclusions_about_its_own_person(written: Any)
 
 
 def test_beside_an_assistant_the_user_has_the_only_graph(written: Any) -> None:
+    """An assistant is no person, so nothing is kept about it."""
     writing = written(rgmem(), two_sessions_of("user", "assistant"), reply)
 
     assert writing.memory.roots.keys() == {USER}
@@ -178,6 +179,7 @@ def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written: Any) -> No
 def test_prompts_on_a_merged_graph_say_so_if_several_people_share_it(
     written: Any, speakers: tuple[str, str], is_shared: bool
 ) -> None:
+    """A merged graph is one for all who talk."""
     writing = written(rgmem(merged_graph=True), two_sessions_of(*speakers), reply)
 
     assert writing.memory.roots.keys() == {USER}

@@ -59,7 +59,7 @@ def recall(scripted: Any, graph_replies: Any, make_history: Any) -> Callable[...
         lm = scripted(reply)
         program = shared_graph_program(**settings)
         with dspy.context(lm=lm):
-            memory = program.remember(make_history(9)).memory
+            memory = program.remember(make_history(sessions=9)).memory
             context = program.method.reader.recall(memory, Query(text="Who ran in week 3?"))
         return Recall(memory, context, lm.engine.calls)
 

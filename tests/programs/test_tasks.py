@@ -48,7 +48,7 @@ LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike")
 
 def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_history: Any) -> None:
     inputs = {
-        "history": make_history(2),
+        "history": make_history(sessions=2),
         "recent": (LOGS,),
         "evidence_ids": ("D1:1",),
         "question": "Who?",
@@ -70,7 +70,7 @@ def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_hist
 
 
 def test_a_query_about_an_empty_past_knows_no_speaker_of_the_example(make_history: Any) -> None:
-    inputs = {"history": make_history(2), "question": "Who?"}
+    inputs = {"history": make_history(sessions=2), "question": "Who?"}
     example = dspy.Example(**inputs, answer="Ann").with_inputs(*inputs)
 
     # The past takes the place of the history in the example.
@@ -190,6 +190,7 @@ def test_an_unknown_kind_of_reply_is_refused(scripted: Any) -> None:
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "rgmem", "pgr", "pgr+turn-rag"])
 def test_the_prompt_asks_to_decline_and_to_reason_only_where_that_is_set(method: str) -> None:
+    """To decline is to answer "Not mentioned" where the memory does not tell."""
     plain_task = build(method, embedder=embedder()).task
     settings = {"task.abstain": True, "task.reasoning": True}
     task = build(method, embedder=embedder(), **settings).task
@@ -235,7 +236,7 @@ STARS = ["1", "2", "3", "4", "5"]
         ("I think no, since yes would surprise", YES_NO, "No"),
         ('[u1:3] user: movie rating; "Ocean 2" (1995), Drama => rated 4', STARS, "4"),
         ("3.5", STARS, "3"),
-        # It names two options, and none first of all.
+        # It names two options, and begins with neither.
         ("maybe 3, maybe 4", STARS, None),
     ],
 )
@@ -469,6 +470,7 @@ def test_pramem_practises_on_the_history_alone(
 def test_an_answer_that_names_no_option_may_be_asked_for_again(
     scripted: Any, history: History, recent: History, reask: int, calls: int, answer: str
 ) -> None:
+    """`reask` is how many times more the model is asked at most."""
     lm = scripted(lambda kind, text, n: {"answer": "No" if n > 3 else "Hard to say."})
     program = build("truncation", task="behavior-prediction", **{"task.reask": reask})
 
