@@ -442,11 +442,13 @@ def assert_prompts_are_the_reviewed_ones(
         name = signature.__name__
         system_message = adapter().format_system_message(Step(name, signature).prompt)
         texts = [
-            prompts.shown(prompt) for prompt in messages if prompt[0]["content"] == system_message
+            prompts.prompt_as_text(prompt)
+            for prompt in messages
+            if prompt[0]["content"] == system_message
         ]
         assert texts, f"no prompt is of {name}: the scripted answers must lead to it"
         text_by_signature[name] = min(texts)
-    prompts.agree(text_by_signature, suite_part)
+    prompts.assert_reviewed(text_by_signature, suite_part)
 
 
 def test_the_prompts_of_memoryquest_are_the_reviewed_ones(
@@ -454,7 +456,7 @@ def test_the_prompts_of_memoryquest_are_the_reviewed_ones(
 ) -> None:
     lm = scripted(scripted_memoryquest.flawless_model)
 
-    with prompts.heard(lm) as recorder:
+    with prompts.listening(lm) as recorder:
         make_memoryquest(
             read_profiles(profiles)[:1],
             tmp_path / "quest",
@@ -467,7 +469,7 @@ def test_the_prompts_of_memoryquest_are_the_reviewed_ones(
 
 
 def test_the_prompts_of_a_palset_are_the_reviewed_ones(made_palset: Any) -> None:
-    recorder = prompts.Heard()
+    recorder = prompts.PromptListener()
 
     with dspy.context(callbacks=[recorder], adapter=adapter()):
         made_palset(reviewing_model(corrects_faults=True), reviews=1, threads=1)

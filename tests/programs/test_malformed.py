@@ -6,8 +6,9 @@ once the model answers well.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -43,13 +44,14 @@ class Fault:
 
 
 def first_characters(text: str) -> str:
-    """Return an answer up to a few characters after its first header."""
-    return text[: text.index("## ]]\n") + 8]
+    """Return an answer up to two characters after its first header, "[[ ## facts ## ]]"."""
+    end_of_header = text.index("## ]]\n") + len("## ]]\n")
+    return text[: end_of_header + 2]
 
 
-REFUSAL = Fault("refusal", lambda text: "I cannot help with that.")
-EMPTY_ANSWER = Fault("empty answer", lambda text: " ")
-CUT_ANSWER = Fault("cut", first_characters, finish_reason="length")
+REFUSAL = Fault("refusal", spoil=lambda text: "I cannot help with that.")
+EMPTY_ANSWER = Fault("empty answer", spoil=lambda text: " ")
+CUT_ANSWER = Fault("cut", spoil=first_characters, finish_reason="length")
 FAULTS = (REFUSAL, EMPTY_ANSWER, CUT_ANSWER)
 
 
@@ -161,6 +163,8 @@ class RunResult:
 class Conversation:
     """A method, the beginning of a history, and a question about it.
 
+    Each run of it writes the history and answers the question anew, under another engine.
+
     Args:
         method: One of `CASES`.
         items: How many items of the history are written; None for as many as the case says.
@@ -177,7 +181,9 @@ class Conversation:
 
         engine = SpoiledEngine()
         self.clean_result = self.run(engine)
+        """What comes of good answers."""
         self.predictors = engine.called_predictors
+        """The outputs of every predictor that the method has."""
 
     def run(self, engine: SpoiledEngine) -> RunResult:
         """Write the history and answer the question under an engine."""
@@ -248,55 +254,66 @@ def without_counts(value: Any) -> Any:
     return value
 
 
-class FaultEffects(NamedTuple):
-    """The names of the faults of a predictor that cost something."""
+class FaultEffect(NamedTuple):
+    """What came of one fault in all answers of one predictor."""
 
-    costly: list[str]
-    """Faults that change the memory or the answer."""
-    silent: list[str]
-    """Those of them that no further loss is counted for."""
+    predictor: Outputs
+    fault: str
+    lost_sessions: set[str]
+    """Sessions of which nothing is in the memory, and which do not wait to be written either."""
+    is_costly: bool
+    """Whether the memory or the answer is another one than without the fault."""
+    is_counted: bool
+    """Whether the meter counts more losses than without the fault."""
 
 
-def fault_effects(conversation: Conversation, predictor: Outputs) -> FaultEffects:
-    """Spoil the answers of a predictor with every fault; assert that no session is lost."""
+def effects_of_faults(
+    conversation: Conversation, predictors: Sequence[Outputs]
+) -> list[FaultEffect]:
+    """Run the conversation with every fault in the answers of each predictor, one at a time."""
     clean_result = conversation.clean_result
-    effects = FaultEffects([], [])
-    for fault in FAULTS:
+    effects: list[FaultEffect] = []
+    for predictor, fault in itertools.product(predictors, FAULTS):
         result = conversation.run(SpoiledEngine(fault, predictor))
-        assert clean_result.session_ids <= result.session_ids, "a session is lost"
-
         is_same_memory = result.memory == clean_result.memory
         is_same_answer = result.answer == clean_result.answer
-        if is_same_memory and is_same_answer:
-            continue
-        effects.costly.append(fault.name)
-        # Good answers of the offline engine have some faults, too.
-        if result.losses <= clean_result.losses:
-            effects.silent.append(fault.name)
+        effect = FaultEffect(
+            predictor,
+            fault.name,
+            lost_sessions=clean_result.session_ids - result.session_ids,
+            is_costly=not (is_same_memory and is_same_answer),
+            # Good answers of the offline engine have some faults, too.
+            is_counted=result.losses > clean_result.losses,
+        )
+        effects.append(effect)
     return effects
 
 
 @pytest.mark.parametrize("method", CASES)
 def test_a_malformed_answer_of_one_predictor_loses_nothing_silently(method: str) -> None:
+    """No session vanishes, and whatever an unreadable answer costs is counted by the meter."""
     conversation = Conversation(method, items=2)
 
-    costly_faults: list[str] = []
-    for predictor in CASES[method].quick_predictors:
-        effects = fault_effects(conversation, predictor)
-        costly_faults.extend(effects.costly)
-        assert effects.silent == []
+    effects = effects_of_faults(conversation, CASES[method].quick_predictors)
 
-    assert costly_faults, "no fault costs anything, so this checks nothing"
+    assert [effect for effect in effects if effect.lost_sessions] == []
+    costly_effects = [effect for effect in effects if effect.is_costly]
+    assert costly_effects, "no fault costs anything, so this checks nothing"
+    assert [effect for effect in costly_effects if not effect.is_counted] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", CASES)
 def test_a_malformed_answer_of_any_predictor_loses_nothing_silently(method: str) -> None:
+    """No session vanishes, and whatever an unreadable answer costs is counted by the meter."""
     conversation = Conversation(method)
-
     assert len(conversation.predictors) > 2
-    for predictor in conversation.predictors:
-        assert fault_effects(conversation, predictor).silent == [], predictor
+
+    effects = effects_of_faults(conversation, conversation.predictors)
+
+    assert [effect for effect in effects if effect.lost_sessions] == []
+    costly_effects = [effect for effect in effects if effect.is_costly]
+    assert [effect for effect in costly_effects if not effect.is_counted] == []
 
 
 # A model that recovers
@@ -317,7 +334,7 @@ def two_sessions() -> History:
     return History.parse([messages_of_ada(first_session), messages_of_ada(second_session)], "ada")
 
 
-def messages_of_ada(texts: list[str]) -> list[dict[str, str]]:
+def messages_of_ada(texts: Sequence[str]) -> list[dict[str, str]]:
     return [{"role": "user", "name": "Ada", "content": text} for text in texts]
 
 
@@ -347,12 +364,13 @@ def test_failed_turns_are_searched_and_written_once_the_model_recovers(
     for session in two_sessions():
         memory.add(session)
 
-    # Nothing could be written, but all is searched as it was said.
+    # Nothing could be written, but all is searched as it was said: the first turn names the dog.
     stored_items = store.items.list_all(Owner("ada"))
     assert [stored.item.id for stored in stored_items] == ["D1", "D2"]
     assert [stored.state for stored in stored_items] == ["partial", "partial"]
     assert "D1:1" in memory.recall("Where is Rex the dog?").sources
 
+    # Once the model answers, both sessions are written, and nothing is left to try.
     refusing_lm.engine.fault = None
     memory.retry()
 
@@ -367,20 +385,18 @@ def test_failed_turns_are_searched_and_written_once_the_model_recovers(
 
 
 def test_sessions_that_always_fail_are_tried_twice(refusing_lm: Any) -> None:
+    """A session that a model always refuses must not be paid for again and again."""
     with dspy.context(lm=refusing_lm):
         memory = build("condition-mem").remember(two_sessions()).memory
 
-    # Two sessions, each as it came and in two halves, and each of these asked twice.
-    assert sum(refusing_lm.meter.read().calls.values()) == 2 * 3 * 2
     assert {failed.attempts for failed in memory.failed_items} == {2}
+    prompts_of_session = 3  # the whole session, and its two halves
+    calls_of_prompt = 2  # an unreadable answer is asked for once more
+    calls = sum(refusing_lm.meter.read().calls.values())
+    assert calls == len(two_sessions().items) * prompts_of_session * calls_of_prompt
 
 
 # Answers and prompts that are too long
-
-
-def one_session() -> History:
-    """Return a session of two turns: Ada likes jazz, and Ada likes tea."""
-    return History.parse([messages_of_ada(["I like jazz.", "I like tea."])])
 
 
 def extracted_facts(*texts: str) -> dict[str, Any]:
@@ -405,24 +421,26 @@ def extracted_facts(*texts: str) -> dict[str, Any]:
 def test_a_session_whose_prompt_is_too_long_is_written_in_halves(
     scripted: Any, refusal: Exception
 ) -> None:
+    """A prompt over the model's context fails every time, so smaller ones are tried."""
+    session = messages_of_ada(["I like jazz.", "I like tea."])
+
     def reply(kind: str, text: str, n: int) -> Any:
-        """Refuse to extract from both turns at once; insert every fact."""
-        shown_likes = [
-            f"Likes {liked}"
-            for liked in ("jazz", "tea")
-            if f"like {liked}" in text or f'"Likes {liked}"' in text
-        ]
-        if kind == "facts" and len(shown_likes) == 2:
+        """Refuse to extract facts from both turns at once; insert every new fact."""
+        if kind == "facts" and "I like jazz." in text and "I like tea." in text:
             raise refusal
         if kind == "facts":
-            return extracted_facts(*shown_likes)
-        return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": shown_likes[-1]}]}
+            return extracted_facts("Likes jazz" if "I like jazz." in text else "Likes tea")
+
+        # The fact about jazz may also be shown as a memory, beside the new fact about tea.
+        new_fact = "Likes tea" if '"Likes tea"' in text else "Likes jazz"
+        return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": new_fact}]}
 
     lm = scripted(reply)
     with dspy.context(lm=lm):
-        node = build("memory-r2", parts=1).remember(one_session())
+        node = build("memory-r2", parts=1).remember(History.parse([session]))
 
     assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
+    # Facts are extracted from the session, which fails, and from its halves.
     assert lm.engine.calls == {"facts": 3, "operations": 2}
     assert node.memory.failed_items == ()
     failure_kinds: set[str] = set()
@@ -432,14 +450,18 @@ def test_a_session_whose_prompt_is_too_long_is_written_in_halves(
 
 
 def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
+    """A memory must not grow by a fact of any length that a model has written."""
+    endless_fact = "x" * 200_000
+
     def reply(kind: str, text: str, n: int) -> Any:
         if kind == "facts":
-            return extracted_facts("Likes tea", "x" * 200_000)
+            return extracted_facts("Likes tea", endless_fact)
         return {"operations": [{"op": "INSERT", "content": "Likes tea"}]}
 
     lm = scripted(reply)
+    history = History.parse([messages_of_ada(["I like tea."])])
     with dspy.context(lm=lm):
-        memory = build("memory-r2", parts=1).remember(one_session()).memory
+        memory = build("memory-r2", parts=1).remember(history).memory
 
     assert [fact.content for fact in memory.facts] == ["Likes tea"]
     assert lm.meter.read().faults["method.writer.extract_facts", "element"] == 1

@@ -33,8 +33,9 @@ def first_turn_id(dialogue: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("turns", "settings", "sizes"),
+    ("turn_count", "settings", "turns_of_parts"),
     [
+        # The default is four parts, whose size is rounded up.
         (8, {}, [2, 2, 2, 2]),
         (17, {}, [5, 5, 5, 2]),
         # The released code rounds up as well, so there is no fourth part.
@@ -46,31 +47,35 @@ def test_a_session_is_cut_into_parts(
     written: Any,
     fact_replies: Any,
     make_history: Any,
-    turns: int,
+    turn_count: int,
     settings: dict[str, int],
-    sizes: list[int],
+    turns_of_parts: list[int],
 ) -> None:
-    writing = written(memory_r2(**settings), make_history(1, turns=turns), fact_replies)
+    """Facts are extracted from a part of a session at a time, so that prompts stay short."""
+    history = make_history(sessions=1, turns=turn_count)
+
+    writing = written(memory_r2(**settings), history, fact_replies)
 
     dialogues = writing.shown("facts", "dialogue")
     # The date of a turn stands between its id and its speaker: "[D1:1] (3 January 2024) Ann: ...".
-    turn_counts = [dialogue.count("] (") for dialogue in dialogues]
+    shown_turn_counts = [dialogue.count("] (") for dialogue in dialogues]
     # Parts are read concurrently, so their order says nothing.
-    assert sorted(turn_counts, reverse=True) == sizes
+    assert sorted(shown_turn_counts, reverse=True) == turns_of_parts
 
 
 def test_a_part_is_shown_with_the_earlier_turns_of_its_session(
     written: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    writing = written(memory_r2(), make_history(2, turns=4), fact_replies)
+    # A session is cut into four parts, so every part is a single turn.
+    writing = written(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
 
-    # Every part is a single turn.
     dialogues = writing.shown("facts", "dialogue")
     earlier_turns = writing.shown("facts", "earlier")
     earlier_by_turn = {
         first_turn_id(dialogue): earlier
         for dialogue, earlier in zip(dialogues, earlier_turns, strict=True)
     }
+    # Nothing comes before the first turn of a session, and other sessions are not shown.
     assert earlier_by_turn["D1:1"] == ""
     assert earlier_by_turn["D2:1"] == ""
     assert "D2:1" in earlier_by_turn["D2:3"]
@@ -82,32 +87,36 @@ def test_a_part_is_shown_with_the_earlier_turns_of_its_session(
 def test_the_manager_is_shown_the_facts_of_the_earlier_parts_of_the_session(
     written: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    writing = written(memory_r2(), make_history(2, turns=4), fact_replies)
+    """The manager is the prompt that decides how the new facts of a part change the memory."""
+    # Each of the two sessions has four parts, and every part one turn, of which a fact is made.
+    writing = written(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
 
     earlier_facts = writing.shown("operations", "earlier_facts")
     fact_counts = [facts.count("turn_id") for facts in earlier_facts]
-    # Two sessions of four parts, with a fact each
     assert fact_counts == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
 def test_the_facts_of_a_session_are_embedded_in_one_request(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """An embedding model may be a server, where each request takes its time."""
     requests: list[list[str]] = []
 
     def record_and_embed(texts: Any) -> Any:
         requests.append(list(texts))
         return embedder().embed(texts)
 
-    program = build("memory-r2", embedder=TextEmbedder("counted", record_and_embed, 384))
+    recording_embedder = TextEmbedder("recording", record_and_embed, embedder().dimension)
+    program = build("memory-r2", embedder=recording_embedder)
     with dspy.context(lm=scripted(fact_replies)):
-        facts = program.remember(make_history(1, turns=8)).memory.facts
+        facts = program.remember(make_history(sessions=1, turns=8)).memory.facts
 
     assert len(facts) > 2
     assert len(requests) == 1
 
 
 def test_earlier_turns_stand_before_the_turns_to_be_read_in_prompts() -> None:
+    """Prompts have their fields in the order in which the things were said."""
     assert list(ExtractFactsInContext.input_fields) == ["earlier", "dialogue"]
     assert list(ManageMemoryInContext.input_fields) == [
         "session_date",
@@ -122,7 +131,7 @@ def test_earlier_turns_stand_before_the_turns_to_be_read_in_prompts() -> None:
 
 
 def memory_of(*facts: tuple[str, str]) -> FactMemory:
-    """Return a memory with the facts m1, m2, ..., each given as a speaker and a text."""
+    """Return a memory with the facts m1, m2, ..., each from a speaker and a text."""
     inserts = [Edit("INSERT", speaker=speaker, content=content) for speaker, content in facts]
     return FactMemory().apply(inserts)
 
@@ -137,6 +146,7 @@ def memory_of(*facts: tuple[str, str]) -> FactMemory:
 def test_related_memories_are_those_of_the_same_speaker_unless_set_otherwise(
     same_speaker: bool, related_to_ann: list[str], related_to_bob: list[str]
 ) -> None:
+    """Related memories are what the manager is shown beside new facts, and may change."""
     memory = memory_of(
         ("Ann", "has a small dog named Rex"),
         ("Bob", "has a small dog named Rex"),
@@ -165,6 +175,7 @@ def test_related_memories_are_those_of_the_same_speaker_unless_set_otherwise(
 def test_as_many_memories_are_related_as_are_near_enough_and_allowed(
     settings: dict[str, Any], count: int
 ) -> None:
+    # All four are nearly the new fact.
     memory = memory_of(
         ("Ann", "has a small dog named Rex"),
         ("Ann", "has a small dog named Pip"),
@@ -199,6 +210,8 @@ def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: An
 
 
 def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_history: Any) -> None:
+    """In this ablation one prompt reads turns and changes the memory; no facts are extracted."""
+
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         """Insert a fact of every turn; at the last one, also delete the first fact."""
         turn_id = first_turn_id(section(text, "dialogue"))
@@ -208,22 +221,25 @@ def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_histo
             "content": f"fact of {turn_id}",
             "turn_id": turn_id,
         }
-        operations = [insert]
+        delete = {"op": "DELETE", "memory_id": "m1"}
         if turn_id == "D2:4" and '"m1"' in section(text, "memories"):
-            operations.append({"op": "DELETE", "memory_id": "m1"})
-        return {"operations": operations}
+            return {"operations": [insert, delete]}
+        return {"operations": [insert]}
 
+    # Every memory is near enough to be shown, whoever has said it.
     program = memory_r2(single_agent=True, min_score=-1.0, same_speaker=False)
 
-    writing = written(program, make_history(2, turns=4), reply)
+    writing = written(program, make_history(sessions=2, turns=4), reply)
 
+    # Each of the eight turns is a part of its own.
     assert set(program.writer_names()) == {"method.writer.edit"}
     assert len(writing.prompts) == 8
-    _, prompt_of_second_turn = writing.prompts[5]
-    assert "D2:1" in section(prompt_of_second_turn, "earlier")
     assert writing.memory.facts[-1].content == "fact of D2:4"
     (removed_fact,) = writing.memory.removed
     assert removed_fact.sources == ("D1:1",)
+
+    earlier_turns = writing.shown("operations", "earlier")
+    assert "D2:1" in earlier_turns[5]  # at D2:2, the sixth turn
 
 
 # Edits of the memory
@@ -236,7 +252,14 @@ ANN_AND_BOB = FactMemory().apply(
 )
 """A memory of two facts, m1 and m2."""
 
-MOVE_TO_PORTO = Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",))
+MOVE_TO_PORTO = Edit(
+    "UPDATE", memory_id="m1", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",)
+)
+
+
+def count_of(outcome: str, memory: FactMemory) -> int:
+    """Return how many edits of a memory had an outcome."""
+    return memory.counts.get(outcome, 0)
 
 
 @pytest.mark.parametrize(
@@ -264,9 +287,10 @@ MOVE_TO_PORTO = Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",))
 def test_an_edit_without_shown_facts_has_its_outcome_counted(
     edit: Edit, outcome: str, fact_count: int
 ) -> None:
+    """An edit may change only facts that the model was shown; others can merely be inserted."""
     memory = ANN_AND_BOB.apply([edit], shown_ids=[])
 
-    assert memory.counts[outcome] == ANN_AND_BOB.counts.get(outcome, 0) + 1
+    assert count_of(outcome, memory) == count_of(outcome, ANN_AND_BOB) + 1
     assert len(memory.facts) == fact_count
 
 
@@ -274,10 +298,24 @@ def test_an_edit_without_shown_facts_has_its_outcome_counted(
     ("edit", "shown_id", "outcome", "fact_count"),
     [
         pytest.param(MOVE_TO_PORTO, "m1", "updated", 2, id="update"),
-        pytest.param(Edit("UPDATE", "m9", "Ann", "x"), "m9", "refused", 2, id="update-unknown"),
-        pytest.param(Edit("UPDATE", "m1", "Ann", ""), "m1", "refused", 2, id="update-to-nothing"),
-        pytest.param(Edit("DELETE", "m2"), "m2", "deleted", 1, id="delete"),
-        pytest.param(Edit("DELETE", "m2"), "m1", "refused", 2, id="delete-another-than-shown"),
+        pytest.param(
+            Edit("UPDATE", memory_id="m9", speaker="Ann", content="x"),
+            "m9",
+            "refused",
+            2,
+            id="update-unknown",
+        ),
+        pytest.param(
+            Edit("UPDATE", memory_id="m1", speaker="Ann", content=""),
+            "m1",
+            "refused",
+            2,
+            id="update-to-nothing",
+        ),
+        pytest.param(Edit("DELETE", memory_id="m2"), "m2", "deleted", 1, id="delete"),
+        pytest.param(
+            Edit("DELETE", memory_id="m2"), "m1", "refused", 2, id="delete-another-than-shown"
+        ),
     ],
 )
 def test_an_edit_of_a_shown_fact_has_its_outcome_counted(
@@ -285,7 +323,7 @@ def test_an_edit_of_a_shown_fact_has_its_outcome_counted(
 ) -> None:
     memory = ANN_AND_BOB.apply([edit], shown_ids=[shown_id])
 
-    assert memory.counts[outcome] == ANN_AND_BOB.counts.get(outcome, 0) + 1
+    assert count_of(outcome, memory) == count_of(outcome, ANN_AND_BOB) + 1
     assert len(memory.facts) == fact_count
 
 
@@ -297,8 +335,8 @@ def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date() -
     assert updated_fact.time == ANN_AND_BOB.facts[0].time
 
 
-def test_duplicates_are_found_by_what_the_facts_say_after_they_were_replaced() -> None:
-    # The memory indexes its facts by wording; a copy with other facts needs a new index.
+def test_a_memory_with_replaced_facts_finds_duplicates_of_the_new_wording() -> None:
+    """The memory indexes its facts by wording; a copy with other facts needs a new index."""
     reworded_fact = ANN_AND_BOB.facts[0].replace(content="Ann lives in Porto")
     memory = ANN_AND_BOB.replace(facts=(reworded_fact, ANN_AND_BOB.facts[1]))
 
@@ -333,10 +371,12 @@ EDITS = st.builds(
 def test_no_source_is_ever_lost_and_every_edit_is_counted(
     edits: list[Edit], shown_ids: list[str]
 ) -> None:
+    """Whatever a model answers, the turns that facts came from stay known."""
     json_before = ANN_AND_BOB.model_dump_json()
 
     memory = ANN_AND_BOB.apply(edits, shown_ids)
 
+    # The turns of the two facts from the beginning are still there, if only in removed facts.
     sources: set[str] = set()
     for fact in [*memory.facts, *memory.removed]:
         sources.update(fact.sources)
@@ -351,6 +391,7 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(
 
 
 @pytest.mark.parametrize(
+    # How many facts or operations the answer of the first example has, by predictor
     ("settings", "answer_lengths"),
     [
         ({}, {}),
@@ -362,6 +403,7 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(
 def test_prompts_begin_with_worked_examples_where_that_is_set(
     settings: dict[str, bool], answer_lengths: dict[str, int]
 ) -> None:
+    """Worked examples are demos: inputs with good answers, which a prompt shows first."""
     output_names = {"extract_facts": "facts", "manage": "operations", "edit": "operations"}
 
     predictors = memory_r2(**settings).method.writer.predictors_below()
@@ -378,27 +420,26 @@ def test_prompts_begin_with_worked_examples_where_that_is_set(
 
 
 def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
+    """Its operations can be carried out on its memories, and leave short facts."""
     example = management_examples()[0]
-    inserts = [
-        Edit("INSERT", None, shown_memory.speaker, shown_memory.content)
-        for shown_memory in example.memories
-    ]
-    memory = FactMemory().apply(inserts)
+    memory_before = memory_of(
+        *[(shown_memory.speaker, shown_memory.content) for shown_memory in example.memories]
+    )
     edits = [
         Edit(
             operation.op,
-            operation.memory_id,
-            operation.speaker,
-            operation.content,
-            (operation.turn_id,),
+            memory_id=operation.memory_id,
+            speaker=operation.speaker,
+            content=operation.content,
+            sources=(operation.turn_id,),
         )
         for operation in example.operations
     ]
     shown_ids = [shown_memory.memory_id for shown_memory in example.memories]
 
-    memory = memory.apply(edits, shown_ids)
+    memory = memory_before.apply(edits, shown_ids)
 
-    assert memory.counts.get("refused", 0) == 0
+    assert count_of("refused", memory) == 0
     assert {fact.id: fact.content for fact in memory.facts} == {
         "m1": "Leo visited the pottery fair in Bruges with Ina on 7 May 2023.",
         "m2": "Ina is Leo's younger sister.",
@@ -407,5 +448,6 @@ def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
         "m6": "Mia intends to learn the guitar in summer 2023.",
         "m7": "Mia has owned a guitar for ten years as of May 2023.",
     }
+    # The prompt asks for 20 words at most.
     for fact in memory.facts:
         assert len(fact.content.split()) <= 20

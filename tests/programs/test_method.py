@@ -34,6 +34,7 @@ from mempiler.signatures.answering import AnswerFromContext
 from mempiler.testing import check_method
 from pydantic import ConfigDict
 
+# `NOTE` is a signature, "dialogue -> note"; `Notes` is a memory with a field `notes` of entries.
 from tests.test_testing import NOTE, Notes
 
 
@@ -137,6 +138,8 @@ def test_a_memory_that_is_an_object_is_refused_when_the_writer_class_is_made() -
 
 
 def test_a_memory_that_can_change_is_refused_when_the_writer_class_is_made() -> None:
+    """Written memories are cached and shared, so nobody may change one in place."""
+
     class ThawedMemory(Memory):
         model_config = ConfigDict(frozen=False)
 
@@ -147,6 +150,8 @@ def test_a_memory_that_can_change_is_refused_when_the_writer_class_is_made() -> 
 
 
 def test_a_memory_without_defaults_is_refused_when_the_writer_class_is_made() -> None:
+    """A history begins with the empty memory, which is made without arguments."""
+
     class AgedMemory(Memory):
         age: int
 
@@ -166,7 +171,7 @@ def test_a_writer_that_returns_a_memory_is_told_to_return_an_update(make_history
     program = MemoryProgram(Method(BareMemoryWriter(), EntryReader()), QuestionAnswering())
 
     with pytest.raises(UserError) as error:
-        program.remember(make_history(2))
+        program.remember(make_history(sessions=2))
 
     assert "BareMemoryWriter returned a TurnMemory" in str(error.value)
     assert "return mempiler.Update(memory)" in str(error.value)
@@ -176,13 +181,21 @@ def test_a_writer_that_returns_a_memory_is_told_to_return_an_update(make_history
 
 
 @pytest.mark.parametrize(("policy", "class_name"), [("logs", "WithLogs"), ("pgr+logs", "PGROver")])
-def test_a_policy_takes_the_embedder_of_the_method_beneath(policy: str, class_name: str) -> None:
+def test_a_combined_name_is_built_as_the_class_of_its_first_policy(
+    policy: str, class_name: str
+) -> None:
+    assert method_class(f"{policy}+turn-rag").__name__ == class_name
+
+
+@pytest.mark.parametrize("policy", ["logs", "pgr+logs"])
+def test_a_policy_takes_the_embedder_of_the_method_beneath(policy: str) -> None:
+    """A policy changes what another method recalls, "logs+turn-rag" that of turn-rag."""
     offline_embedder = embedder()
 
+    # The offline embedder only compares spelling, so turn-rag searches by words without it.
     over_words = build(f"{policy}+turn-rag", embedder=offline_embedder).method
     over_vectors = build(f"{policy}+memory-r2", embedder=offline_embedder).method
 
-    assert method_class(f"{policy}+turn-rag").__name__ == class_name
     assert over_words.embedder is None
     assert over_vectors.embedder is offline_embedder
 
@@ -278,6 +291,7 @@ def test_a_custom_method_is_built_with_its_settings() -> None:
     ],
 )
 def test_a_method_whose_settings_would_be_lost_is_refused(lossy_method: Any, message: str) -> None:
+    """A saved program is built again from its settings, so all that was set must be in them."""
     class_name = lossy_method.__name__
 
     with pytest.raises(UserError) as build_error:
@@ -308,13 +322,15 @@ def test_a_method_whose_settings_would_be_lost_is_refused(lossy_method: Any, mes
         ),
     ],
 )
-def test_a_preset_suits_a_method_for_a_benchmark(
+def test_a_preset_has_the_settings_of_a_method_for_a_benchmark(
     method: str, benchmark: str, settings: dict[str, Any]
 ) -> None:
+    """A combined method takes those of the method beneath, with `inner_` before their names."""
     assert preset(method, benchmark) == settings
 
+    # The method can be built with them.
     config = build(method, embedder=embedder(), **settings).config
-    assert {**config, **settings} == config
+    assert settings.items() <= config.items()
 
 
 @pytest.mark.parametrize(
@@ -377,8 +393,8 @@ def test_a_wrong_setting_is_refused_in_one_line(
 
 
 def note_program() -> MemoryProgram:
-    """Return a program whose writer thinks step by step."""
-    return MemoryProgram(Method(NoteWriter(), EntryReader(k=2)), QuestionAnswering())
+    """Return a program with two predictors: `think` of its writer, and `answer` of its task."""
+    return MemoryProgram(Method(NoteWriter(), EntryReader()), QuestionAnswering())
 
 
 def test_the_predictors_of_a_dspy_module_inside_a_writer_belong_to_the_program() -> None:
@@ -393,7 +409,7 @@ def test_the_predictors_of_a_dspy_module_inside_a_writer_belong_to_the_program()
 
 
 def test_two_programs_share_no_signature() -> None:
-    # An optimizer changes the instructions of one program; the other must keep its own.
+    """An optimizer changes the instructions of one program; the other must keep its own."""
     predictors = note_program().all_predictors()
     other_predictors = note_program().all_predictors()
 
@@ -402,6 +418,8 @@ def test_two_programs_share_no_signature() -> None:
 
 
 def test_two_predictors_with_equal_signatures_are_refused() -> None:
+    """Some of DSPy's optimizers tell predictors apart by their signatures alone."""
+
     class AnswersTwice(QuestionAnswering):
         """Has a second predictor with the signature of the first."""
 
@@ -415,21 +433,25 @@ def test_two_predictors_with_equal_signatures_are_refused() -> None:
         MemoryProgram(method, AnswersTwice())
 
 
-def test_a_frozen_writer_writes_under_the_lm_of_its_stage(
+def test_an_optimizer_of_reading_prompts_does_not_have_memories_written_again(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """While only reading is tuned, the writer keeps the language model that was set first."""
     lm = scripted(fact_replies)
     program = build("memory-r2", embedder=embedder())
+    history = make_history(sessions=1)
     with dspy.context(lm=lm):
         student = program.staged("read")
-        student.remember(make_history(1))
-    assert lm.engine.calls["operations"] == 3
+        student.remember(history)
+    calls_of_writing = lm.engine.calls["operations"]
 
-    # An optimizer samples the student with another LM. The memory need not be written again.
+    # Optimizers sample answers with copies of the model.
     sampling_lm = lm.copy(rollout_id=5, temperature=1.0)
     with dspy.context(lm=sampling_lm):
-        student.remember(make_history(1))
-    assert lm.engine.calls["operations"] == 3
+        student.remember(history)
+
+    assert calls_of_writing == 3
+    assert lm.engine.calls["operations"] == calls_of_writing
 
 
 # Promises of methods, and histories
@@ -448,11 +470,12 @@ QUICKER_SETTINGS: dict[str, dict[str, Any]] = {"h2memory": {"clusters": 1}}
     ],
 )
 def test_every_method_keeps_its_promises(method: str) -> None:
+    """`check_method` raises an error if a method loses turns or breaks another promise."""
     check_method(method, **QUICKER_SETTINGS.get(method, {}))
 
 
 def test_pramem_breaks_one_promise_since_records_are_practised_on_once() -> None:
-    # Practice on records whose answers cannot be read is counted, but not repeated.
+    """Practice on records whose answers cannot be read is counted, but not repeated."""
     with pytest.raises(
         UserError, match="breaks 1 of its promises: turns are lost where no answer can be read"
     ):
@@ -473,9 +496,9 @@ def test_a_history_may_be_plain_json() -> None:
 
     with dspy.context(lm=language_model("offline")):
         prediction = program(history=CONVERSATIONS, question="Where did Ada move?")
-        memory = program.remember(History.parse(CONVERSATIONS)).memory
+        memory_of_history = program.remember(History.parse(CONVERSATIONS)).memory
 
-    assert prediction.memory == memory
+    assert prediction.memory == memory_of_history
     assert "Lisbon" in prediction.answer
 
 

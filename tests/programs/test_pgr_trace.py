@@ -1,6 +1,9 @@
 """PGR's recall: the worked trace of the paper (appendix A.3) with a scripted model and index.
 
-Then there are malformed trees, refused prompts, and how the rounds end.
+A model imagines a tree of steps towards an answer, and every step is a query for the memory. Then
+the model refines the tree by the facts that were found, round by round.
+
+After the trace there are malformed trees, refused prompts, and how the rounds end.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +21,12 @@ from mempiler.records import Hit
 from .conftest import section
 
 # The trace of the paper
+
+# Defaults, as in the paper. Before anything is imagined, facts that are very near to the query are
+# searched, which augment it; later searches have the lower threshold.
+AUGMENT_SCORE = 0.6
+MIN_SCORE = 0.3
+FACTS_PER_SEARCH = 5
 
 QUERY = "I want to pre-order a new game that just got announced. Does it make sense to do it now?"
 SUMMARY = "Wishlist rather than pre-order: trip money is locked."
@@ -117,8 +126,8 @@ class ScriptedIndex:
 
     def __call__(self, queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
         self.calls.append(SearchCall(list(queries), k, min_score))
-        # The search that augments the query has a higher threshold, and finds nothing.
-        if min_score == 0.6:
+        if min_score == AUGMENT_SCORE:
+            # No fact is near enough to augment the query.
             return [[] for _ in queries]
 
         results: list[list[Hit]] = []
@@ -153,6 +162,10 @@ def recall(
 
 
 def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None:
+    """The first tree finds 15 facts, and two rounds of refinement 5 and 2 that are new.
+
+    A round with fewer than 5 new facts is the last.
+    """
     lm = scripted(trace_reply)
     context = recall(lm, ScriptedIndex())
 
@@ -160,34 +173,37 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None
     assert context.counts["facts"] == 15 + 5 + 2
     assert context.counts["new"] == 5 + 2
     assert context.counts["rounds"] == 2
+    # These are the new facts of the second round.
     assert [hit.id for hit in context.hits][-2:] == ["bad-weather", "co-op-thursday"]
     assert context.notes == {"prospection": SUMMARY}
 
     assert lm.engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
-    assert context.counts["calls"] == 4
+    assert context.counts["calls"] == 1 + 2 + 1
 
 
 def test_the_trace_searches_for_all_steps_of_a_round_at_once(scripted: Any) -> None:
     index = ScriptedIndex()
     context = recall(scripted(trace_reply), index)
 
-    augmentation, first_round, second_round, third_round = index.calls
-    assert augmentation == SearchCall([QUERY], k=5, min_score=0.6)
-    # The first round also searches for the query itself.
-    assert first_round.queries[0] == QUERY
-    assert len(first_round.queries) == 10
-    assert len(second_round.queries) == 9
-    assert len(third_round.queries) == 9
-    for call in (first_round, second_round, third_round):
-        assert call.k == 5
-        assert call.min_score == 0.3
-    assert context.counts["probes"] == 10 + 9 + 9
+    augmentation, first_tree, first_refinement, second_refinement = index.calls
+    assert augmentation == SearchCall([QUERY], k=FACTS_PER_SEARCH, min_score=AUGMENT_SCORE)
+    # The first search is also for the query itself.
+    assert first_tree.queries[0] == QUERY
+    assert len(first_tree.queries) == 1 + len(STEPS)
+    assert len(first_refinement.queries) == len(STEPS)
+    assert len(second_refinement.queries) == len(STEPS)
+    for call in (first_tree, first_refinement, second_refinement):
+        assert call.k == FACTS_PER_SEARCH
+        assert call.min_score == MIN_SCORE
+    # All queries of the rounds are counted as probes.
+    assert context.counts["probes"] == 1 + 3 * len(STEPS)
 
 
 def test_a_refinement_sees_the_facts_that_were_found_before(scripted: Any) -> None:
     lm = scripted(trace_reply)
     recall(lm, ScriptedIndex())
 
+    # The text of every fact begins with "about".
     prompts = [text for kind, text in lm.engine.prompts if kind == "updated_tree"]
     fact_counts = [section(prompt, "personal_context").count("about ") for prompt in prompts]
     assert fact_counts == [15, 15 + 5]
@@ -196,9 +212,28 @@ def test_a_refinement_sees_the_facts_that_were_found_before(scripted: Any) -> No
 @pytest.mark.parametrize(
     ("settings", "calls", "facts", "has_summary"),
     [
-        ({"iterations": 0}, {"tree": 1, "prospection_summary": 1}, 15, True),
-        ({"summary": False}, {"tree": 1, "updated_tree": 2}, 22, False),
-        ({"min_new": 6}, {"tree": 1, "updated_tree": 1, "prospection_summary": 1}, 20, True),
+        pytest.param(
+            {"iterations": 0},
+            {"tree": 1, "prospection_summary": 1},
+            15,
+            True,
+            id="no-refinement",
+        ),
+        pytest.param(
+            {"summary": False},
+            {"tree": 1, "updated_tree": 2},
+            15 + 5 + 2,
+            False,
+            id="no-summary",
+        ),
+        # The first refinement finds only 5 new facts.
+        pytest.param(
+            {"min_new": 6},
+            {"tree": 1, "updated_tree": 1, "prospection_summary": 1},
+            15 + 5,
+            True,
+            id="a-round-with-fewer-than-6-new-facts-is-the-last",
+        ),
     ],
 )
 def test_the_parts_of_tables_4_and_5_can_be_switched_off(
@@ -219,6 +254,24 @@ def test_the_parts_of_tables_4_and_5_can_be_switched_off(
 # The query is augmented
 
 
+class OneFactIndex:
+    """An index that finds "Plays RPGs" for every query, and records its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[SearchCall] = []
+
+    def __call__(self, queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
+        self.calls.append(SearchCall(list(queries), k, min_score))
+        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
+
+
+def rewriting_reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Answer as `trace_reply` does, and rewrite every query as "Clearer query"."""
+    if kind == "augmented_query":
+        return {kind: "Clearer query"}
+    return trace_reply(kind, text, n)
+
+
 @pytest.mark.parametrize(
     ("augment", "question", "known_facts", "calls"),
     [
@@ -230,46 +283,41 @@ def test_the_parts_of_tables_4_and_5_can_be_switched_off(
 def test_the_tree_is_imagined_for_the_augmented_query(
     scripted: Any, augment: str, question: str, known_facts: str, calls: int
 ) -> None:
-    def find_one_fact(queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
-        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
+    """Known facts either have the query rewritten by a call of the model, or stand beside it."""
+    lm = scripted(rewriting_reply)
+    recall(lm, OneFactIndex(), augment=augment, iterations=0, summary=False)
 
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        if kind == "augmented_query":
-            return {kind: "Clearer query"}
-        return trace_reply(kind, text, n)
-
-    lm = scripted(reply)
-    recall(lm, find_one_fact, augment=augment, iterations=0, summary=False)
-
-    _, prompt = lm.engine.prompts[-1]
+    (prompt,) = [text for kind, text in lm.engine.prompts if kind == "tree"]
     assert section(prompt, "question") == question
     assert section(prompt, "known_facts") == known_facts
     assert lm.engine.calls["augmented_query"] == calls
 
 
-@pytest.mark.parametrize(
-    ("augment", "searches_for_known_facts"),
-    [("rewrite", True), ("append", True), ("none", False)],
-)
-def test_memories_are_searched_for_the_query_as_it_was_asked(
-    scripted: Any, augment: str, searches_for_known_facts: bool
-) -> None:
-    calls: list[SearchCall] = []
+@pytest.mark.parametrize("augment", ["rewrite", "append", "none"])
+def test_memories_are_searched_for_the_query_as_it_was_asked(scripted: Any, augment: str) -> None:
+    index = OneFactIndex()
+    recall(scripted(rewriting_reply), index, augment=augment, iterations=0, summary=False)
 
-    def find_one_fact(queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
-        calls.append(SearchCall(list(queries), k, min_score))
-        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
+    assert index.calls[-1].queries[0] == QUERY
 
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        if kind == "augmented_query":
-            return {kind: "Clearer query"}
-        return trace_reply(kind, text, n)
 
-    recall(scripted(reply), find_one_fact, augment=augment, iterations=0, summary=False)
+@pytest.mark.parametrize("augment", ["rewrite", "append"])
+def test_facts_that_augment_the_query_are_searched_first(scripted: Any, augment: str) -> None:
+    index = OneFactIndex()
+    recall(scripted(rewriting_reply), index, augment=augment, iterations=0, summary=False)
 
-    assert calls[-1].queries[0] == QUERY
-    first_call_is_for_known_facts = calls[0].queries == [QUERY] and calls[0].min_score == 0.6
-    assert first_call_is_for_known_facts is searches_for_known_facts
+    assert len(index.calls) == 2
+    assert index.calls[0].queries == [QUERY]
+    assert index.calls[0].min_score == AUGMENT_SCORE
+
+
+def test_without_augmentation_only_the_steps_are_searched_for(scripted: Any) -> None:
+    index = OneFactIndex()
+    recall(scripted(rewriting_reply), index, augment="none", iterations=0, summary=False)
+
+    (call,) = index.calls
+    assert call.queries[0] == QUERY
+    assert call.min_score == MIN_SCORE
 
 
 # Malformed trees and refused prompts
@@ -297,6 +345,7 @@ def find_a_fact_for_every_query(
 def test_a_malformed_tree_is_counted_and_the_query_still_finds_its_facts(
     scripted: Any, first_answer: Any, repaired: int, malformed: int
 ) -> None:
+    """A repaired tree was wrong in one step, a malformed answer holds no tree at all."""
     lm = scripted(lambda kind, text, n: first_answer)
     context = recall(
         lm,
@@ -341,9 +390,11 @@ def test_a_round_without_steps_is_the_last_and_the_facts_stay(scripted: Any) -> 
     ("refused_output", "has_summary"),
     [("tree", True), ("updated_tree", True), ("prospection_summary", False)],
 )
-def test_a_refused_prompt_costs_its_step_and_the_facts_stay(
+def test_a_refused_prompt_costs_its_part_and_the_facts_stay(
     scripted: Any, refused_output: str, has_summary: bool, error: Exception, failure_kind: str
 ) -> None:
+    """Without a tree, further rounds or a summary, the query still finds its facts."""
+
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == refused_output:
             raise error
@@ -352,6 +403,7 @@ def test_a_refused_prompt_costs_its_step_and_the_facts_stay(
     with recording() as record:
         context = recall(scripted(reply), ScriptedIndex())
 
+    # These are found for the query itself.
     fact_ids = {hit.id for hit in context.hits}
     assert "finish-one-game" in fact_ids
     assert "two-rules" in fact_ids
@@ -361,6 +413,8 @@ def test_a_refused_prompt_costs_its_step_and_the_facts_stay(
 
 
 def test_an_endpoint_that_refuses_the_key_ends_the_recall(scripted: Any) -> None:
+    """No other prompt would do better, so the user is told."""
+
     def reply(kind: str, text: str, n: int) -> Any:
         raise AuthError("wrong key")
 

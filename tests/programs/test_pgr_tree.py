@@ -21,8 +21,8 @@ def repaired_parents(nodes: list[TreeNode]) -> dict[str, str | None]:
 def test_a_valid_tree_stays_as_it_is() -> None:
     tree = [
         make_node("A1", children=("A2", "A3")),
-        make_node("A2", "A1"),
-        make_node("A3", "A1"),
+        make_node("A2", parent="A1"),
+        make_node("A3", parent="A1"),
     ]
 
     assert repair_tree(tree) == tree
@@ -31,8 +31,8 @@ def test_a_valid_tree_stays_as_it_is() -> None:
 def test_a_node_with_an_unknown_parent_belongs_to_the_node_that_lists_it() -> None:
     tree = [
         make_node("A1"),
-        make_node("A2", "A1", children=("A3",)),
-        make_node("A3", "unknown"),
+        make_node("A2", parent="A1", children=("A3",)),
+        make_node("A3", parent="unknown"),
     ]
 
     assert repaired_parents(tree) == {"A1": None, "A2": "A1", "A3": "A2"}
@@ -41,31 +41,43 @@ def test_a_node_with_an_unknown_parent_belongs_to_the_node_that_lists_it() -> No
 @pytest.mark.parametrize(
     "cycle",
     [
-        pytest.param([make_node("A2", "A2")], id="one-node"),
-        pytest.param([make_node("A2", "A3"), make_node("A3", "A2")], id="two-nodes"),
+        pytest.param([make_node("A2", parent="A2")], id="one-node"),
+        pytest.param([make_node("A2", parent="A3"), make_node("A3", parent="A2")], id="two-nodes"),
         pytest.param(
-            [make_node("A2", "A4"), make_node("A3", "A2"), make_node("A4", "A3")], id="three-nodes"
+            [
+                make_node("A2", parent="A4"),
+                make_node("A3", parent="A2"),
+                make_node("A4", parent="A3"),
+            ],
+            id="three-nodes",
         ),
     ],
 )
-def test_a_cycle_is_hung_below_the_root_by_one_of_its_nodes(cycle: list[TreeNode]) -> None:
+def test_a_cycle_is_cut_at_one_node_which_is_moved_below_the_root(cycle: list[TreeNode]) -> None:
     parents = repaired_parents([make_node("A1"), *cycle])
 
-    ids_below_root = [node_id for node_id, parent in parents.items() if parent == "A1"]
-    assert len(ids_below_root) == 1
-    for stated_node in cycle:
-        if stated_node.action_id not in ids_below_root:
-            assert parents[stated_node.action_id] == stated_node.parent
+    moved_ids = [node_id for node_id, parent in parents.items() if parent == "A1"]
+    assert len(moved_ids) == 1
+    # The other nodes of the cycle keep their parents.
+    for node in cycle:
+        if node.action_id not in moved_ids:
+            assert parents[node.action_id] == node.parent
 
 
 def test_a_path_without_a_cycle_is_not_cut() -> None:
-    tree = [make_node("A1"), make_node("A2", "A1"), make_node("A3", "A2"), make_node("A4", "A3")]
+    tree = [
+        make_node("A1"),
+        make_node("A2", parent="A1"),
+        make_node("A3", parent="A2"),
+        make_node("A4", parent="A3"),
+    ]
 
     assert repaired_parents(tree) == {"A1": None, "A2": "A1", "A3": "A2", "A4": "A3"}
 
 
 def test_ids_that_are_missing_or_occur_twice_are_replaced() -> None:
-    tree = [make_node("A1"), make_node("A1", "A1"), make_node("", "A1")]
+    """The second node with the id A1 becomes A2, and the one without an id A3."""
+    tree = [make_node("A1"), make_node("A1", parent="A1"), make_node("", parent="A1")]
 
     assert repaired_parents(tree) == {"A1": None, "A2": "A1", "A3": "A1"}
 

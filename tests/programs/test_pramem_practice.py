@@ -1,8 +1,15 @@
 """PraMem with a scripted model: practice, reviews of proposals, adjustments, and answers.
 
+PraMem learns from a user's own records. A round of practice predicts what the user did in a past
+record (the trial, "useful_patterns"), compares that with what happened (the reflection, "tasks"),
+and proposes experience: patterns of the user, and alerts to mistakes of the model. A proposal has
+to pass two reviews. One asks whether it depends on the records ("plans", "groundedness"), the
+other whether it is general ("virtual_scenes", then "scene_choices" or "generality"). Proposals that
+pass wait in the pool, until an adjustment ("decisions") adopts what several of them support.
+
 The script of `practice_script` proposes three experiences a round, "one of a7", "two of a7" and
-"three of a7" after practice on the record a7. All pass the reviews, and the first of three records
-are adopted.
+"three of a7" after practice on the record a7. All pass the reviews. An adjustment adopts one
+pattern, "agreed p-1", from the first proposals of three records.
 """
 
 import json
@@ -32,6 +39,9 @@ from mempiler.records import Behavior, Query
 from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
 
 from .conftest import behavior, practice_script, section
+
+PROPOSALS_PER_ROUND = 3
+"""How many proposals the script makes of a record."""
 
 QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
 
@@ -77,7 +87,7 @@ def actions(count: int, start: int = 1) -> list[Action]:
 
 
 def test_every_round_practises_and_every_fifth_adjusts_the_experience(practised: Any) -> None:
-    writing = practised(rounds=10)
+    writing = practised(records=30, rounds=10)
 
     assert writing.calls == {
         "useful_patterns": 10,
@@ -90,22 +100,26 @@ def test_every_round_practises_and_every_fifth_adjusts_the_experience(practised:
     }
     memory = writing.memory
     assert {proposal.round for proposal in memory.pool} == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-    assert memory.counts == {"pooled": 30, "added": 2}
+    assert memory.counts == {"pooled": 10 * PROPOSALS_PER_ROUND, "added": 2}
+    # Round 0 stands for the beginning, where the profile is the only pattern.
     assert memory.adjusted == (0, 5, 10)
     assert pattern_texts(memory) == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
+    # No record waits for practice, although only ten were drawn.
     assert memory.practised == 30
     assert memory.waiting == 0
     assert memory.rounds == 10
 
 
 def test_rounds_between_two_adjustments_see_the_same_experience(practised: Any) -> None:
+    """The pattern "agreed p-1" is adopted after the fifth round, so only later trials see it."""
     shown_patterns = practised(rounds=10).shown("useful_patterns", "patterns")
 
+    assert len(shown_patterns) == 10
     for patterns in shown_patterns[:5]:
         assert "agreed p-1" not in patterns
     for patterns in shown_patterns[5:]:
         assert "agreed p-1" in patterns
-    # It came of the last adjustment, after which there was no round.
+    # It was adopted after the last round.
     assert not any("agreed p-2" in patterns for patterns in shown_patterns)
 
 
@@ -117,22 +131,32 @@ def test_the_memory_does_not_depend_on_which_round_ends_first(practised: Any) ->
     assert sequential_memory == concurrent_memory
 
 
-def test_a_finalized_memory_needs_no_further_practice(practised: Any) -> None:
+def test_the_end_of_a_history_that_is_practised_asks_for_no_further_practice(
+    practised: Any,
+) -> None:
+    """To finalize a memory is to do what waits for the end of the history; here nothing waits."""
     memory = practised(rounds=10, samples=2).memory
 
     # Without a language model, a call of it would be an error.
     with dspy.context(lm=None):
-        assert finalize_memory(pramem().method.writer, memory) == memory
+        finalized_memory = finalize_memory(pramem().method.writer, memory)
+
+    assert finalized_memory == memory
+
+
+def shown_record_ids(lines: Sequence[str]) -> list[str]:
+    """Return the ids of the records in lines of a prompt: a7 of "[a7] user: video; ..."."""
+    return [line.split("]")[0].strip("[") for line in lines]
 
 
 def test_a_trial_sees_the_profile_and_the_records_before_its_target(practised: Any) -> None:
+    """The target is the record whose action is predicted, so the action must not be shown."""
     writing = practised(rounds=1)
 
     target = record_number(practised_record_ids(writing.memory)[0])
-    lines = writing.shown("useful_patterns", "recent_records")[0].splitlines()
-    assert lines[0] == "[profile:1] profile: Ann, 34, nurse"
-    shown_ids = [line.split("]")[0].strip("[") for line in lines[1:]]
-    assert shown_ids == [f"a{number}" for number in range(1, target)]
+    profile_line, *record_lines = writing.shown("useful_patterns", "recent_records")[0].splitlines()
+    assert profile_line == "[profile:1] profile: Ann, 34, nurse"
+    assert shown_record_ids(record_lines) == [f"a{number}" for number in range(1, target)]
 
     situation = writing.shown("useful_patterns", "situation")[0]
     assert situation.endswith(f"user: video; situation-{target}-x")
@@ -161,14 +185,17 @@ def test_a_reflection_sees_the_thinking_of_the_trial_and_the_experience(practise
 @pytest.mark.parametrize(
     ("output", "counts", "failures"),
     [
+        # A trial or a reflection costs its round.
         ("useful_patterns", {"failed": 10}, 10),
         ("tasks", {"failed": 10}, 10),
-        ("plans", {"malformed": 30}, 10),
-        ("scene_choices", {"malformed": 30}, 10),
-        ("decisions", {"pooled": 30, "unreadable adjustments": 2}, 2),
+        # A review costs the three proposals of its round.
+        ("plans", {"malformed": 10 * PROPOSALS_PER_ROUND}, 10),
+        ("scene_choices", {"malformed": 10 * PROPOSALS_PER_ROUND}, 10),
+        # All proposals stay in the pool if none can be adopted.
+        ("decisions", {"pooled": 10 * PROPOSALS_PER_ROUND, "unreadable adjustments": 2}, 2),
     ],
 )
-def test_an_unreadable_answer_costs_its_round_and_is_counted(
+def test_an_unreadable_answer_costs_its_step_and_is_counted(
     practised: Any, output: str, counts: dict[str, int], failures: int
 ) -> None:
     writing = practised({output: "no"}, rounds=10)
@@ -192,7 +219,7 @@ def test_proposals_that_cannot_be_carried_out_are_counted_as_invalid(practised: 
             "experience_id": "alert-2",
             "content": None,
         },
-        # Of an unknown entry, without content, and beyond the limit
+        # Three invalid ones: of an unknown entry, without content, and beyond the limit of four
         {"action": "modify", "experience_id": "pattern-9", "content": "x"},
         {"action": "add pattern", "content": " "},
         {"action": "add pattern", "content": "one too many"},
@@ -201,6 +228,7 @@ def test_proposals_that_cannot_be_carried_out_are_counted_as_invalid(practised: 
     memory = practised({"tasks": {"tasks": [], "proposals": drafts}}, rounds=1, proposals=4).memory
 
     assert memory.counts == {"invalid": 3, "pooled": 2}
+    # A proposal rests on the practised record, and on those that it names.
     target_id = practised_record_ids(memory)[0]
     modification, removal = memory.pool
     assert modification.action == "modify"
@@ -230,10 +258,15 @@ def test_without_new_proposals_no_review_and_no_adjustment_is_asked_for(practise
 def test_a_record_that_is_practised_on_again_is_shown_no_later_record(
     scripted: Any, failed_record: str, shown_records: list[str]
 ) -> None:
+    """Practice on a record whose answers could not be read is repeated after later records came.
+
+    The trial must not see the later ones: it would know the future.
+    """
+    # The memory keeps the newest of its 20 records, of which four fit into 60 tokens.
     memory = ExperienceMemory().with_records(actions(20)).mark_practised(max_tokens=60)
     assert [record.id for record in memory.records] == ["a17", "a18", "a19", "a20"]
-    failed_action = actions(1, start=record_number(failed_record))
-    failed_item = Behavior.from_actions("failed", failed_action)
+    failed_actions = actions(count=1, start=record_number(failed_record))
+    failed_item = Behavior.from_actions("failed", failed_actions)
     writer = PracticeWriter(PracticeSettings(practice_tokens=60))
     lm = scripted(practice_script())
 
@@ -242,32 +275,37 @@ def test_a_record_that_is_practised_on_again_is_shown_no_later_record(
 
     (trial,) = [text for kind, text in lm.engine.prompts if kind == "useful_patterns"]
     lines = section(trial, "recent_records").splitlines()
-    assert [line.split("]")[0].strip("[") for line in lines] == shown_records
+    assert shown_record_ids(lines) == shown_records
 
 
 def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted: Any, store: Any) -> None:
+    # Without adjustments all proposals stay in the pool, where they tell what was practised on.
     no_adjustment = {"decisions": "-", "changes": []}
     lm = scripted(practice_script(decisions=no_adjustment))
-    # A profile, and 60 records in six items
+    # A profile, and the records a1 to a60 in six items of ten
     items = behavior(60).items
 
+    # The records a1 to a30 come first, and later a31 to a60.
     for part in (items[:4], items[4:]):
         # A new program opens the memory, as after a restart.
-        memory = pramem(rounds=80).memory(store, "ann", lm=lm)
+        memory = pramem(rounds=80, min_history=5).memory(store, "ann", lm=lm)
         for item in part[:-1]:
             memory.add(item, remember=False)
         memory.add(part[-1])
 
     written_memory = memory.read()
     practised_numbers = [record_number(record) for record in practised_record_ids(written_memory)]
-    assert sorted(practised_numbers[:25]) == list(range(6, 31))
-    assert sorted(practised_numbers[25:]) == list(range(31, 61))
+    # There are more rounds than records. The first five records have too few before them.
+    records_of_first_run = list(range(6, 31))
+    records_of_second_run = list(range(31, 61))
+    assert sorted(practised_numbers[:25]) == records_of_first_run
+    assert sorted(practised_numbers[25:]) == records_of_second_run
     assert written_memory.practised == 60
     assert written_memory.total == 60
-    assert lm.engine.calls["useful_patterns"] == 55
+    assert lm.engine.calls["useful_patterns"] == 25 + 30
 
 
-# Reviews of proposals
+# Reviews of proposals. With `needed=9` no adjustment takes anything out of the pool.
 
 
 def first_words_of_pool(memory: ExperienceMemory) -> list[str]:
@@ -301,6 +339,7 @@ def review_answers(output: str, key: str, verdicts: Sequence[Any]) -> dict[str, 
 def test_a_proposal_passes_that_clearly_depends_on_the_records(
     practised: Any, verdicts: tuple[Any, ...], passing: list[str], counts: dict[str, int]
 ) -> None:
+    """The groundedness review asks whether a proposal would change if the records were others."""
     answers = review_answers("groundedness", "sensitive", verdicts)
 
     memory = practised(answers, rounds=1, needed=9, blind=False).memory
@@ -314,6 +353,7 @@ def test_a_proposal_passes_that_clearly_depends_on_the_records(
 @pytest.mark.parametrize(
     ("verdicts", "passing", "counts"),
     [
+        # Whatever is not general is counted as specific.
         ((True, False, True), ["one", "three"], {"pooled": 2, "specific": 1}),
         ((0.5, "no", "true"), ["three"], {"pooled": 1, "malformed": 1, "specific": 1}),
     ],
@@ -331,6 +371,7 @@ def test_a_proposal_passes_that_is_clearly_general(
 
 
 def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised: Any) -> None:
+    """The failed items of a memory are those that wait for another try."""
     answers = review_answers("groundedness", "sensitive", ("perhaps", None, "missing"))
 
     memory = practised(answers, rounds=1).memory
@@ -351,10 +392,13 @@ def test_generality_is_only_asked_of_grounded_proposals(practised: Any) -> None:
 
 
 def test_long_scenes_are_cut_in_the_prompts_on_generality(practised: Any) -> None:
+    # Of a true scene like "video; situation-7-x" eight characters stay.
     writing = practised(rounds=1, scene_chars=8, blind=False)
 
-    assert writing.shown("virtual_scenes", "situation")[0].splitlines()[0] == "video; s..."
-    assert writing.shown("generality", "candidates")[0].startswith("A. video; s...\n")
+    situation = writing.shown("virtual_scenes", "situation")[0]
+    assert situation.splitlines()[0] == "video; s..."
+    candidates = writing.shown("generality", "candidates")[0]
+    assert candidates.startswith("A. video; s...\n")
 
 
 def scenes_by_letter(prompt: str) -> dict[str, str]:
@@ -372,6 +416,7 @@ def letter_of_true_scene(prompt: str) -> str:
 
 
 def test_a_blind_review_is_shown_the_true_scene_among_the_invented_ones(practised: Any) -> None:
+    """If a proposal gives away the scene that it was made from, it is not general."""
     prompts = practised(rounds=10).texts("scene_choices")
 
     assert len(prompts) == 10
@@ -389,12 +434,17 @@ def test_a_blind_review_is_shown_the_true_scene_among_the_invented_ones(practise
         ]
 
 
-def test_the_true_scene_stands_anywhere_but_always_at_the_same_place(practised: Any) -> None:
+def test_the_true_scene_has_another_place_in_each_round(practised: Any) -> None:
+    """A reviewer must not learn the true scene from its place."""
+    prompts = practised(rounds=10).texts("scene_choices")
+
+    letters = {letter_of_true_scene(prompt) for prompt in prompts}
+    assert len(letters) > 3
+
+
+def test_the_places_of_the_true_scenes_are_the_same_in_a_second_run(practised: Any) -> None:
     first_run = practised(rounds=10)
     second_run = practised(rounds=10)
-
-    letters = {letter_of_true_scene(prompt) for prompt in first_run.texts("scene_choices")}
-    assert len(letters) > 3
 
     # Rounds run concurrently, so only the order of the prompts may differ.
     first_candidates = sorted(first_run.shown("scene_choices", "candidates"))
@@ -425,6 +475,8 @@ def test_the_true_scene_stands_anywhere_but_always_at_the_same_place(practised: 
 def test_a_proposal_by_which_a_reviewer_finds_the_true_scene_is_too_specific(
     practised: Any, choices: tuple[str, ...], passing: list[str], counts: dict[str, int]
 ) -> None:
+    """The reviewer says for each of three proposals which of the scenes A, B, ... it is about."""
+
     def choose_scenes(text: str, n: int) -> dict[str, Any]:
         """Put the letter of the true scene for TRUE, and that of an invented one for OTHER."""
         true_letter = letter_of_true_scene(text)
@@ -470,7 +522,9 @@ def test_the_answer_sees_the_newest_records_and_no_proposal(scripted: Any, two_s
     lines = section(prompt, "records").splitlines()
     assert lines[0].startswith("[profile:1]")
     assert lines[-1].endswith("video; situation-40-x => action-40-x")
-    assert len(prediction.memory.pool) == 12
+
+    # Three of the proposals of five rounds were adopted, and the others wait in the pool.
+    assert len(prediction.memory.pool) == 5 * PROPOSALS_PER_ROUND - 3
     assert "one of a" not in prompt
 
 
@@ -511,11 +565,11 @@ def test_the_answer_in_one_step_sees_patterns_and_alerts_under_headings(scripted
 def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(
     practised: Any, settings: dict[str, bool], missing: set[str], additional: set[str]
 ) -> None:
-    full = practised()
-    ablated = practised(**settings)
+    full = practised(rounds=5)
+    ablated = practised(rounds=5, **settings)
 
     assert set(ablated.calls) == (set(full.calls) - missing) | additional
-    assert ablated.memory.counts["pooled"] == 15
+    assert ablated.memory.counts["pooled"] == 5 * PROPOSALS_PER_ROUND
     # These prompts depend on the records alone, so that they are the same.
     for output in {"plans", "virtual_scenes"} - missing:
         assert sorted(ablated.texts(output)) == sorted(full.texts(output))
@@ -533,7 +587,7 @@ def test_without_reflection_proposals_are_made_without_thinking(practised: Any) 
     assert "thinking" not in writing.texts("proposals")[0]
 
 
-# Samples
+# Samples: the records that are drawn for practice, each with what is shown of it
 
 
 def draw(memory: ExperienceMemory, rounds: int, samples: int = 1, **settings: Any) -> list[Sample]:
@@ -586,10 +640,15 @@ def two_runs(
     first_samples = draw(memory, rounds, per_round, **settings)
     memory = memory.mark_practised(tokens).with_records(actions(added, start=count + 1))
     second_samples = draw(memory, rounds, per_round, **settings)
-    return (
-        Run(first_samples, 0, count, wanted, min_history),
-        Run(second_samples, count, count + added, wanted, min_history),
+    first_run = Run(first_samples, practised=0, total=count, wanted=wanted, min_history=min_history)
+    second_run = Run(
+        second_samples,
+        practised=count,
+        total=count + added,
+        wanted=wanted,
+        min_history=min_history,
     )
+    return first_run, second_run
 
 
 def runs_with(weighting: str) -> st.SearchStrategy[tuple[Run, Run]]:
@@ -652,16 +711,17 @@ def test_recency_weighting_draws_as_often_as_wanted(runs: tuple[Run, Run]) -> No
 
 
 def test_fewer_rounds_draw_the_first_of_the_same_samples() -> None:
+    """So a longer run goes through the rounds of a shorter one, and then further."""
     memory = ExperienceMemory().with_records(actions(50))
 
-    samples_of_30_rounds = draw(memory, 30, seed=3)
+    samples_of_30_rounds = draw(memory, rounds=30, seed=3)
 
-    assert draw(memory, 10, seed=3) == samples_of_30_rounds[:10]
-    assert draw(memory, 10, seed=4) != samples_of_30_rounds[:10]
+    assert draw(memory, rounds=10, seed=3) == samples_of_30_rounds[:10]
+    assert draw(memory, rounds=10, seed=4) != samples_of_30_rounds[:10]
 
 
 def actions_with_questions() -> list[Action]:
-    """Return nine records with no, one and two questions in turn."""
+    """Return nine records: a1 has no question, a2 one, a3 two, a4 none again, and so on."""
     questions = ("Like it?", "Share it?")
     return [
         action.model_copy(update={"questions": questions[: position % 3]})
@@ -672,7 +732,7 @@ def actions_with_questions() -> list[Action]:
 def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
     memory = ExperienceMemory().with_records(actions_with_questions())
 
-    samples = draw(memory, 9, min_history=1)
+    samples = draw(memory, rounds=9, min_history=1)
 
     assert sorted(target_numbers(samples)) == [2, 3, 5, 6, 8, 9]
 
@@ -680,7 +740,8 @@ def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
 def test_a_sample_carries_the_questions_of_its_target() -> None:
     memory = ExperienceMemory().with_records(actions_with_questions())
 
-    (sample,) = [sample for sample in draw(memory, 9, min_history=1) if sample.target.id == "a3"]
+    samples = draw(memory, rounds=9, min_history=1)
+    (sample,) = [sample for sample in samples if sample.target.id == "a3"]
 
     _, *questions_of_situation = sample.situation.splitlines()
     assert questions_of_situation == ["1. Like it?", "2. Share it?"]
@@ -696,7 +757,7 @@ def test_a_sample_carries_the_questions_of_its_target() -> None:
 def test_where_the_data_has_no_questions_a_sample_is_one_line() -> None:
     memory = ExperienceMemory().with_records(actions(9))
 
-    sample = draw(memory, 9, min_history=1)[0]
+    sample = draw(memory, rounds=9, min_history=1)[0]
 
     assert sample.situation.count("\n") == 0
 
@@ -731,6 +792,7 @@ THREE_PROPOSALS = ["p-1", "p-2", "p-3"]
 
 
 def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool() -> None:
+    """Supporters are the proposals that a change names as its reasons."""
     memory = memory_with_pool(6)
     addition = ExperienceChange(
         action="add pattern", text="Skips ads", proposal_ids=["p-1", "p-3", "p-5"]
@@ -838,6 +900,7 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(
 def test_proposals_of_one_record_are_one_supporter_if_records_count(
     distinct_records: bool, outcome: str
 ) -> None:
+    """Otherwise a single record could have an experience adopted."""
     memory = memory_with_pool()
     pool_of_one_record = tuple(
         proposal.model_copy(update={"sources": ("r1",)}) for proposal in memory.pool
@@ -908,6 +971,7 @@ def test_a_text_that_is_there_already_is_supported_and_not_repeated() -> None:
 def test_without_consensus_every_proposal_is_carried_out() -> None:
     memory = memory_with_pool(2)
     removal = Proposal(id="p-3", action="remove", target="alert-1")
+    # The entry is gone by then.
     late_modification = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
     memory = memory.replace(pool=(*memory.pool, removal, late_modification))
 
@@ -925,6 +989,7 @@ def test_without_consensus_every_proposal_is_carried_out() -> None:
 def test_a_long_run_that_keeps_its_rounds_has_the_experience_of_shorter_runs(
     practised: Any,
 ) -> None:
+    """So one run is enough to compare numbers of rounds."""
     long_run = practised(rounds=15, keep_rounds=True).memory
 
     assert [experience.round for experience in long_run.kept_rounds] == [0, 5, 10, 15]
@@ -939,6 +1004,7 @@ def test_a_long_run_that_keeps_its_rounds_has_the_experience_of_shorter_runs(
 
 
 def test_programs_that_read_at_different_rounds_share_one_written_memory(scripted: Any) -> None:
+    """`at_round` compares numbers of rounds, as Figure 4 does, with a single run of practice."""
     lm = scripted(practice_script())
     first_program = pramem(rounds=15, keep_rounds=True, at_round=5)
     patterns_by_round: dict[int | None, int] = {}
@@ -958,8 +1024,8 @@ def test_programs_that_read_at_different_rounds_share_one_written_memory(scripte
             context = program(history=behavior(), **QUESTION).context
             patterns_by_round[at_round] = context.counts["patterns"]
 
-    # Adjustments after the rounds 5, 10 and 15 have added a pattern each.
-    assert patterns_by_round == {5: 2, 12: 3, 80: 4, None: 4}
+    # The first pattern is the profile. Adjustments after the rounds 5, 10 and 15 add one each.
+    assert patterns_by_round == {5: 1 + 1, 12: 1 + 2, 80: 1 + 3, None: 1 + 3}
     assert lm.engine.calls["useful_patterns"] == 15
 
 
@@ -974,6 +1040,7 @@ def test_programs_that_read_at_different_rounds_share_one_written_memory(scripte
 def test_search_entries_and_fallback_are_of_the_round_that_is_read(
     at_round: int, texts: list[str]
 ) -> None:
+    """A program with `at_round` must nowhere see experience of later rounds."""
     early_pattern = Experience(id="pattern-1", kind="pattern", text="Likes jazz", sources=("r1",))
     late_pattern = Experience(
         id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2")

@@ -37,7 +37,7 @@ def test_the_error_without_a_model_says_what_to_pass() -> None:
         predictor(AnswerFromContext)(context="", question="Where?")
 
 
-# Demos
+# Demos: worked examples that a prompt shows before the question
 
 DEMOS = [
     dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
@@ -64,6 +64,7 @@ DEMOS = [
 def test_the_nearest_demos_are_shown_in_their_order(
     question: str, nearest: int | None, answers: list[str]
 ) -> None:
+    """`nearest` limits how many demos a prompt shows: those whose words are nearest."""
     answer_predictor = predictor(AnswerFromContext)
     answer_predictor.demos = DEMOS
     answer_predictor.nearest = nearest
@@ -106,11 +107,13 @@ def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
 
 
 def test_prompts_as_text_show_instructions_fields_and_demos_of_every_predictor() -> None:
+    """This is what a user reads and compares of a program's prompts."""
     program = build("memory-r2")
     answer_predictor = program.all_predictors()["task.answer"]
     answer_predictor.signature = answer_predictor.signature.with_instructions(
         "Answer.\n```\nas code\n```"
     )
+    # DSPy marks demos as augmented that a program has made.
     answer_predictor.demos = [dspy.Example(question="Who?\nWhere?", answer="Ada", augmented=True)]
     states = {
         name: dump_predictor(program_predictor)
@@ -128,7 +131,7 @@ def test_prompts_as_text_show_instructions_fields_and_demos_of_every_predictor()
     assert "question: Who?\nWhere?\nanswer: Ada" in text
 
 
-# Parts of a method: settings, copies, and calls that fail
+# Parts of a method, such as a writer: settings, copies, and calls that fail
 
 
 class GreetingSettings(Settings):
@@ -185,6 +188,7 @@ class AskingWriter(Writer):
 
 @pytest.mark.parametrize("path", ["ask", "inner.think"])
 def test_an_unreadable_answer_is_a_failure_of_its_predictor(scripted: Any, path: str) -> None:
+    """`try_call` returns None in place of an error, and records where the call failed."""
     writer = AskingWriter()
     called_module = writer.ask if path == "ask" else writer.inner.think
     plain_adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
@@ -219,7 +223,8 @@ def test_acall_of_a_subclass_runs_its_own_forward(scripted: Any) -> None:
     assert "Where, please?" in prompt
 
 
-# Plain predictors of DSPy are replaced
+# Plain predictors of DSPy, which a user's own module may have, are replaced by ours, which record
+# their calls
 
 
 class Pair(NamedTuple):
@@ -308,7 +313,7 @@ def test_a_new_predictor_has_a_signature_of_its_own() -> None:
 
     replace_predictors(module)
 
-    # InferRules edits instructions on the class.
+    # The optimizer InferRules edits the instructions of a signature class in place.
     assert module.attribute.signature.equals(AnswerFromContext)
     assert module.attribute.signature is not plain.signature
 
@@ -321,7 +326,7 @@ def test_the_plain_predictor_itself_does_not_change() -> None:
     assert type(plain) is dspy.Predict
 
 
-# Recordings
+# Recordings: `with recording() as record` lists the calls of predictors and the failures in a block
 
 
 class NameThing(dspy.Signature):
@@ -337,7 +342,10 @@ def things_of(calls: Sequence[Any]) -> list[str]:
 
 
 def test_concurrent_calls_are_recorded_in_the_order_of_the_program(scripted: Any) -> None:
+    """Recordings of two runs can be compared, whichever call ends first."""
+
     def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        """Answer late if the thing is a sloth."""
         if "sloth" in text:
             time.sleep(0.02)
         return {"name": "x"}
@@ -359,11 +367,13 @@ def test_concurrent_calls_are_recorded_in_the_order_of_the_program(scripted: Any
         name_thing(thing="last")
 
     assert things_of(record.calls) == ["first", "old sloth", "young sloth", "hare", "last"]
+    # Every call has the completion that answered it.
     for call in record.calls:
         assert call.completions[0].text.startswith("[[ ## name")
 
 
 def test_a_corrected_answer_is_another_completion_of_the_same_call(scripted: Any) -> None:
+    """An answer that cannot be read is asked for once more, within the same call."""
     name_thing = predictor(NameThing)
     lm = scripted(lambda kind, text, n: "junk" if n == 1 else {"name": "x"})
 
@@ -397,6 +407,7 @@ def test_answers_that_stay_unreadable_are_kept_as_they_came(scripted: Any) -> No
 def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
     scripted: Any,
 ) -> None:
+    """A writer rejects what it cannot carry out, such as the change of an unknown fact."""
     name_thing = predictor(NameThing)
     other_predictor = predictor(NameThing)
 
@@ -427,8 +438,7 @@ def test_an_inner_recording_keeps_its_calls_to_itself(scripted: Any) -> None:
 
 
 def test_an_inner_recording_keeps_no_prompts_that_it_does_not_want(scripted: Any) -> None:
-    # Calls that write a memory are kept longer than the question that needed it first. Their
-    # prompts must not be.
+    """Calls that write a memory are kept as long as the memory, and their prompts are large."""
     name_thing = predictor(NameThing)
 
     with (
@@ -463,12 +473,14 @@ def streamed_requests(server: StubServer) -> list[bool]:
     [
         ("turn-rag", "question-answering", 1),
         ("turn-rag", "personal-response", 1),
+        # PGR asks for a tree and a summary before the answer.
         ("pgr", "personal-response", 3),
     ],
 )
 def test_only_the_predictor_of_the_task_is_streamed(
     store: Store, method: str, task: str, min_calls: int
 ) -> None:
+    """A user sees the words of the answer as they come, and nothing of the calls before it."""
     sent_words: list[str] = []
     with StubServer() as server:
         memory = build(method, task).memory(store, "ada", lm=model_of(server))
@@ -495,46 +507,68 @@ class LoudAnswering(QuestionAnswering):
         return prediction
 
 
-def assert_is_not_streamed(program: Any, store: Store, completion: str, **query: Any) -> None:
-    """Ask a program a question, which a model answers with a completion, and expect no stream."""
+class AskedQuestion(NamedTuple):
+    """What came of one question under a listener for streamed words."""
+
+    answer: str
+    sent_words: list[str]
+    streamed: list[bool]
+    """For every request to the model, whether its answer was to be streamed."""
+
+
+def ask_for_stream(program: Any, store: Store, completion: str, **query: Any) -> AskedQuestion:
+    """Ask a program where Ada moved, and listen for streamed words; a model has one completion."""
     sent_words: list[str] = []
     with StubServer(answer=lambda body: completion) as server:
         memory = program.memory(store, "ada", lm=model_of(server))
         memory.add(MESSAGES, remember=False)
         with send_answer_to(AnswerStream(sent_words.append)):
             answer = memory.ask("Where did I move?", **query).answer
-        streamed = streamed_requests(server)
-
-    assert answer
-    assert sent_words == []
-    assert streamed == [False]
+        return AskedQuestion(answer, sent_words, streamed_requests(server))
 
 
 def test_an_answer_that_its_task_changes_is_not_streamed(store: Store) -> None:
+    """The words of the model are not those of the answer."""
     program = build("turn-rag")
     program.task = LoudAnswering()
 
-    assert_is_not_streamed(program, store, "[[ ## answer ## ]]\nto Lisbon")
+    question = ask_for_stream(program, store, "[[ ## answer ## ]]\nto Lisbon")
+
+    assert question.answer == "TO LISBON"
+    assert question.sent_words == []
+    assert question.streamed == [False]
 
 
 def test_a_choice_is_not_streamed(store: Store) -> None:
     program = build("turn-rag", "multiple-choice")
 
-    options = ["(a) Lisbon", "(b) Porto"]
-    assert_is_not_streamed(program, store, "[[ ## answer ## ]]\n(a)", options=options)
+    question = ask_for_stream(
+        program, store, "[[ ## answer ## ]]\n(a)", options=["(a) Lisbon", "(b) Porto"]
+    )
+
+    assert question.answer
+    assert question.sent_words == []
+    assert question.streamed == [False]
 
 
 def test_an_answer_under_the_compact_adapter_is_not_streamed(store: Store) -> None:
     program = build("turn-rag", adapter="compact")
 
-    assert_is_not_streamed(program, store, "To Lisbon.")
+    question = ask_for_stream(program, store, "To Lisbon.")
+
+    assert question.answer == "To Lisbon."
+    assert question.sent_words == []
+    assert question.streamed == [False]
 
 
 def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
     first_words_came = threading.Event()
 
     def wait_for_first_words(event_number: int) -> None:
-        """Send the later events of the stream only once the reader has the first words."""
+        """Send the later events of the stream only once the reader has the first words.
+
+        The earlier events are those of the header, "[[ ## answer ## ]]", and of the first words.
+        """
         if event_number >= 7:
             assert first_words_came.wait(10)
 
@@ -571,6 +605,7 @@ def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
 def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
     attempts: list[str], sent_parts: list[str]
 ) -> None:
+    """A call that breaks is made again, and words that the user has must not be sent twice."""
     parts: list[str] = []
     stream = AnswerStream(parts.append)
 
@@ -583,14 +618,16 @@ def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
 
 def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
     stream = AnswerStream(lambda words: None)
-    stream.begin_attempt("headers")("[[ ## answer ## ]]\nTo Lisbon")
+    add_piece = stream.begin_attempt("headers")
+    add_piece("[[ ## answer ## ]]\nTo Lisbon")
 
     assert stream.remainder("To Lisbon, she said.") == ", she said."
 
 
 def test_an_answer_that_begins_otherwise_than_what_was_sent_is_refused() -> None:
     stream = AnswerStream(lambda words: None)
-    stream.begin_attempt("headers")("[[ ## answer ## ]]\nTo Lisbon")
+    add_piece = stream.begin_attempt("headers")
+    add_piece("[[ ## answer ## ]]\nTo Lisbon")
 
     with pytest.raises(AnswerChangedError, match="another one"):
         stream.remainder("In Lisbon")

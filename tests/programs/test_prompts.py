@@ -114,13 +114,6 @@ def assert_reviewed(prompts: Mapping[str, str], folder_name: str) -> None:
     assert prompts == reviewed, "if that is meant, run this again with MEMPILER_PROMPTS=write"
 
 
-# Names under which tests/data/test_make_palset.py uses these.
-Heard = PromptListener
-heard = listening
-shown = prompt_as_text
-agree = assert_reviewed
-
-
 # What programs are asked
 
 DATE = datetime(2024, 6, 1, 9)
@@ -304,6 +297,7 @@ def system_messages(program: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("method", PLAIN_CASES)
 def test_a_method_asks_what_was_reviewed(method: str, scripted_models: dict[str, Any]) -> None:
+    """One prompt of each of its predictors is the text of a file in tests/prompts/METHOD."""
     case = PLAIN_CASES[method]
 
     prompts = prompts_of(case, build_case(case), scripted_models.get(method))
@@ -315,12 +309,12 @@ def test_a_method_asks_what_was_reviewed(method: str, scripted_models: dict[str,
 def test_a_method_with_settings_asks_what_was_reviewed(
     variant: str, scripted_models: dict[str, Any]
 ) -> None:
+    """Its folder has the prompts whose instructions differ from those of the plain method."""
     case = VARIANTS[variant]
     program = build_case(case)
 
     prompts = prompts_of(case, program, scripted_models.get(case.method))
 
-    # Prompts that the method asks without these settings, too, are in its own folder.
     plain_messages = system_messages(build(case.method, case.task, embedder()))
     messages = system_messages(program)
     changed_prompts = {
@@ -363,7 +357,7 @@ PREFERENCE_EXAMPLE = dspy.Example(
 
 
 class JudgeCall(NamedTuple):
-    """A judge, and the arguments that it is called with."""
+    """A judge, and the arguments that it is called with, such as question, gold and answer."""
 
     judge: Any
     arguments: tuple[Any, ...]
@@ -418,6 +412,7 @@ def test_judges_ask_what_was_reviewed() -> None:
 
 
 def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
+    """A new signature has to be reached by a case; those that write data are in tests/data."""
     texts = [path.read_text(encoding="utf-8") for path in PROMPTS.glob("*/*.txt")]
     all_texts = "\n".join(texts)
     signatures = [signature for signature in suite() if ".synthesis" not in signature.__module__]

@@ -170,7 +170,7 @@ PARTS_OF_LONGER_TIMES = (
     "第三天前",
     "5月3日前",
 )
-SENTENCES_WITH_A_COUNT = {
+SENTENCES_WITH_ANOTHER_NUMBER = {
     "I bought one two weeks ago": "about 16 January 2023",
     "I needed one, two weeks ago": "about 16 January 2023",
     "It was at 5 two days ago": "28 January 2023",
@@ -201,15 +201,17 @@ def test_the_date_stands_beside_the_words(words: str, expected: str) -> None:
 
 @pytest.mark.parametrize("words", WORDS_WITHOUT_A_CLEAR_DATE)
 def test_words_without_a_clear_date_stay_as_they_are(words: str) -> None:
+    """A wrong date would be worse than none."""
     assert resolve_text_dates(words, MONDAY) == words
 
 
 @pytest.mark.parametrize("words", PARTS_OF_LONGER_TIMES)
 def test_a_part_of_a_longer_time_is_not_read(words: str) -> None:
+    """Of "half a year ago" no rule may read "a year ago"."""
     assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words}!"
 
 
-@pytest.mark.parametrize(("sentence", "expected"), SENTENCES_WITH_A_COUNT.items())
+@pytest.mark.parametrize(("sentence", "expected"), SENTENCES_WITH_ANOTHER_NUMBER.items())
 def test_a_number_elsewhere_in_the_sentence_does_not_hide_a_date(
     sentence: str, expected: str
 ) -> None:
@@ -233,37 +235,63 @@ def english_date(day: date) -> str:
 
 @pytest.mark.parametrize("weekday", range(7), ids=WEEKDAYS)
 @pytest.mark.parametrize(
-    ("words", "first_distance"),
+    ("words", "nearest_day"),
     [("last", -7), ("this past", -7), ("this", 0), ("this coming", 1), ("next", 1)],
 )
-def test_a_weekday_lies_within_seven_days(weekday: int, words: str, first_distance: int) -> None:
+def test_a_weekday_lies_within_seven_days(weekday: int, words: str, nearest_day: int) -> None:
+    """The seven days of "last Friday" begin 7 days ago, those of "this Friday" today."""
     for day in SEVENTY_DAYS:
-        possible_days = [day + timedelta(days=first_distance + number) for number in range(7)]
-        (expected_day,) = [possible for possible in possible_days if possible.weekday() == weekday]
+        seven_days = [day + timedelta(days=nearest_day + number) for number in range(7)]
+        (expected_day,) = [other for other in seven_days if other.weekday() == weekday]
         text = f"{words} {WEEKDAYS[weekday]}"
         assert resolve_text_dates(text, day) == f"{text} [{english_date(expected_day)}]"
 
 
-@pytest.mark.parametrize("name", ["mon", "tue", "tues", "wed", "thu", "thurs", "fri", "Sat", "Sun"])
-def test_a_short_name_of_a_weekday_is_read_as_the_full_name(name: str) -> None:
-    (full_name,) = [weekday for weekday in WEEKDAYS if weekday.startswith(name[:3].title())]
-    full_text = resolve_text_dates(f"last {full_name}", MONDAY)
-    assert resolve_text_dates(f"last {name}", MONDAY) == full_text.replace(full_name, name)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mon", "23 January 2023"),
+        ("tue", "24 January 2023"),
+        ("tues", "24 January 2023"),
+        ("wed", "25 January 2023"),
+        ("thu", "26 January 2023"),
+        ("thurs", "26 January 2023"),
+        ("fri", "27 January 2023"),
+        ("Sat", "28 January 2023"),
+        ("Sun", "29 January 2023"),
+    ],
+)
+def test_a_short_name_of_a_weekday_is_read(name: str, expected: str) -> None:
+    # MONDAY is 30 January 2023.
+    assert resolve_text_dates(f"last {name}", MONDAY) == f"last {name} [{expected}]"
+
+
+def monday_of_week(day: date, weeks_later: int) -> date:
+    """Return the Monday of a week that is so many weeks after that of a day."""
+    return day - timedelta(days=day.weekday()) + timedelta(weeks=weeks_later)
 
 
 @pytest.mark.parametrize(
-    ("words", "weeks_later"),
-    [("last week", -1), ("this week", 0), ("next week", 1), ("上周", -1), ("下下周", 2)],
+    ("words", "weeks_later"), [("last week", -1), ("this week", 0), ("next week", 1)]
 )
-def test_a_week_begins_on_its_monday(words: str, weeks_later: int) -> None:
+def test_a_week_is_from_monday_to_sunday(words: str, weeks_later: int) -> None:
     for day in SEVENTY_DAYS:
-        monday = day + timedelta(weeks=weeks_later, days=-day.weekday())
+        monday = monday_of_week(day, weeks_later)
+        sunday = monday + timedelta(days=6)
+
         text = resolve_text_dates(words, day)
-        if words.isascii():
-            assert f"[{monday.day} " in text
-            assert f" to {english_date(monday + timedelta(days=6))}]" in text
-        else:
-            assert f"[{monday.year}年{monday.month}月{monday.day}日至" in text
+
+        # Only the month of the Sunday is always written: "30 January 2023 to 5 February 2023".
+        assert f"[{monday.day} " in text
+        assert f" to {english_date(sunday)}]" in text
+
+
+@pytest.mark.parametrize(("words", "weeks_later"), [("上周", -1), ("下下周", 2)])
+def test_a_chinese_week_begins_on_its_monday(words: str, weeks_later: int) -> None:
+    for day in SEVENTY_DAYS:
+        monday = monday_of_week(day, weeks_later)
+        text = resolve_text_dates(words, day)
+        assert f"[{monday.year}年{monday.month}月{monday.day}日至" in text
 
 
 @pytest.mark.parametrize(
@@ -302,8 +330,9 @@ def test_days_are_counted_over_the_leap_day() -> None:
 
 
 def test_only_the_beginning_of_a_long_text_has_dates() -> None:
+    """The search is limited to 20,000 characters, so that no text takes long."""
     text = resolve_text_dates(f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY)
-    assert text.count("yesterday [") == 1
+    assert text.startswith("I came yesterday [29 January 2023].")
     assert text.endswith("I went yesterday.")
 
 
@@ -313,11 +342,13 @@ def test_the_number_of_dates_in_a_text_is_limited() -> None:
 
 
 def test_a_text_whose_dates_are_resolved_stays_as_it_is() -> None:
+    """Otherwise a text that is shown and stored again would get more and more dates."""
     text = "Last week I met her; the week before 9 June I had not. 上周一起去。"
 
     resolved_text = resolve_text_dates(text, MONDAY)
 
-    assert resolved_text.count("[") == 3
+    dates_beside_words = resolved_text.count("[")
+    assert dates_beside_words == 3
     assert resolve_text_dates(resolved_text, MONDAY) == resolved_text
 
 
@@ -347,6 +378,7 @@ def test_a_day_that_no_month_has_is_not_written() -> None:
 
 @pytest.mark.parametrize("words", ["laſt week", "thıs week"])
 def test_a_letter_that_only_looks_like_another_is_no_error(words: str) -> None:
+    """A search that ignores case takes "ſ" for "s", but no table of words has "laſt"."""
     assert resolve_text_dates(f"I ran {words}.", MONDAY) == f"I ran {words}."
 
 
@@ -381,8 +413,12 @@ def test_the_tables_of_the_page_on_relative_dates_are_current() -> None:
 
 
 def test_our_rules_read_nothing_that_dateparser_reads_correctly() -> None:
+    """A rule of ours is only worth its code where the package dateparser is wrong.
+
+    A row of the page is "| expression | date of dateparser | our date | our rule |".
+    """
     page = (DOCS / "relative_dates.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in page.splitlines() if line.endswith("| our rule |")]
     assert rows
-    for _expression, parsed_date, shown_date, _reader in rows:
-        assert parsed_date != shown_date
+    for _expression, date_of_dateparser, our_date, _reader in rows:
+        assert date_of_dateparser != our_date

@@ -44,7 +44,9 @@ def outcomes_in_threads(count: int, call: Callable[[], Any]) -> list[Any]:
         return [future.exception() or future.result() for future in futures]
 
 
-# A memory is written once
+# A memory is written once. Memory-R2 cuts each session of six turns into three parts, and has two
+# calls for each part: "facts" extracts facts, and "operations" changes the memory by them. A
+# question is one more call, "reasoning".
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -53,15 +55,15 @@ def test_many_threads_write_one_memory_once(
 ) -> None:
     lm = scripted(fact_replies, delay=0.002, temperature=temperature)
     program = memory_r2()
-    history = make_history(3)
+    history = make_history(sessions=3, turns=6)
 
     with dspy.context(lm=lm):
         outcomes = outcomes_in_threads(32, lambda: ask(program, history))
 
     for outcome in outcomes:
         assert isinstance(outcome, dspy.Prediction)
-    # Three sessions of six turns have three parts each, with one extraction and one management.
-    assert lm.engine.calls == {"facts": 9, "operations": 9, "reasoning": 32}
+    # Three sessions have three parts each.
+    assert lm.engine.calls == {"facts": 3 * 3, "operations": 3 * 3, "reasoning": 32}
 
 
 def test_a_longer_history_continues_from_its_longest_prefix(
@@ -71,47 +73,53 @@ def test_a_longer_history_continues_from_its_longest_prefix(
     program = memory_r2()
 
     with dspy.context(lm=lm):
-        program.remember(make_history(2))
-        program.remember(make_history(3))
-        program.remember(make_history(1))
+        program.remember(make_history(sessions=2))
+        program.remember(make_history(sessions=3))
+        program.remember(make_history(sessions=1))
 
     # Three parts of three sessions: none is written twice.
-    assert lm.engine.calls["operations"] == 9
+    assert lm.engine.calls["operations"] == 3 * 3
 
 
-def test_items_that_are_in_no_memory_yet_are_counted(
+def test_sessions_that_are_in_no_memory_yet_are_counted(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
     program = memory_r2()
-    history = make_history(3)
+    history = make_history(sessions=3)
 
     with dspy.context(lm=scripted(fact_replies)):
-        assert program.count_missing([history]) == 3
-        program.remember(make_history(2))
-        assert program.count_missing([history]) == 1
+        missing_at_first = program.count_missing([history])
+        program.remember(make_history(sessions=2))
+        missing_after_two_sessions = program.count_missing([history])
         program.remember(history)
-        assert program.count_missing([history, make_history(1)]) == 0
+        missing_at_the_end = program.count_missing([history, make_history(sessions=1)])
+
+    assert missing_at_first == 3
+    assert missing_after_two_sessions == 1
+    assert missing_at_the_end == 0
 
 
 def test_a_history_that_was_changed_is_written_anew(make_history: Any) -> None:
     program = build("turn-rag")
-    history = make_history(2)
-    first_entries = program.remember(history).memory.entries()
+    history = make_history(sessions=2)
+    first_session, second_session = history.items
+    turn = second_session.turns[0].model_copy(update={"text": "I moved to Porto."})
+    changed_turns = (turn, *second_session.turns[1:])
+    changed_session = second_session.model_copy(update={"turns": changed_turns})
+    changed_history = history.model_copy(update={"items": (first_session, changed_session)})
 
-    session = history.items[-1]
-    turn = session.turns[0].model_copy(update={"text": "I moved to Porto."})
-    reworded_session = session.model_copy(update={"turns": (turn, *session.turns[1:])})
-    changed_items = (*history.items[:-1], reworded_session)
-    changed_history = history.model_copy(update={"items": changed_items})
+    first_entries = program.remember(history).memory.entries()
     changed_entries = program.remember(changed_history).memory.entries()
 
     assert f"{turn.speaker}: I moved to Porto." in [entry.text for entry in changed_entries]
+    # The memory of the unchanged history is still there.
     assert program.remember(history).memory.entries() == first_entries
 
 
 def test_a_failing_write_is_tried_once_for_all_that_wait(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """32 questions to a memory that cannot be written fail after one call, not after 32."""
     is_down = threading.Event()
     is_down.set()
 
@@ -123,17 +131,19 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(
         return fact_replies(kind, text, n)
 
     lm = scripted(reply)
+    # The only session has six turns, so it is one part.
     program = memory_r2(chunk_turns=6)
-    history = make_history(1)
+    history = make_history(sessions=1, turns=6)
     with dspy.context(lm=lm):
         outcomes = outcomes_in_threads(32, lambda: ask(program, history))
-        for outcome in outcomes:
-            assert isinstance(outcome, Exception)
-        assert lm.engine.calls["operations"] == 1
-
-        # The failure is not kept: the next question has the memory written.
+        calls_while_down = lm.engine.calls["operations"]
         is_down.clear()
         ask(program, history)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Exception)
+    assert calls_while_down == 1
+    # The failure is not kept: the next question has the memory written.
     assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
 
 
@@ -148,15 +158,18 @@ def test_sessions_are_extracted_concurrently(
             barrier.wait()
         return fact_replies(kind, text, n)
 
+    # Every session is one part. If they were extracted in turn, the barrier would break.
+    history = make_history(sessions=4, turns=6)
     with dspy.context(lm=scripted(reply)):
-        memory = memory_r2(chunk_turns=6).remember(make_history(4)).memory
+        memory = memory_r2(chunk_turns=6).remember(history).memory
 
-    assert len(memory.facts) == 24
+    assert len(memory.facts) == 4 * 6
 
 
 def test_a_history_reports_to_the_listener_that_was_there_when_it_began(
     make_history: Any,
 ) -> None:
+    """An evaluation counts written items; one that has ended must not count for the next."""
     reports: list[str] = []
     cache = MemoryCache()
     cache.on_write = lambda: reports.append("item")
@@ -170,12 +183,12 @@ def test_a_history_reports_to_the_listener_that_was_there_when_it_began(
             cache.on_write = None
             return super().update(memory, item, extraction)
 
-    cache.get_or_write(WriterThatEndsTheEvaluation(), make_history(3))
+    cache.get_or_write(WriterThatEndsTheEvaluation(), make_history(sessions=3))
 
     assert reports == ["item", "item", "item"]
 
 
-# The key of a memory: what the model of the writer would see
+# The key under which a memory is cached: all that decides what the model of the writer would see
 
 
 @pytest.fixture
@@ -229,6 +242,7 @@ def test_a_demo_that_no_prompt_shows_does_not_change_the_key(lm: dspy.LM) -> Non
 
 
 def test_a_demo_of_the_answer_prompt_does_not_change_the_key(lm: dspy.LM) -> None:
+    """An optimizer may change how questions are answered, and the memories stay as they are."""
     program = memory_r2()
     changed_program = copy.deepcopy(program)
     changed_program.task.answer.demos = [dspy.Example(question="x", answer="y")]
@@ -248,6 +262,7 @@ def test_the_words_for_a_field_change_the_key(lm: dspy.LM) -> None:
 
 
 def test_every_rollout_has_a_key_of_its_own(lm: dspy.LM) -> None:
+    """Rollouts are runs on the same question that are compared, so each writes its own memory."""
     program = memory_r2()
 
     key = key_of(program, lm)
@@ -278,6 +293,8 @@ class OwnWriter(Writer):
 def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """A cache must not return what earlier code wrote; a digest covers settings and prompts."""
+
     def load_writer(new_memory: str) -> Any:
         """Write the module of a user, in place of an earlier version, and load its writer."""
         path = tmp_path / "own_writer.py"
@@ -298,13 +315,15 @@ def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
     assert writer_digest(edited_writer) == writer_digest(writer)
 
 
-# Digests of programs and writers
+# Digests of programs and writers, by which stored memories and saved results are compared
 
 
 def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
     program = memory_r2()
+    program_built_again = memory_r2()
+    program_copy = copy.deepcopy(program)
 
-    for same_program in (memory_r2(), copy.deepcopy(memory_r2())):
+    for same_program in (program_built_again, program_copy):
         assert writer_digest(same_program.method.writer) == writer_digest(program.method.writer)
         assert program_digest(same_program) == program_digest(program)
 
@@ -389,7 +408,8 @@ def test_the_class_of_a_writer_and_the_fields_of_its_memory_count_in_the_digest(
     assert len(writer_digests) == 3
 
 
-# Calls that wrote a cached memory are replayed into a trace
+# Calls that wrote a cached memory are replayed into a trace. An optimizer learns from the traced
+# calls of a question, and the calls that wrote its memory may have been made for another question.
 
 Trace = list[tuple[Any, dict[str, Any], Any]]
 """What DSPy traces: a predictor, its inputs and its prediction."""
@@ -416,12 +436,15 @@ def inputs_of(trace: Sequence[Any], predictor: Any) -> list[dict[str, Any]]:
 def test_a_cached_memory_replays_the_calls_that_saw_the_gold_evidence(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
-    history = make_history(4)
+    """The evidence of a question is the turns that answer it; here it is the turn D2:5."""
+    history = make_history(sessions=4)
 
     with dspy.context(lm=scripted(fact_replies)):
+        # The first question has the memory written.
         trace_of(program, history=history, question="Where?")
         trace = trace_of(program, history=history, question="Where?", evidence_ids=("D2:5",))
 
+    # Of all calls that wrote the memory, the two about this turn are replayed, before the answer.
     (extraction_inputs,) = inputs_of(trace, program.method.writer.extract_facts)
     assert "[D2:5]" in extraction_inputs["dialogue"]
     assert len(inputs_of(trace, program.method.writer.manage)) == 1
@@ -432,7 +455,8 @@ def test_a_cached_memory_replays_the_calls_that_saw_the_gold_evidence(
 def test_replayed_calls_are_those_of_the_running_copy(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
-    history = make_history(2)
+    """Optimizers run copies of a program, and look for the calls of their own predictors."""
+    history = make_history(sessions=2)
     program_copy = copy.deepcopy(program)
 
     with dspy.context(lm=scripted(fact_replies)):
@@ -450,10 +474,11 @@ def test_replayed_calls_are_those_of_the_running_copy(
 def test_an_optimizer_that_changes_a_replayed_call_does_not_change_the_next_replay(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
-    history = make_history(2)
+    history = make_history(sessions=2)
 
     with dspy.context(lm=scripted(fact_replies)):
         first_trace = trace_of(program, history=history, question="Where?", evidence_ids=("D1:1",))
+        # All but the last call, the answer, are replayed.
         for _, inputs, _ in first_trace[:-1]:
             inputs.clear()
         next_trace = trace_of(program, history=history, question="Where?", evidence_ids=("D1:1",))
@@ -466,8 +491,11 @@ def test_an_optimizer_that_changes_a_replayed_call_does_not_change_the_next_repl
 def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
+    # The second turn of the second session is "I saw Quito with 2 friends".
     with dspy.context(lm=scripted(fact_replies)):
-        trace = trace_of(program, history=make_history(3), question="Who saw Quito with 2 friends?")
+        trace = trace_of(
+            program, history=make_history(sessions=3), question="Who saw Quito with 2 friends?"
+        )
 
     extractions = inputs_of(trace, program.method.writer.extract_facts)
     assert any("[D2:2]" in inputs["dialogue"] for inputs in extractions)
@@ -476,16 +504,18 @@ def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(
 def test_a_plain_evaluation_replays_nothing(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
+    """Only an optimizer begins a trace for each question; DSPy's own trace gets the answers."""
     with dspy.context(lm=scripted(fact_replies)):
-        traced_before = len(dspy.settings.trace)
+        calls_before = len(dspy.settings.trace)
         for _ in range(3):
-            program(history=make_history(2), question="Where?", evidence_ids=("D1:1",))
+            program(history=make_history(sessions=2), question="Where?", evidence_ids=("D1:1",))
+        calls_after = len(dspy.settings.trace)
 
-        # The answers alone
-        assert len(dspy.settings.trace) == traced_before + 3
+    answers = 3
+    assert calls_after == calls_before + answers
 
 
-# The cache below: one flight for each value
+# The cache below: threads that want the same value wait for one that computes it
 
 
 def test_dropped_values_are_computed_anew() -> None:

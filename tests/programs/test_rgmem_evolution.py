@@ -1,7 +1,14 @@
 """RGMem's operators: when they make theories, what they are shown, and what happens when they fail.
 
-R_K1 infers a theory of an edge to an event, R_K2 abstracts one of a concept from its evidence, and
-R_K3 lets the theories of concepts flow up into one of their parent.
+RGMem files the evidence of each session, a fact with conclusions, under paths of a graph: from a
+base through concepts down to an event, "Interests > Sports > Running". A step takes in the evidence
+of one session. Then operators write theories, which sum up what is known:
+
+- R_K1, "infer", writes one of an edge to an event after theta_inf new mentions of the event;
+- R_K2, "abstract", writes one of a concept from its evidence after theta_sum new units of evidence
+  and theories of edges;
+- R_K3, "flow", writes one of a parent from those of its concepts whenever one of these is new: the
+  parent is "dirty" until then.
 """
 
 import hashlib
@@ -47,6 +54,8 @@ class OperatorCall(NamedTuple):
 class DigestOperators:
     """Operators that ask no model: a theory is a digest of all that the operator is shown.
 
+    So two theories are equal only if their operators were shown the same.
+
     Args:
         fails: Whether a third of the calls give no theory, as if an answer could not be read.
     """
@@ -81,6 +90,7 @@ class DigestOperators:
     ) -> Theory | None:
         self.calls.append(OperatorCall(memory.step, operator, target))
         digest = hashlib.sha256(f"{target}{shown}".encode()).hexdigest()
+        # The first of 16 hexadecimal digits
         if self._fails and digest[0] in "01234":
             return None
         evidence = union_of_evidence(memory, *evidence_ids)
@@ -105,13 +115,14 @@ def memory_after(steps: Steps, operators: Any) -> GraphMemory:
             evidence_id = f"e{len(memory.evidence) + 1}"
             unit = Evidence(id=evidence_id, step=memory.step, fact=evidence_id)
             memory = add_units(memory, [(unit, paths)])
-        memory = evolve(memory, operators, THETA_INF, THETA_SUM)
+        memory = evolve(memory, operators, theta_inf=THETA_INF, theta_sum=THETA_SUM)
     return memory
 
 
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_operators_of_a_level_may_run_concurrently_or_one_after_another(steps: Steps) -> None:
+    """Operators run in threads, and the memory must not depend on which of them ends first."""
     concurrent_memory = memory_after(steps, DigestOperators(fails=True))
     with in_order():
         sequential_memory = memory_after(steps, DigestOperators(fails=True))
@@ -128,12 +139,14 @@ def test_each_operator_is_called_once_a_step_and_parents_after_their_children(
     memory_after(steps, operators)
 
     assert operators.calls_before_children == 0
+    # Two equal calls would be of the same operator for the same target at the same step.
     assert len(operators.calls) == len(set(operators.calls))
 
 
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_nothing_is_left_to_do_after_a_step_without_failures(steps: Steps) -> None:
+    """No node is dirty, and no count has reached its threshold."""
     memory = memory_after(steps, DigestOperators(fails=False))
 
     for node in memory.nodes.values():
@@ -158,7 +171,12 @@ def shared_graph_program(theta: int = 3, **settings: Any) -> Any:
 
 @pytest.fixture
 def write_sessions(written: Any, graph_replies: Any, make_history: Any) -> Callable[..., Any]:
-    """Write scripted sessions: `write_sessions(9, theta=3, reply=...)`."""
+    """Write scripted sessions: `write_sessions(9, theta=3, reply=...)`.
+
+    By the script `graph_replies` the evidence of session 4 is e4, which tells of week 4. Every
+    session is about running, which belongs to Sports, and odd sessions also about sleep, which
+    belongs to Health and Wellness.
+    """
 
     def write_sessions(sessions: int, theta: int = 3, reply: Any = graph_replies) -> Any:
         return written(shared_graph_program(theta), make_history(sessions), reply)
@@ -202,24 +220,27 @@ def steps_of_new_theories(memories: Iterable[GraphMemory]) -> dict[str, dict[str
 def test_the_operators_make_theories_at_their_thresholds(
     scripted: Any, graph_replies: Any, make_history: Any
 ) -> None:
+    """The expected steps are worked out by hand from algorithm 1 of the paper."""
     lm = scripted(graph_replies)
     writer = shared_graph_program(theta=3).method.writer
     memories: list[GraphMemory] = []
     memory = GraphMemory()
     with dspy.context(lm=lm):
-        for item in make_history(12).items:
+        for item in make_history(sessions=12).items:
             memory = write_items(writer, memory, [item])
             memories.append(memory)
 
-    # Worked out by hand from algorithm 1 with theta_inf = 3, theta_sum = 6. Every session is about
-    # running, and the odd ones about sleep. A new theory of an edge counts one more:
-    # Sports has the scores 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1, and Health, in odd sessions,
-    # 1 2 3+1 5 6 | 1+1.
-    assert steps_of_new_theories(memories) == {
-        "infer": {"Running": [3, 6, 9, 12], "Sleep": [5, 11]},
-        "abstract": {"Sports": [5, 9], "Health and Wellness": [9]},
-        "flow": {"Interests and Entertainment": [5, 9], "User": [5, 9]},
-    }
+    new_theories = steps_of_new_theories(memories)
+    # theta_inf = 3. Every session mentions running, and the odd ones, 1 3 5 7 9 11, sleep.
+    assert new_theories["infer"] == {"Running": [3, 6, 9, 12], "Sleep": [5, 11]}
+    # theta_sum = 6. Each session counts one for its concepts, and a new theory of an edge one more.
+    # From step to step Sports has the scores 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1, where "|" is a
+    # new theory of the concept. Health has, in odd sessions, 1 2 3+1 5 6 | 1+1.
+    assert new_theories["abstract"] == {"Sports": [5, 9], "Health and Wellness": [9]}
+    # Health is a base itself. So its theory flows into that of the user at once.
+    assert new_theories["flow"] == {"Interests and Entertainment": [5, 9], "User": [5, 9]}
+
+    # One call of the model for each theory
     assert lm.engine.calls["fact_summary"] == 4 + 2
     assert lm.engine.calls["general_facts"] == 2 + 1
     assert lm.engine.calls["macro_law"] == 2 + 2
@@ -240,6 +261,7 @@ def test_operators_of_one_level_run_at_the_same_time(
 
     calls = write_sessions(1, theta=1, reply=reply).calls
 
+    # Running and Sleep, then Sports and Health, then Interests and the user
     assert calls["fact_summary"] == 2
     assert calls["general_facts"] == 2
     assert calls["macro_law"] == 2
@@ -248,7 +270,8 @@ def test_operators_of_one_level_run_at_the_same_time(
 @pytest.mark.parametrize(
     ("output", "answer", "bad_answers", "operator", "step"),
     [
-        # What cannot be parsed is asked for twice at one step.
+        # With theta = 3 a theory of Running is due at step 3, and those of Sports and its parents
+        # at step 5: one before the step here. What cannot be parsed is asked for twice at a step.
         pytest.param("fact_summary", "no", 2, "infer", 4, id="unreadable-theory-of-an-edge"),
         pytest.param(
             "fact_summary",
@@ -276,9 +299,10 @@ def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
             return answer
         return graph_replies(kind, text, n)
 
-    writing = write_sessions(step, reply=reply)
+    writing = write_sessions(sessions=step, reply=reply)
 
     assert [failure.where for failure in writing.failures] == [operator]
+    # The last step has made the theory, and nothing is left to do.
     steps_by_target = steps_of_new_theories([writing.memory])[operator]
     assert steps_by_target
     assert all(steps == [step] for steps in steps_by_target.values())
@@ -289,7 +313,8 @@ def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
 
 
 def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
-    memory = write_sessions(9).memory
+    # Running and the user got new theories at step 9.
+    memory = write_sessions(sessions=9, theta=3).memory
 
     all_evidence = ("e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8", "e9")
     (running_edge,) = [
@@ -300,7 +325,8 @@ def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
 
 
 def test_evidence_rests_on_the_turns_of_its_sessions(write_sessions: Any) -> None:
-    memory = write_sessions(3).memory
+    # Every session has six turns.
+    memory = write_sessions(sessions=3).memory
 
     turn_ids = memory.turns(("e2", "e3"))
     assert turn_ids[:6] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6")
@@ -310,7 +336,8 @@ def test_evidence_rests_on_the_turns_of_its_sessions(write_sessions: Any) -> Non
 def test_a_concept_is_shown_theories_of_edges_in_place_of_the_evidence_in_them(
     write_sessions: Any,
 ) -> None:
-    (new_evidence,) = write_sessions(5).shown("general_facts", "new_evidence")
+    # The edge to Running got a theory at step 3, and its concept, Sports, gets one at step 5.
+    (new_evidence,) = write_sessions(sessions=5, theta=3).shown("general_facts", "new_evidence")
 
     theory = "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady."
     assert theory in new_evidence
@@ -364,6 +391,7 @@ def shown_conclusions(writing: Any, output: str, target_field: str) -> dict[str,
     ("linked", "about_running", "about_sleep"),
     [
         (True, ["Ann ran"], ["Bob saw"]),
+        # Without links every conclusion of a session counts for each of its edges.
         (False, ["Ann ran", "Bob saw"], ["Ann ran", "Bob saw"]),
     ],
 )
@@ -375,10 +403,10 @@ def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
     about_running: list[str],
     about_sleep: list[str],
 ) -> None:
-    # Eq. 6; concepts get no theory here.
+    # As Eq. 6 says. Concepts get no theory here, since theta_sum is never reached.
     program = shared_graph_program(theta_inf=1, theta_sum=99, linked=linked)
 
-    writing = written(program, make_history(1), linking_reply)
+    writing = written(program, make_history(sessions=1), linking_reply)
 
     assert shown_conclusions(writing, "fact_summary", "target_entity") == {
         "Running": about_running,
@@ -389,6 +417,7 @@ def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
 @pytest.mark.parametrize(
     ("linked", "about_sports", "about_health"),
     [
+        # Only Bob's conclusion is about sleep. It is not of high relevance, but the only one.
         (True, ["Ann ran"], ["Bob saw"]),
         (False, ["Ann ran"], ["Ann ran"]),
     ],
@@ -401,10 +430,10 @@ def test_a_concept_is_shown_the_conclusions_of_high_relevance_if_there_are_any(
     about_sports: list[str],
     about_health: list[str],
 ) -> None:
-    # Eq. 9; edges get no theory here.
+    # As Eq. 9 says. Edges get no theory here, since theta_inf is never reached.
     program = shared_graph_program(theta_inf=99, theta_sum=1, linked=linked)
 
-    writing = written(program, make_history(1), linking_reply)
+    writing = written(program, make_history(sessions=1), linking_reply)
 
     assert shown_conclusions(writing, "general_facts", "core_entity") == {
         "Sports": about_sports,
@@ -413,24 +442,34 @@ def test_a_concept_is_shown_the_conclusions_of_high_relevance_if_there_are_any(
 
 
 @pytest.mark.parametrize(
-    ("first_link", "second_link", "expected"),
+    ("first_link", "second_link", "linked_conclusions"),
     [
         pytest.param((0,), (2,), (0, 2), id="those-of-both-paths"),
         pytest.param((), (), (), id="none"),
+        # None stands for all conclusions.
         pytest.param((1,), None, None, id="all-if-a-path-does-not-say"),
     ],
 )
 def test_an_edge_that_two_paths_share_has_the_conclusions_of_both(
-    first_link: tuple[int, ...], second_link: tuple[int, ...] | None, expected: Any
+    first_link: tuple[int, ...],
+    second_link: tuple[int, ...] | None,
+    linked_conclusions: tuple[int, ...] | None,
 ) -> None:
+    """A path may say which conclusions its edge to the event is about, by their positions."""
     paths = [
-        GraphPath("Dining", ("A", "Food"), ("Steak",), ("x",), linked=(first_link,)),
-        GraphPath("Dining", ("B", "Food"), ("Steak",), ("x",), linked=(second_link,)),
+        GraphPath("Dining", concepts=("A", "Food"), events=("Steak",), linked=(first_link,)),
+        GraphPath("Dining", concepts=("B", "Food"), events=("Steak",), linked=(second_link,)),
     ]
-    conclusions = (Conclusion(text="p"), Conclusion(text="q"), Conclusion(text="r"))
-    unit = Evidence(id="e1", step=1, fact="", conclusions=conclusions)
+    conclusions = (
+        Conclusion(text="likes it rare"),
+        Conclusion(text="ate at noon"),
+        Conclusion(text="paid in cash"),
+    )
+    unit = Evidence(id="e1", step=1, fact="had a steak", conclusions=conclusions)
 
     memory = add_units(GraphMemory(), [(unit, paths)])
 
+    # Both paths end in the edge from Food to Steak.
     (edge,) = memory.relations.values()
-    assert edge.mentions[0].conclusions == expected
+    (mention,) = edge.mentions
+    assert mention.conclusions == linked_conclusions

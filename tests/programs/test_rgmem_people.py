@@ -1,4 +1,8 @@
-"""RGMem's graphs: one for each person who talks, or one that people share."""
+"""RGMem's graphs: one for each person who talks, or one that people share.
+
+A graph is filled from conclusions about a person, such as "Ann runs". A path of it leads to an
+event, such as "Running", and summaries of events and topics are written from the conclusions.
+"""
 
 import re
 from datetime import datetime
@@ -83,11 +87,12 @@ def events_by_person(memory: GraphMemory) -> list[tuple[str, str]]:
 def test_each_person_has_a_graph_from_the_conclusions_about_them(written: Any) -> None:
     writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
 
+    # The graph of the user is there from the beginning, and stays empty.
     assert writing.memory.roots.keys() == {USER, "Ann", "Bob"}
     assert events_by_person(writing.memory) == [("Ann", "Running"), ("Bob", "Sleep")]
     # Facts are extracted once a session, and paths once a session and person.
     assert writing.calls["fact"] == 2
-    assert writing.calls["entity_paths"] == 4
+    assert writing.calls["entity_paths"] == 2 * 2
 
 
 def test_the_paths_of_a_person_are_made_from_the_conclusions_about_them(written: Any) -> None:
@@ -106,11 +111,13 @@ def test_prompts_name_the_person_whose_graph_they_are_about(written: Any) -> Non
 
     for output in ("edge_labels", "fact_summary", "general_facts", "macro_law"):
         assert set(writing.shown(output, "user")) == {"Ann", "Bob"}
+    # Facts of a session are extracted for both at once.
     assert set(writing.shown("fact", "users")) == {"Ann, Bob"}
     assert not any(SHARED in text for _, text in writing.prompts)
 
 
 def test_an_operator_is_shown_the_conclusions_about_its_own_person(written: Any) -> None:
+    """An operator writes a summary; "fact_summary" is that of an event."""
     writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
 
     users = writing.shown("fact_summary", "user")
@@ -122,6 +129,7 @@ def test_an_operator_is_shown_the_conclusions_about_its_own_person(written: Any)
 
 
 def test_beside_an_assistant_the_user_has_the_only_graph(written: Any) -> None:
+    """An assistant is no person, so nothing is kept about it."""
     writing = written(rgmem(), two_sessions_of("user", "assistant"), reply)
 
     assert writing.memory.roots.keys() == {USER}
@@ -143,6 +151,8 @@ def test_a_conclusion_about_nobody_in_particular_is_in_every_graph(written: Any)
 
 
 def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written: Any) -> None:
+    """Models put brackets around names, but this bracket belongs to the name."""
+
     def reply_about_mother(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind != "fact":
             return reply(kind, text, n)
@@ -169,6 +179,7 @@ def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written: Any) -> No
 def test_prompts_on_a_merged_graph_say_so_if_several_people_share_it(
     written: Any, speakers: tuple[str, str], is_shared: bool
 ) -> None:
+    """A merged graph is one for all who talk."""
     writing = written(rgmem(merged_graph=True), two_sessions_of(*speakers), reply)
 
     assert writing.memory.roots.keys() == {USER}
@@ -230,6 +241,7 @@ def test_a_question_that_names_nobody_reads_all_graphs(scripted: Any) -> None:
 def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has(
     question: str, people: list[str], named: set[str]
 ) -> None:
+    # Every person has a graph, whose root bears the name.
     memory = GraphMemory()
     for number, person in enumerate(people, 1):
         root = memory.nodes[USER].replace(id=f"u{number}", person=person, name=person)

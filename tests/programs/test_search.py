@@ -1,4 +1,8 @@
-"""Recall where a search finds nothing, and methods that add an embedding model to their words."""
+"""Recall where a search finds nothing, and methods that add an embedding model to their words.
+
+A method without an embedding model searches by words. Where no word of a question is found, recall
+falls back on the newest entries, so that the model that answers is shown something at all.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -70,7 +74,7 @@ def recall(program: MemoryProgram, question: str, texts: Sequence[str]) -> Conte
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_the_only_thing_that_was_said_is_recalled_in_other_words(method: str) -> None:
-    # The question shares no word with what was said.
+    # The question shares no word but "I" with "I moved to Lisbon last week with my dog Rex".
     context = recall(build(method), "Where do I live?", [MOVE])
 
     assert "D1:1" in context.sources
@@ -83,6 +87,7 @@ def test_where_something_is_found_there_is_no_fallback(method: str) -> None:
 
     context = recall(build(method), question, TWELVE_TEXTS)
 
+    # The last of the twelve texts is about guppies.
     assert "D12:1" in context.sources
     assert "fallback" not in context.counts
     assert not any(hit.fallback for hit in context.hits)
@@ -93,6 +98,7 @@ def test_where_something_is_found_there_is_no_fallback(method: str) -> None:
     "method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"]
 )
 def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: str) -> None:
+    # No text is about a zebra.
     context = recall(build(method), "Zebra?", TWELVE_TEXTS)
 
     assert "D12:1" in context.sources
@@ -103,21 +109,23 @@ def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: 
         assert hit.fallback
         assert hit.score == 0.0
 
-    context_without = context.without_fallback()
-    assert context_without.hits == ()
-    assert context_without.notes == context.notes
-    assert context_without.counts == context.counts
+    # Measures of recall look at the context without it.
+    context_without_fallback = context.without_fallback()
+    assert context_without_fallback.hits == ()
+    assert context_without_fallback.notes == context.notes
+    assert context_without_fallback.counts == context.counts
 
 
 def test_a_prompt_shows_a_fallback_as_any_other_line() -> None:
-    fallback_lines = recall(build("turn-rag"), "Zebra?", TWELVE_TEXTS).text().splitlines()
-    search_lines = recall(build("turn-rag"), "Which guppies?", TWELVE_TEXTS).text().splitlines()
+    fallback_context = recall(build("turn-rag"), "Zebra?", TWELVE_TEXTS)
+    search_context = recall(build("turn-rag"), "Which guppies?", TWELVE_TEXTS)
 
-    (line_about_fish,) = [line for line in search_lines if FISH in line]
-    assert line_about_fish in fallback_lines
+    (line_about_fish,) = [line for line in search_context.text().splitlines() if FISH in line]
+    assert line_about_fish in fallback_context.text().splitlines()
 
 
 def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_its_threshold() -> None:
+    # No fact can be near enough to be found.
     program = build("pgr", min_score=0.99, augment="none", iterations=1)
 
     context = recall(program, "striped guppies, how many?", TWELVE_TEXTS)
@@ -198,6 +206,7 @@ def search_kind(reader: Any) -> str:
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
 def test_an_embedding_model_searches_alone_where_that_is_set(method: str) -> None:
+    """A hybrid search is by words and vectors; papers compare baselines that are not hybrid."""
     program = build(method, embedder=meaning_embedder(), hybrid=False)
 
     assert search_kind(program.method.reader) == "vectors"
@@ -215,18 +224,18 @@ def test_the_offline_embedder_adds_nothing_to_words(method: str) -> None:
     assert not build(method, embedder=embedder()).method.reader.hybrid
 
 
-def assert_searches_by(kind: str, program: MemoryProgram) -> None:
-    """Assert by what a program searches, and that it finds something."""
+def searching_reader(program: MemoryProgram) -> Any:
+    """Return the reader that searches the memory; that of PGR searches with another one."""
     reader: Any = program.method.reader
-    # The reader of PGR searches with another one.
-    searching_reader = getattr(reader, "inner", reader)
+    return getattr(reader, "inner", reader)
+
+
+def hits_for_lisbon(program: MemoryProgram) -> list[Any]:
+    """Write four texts, of which the first is "I moved to Lisbon", and search for "Lisbon"."""
     texts = ["I moved to Lisbon", "Rye bread is best warm", "My boat leaks", "Oat milk froths"]
     with dspy.context(lm=language_model("offline")):
         memory = program.remember(history_of(texts)).memory
-
-    assert search_kind(searching_reader) == kind
-    assert reader.hybrid is (kind == "both")
-    assert searching_reader.search(memory, ["Lisbon"], 3)[0]
+    return searching_reader(program).search(memory, ["Lisbon"], k=3)[0]
 
 
 @pytest.mark.parametrize("settings", [{}, {"hybrid": True}], ids=["default", "hybrid"])
@@ -234,7 +243,9 @@ def assert_searches_by(kind: str, program: MemoryProgram) -> None:
 def test_words_and_vectors_add_up(method: str, settings: dict[str, bool]) -> None:
     program = build(method, embedder=meaning_embedder(), **settings)
 
-    assert_searches_by("both", program)
+    assert search_kind(searching_reader(program)) == "both"
+    assert program.method.reader.hybrid
+    assert hits_for_lisbon(program)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +262,9 @@ def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
 ) -> None:
     program = build(method, embedder=meaning_embedder(), **preset(method, benchmark))
 
-    assert_searches_by(kind, program)
+    assert search_kind(searching_reader(program)) == kind
+    assert not program.method.reader.hybrid
+    assert hits_for_lisbon(program)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +289,7 @@ def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
 def test_an_embedder_brings_its_thresholds(
     method: str, embedder_name: str, thresholds: dict[str, float]
 ) -> None:
+    """A cosine of 0.5 means much to one embedding model and nothing to another."""
     config = build(method, embedder=meaning_embedder(embedder_name)).method.config
 
     for name, threshold in thresholds.items():

@@ -26,6 +26,7 @@ NAMES = [*METHODS, *[f"{policy}+turn-rag" for policy in POLICIES], *COMBINED]
 
 
 def settings_by_component(name: str) -> dict[str, Any]:
+    """Return the settings of a method's components: of itself, its writer and its reader."""
     settings: dict[str, Any] = {}
     for path, component in build(name).method.named_sub_modules(Component):
         settings[f"{path} ({type(component).__name__})"] = component.config
@@ -47,17 +48,19 @@ def json_text(settings: Any) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_of_all_components_are_those_of_the_snapshot(name: str) -> None:
+    """Saved programs hold these settings, so that a renamed one could not be loaded."""
     snapshot = load_snapshot(SETTINGS_SNAPSHOT)
     assert json_text(settings_by_component(name)) == json_text(snapshot[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_writer_has_the_digest_of_the_snapshot(name: str) -> None:
+    """With another digest no stored memory would be found."""
     assert digest_of_writer(name) == load_snapshot(DIGESTS_SNAPSHOT)[name]
 
 
 @pytest.mark.parametrize("path", [SETTINGS_SNAPSHOT, DIGESTS_SNAPSHOT], ids=lambda path: path.name)
-def test_snapshot_has_no_method_that_there_is_no_more(path: Path) -> None:
+def test_snapshot_has_exactly_the_methods_that_there_are(path: Path) -> None:
     assert sorted(load_snapshot(path)) == sorted(NAMES)
 
 

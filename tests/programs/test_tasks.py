@@ -41,14 +41,14 @@ from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
 from .conftest import practice_script
 
-# Queries
+# Queries: what a program makes of an example of a benchmark, which the task then answers
 
 LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
 
 
 def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_history: Any) -> None:
     inputs = {
-        "history": make_history(2),
+        "history": make_history(sessions=2),
         "recent": (LOGS,),
         "evidence_ids": ("D1:1",),
         "question": "Who?",
@@ -70,10 +70,12 @@ def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_hist
 
 
 def test_a_query_about_an_empty_past_knows_no_speaker_of_the_example(make_history: Any) -> None:
-    inputs = {"history": make_history(2), "question": "Who?"}
+    inputs = {"history": make_history(sessions=2), "question": "Who?"}
     example = dspy.Example(**inputs, answer="Ann").with_inputs(*inputs)
 
-    query = build("turn-rag").query_of(example, History(id="a", items=()))
+    # The past takes the place of the history in the example.
+    empty_past = History(id="a", items=())
+    query = build("turn-rag").query_of(example, empty_past)
 
     assert query.speakers == ()
 
@@ -153,6 +155,7 @@ def test_the_model_sees_context_query_and_recent_logs(
 def test_a_query_says_what_it_is_about(
     task_name: str, fields: dict[str, Any], about: str, modality: str
 ) -> None:
+    """H2Memory recalls other things for the needs of a user than for solutions."""
     query = task_class(task_name)().query({"question": "how?", **fields})
 
     assert query.about == about
@@ -187,6 +190,7 @@ def test_an_unknown_kind_of_reply_is_refused(scripted: Any) -> None:
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "rgmem", "pgr", "pgr+turn-rag"])
 def test_the_prompt_asks_to_decline_and_to_reason_only_where_that_is_set(method: str) -> None:
+    """To decline is to answer "Not mentioned" where the memory does not tell."""
     plain_task = build(method, embedder=embedder()).task
     settings = {"task.abstain": True, "task.reasoning": True}
     task = build(method, embedder=embedder(), **settings).task
@@ -197,7 +201,9 @@ def test_the_prompt_asks_to_decline_and_to_reason_only_where_that_is_set(method:
     assert list(task.answer.signature.output_fields) == ["reasoning", "answer"]
 
 
-def test_a_saved_program_asks_for_reasons_too(scripted: Any, tmp_path: Path) -> None:
+def test_a_loaded_program_asks_for_reasons_if_the_saved_one_did(
+    scripted: Any, tmp_path: Path
+) -> None:
     save(build("turn-rag", **{"task.reasoning": True}), tmp_path / "program")
     program = load(tmp_path / "program")
     history = History.parse([{"role": "user", "content": "My parrot is called Rio."}])
@@ -210,8 +216,8 @@ def test_a_saved_program_asks_for_reasons_too(scripted: Any, tmp_path: Path) -> 
     assert prediction.answer == "Rio"
 
 
-def test_memory_r2_takes_abstain_as_programs_that_were_saved_before_have_it() -> None:
-    # It was a setting of the method before it became one of the task.
+def test_the_old_setting_abstain_of_memory_r2_sets_that_of_the_task() -> None:
+    """It was a setting of the method once, and programs that were saved then still have it."""
     program = build("memory-r2", embedder=embedder(), abstain=True)
 
     assert program.config["task.abstain"] is True
@@ -230,6 +236,7 @@ STARS = ["1", "2", "3", "4", "5"]
         ("I think no, since yes would surprise", YES_NO, "No"),
         ('[u1:3] user: movie rating; "Ocean 2" (1995), Drama => rated 4', STARS, "4"),
         ("3.5", STARS, "3"),
+        # It names two options, and begins with neither.
         ("maybe 3, maybe 4", STARS, None),
     ],
 )
@@ -240,7 +247,10 @@ def test_an_answer_is_read_as_the_option_it_chooses(
 
 
 def actions(first: int, last: int) -> list[Action]:
-    """Return records of hourly clips with consecutive numbers; the user likes the odd ones."""
+    """Return the records of hourly clips from the number `first` to `last`.
+
+    The user likes the odd ones.
+    """
     return [
         Action(
             id=f"a{number}",
@@ -257,15 +267,16 @@ def actions(first: int, last: int) -> list[Action]:
 def history() -> History:
     """A profile and the records a1 to a20 in two batches."""
     profile = Profile(id="p", turns=(Turn(id="p", speaker="profile", text="lives in Oslo"),))
-    first_batch = Behavior.from_actions("b1", actions(1, 10))
-    second_batch = Behavior.from_actions("b2", actions(11, 20))
+    first_batch = Behavior.from_actions("b1", actions(first=1, last=10))
+    second_batch = Behavior.from_actions("b2", actions(first=11, last=20))
     return History(id="u", items=(profile, first_batch, second_batch))
 
 
 @pytest.fixture
 def recent() -> History:
     """The records a21 to a24, which came after `history`."""
-    return History(id="u:recent", items=(Behavior.from_actions("b3", actions(21, 24)),))
+    batch = Behavior.from_actions("b3", actions(first=21, last=24))
+    return History(id="u:recent", items=(batch,))
 
 
 def turn_ids(items: Sequence[Any]) -> list[str]:
@@ -294,10 +305,10 @@ def test_the_newest_records_fit_into_the_budget_beside_the_profile(
     items = [*history, *recent]
     budget_of_six_lines = tokens_of(lines_of_items(items)[-6:])
 
-    newest_items = newest_actions(items, budget_of_six_lines)
+    newest_items = newest_actions(items, max_tokens=budget_of_six_lines)
 
     assert turn_ids(newest_items) == ["p", "a19", "a20", "a21", "a22", "a23", "a24"]
-    # A batch of which only a part fits is another item.
+    # Of the batch a11 to a20 only two records fit. That part is another item than the batch.
     part_of_batch = newest_items[1]
     assert isinstance(part_of_batch, Behavior)
     assert [action.id for action in part_of_batch.actions] == ["a19", "a20"]
@@ -305,14 +316,14 @@ def test_the_newest_records_fit_into_the_budget_beside_the_profile(
 
 
 def test_all_records_are_the_newest_under_a_large_budget(history: History, recent: History) -> None:
-    newest_items = newest_actions([*history, *recent], 10_000)
+    newest_items = newest_actions([*history, *recent], max_tokens=10_000)
 
     all_records = [f"a{number}" for number in range(1, 25)]
     assert turn_ids(newest_items) == ["p", *all_records]
 
 
 def test_the_profile_is_shown_whatever_the_budget(history: History, recent: History) -> None:
-    newest_items = newest_actions([*history, *recent], 0)
+    newest_items = newest_actions([*history, *recent], max_tokens=0)
 
     assert turn_ids(newest_items) == ["p"]
 
@@ -336,10 +347,11 @@ def test_every_baseline_shows_the_profile_and_the_newest_records(
         )
 
     assert prediction.answer == "Yes"
-    prompt = [text for kind, text in lm.engine.prompts if kind == "answer"][-1]
+    (prompt,) = [text for kind, text in lm.engine.prompts if kind == "answer"]
     assert prompt.count("[p] profile: lives in Oslo") == 1
     newest_line = "[a24] (2 September 2025, Tuesday 08:00) user: video; title: clip 24 => skipped"
     assert prompt.count(newest_line) == 1
+    # Only this method has the model write a summary.
     assert ("likes odd clips" in prompt) is (method == "recursive-summary")
 
 
@@ -355,24 +367,26 @@ def test_recalled_and_newest_records_share_one_budget_without_a_gap(
     max_tokens: int,
     min_records: int,
 ) -> None:
+    """The task shows the newest records, and the method recalls the ones right before them."""
     program = build(method, task="behavior-prediction", max_tokens=max_tokens)
-    program.task.suffix_tokens = 80
+    tokens_of_newest = 80
+    program.task.suffix_tokens = tokens_of_newest
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "No"})):
         prediction = program(history=history, recent=recent, question="Like it?", options=YES_NO)
 
-    # The task shows the newest records, and the method recalls older ones.
+    # Together they fit into the budget of the method.
     hits = prediction.context.hits
-    newest_items = newest_actions([*history, *recent], 80)
+    newest_items = newest_actions([*history, *recent], max_tokens=tokens_of_newest)
     shown_lines = [*[hit.line() for hit in hits], *lines_of_items(newest_items)]
     assert tokens_of(shown_lines) <= max_tokens
 
-    # Between the oldest record that is shown and the question, no record is missing.
+    # Between the oldest record that is shown and a24, the last one, no record is missing.
     _profile_id, *newest_ids = turn_ids(newest_items)
     shown_ids = [*[hit.id for hit in hits], *newest_ids]
     assert len(shown_ids) >= min_records
-    first_number = 25 - len(shown_ids)
-    assert shown_ids == [f"a{number}" for number in range(first_number, 25)]
+    all_ids = [f"a{number}" for number in range(1, 25)]
+    assert shown_ids == all_ids[-len(shown_ids) :]
 
 
 ZEBRA_CLIP = Action(id="a21", scene="video", situation="title: zebra crossing", action="liked")
@@ -381,8 +395,8 @@ ZEBRA_CLIP = Action(id="a21", scene="video", situation="title: zebra crossing", 
 @pytest.fixture
 def recent_with_zebra() -> History:
     """The records a21 to a29, which came after `history`; a21 is like no other."""
-    first_batch = Behavior.from_actions("b3", [ZEBRA_CLIP, *actions(22, 25)])
-    second_batch = Behavior.from_actions("b4", actions(26, 29))
+    first_batch = Behavior.from_actions("b3", [ZEBRA_CLIP, *actions(first=22, last=25)])
+    second_batch = Behavior.from_actions("b4", actions(first=26, last=29))
     return History(id="u:recent", items=(first_batch, second_batch))
 
 
@@ -416,11 +430,13 @@ def test_a_summary_covers_every_record_before_its_question(
         earlier_prediction = ask_about_zebras(program, history, earlier_items)
         later_prediction = ask_about_zebras(program, history, recent_with_zebra)
 
-    # The profile and four batches: the later question continues the summary of the earlier one.
+    # The summary is updated by the profile, the two batches of the history, and the two later ones.
+    # The later question continues the summary of the earlier one.
     updates = [text for kind, text in lm.engine.prompts if kind == "summary"]
-    assert len(updates) == 5
+    assert len(updates) == 1 + 2 + 2
     assert "zebra crossing" in updates[3]
     assert "title: clip 29" in updates[4]
+    # The sources begin with the batch of the latest update.
     assert earlier_prediction.memory.sources[0] == "a21"
     assert later_prediction.memory.sources[0] == "a26"
 
@@ -428,13 +444,15 @@ def test_a_summary_covers_every_record_before_its_question(
 def test_pramem_practises_on_the_history_alone(
     scripted: Any, history: History, recent_with_zebra: History
 ) -> None:
+    """Practice predicts past records; those after the history are what a question may be about."""
     lm = scripted(practice_script())
     program = build("pramem", task="behavior-prediction", rounds=5)
 
     with dspy.context(lm=lm):
         prediction = ask_about_zebras(program, history, recent_with_zebra)
 
-    assert prediction.memory.total == 20
+    records_of_history = 20
+    assert prediction.memory.total == records_of_history
     practice_prompts = [text for kind, text in lm.engine.prompts if kind != "answer"]
     assert practice_prompts
     assert "zebra" not in "".join(practice_prompts)
@@ -452,6 +470,7 @@ def test_pramem_practises_on_the_history_alone(
 def test_an_answer_that_names_no_option_may_be_asked_for_again(
     scripted: Any, history: History, recent: History, reask: int, calls: int, answer: str
 ) -> None:
+    """`reask` is how many times more the model is asked at most."""
     lm = scripted(lambda kind, text, n: {"answer": "No" if n > 3 else "Hard to say."})
     program = build("truncation", task="behavior-prediction", **{"task.reask": reask})
 
@@ -462,7 +481,7 @@ def test_an_answer_that_names_no_option_may_be_asked_for_again(
     assert len(lm.engine.prompts) == calls
 
 
-# Resolved dates
+# Resolved dates: beside a relative date, such as "yesterday", stands the date that it means
 
 DIALOGUE_METHODS = sorted(
     {*METHODS, "pgr+turn-rag", "pgr+full-context", "logs+turn-rag"} - {"no-memory", "pramem"}
@@ -548,6 +567,7 @@ def shown_inputs(method: str, **settings: Any) -> str:
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_every_method_shows_resolved_dates_to_every_model(method: str) -> None:
+    """What was said on 5 March 2024 has the date in every prompt, of writing and of answering."""
     inputs = shown_inputs(method)
 
     assert "the day before yesterday [3 March 2024]" in inputs
@@ -580,24 +600,38 @@ def test_a_saved_program_writes_memories_from_resolved_dates_where_that_is_set(
     assert ("last Friday [27 January 2023]" in prompt) is dates
 
 
-@pytest.mark.parametrize("dates", [False, True])
-def test_memories_with_and_without_resolved_dates_have_different_keys(
-    tmp_path: Path, dates: bool
-) -> None:
-    save(build("memory-r2", embedder=embedder(), **{"task.dates": dates}), tmp_path / "program")
-    program = load(tmp_path / "program", embedder=embedder())
+def key_of_loaded_program(folder: Path, dates: bool) -> str:
+    """Save a program with a setting of dates, load it, and return the key of its memories."""
+    save(build("memory-r2", embedder=embedder(), **{"task.dates": dates}), folder)
+    return key_of_memories(load(folder, embedder=embedder()))
+
+
+def key_of_memories(program: Any) -> str:
+    """Return the key under which memories of a program are cached, with a model not asked here."""
+    with dspy.context(lm=dspy.LM("openai/none", api_key="none")):
+        return writer_key(program.method.writer)
+
+
+def test_memories_with_resolved_dates_have_the_default_key(tmp_path: Path) -> None:
     default_program = build("memory-r2", embedder=embedder())
 
-    with dspy.context(lm=dspy.LM("openai/none", api_key="none")):
-        key = writer_key(program.method.writer)
-        default_key = writer_key(default_program.method.writer)
+    key = key_of_loaded_program(tmp_path / "program", dates=True)
 
-    assert (key == default_key) is dates
+    assert key == key_of_memories(default_program)
+
+
+def test_memories_without_resolved_dates_have_another_key(tmp_path: Path) -> None:
+    """Otherwise a program would be given memories that were written from other prompts."""
+    default_program = build("memory-r2", embedder=embedder())
+
+    key = key_of_loaded_program(tmp_path / "program", dates=False)
+
+    assert key != key_of_memories(default_program)
 
 
 @pytest.mark.parametrize("method", sorted({*METHODS, "pgr+turn-rag", "logs+session-rag"}))
 def test_no_preset_of_a_method_decides_whether_dates_are_resolved(method: str) -> None:
-    # Methods are compared on a benchmark, so they must be shown the same.
+    """Methods are compared on a benchmark, so they must be shown the same."""
     for benchmark in BENCHMARKS:
         for setting in preset(method, benchmark):
             assert not setting.endswith("task.dates"), benchmark
@@ -609,17 +643,20 @@ def test_the_budget_of_the_context_holds_with_resolved_dates() -> None:
         for number in range(40)
     )
     session = Session(id="D1", time=datetime(2024, 3, 5), turns=turns)
-    program = build("full-context", max_tokens=200)
+    budget = 200
+    program = build("full-context", max_tokens=budget)
     memory = program.remember(History(id="ann", items=(session,))).memory
 
     context = program.recall(memory, Query(text="Which boats?")).context
     lines = program.task.context_as_shown(context).text().splitlines()
 
+    # The dates are counted, although they are not in the memory. The newest turns are shown.
     assert all("Yesterday [4 March 2024]" in line for line in lines)
     assert lines[-1].endswith("Yesterday [4 March 2024] I saw boat 39.")
+    assert tokens_of(lines) <= budget
     # No further line would fit.
     longest_line = max(tokens_of([line]) for line in lines)
-    assert 200 - longest_line < tokens_of(lines) <= 200
+    assert tokens_of(lines) + longest_line > budget
 
 
 def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
@@ -634,17 +671,20 @@ def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
         for number in range(60)
     ]
     task = build("turn-rag", "behavior-prediction").task
-    task.suffix_tokens = 300
+    budget = 300
+    task.suffix_tokens = budget
     fields = {"question": "What next?", "options": ["Yes", "No"]}
     query = task.query(fields, [Behavior.from_actions("b1", records)])
 
     lines = task.prompt_inputs(Context(), query)["records"].splitlines()
 
+    # The last record came 59 hours after 5 March 2024, on 7 March.
     assert all("yesterday [" in line for line in lines)
     assert "yesterday [6 March 2024] 59" in lines[-1]
+    assert tokens_of(lines) <= budget
     # No further line would fit.
     longest_line = max(tokens_of([line]) for line in lines)
-    assert 300 - longest_line < tokens_of(lines) <= 300
+    assert tokens_of(lines) + longest_line > budget
 
 
 def test_a_program_is_saved_with_the_setting_that_dates_are_resolved(tmp_path: Path) -> None:
@@ -659,6 +699,7 @@ def test_a_program_is_saved_with_the_setting_that_dates_are_resolved(tmp_path: P
 
 
 def test_a_program_that_was_saved_before_dates_were_resolved_shows_none(tmp_path: Path) -> None:
+    """It goes on as it was measured then, and its stored memories stay valid."""
     folder = tmp_path / "program"
     save(build("memory-r2", embedder=embedder()), folder)
 
@@ -675,6 +716,7 @@ def test_a_program_that_was_saved_before_dates_were_resolved_shows_none(tmp_path
 
 
 def test_a_program_that_answers_another_task_keeps_how_its_memories_show_dates() -> None:
+    """Its memories are written already, so the new task must fit them."""
     program = build("memory-r2", "memory-lookup", embedder(), **{"task.dates": False})
 
     other_program = with_task(program, "question-answering", TaskSettings(abstain=True))
