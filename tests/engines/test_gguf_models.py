@@ -66,6 +66,7 @@ def gguf_file(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("llama_cpp")
 def test_a_gguf_model_answers(gguf_file: Path) -> None:
+    """Its server answers as the offline engine does, with a sentence of the prompt."""
     messages = [{"role": "user", "name": "Ann", "content": "I live in Oslo."}]
     history = mempiler.History.from_messages(messages)
     program = mempiler.build("turn-rag")

@@ -197,23 +197,26 @@ def test_a_model_of_fastembed_embeds_texts(fastembed: None) -> None:
     assert vector == pytest.approx(np.array([1, 3]) / 10**0.5)
 
 
-PASSAGES_OF_TEXTS = [["x", "yyx"], ["y"], ["xx"]]
-
-
 def test_a_cross_encoder_of_fastembed_scores_the_best_passage_of_each_text(
     fastembed: None,
 ) -> None:
+    passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
+
+    scores = FastEmbedReranker("m/cross").scores("y", passages_of_texts, weights={})
+
     # The fake model counts "y" in each passage; "yyx" has two.
-    scores = FastEmbedReranker("m/cross").scores("y", PASSAGES_OF_TEXTS, weights={})
     assert scores.tolist() == [2, 1, 0]
 
 
 def test_a_late_interaction_model_of_fastembed_scores_the_best_passage_of_each_text(
     fastembed: None,
 ) -> None:
+    passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
+
+    scores = FastEmbedReranker("m/late").scores("y", passages_of_texts, weights={})
+
     # The query of the fake model always has two tokens, which count "x" and "y" in a passage. So
     # the score of "yyx" is 1 + 2.
-    scores = FastEmbedReranker("m/late").scores("y", PASSAGES_OF_TEXTS, weights={})
     assert scores.tolist() == [1 + 2, 1, 2]
 
 

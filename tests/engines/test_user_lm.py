@@ -1,8 +1,8 @@
 """Models that a user made are metered and limited like those that are made by name.
 
 A user may give an object in the place of a name: a `dspy.LM`, or a class of their own.
-`language_model` returns a metered model over it, whose meter counts its calls and whose guard limits
-them.
+`language_model` returns a metered model over it, whose meter counts its calls and whose guard
+limits them.
 """
 
 from __future__ import annotations
@@ -266,4 +266,5 @@ def test_a_model_that_the_users_model_asks_in_plain_words_answers_in_plain_words
         prediction = program(context="Ann is in Rome.", question="Where is Ann?")
 
     assert prediction.answer == "Lisbon"
+    # The offline model answers the only sentence that it got, without fields.
     assert user_lm.answers == ["Bob likes tea."]

@@ -98,10 +98,6 @@ def test_a_file_that_cannot_be_written_is_warned_of_once(
     assert warning.endswith("every process computes its vectors anew")
 
 
-ENCODING = TextEncoding(vector=np.ones(2, np.float32), tokens=np.array([[1, -2], [3, 4]], np.int8))
-"""A vector of a text, and one of each of its two tokens."""
-
-
 @pytest.mark.parametrize(
     ("keeps_tokens", "expected_tokens"),
     [
@@ -112,18 +108,25 @@ ENCODING = TextEncoding(vector=np.ones(2, np.float32), tokens=np.array([[1, -2],
 def test_an_encoding_is_read_as_it_was_written(
     tmp_path: Path, keeps_tokens: bool, expected_tokens: list[list[int]]
 ) -> None:
+    """An encoding has the vector of a text and, for rerankers, one of each of its tokens."""
     path = tmp_path / "vectors.sqlite"
+    written_encoding = TextEncoding(
+        vector=np.array([1, 1], np.float32), tokens=np.array([[1, -2], [3, 4]], np.int8)
+    )
     writer = CachedVectors("embedder", VectorFile(path), tokens=keeps_tokens)
-    writer.write({"Ann": ENCODING}, new_texts=["Ann"])
+    writer.write({"Ann": written_encoding}, new_texts=["Ann"])
 
     reader = CachedVectors("embedder", VectorFile(path), tokens=keeps_tokens)
-    encoding = reader.read(["Ann"])["Ann"]
+    read_encoding = reader.read(["Ann"])["Ann"]
 
-    assert encoding.vector.tolist() == [1, 1]
-    assert encoding.tokens.tolist() == expected_tokens
+    assert read_encoding.vector.tolist() == [1, 1]
+    assert read_encoding.tokens.tolist() == expected_tokens
 
 
 def test_an_embedder_does_not_read_the_vectors_of_another_one(tmp_path: Path) -> None:
     path = tmp_path / "vectors.sqlite"
-    CachedVectors("embedder", VectorFile(path)).write({"Ann": ENCODING}, new_texts=["Ann"])
+    encoding = TextEncoding(vector=np.ones(2, np.float32), tokens=np.zeros((0, 2), np.int8))
+    CachedVectors("embedder", VectorFile(path)).write({"Ann": encoding}, new_texts=["Ann"])
+
     assert CachedVectors("other embedder", VectorFile(path)).read(["Ann"]) == {}
+    assert CachedVectors("embedder", VectorFile(path)).read(["Ann"]).keys() == {"Ann"}

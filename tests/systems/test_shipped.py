@@ -48,7 +48,7 @@ from .conftest import ITEM, Start, write_system
 def test_a_system_finds_an_added_session(start: Start) -> None:
     system = start()
 
-    system.add(ITEM)
+    system.add(ITEM)  # in which Ann says "I moved to Lisbon."
 
     assert system.search("Where does Ann live?", k=5) == [
         {"text": "I moved to Lisbon.", "ids": ["D1:1"]}
@@ -388,7 +388,7 @@ def answers_of_model(system: System) -> list[dict[str, Any]]:
 
 def test_calls_of_a_system_are_calls_of_the_run(start: Start) -> None:
     meter = Meter()
-    system = start(ASKING)
+    system = start(ASKING)  # it asks "Ann moved to Lisbon. Where did Ann move?"
 
     with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as work:
         system.add(ITEM)
@@ -461,6 +461,7 @@ def test_a_client_of_openai_gets_embeddings(openai_client: openai.OpenAI) -> Non
 def test_a_client_of_openai_gets_a_chat_completion(openai_client: openai.OpenAI) -> None:
     settings: dict[str, Any] = {"temperature": 0.1, "max_tokens": 9}
 
+    # `CHAT` asks "Ann moved to Lisbon. Where did Ann move?"
     response = openai_client.chat.completions.create(model="any", **settings, **CHAT)
 
     [choice] = response.choices

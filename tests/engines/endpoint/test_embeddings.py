@@ -203,6 +203,7 @@ def test_a_failure_of_an_endpoint_is_an_error_in_one_line(
     error: type[Exception],
     message: str,
 ) -> None:
+    """The message of the server, "out of\\nservice", has two lines."""
     server.replies = replies
     with pytest.raises(error, match=message) as caught:
         embedder("m", server.url).embed(["a"])
@@ -348,11 +349,12 @@ def test_an_error_hides_the_key_that_the_endpoint_repeats(
         with pytest.raises((UserError, EndpointError)) as caught:
             remote_embedder.embed(["a"])
 
-        _, headers, _ = echoing_server.requests[0]
-        assert f"Bearer {KEY}" in headers.values()
-        assert "0123456789" not in str(caught.value)
-        assert "0123456789" not in str(caught.value.__cause__)
-        assert "0123456789" not in str(guard.fatal_error)
+        assert f"Bearer {KEY}" in echoing_server.requests[0].headers.values()
+        part_of_key = "0123456789"
+        assert part_of_key in KEY
+        assert part_of_key not in str(caught.value)
+        assert part_of_key not in str(caught.value.__cause__)
+        assert part_of_key not in str(guard.fatal_error)
 
 
 def test_an_error_hides_the_password_of_the_address() -> None:
@@ -364,8 +366,8 @@ def test_an_error_hides_the_password_of_the_address() -> None:
         with pytest.raises(EndpointError, match="you sent") as caught:
             remote_embedder.embed(["a"])
 
-        _, headers, _ = echoing_server.requests[0]
-        encoded_password = headers["Authorization"].removeprefix("Basic ")
+        sent_headers = echoing_server.requests[0].headers
+        encoded_password = sent_headers["Authorization"].removeprefix("Basic ")
         assert encoded_password not in str(caught.value)
         assert "hunter2-and-more" not in str(caught.value)
 
@@ -381,12 +383,13 @@ def test_an_error_hides_a_key_in_the_place_of_a_number(
     assert KEY not in str(caught.value)
 
 
-# Cached vectors. A new embedder stands for a new process: it has nothing in memory.
+# Cached vectors.
 
 
 def test_a_new_process_does_not_ask_for_vectors_that_an_earlier_one_got(
     server: EmbeddingServer,
 ) -> None:
+    """A new embedder stands for a new process: it has nothing in memory, but reads the disk."""
     first_vectors = embedder("m", server.url).embed(["a", "bb", ""])
     second_vectors = embedder("m", server.url).embed(["bb", "a", "ccc"])
     query_vectors = embedder("m", server.url).embed_queries(["a"])
@@ -455,9 +458,9 @@ def test_the_file_of_vectors_holds_no_text_and_no_secret_and_is_for_its_owner_al
 
 def test_cached_vectors_of_another_length_are_computed_anew(server: EmbeddingServer) -> None:
     """A server may run another model under the same name one day."""
-    embedder("m", server.url).embed(["a", "bb", "ccc"])
+    embedder("m", server.url).embed(["a", "bb", "ccc"])  # caches vectors of three numbers
     texts = ["dddd", "a", "bb", "ccc"]
-    new_numbers = (2.0, 3.0, 4.0)
+    new_numbers = (2.0, 3.0, 4.0)  # follow the length of a text, so vectors have four numbers now
     server.replies = [
         # The only text that is not cached; its vector shows that the others are outdated.
         (200, embeddings_of(["dddd"], new_numbers)),
@@ -467,4 +470,5 @@ def test_cached_vectors_of_another_length_are_computed_anew(server: EmbeddingSer
     assert embedder("m", server.url).embed(texts).shape == (4, 4)
     assert embedder("m", server.url).embed(["a", "bb", "ccc", "dddd"]).shape == (4, 4)
 
-    assert [len(body["input"]) for _, _, body in server.requests] == [3, 1, 4]
+    # The three texts at first; the one text that was not cached; all four texts anew.
+    assert [len(request.body["input"]) for request in server.requests] == [3, 1, 4]

@@ -126,6 +126,7 @@ def test_an_answer_that_does_not_come_whole_is_an_error_in_time_and_leaves_no_co
     message: str | None,
     request_count: int,
 ) -> None:
+    """Such a call is also counted as failed, and gives its slot back."""
     with server_with_fault(fault) as server:
         assert_call_fails(ask, server, settings, error, message, request_count)
         assert all_connections_close(server)
@@ -178,6 +179,7 @@ def test_a_refusal_or_an_answer_of_another_form_is_an_error_in_time(
     message: str | None,
     request_count: int,
 ) -> None:
+    """Such a call is also counted as failed, and gives its slot back."""
     with server_with_fault(fault) as server:
         assert_call_fails(ask, server, settings, error, message, request_count)
 
@@ -223,10 +225,12 @@ def assert_call_is_abandoned(ask: Callable[..., Any], deadline: Deadline) -> Non
 
 
 def test_a_call_ends_when_the_deadline_of_its_work_passes(ask: Callable[..., Any]) -> None:
+    """The endpoint never answers. The work, such as one question, has 0.3 seconds."""
     assert_call_is_abandoned(ask, Deadline(0.3))
 
 
 def test_a_call_ends_when_its_work_is_cancelled(ask: Callable[..., Any]) -> None:
+    """The endpoint never answers, and the deadline of the work is a minute away."""
     deadline = Deadline(60)
     seconds_until_cancelled = 0.3
     threading.Timer(seconds_until_cancelled, deadline.cancel).start()

@@ -48,7 +48,8 @@ def test_usage_that_cannot_be_true_is_estimated(ask: Callable[..., Any], report:
     assert usage.calls == {"task": 1}
     assert usage.failed == 0
     assert usage.estimated == 1
-    # Those of question and answer, and a few more for what is around them.
+    # The question has 8,000 characters and the answer 1,200, of which four are a token. There are a
+    # few tokens more for what is around them.
     assert 2000 <= usage.input_tokens < 2100
     assert 300 <= usage.output_tokens < 330
 

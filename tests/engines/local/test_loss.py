@@ -1,9 +1,9 @@
 """The loss of reinforcement (GRPO), against numbers worked out by hand.
 
 A model gives several completions for one prompt, a group, and each gets a reward. Its advantage
-says how much better than the others of the group it was. The ratio of a token says how much likelier
-the token has become since it was sampled. Training makes the loss smaller, and so makes the tokens
-of good completions likelier. A clip bounds what a ratio can gain.
+says how much better than the others of the group it was. The ratio of a token says how much
+likelier the token has become since it was sampled. Training makes the loss smaller, and so makes
+the tokens of good completions likelier. A clip bounds what a ratio can gain.
 """
 
 import math
@@ -165,11 +165,16 @@ def loss_of_two_completions(
 
 
 def test_the_loss_is_a_mean_over_tokens() -> None:
-    assert loss_of_two_completions() == pytest.approx(MEAN_OVER_TOKENS, abs=1e-6)
+    # The first completion has two tokens, with the terms -1.28 and -.5. The second one has one
+    # token, with the term .8.
+    mean_over_tokens = (-1.28 - 0.5 + 0.8) / 3
+    assert loss_of_two_completions() == pytest.approx(mean_over_tokens, abs=1e-6)
 
 
 def test_the_loss_of_grpo_is_a_mean_over_rows() -> None:
-    assert loss_of_two_completions(loss_type="grpo") == pytest.approx(MEAN_OVER_ROWS, abs=1e-6)
+    mean_of_first_completion = (-1.28 - 0.5) / 2
+    mean_over_rows = (mean_of_first_completion + 0.8) / 2
+    assert loss_of_two_completions(loss_type="grpo") == pytest.approx(mean_over_rows, abs=1e-6)
 
 
 def test_the_loss_of_a_part_is_its_share_of_the_mean_over_the_batch() -> None:

@@ -244,7 +244,7 @@ def train_one_step(model: Any, row_count: int) -> LocalWeights:
 
 
 def make_first_use(model: Any) -> None:
-    """Use a model once: at its first use it is tried on one token, which is no pass of a training."""
+    """Use a model once: its first use begins with an extra pass, which tries it on one token."""
     model.token_logprobs(prompts=[[6]], completions=[[7]])
 
 

@@ -14,14 +14,14 @@ from mempiler.errors import DataError
 
 SHAPE_OF_7B = KNOWN_SHAPES["qwen2.5-7b-instruct"]
 
-WEIGHTS_OF_7B = 152.3
-"""Gigabytes: 20 bytes for each of 7.6 billion weights.
+GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER = 152.3
+"""Those of a model of 7.6 billion weights, with 20 bytes for each of them.
 
-They are the weight, its gradient, two moments of the optimizer and the weight of the reference, each
-a float32 of four bytes.
+They are the weight, its gradient, two moments of the optimizer and the weight of the reference,
+each a float32 of four bytes.
 """
-LOADED_WEIGHTS_OF_7B = WEIGHTS_OF_7B / 5
-"""Gigabytes of the weights alone."""
+GIGABYTES_OF_WEIGHTS = GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER / 5
+"""Those of the weights alone."""
 
 
 def config_of(shape: ModelShape) -> dict[str, object]:
@@ -80,7 +80,9 @@ def test_the_estimate_of_a_pass_is_close_to_what_was_measured(
 
 def test_a_training_on_one_gpu_has_all_weights_there() -> None:
     use = TrainingMemory(SHAPE_OF_7B, rows=1, tokens=1000).use()
-    assert use.parts["weights and optimizer"] == pytest.approx(WEIGHTS_OF_7B, abs=0.1)
+    assert use.parts["weights and optimizer"] == pytest.approx(
+        GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER, abs=0.1
+    )
     assert use.loading == 0
     # It is not known how much memory the GPU has.
     assert use.fits is None
@@ -88,8 +90,10 @@ def test_a_training_on_one_gpu_has_all_weights_there() -> None:
 
 def test_every_gpu_has_its_share_of_sharded_weights_but_loads_all_of_them() -> None:
     use = TrainingMemory(SHAPE_OF_7B, gpus=3, sharded=True, rows=1, tokens=1000, capacity=80).use()
-    assert use.parts["weights and optimizer"] == pytest.approx(WEIGHTS_OF_7B / 3, abs=0.1)
-    assert use.loading == pytest.approx(LOADED_WEIGHTS_OF_7B, abs=0.1)
+    assert use.parts["weights and optimizer"] == pytest.approx(
+        GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER / 3, abs=0.1
+    )
+    assert use.loading == pytest.approx(GIGABYTES_OF_WEIGHTS, abs=0.1)
     assert use.fits is True
 
 
@@ -166,6 +170,6 @@ def test_of_a_server_with_unknown_weights_nothing_is_said() -> None:
 
 
 def test_the_size_of_a_reader_is_known_by_its_name() -> None:
-    """A reader is the model whose answers are rewarded; its weights are in a list of known models."""
+    """A reader is a model that answers questions during a training, which gives the rewards."""
     assert reader_gigabytes("openai/openai/gpt-oss-120b") == 65.3
     assert reader_gigabytes("openai/gpt-4.1-mini") is None
