@@ -321,7 +321,7 @@ def hold_slot(slots: FairSemaphore) -> None:
 
 
 def hold_slot_under_asyncio(slots: FairSemaphore) -> None:
-    """Do the same under asyncio, in a thread beside the event loop."""
+    """Do the same in a task of asyncio, which waits without blocking its event loop."""
     asyncio.run(run_bridged(partial(hold_slot, slots)))
 
 
@@ -340,7 +340,7 @@ def test_a_caller_that_leaves_at_its_deadline_holds_no_slot(
 
 
 def test_a_bridged_call_that_is_cancelled_while_it_waits_holds_no_slot() -> None:
-    """A bridged call is one of plain code in a thread, for which a task of asyncio waits."""
+    """A bridged call is plain code in a task of asyncio, which waits where the code has to."""
     slots = FairSemaphore(1)
 
     async def cancel_a_waiting_call() -> None:

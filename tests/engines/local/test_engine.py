@@ -123,18 +123,23 @@ def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(
         ask(lm, prompt_of_twenty_words)
 
 
-def test_a_call_has_another_cache_key_after_the_weights_have_changed(model: Any) -> None:
+def test_a_call_has_another_key_after_the_weights_have_changed(model: Any) -> None:
+    """A run keeps answers by this key, so it never takes those of other weights."""
     lm = local_lm(model)
+
+    def key_of_a_call() -> str:
+        return Call(lm, prompt="Hi", messages=None, kwargs={}).key
+
     original_weights = model.state()
-    original_key = Call(lm, "Hi", None, {}).key
+    original_key = key_of_a_call()
 
     with torch.no_grad():
         model.model.lm_head.weight[3, 0] += 0.01
     model.updated()
-    assert Call(lm, "Hi", None, {}).key != original_key
+    assert key_of_a_call() != original_key
 
     model.load_state(original_weights)
-    assert Call(lm, "Hi", None, {}).key == original_key
+    assert key_of_a_call() == original_key
 
 
 # Forgetting.

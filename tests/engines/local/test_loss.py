@@ -47,14 +47,11 @@ def test_a_reward_that_is_no_finite_number_is_refused(reward: float) -> None:
         advantages([0.0, reward])
 
 
-REWARDS = [1.0] * 4 + [0.9] * 12
-"""Those of a group of sixteen, of which four are good."""
-
-
 def test_the_fault_of_one_member_hardly_changes_the_advantages_of_the_others() -> None:
-    # A fault is a defect that the reward does not see, such as an answer that cannot be read.
+    # A group of sixteen, of which four are good. A fault is a defect that the reward does not see,
+    # such as an answer that cannot be read.
+    reward_advantages = advantages([1.0] * 4 + [0.9] * 12)
     last_one_is_unreadable = [0.0] * 15 + [1.0]
-    reward_advantages = advantages(REWARDS)
 
     all_advantages = subtract_faults(
         reward_advantages,
@@ -73,11 +70,13 @@ def test_the_fault_of_one_member_hardly_changes_the_advantages_of_the_others() -
 
 def test_a_fault_within_the_reward_would_halve_the_advantages_of_the_good_members() -> None:
     """It raises the deviation of all rewards. This is why faults are subtracted afterwards."""
-    rewards_with_fault = [*REWARDS[:15], REWARDS[15] - 0.5]
+    rewards = [1.0] * 4 + [0.9] * 12
+    rewards_with_fault = [1.0] * 4 + [0.9] * 11 + [0.9 - 0.5]
 
-    advantage_of_first_one = advantages(REWARDS)[0]
+    advantage_of_first_one = advantages(rewards)[0]
     advantage_beside_a_fault = advantages(rewards_with_fault)[0]
 
+    # A reward less the mean of all, divided by their deviation: .075 / .0447 and .106 / .139.
     assert advantage_of_first_one == pytest.approx(1.677, abs=1e-3)
     assert advantage_beside_a_fault == pytest.approx(0.765, abs=1e-3)
 

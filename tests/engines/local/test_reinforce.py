@@ -50,7 +50,10 @@ def test_a_rewarded_answer_becomes_likelier(model: Any) -> None:
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
     probability_before = probability(model, "w7")
 
-    steps = [job.step([sampled_group(lm, 64, reward_for_w7)]) for _ in range(12)]
+    steps: list[Any] = []
+    for _ in range(12):
+        group = sampled_group(lm, count=64, reward=reward_for_w7)
+        steps.append(job.step([group]))
 
     assert probability(model, "w7") > max(0.8, probability_before)
     assert steps[-1].reward > steps[0].reward
@@ -64,10 +67,10 @@ def test_the_first_step_on_samples_of_the_model_itself_has_a_loss_of_0(model: An
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
 
-    step = job.step([sampled_group(lm, 64, reward_for_w7)])
+    step = job.step([sampled_group(lm, count=64, reward=reward_for_w7)])
 
     assert step.rows == 64
-    assert step.tokens == 64
+    assert step.tokens == 64  # one for each completion
     # All ratios are 1, so the loss is minus the mean advantage, which is 0 within a group.
     assert step.loss == pytest.approx(0, abs=1e-5)
 
@@ -90,9 +93,13 @@ def test_a_step_without_groups_trains_nothing(model: Any) -> None:
 
 def test_an_empty_completion_is_not_trained_on(model: Any) -> None:
     group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
-    group["group"][1]["completion_ids"] = []
-    group["group"][1]["logprobs"] = []
-    assert make_job(model).step([group]).rows == 1
+    _, second_member = group["group"]
+    second_member["completion_ids"] = []
+    second_member["logprobs"] = []
+
+    step = make_job(model).step([group])
+
+    assert step.rows == 1
 
 
 def test_a_fault_with_a_weight_makes_its_completion_less_likely_though_rewards_are_equal(
@@ -102,8 +109,9 @@ def test_a_fault_with_a_weight_makes_its_completion_less_likely_though_rewards_a
     model = make_model()
     probability_before = probability(model, "w7")
     group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights={"unreadable": 0.5})
-    group["group"][0]["faults"] = {"unreadable": 1.0}
-    group["group"][1]["faults"] = {"unreadable": 0.0}
+    member_with_w7, member_with_w8 = group["group"]
+    member_with_w7["faults"] = {"unreadable": 1.0}
+    member_with_w8["faults"] = {"unreadable": 0.0}
 
     step = make_job(model).step([group])
 
@@ -114,8 +122,9 @@ def test_a_fault_with_a_weight_makes_its_completion_less_likely_though_rewards_a
 def test_a_fault_without_a_weight_changes_nothing(model: Any) -> None:
     probability_before = probability(model, "w7")
     group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights={})
-    group["group"][0]["faults"] = {"unreadable": 1.0}
-    group["group"][1]["faults"] = {"unreadable": 0.0}
+    member_with_w7, member_with_w8 = group["group"]
+    member_with_w7["faults"] = {"unreadable": 1.0}
+    member_with_w8["faults"] = {"unreadable": 0.0}
 
     step = make_job(model).step([group])
 
@@ -181,7 +190,7 @@ def loss_of_one_step(make_model: Callable[..., Any], **settings: Any) -> float:
 
 @pytest.mark.parametrize("settings", [{"ratio": "token"}, {"leave_one_out": True}], ids=str)
 def test_settings_change_the_loss(make_model: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """Ratios of tokens instead of turns; the mean of a group without the member itself."""
+    """Ratios of tokens, not of turns; rewards that are compared with those of the others alone."""
     usual_loss = loss_of_one_step(make_model)
     assert loss_of_one_step(make_model, **settings) != pytest.approx(usual_loss)
 
@@ -323,7 +332,8 @@ def test_a_group_with_a_malformed_member_is_refused(
     model: Any, changed_fields: dict[str, Any]
 ) -> None:
     group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
-    group["group"][1].update(changed_fields)
+    _, second_member = group["group"]
+    second_member.update(changed_fields)
     with pytest.raises(DataError, match="not a group of completions with rewards"):
         make_job(model).step([group])
 
