@@ -36,9 +36,9 @@ def ask(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @pytest.fixture
 def encoder_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files of the tiny encoder, which every name of an encoder stands for.
+    """A folder with the files of the tiny encoder, in the place of all real encoders.
 
-    The files are not yet fetched into the folder of models.
+    Fetching an encoder by its name, such as "minilm", takes these files; none is fetched yet.
     """
     pytest.importorskip("onnxruntime")
     pytest.importorskip("tokenizers")
@@ -67,7 +67,10 @@ def pinned_to(path: Path, file: File) -> File:
 
 @pytest.fixture
 def tiny_encoder(encoder_files: Path) -> Path:
-    """The folder with the files of the tiny encoder, after they were fetched under every name."""
+    """The tiny encoder, fetched as every encoder that has a name; the folder of its files.
+
+    From now on `embedder("minilm")` and `embedder("e5")` run it.
+    """
     for name in MODELS:
         fetch(WEIGHTS[name], str(encoder_files))
     return encoder_files

@@ -12,7 +12,7 @@ from mempiler.engines.metered_lm import MeteredLM
 
 
 class CountingEngine:
-    """Answers with the number of the call."""
+    """Answers with the number of the call, and reports two tokens of input and two of output."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -59,6 +59,7 @@ def test_a_cached_answer_has_the_entry_in_the_history_that_dspy_would_make() -> 
     lm("Hi")  # ours is the entry of a cached answer
     entry_of_dspy, entry_of_ours = lm.history
 
+    # Only the details of the cost may be missing.
     assert entry_of_ours.keys() | {"cost_details"} == entry_of_dspy.keys()
     same_fields = ("prompt", "messages", "outputs", "cost", "model", "response_model", "model_type")
     for field in same_fields:
@@ -68,14 +69,16 @@ def test_a_cached_answer_has_the_entry_in_the_history_that_dspy_would_make() -> 
     assert entry_of_ours["usage"] == {}
 
 
-def test_the_result_of_a_call_is_read_from_the_entry_of_dspy() -> None:
+def test_the_usage_of_a_call_is_read_from_the_entry_of_dspy() -> None:
     lm = MeteredLM("test/counting", engine=CountingEngine(), cache=False)
-    lm("Hi", n=2, temperature=0.5)
 
+    lm("Hi", n=2, temperature=0.5)  # asks for two answers
+
+    # The engine reports two tokens of input and two of output for each answer.
     usage = lm.meter.read()
     assert usage.calls == {"task": 2}
-    assert usage.input_tokens == 4
-    assert usage.output_tokens == 4
+    assert usage.input_tokens == 2 * 2
+    assert usage.output_tokens == 2 * 2
 
 
 def test_the_engine_for_asyncio_is_that_of_the_model() -> None:

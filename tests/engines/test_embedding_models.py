@@ -1,4 +1,8 @@
-"""Encoders that run in this process: their weights, vectors and tokens, and programs with them."""
+"""Encoders that run in this process: their weights, vectors and tokens, and programs with them.
+
+With the fixture `tiny_encoder`, the names "minilm" and "e5" stand for a network of two kilobytes
+that gives each word a vector which `tiny_encoder.py` knows.
+"""
 
 import sys
 import zipfile
@@ -65,15 +69,19 @@ def test_the_vector_of_a_text_does_not_depend_on_texts_and_threads_beside_it() -
     shared_embedder = embedder("minilm")
     with ThreadPoolExecutor(4) as pool:
         calls = [pool.submit(shared_embedder.embed, TEXTS) for _ in range(8)]
+
     for call in calls:
         assert np.array_equal(call.result(), vectors_alone)
 
 
 def test_only_the_first_tokens_of_a_long_text_are_read(tiny_encoder: Path) -> None:
     # minilm reads 256 tokens: 254 words, and one token before and after them.
-    short, full, too_long = embedder("minilm").embed(["Oslo", "Oslo " * 254, "Oslo " * 5000])
-    assert np.array_equal(too_long, full)
-    assert not np.array_equal(short, full)
+    texts = ["Oslo", "Oslo " * 254, "Oslo " * 5000]
+
+    vector_of_word, vector_of_254_words, vector_of_5000_words = embedder("minilm").embed(texts)
+
+    assert np.array_equal(vector_of_5000_words, vector_of_254_words)
+    assert not np.array_equal(vector_of_word, vector_of_254_words)
 
 
 def test_e5_gets_different_prefixes_for_queries_and_passages(tiny_encoder: Path) -> None:
@@ -104,6 +112,7 @@ def test_texts_in_a_language_that_the_model_does_not_know_are_warned_of_once(
     tiny_encoder: Path, caplog: pytest.LogCaptureFixture, text: str, warning_count: int
 ) -> None:
     minilm = embedder("minilm")
+    # Two calls with nineteen texts each.
     minilm.embed([" ".join([text] * times) for times in range(1, 20)])
     minilm.embed([" ".join([text] * times) for times in range(2, 21)])
 
@@ -120,11 +129,14 @@ def test_a_folder_with_an_onnx_file_is_an_embedder(tiny_encoder: Path) -> None:
     assert np.allclose(vectors, embedder("minilm").embed(["Oslo"]))
 
 
-def test_a_folder_has_its_own_cached_vectors_as_it_reads_longer_texts(
+def test_a_folder_and_a_name_share_no_cached_vectors_though_their_files_are_the_same(
     tiny_encoder: Path, encoded_texts: list[str]
 ) -> None:
-    for name in (f"onnx:{tiny_encoder}", "minilm", f"onnx:{tiny_encoder}"):
-        embedder(name).embed(["Oslo"])
+    """Their vectors of a long text differ: an encoder from a folder reads more of it."""
+    embedder(f"onnx:{tiny_encoder}").embed(["Oslo"])
+    embedder("minilm").embed(["Oslo"])
+    embedder(f"onnx:{tiny_encoder}").embed(["Oslo"])  # has a cached vector
+
     assert encoded_texts == ["Oslo", "Oslo"]
 
 
@@ -133,7 +145,7 @@ def test_a_folder_without_an_onnx_file_is_refused(tiny_encoder: Path) -> None:
         embedder(f"onnx:{tiny_encoder / 'nowhere'}")
 
 
-def test_a_file_of_weights_that_the_onnx_file_names_tells_cached_vectors_apart(
+def test_cached_vectors_are_not_used_after_a_second_file_of_weights_has_changed(
     tiny_encoder: Path, encoded_texts: list[str]
 ) -> None:
     weights_file = tiny_encoder / "weights.bin"
@@ -174,7 +186,7 @@ def test_weights_are_fetched_once_from_a_folder(
     encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
     _, first_output, _ = cli("fetch", "minilm", "--from", encoder_files)
-    _, second_output, _ = cli("fetch", "minilm")  # finds them
+    _, second_output, _ = cli("fetch", "minilm")  # finds them, and needs no source
 
     assert "whole; use it as --embedder minilm" in first_output
     assert "whole; use it as --embedder minilm" in second_output
@@ -301,6 +313,7 @@ def test_a_saved_program_whose_weights_are_missing_says_how_to_fetch_them(
 
 
 def test_the_tokens_of_a_text_are_the_directions_of_its_words(tiny_encoder: Path) -> None:
+    """A token is the vector of a word with length 1, in whole numbers where 127 stands for 1."""
     tokens, no_tokens = embedder("minilm").tokens(["Ann moved to Lisbon", " "])
 
     word_ids = [WORDS.index(word) for word in ("ann", "moved", "to", "lisbon")]
@@ -326,22 +339,25 @@ def test_tokens_do_not_depend_on_the_texts_beside_them() -> None:
         assert np.array_equal(tokens_alone, tokens)
 
 
-def test_wide_tokens_are_projected_without_losing_their_angles() -> None:
-    direction, other_direction = (
-        np.random.default_rng(3).standard_normal((2, 384)).astype(np.float32)
-    )
-    similar_direction = direction + 0.3 * other_direction
+def cosine(vector: np.ndarray, other_vector: np.ndarray) -> float:
+    lengths = np.linalg.norm(vector) * np.linalg.norm(other_vector)
+    return float(vector @ other_vector / lengths)
+
+
+def test_wide_tokens_are_made_narrower_without_losing_their_angles() -> None:
+    """Tokens of real encoders have 384 numbers, of which `TOKEN_WIDTH` are stored."""
+    random_numbers = np.random.default_rng(3)
+    token = random_numbers.standard_normal(384).astype(np.float32)
+    noise = random_numbers.standard_normal(384).astype(np.float32)
+    similar_token = token + 0.3 * noise
 
     projection = token_projection(384)
 
     assert projection.shape == (384, TOKEN_WIDTH)
-    projected = direction @ projection
-    similar_projected = similar_direction @ projection
-    lengths = np.linalg.norm(projected) * np.linalg.norm(similar_projected)
-    assert projected @ similar_projected / lengths > 0.9
+    assert cosine(token @ projection, similar_token @ projection) > 0.9
 
 
-def test_narrow_tokens_are_not_projected() -> None:
+def test_tokens_that_are_narrow_enough_are_left_as_they_are() -> None:
     assert np.array_equal(token_projection(TOKEN_WIDTH), np.eye(TOKEN_WIDTH))
 
 
@@ -366,14 +382,16 @@ def test_each_token_of_a_query_has_the_word_that_it_is_a_part_of(
 def test_embedding_takes_a_slot_for_every_few_texts_and_reranking_takes_one(
     tiny_encoder: Path,
 ) -> None:
+    """So long work lets others in between; the slots are those for work in this process."""
     slots = CountingSemaphore(1)
     texts = [f"text {number}" for number in range(TEXTS_PER_SLOT + 1)]
     with call_context(caller=("acme", "ada"), slots=slots):
         embedder("minilm").embed(texts)
         assert slots.times_taken == 2
 
-        TokenMatch(embedder("minilm")).scores("jazz", [["Ann likes jazz"]], {"jazz": 1.0})
-        assert slots.times_taken == 3
+        reranker = TokenMatch(embedder("minilm"))
+        reranker.scores("jazz", [["Ann likes jazz"]], weights={"jazz": 1.0})
+        assert slots.times_taken == 2 + 1
 
     assert slots.free == 1
 

@@ -1,10 +1,15 @@
-"""Embedding and reranking are under the rules of a call of a model: deadline, slots, budget."""
+"""Embedding and reranking are under the rules of a call of a model: deadline, slots, budget.
+
+Two kinds of slots limit how much runs at the same time: those of the call context, for work in this
+process, and those of an endpoint, for requests to it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -40,7 +45,12 @@ def server() -> Generator[StubServer]:
 
 
 class Remote:
-    """An embedder behind an endpoint, with the guard and the meter that limit and count it."""
+    """An embedder behind an endpoint, with the guard and the meter that limit and count it.
+
+    Args:
+        server: The endpoint; it has one slot.
+        limits: What may be spent; None for no limits.
+    """
 
     def __init__(self, server: StubServer, limits: Limits | None = None) -> None:
         self.guard = BudgetGuard(limits, in_flight=1)
@@ -119,7 +129,10 @@ def test_number_of_requests_is_limited_exactly(server: StubServer) -> None:
 
 
 class MiscountingServer(StubServer):
-    """A server that leaves the last vector of the first request for the second request."""
+    """A server that gives the last vector of the first request with those of the second request.
+
+    So each vector after it would be taken for that of another text.
+    """
 
     missing_rows: list[Any] | None = None
 
@@ -135,15 +148,21 @@ class MiscountingServer(StubServer):
 
 
 def test_server_that_gives_texts_the_vectors_of_other_texts_is_refused() -> None:
-    texts_of_two_requests = [f"text number {number}" for number in range(128)]
+    texts_of_two_requests = [f"text number {number}" for number in range(2 * 64)]
     with MiscountingServer() as server:
         remote_embedder = embedder(server.model, server.url)
         with pytest.raises(EndpointError, match="answered 63 vectors for 64 texts"):
             remote_embedder.embed(texts_of_two_requests)
 
 
-@pytest.mark.parametrize("credentials", ["", "ann:secret@"])
-def test_server_that_needs_no_proxy_gets_none(
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        pytest.param("", id="a plain address"),
+        pytest.param("ann:secret@", id="an address with a password"),
+    ],
+)
+def test_server_that_the_environment_exempts_from_the_proxy_is_asked_directly(
     server: StubServer, monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
@@ -151,19 +170,20 @@ def test_server_that_needs_no_proxy_gets_none(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     address = server.url.replace("http://", f"http://{credentials}")
 
-    vectors = embedder(server.model, address).embed([f"a text for {credentials or 'nobody'}"])
+    vectors = embedder(server.model, address).embed(["a text"])
 
     assert vectors.shape[0] == 1
+    assert len(server.requests) == 1
 
 
 def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubServer) -> None:
     guard = BudgetGuard(Limits(max_usd=1))
-    remote_embedder = embedder("bge-m3", server.url)
+    model_without_known_price = embedder("bge-m3", server.url)
     with (
         call_context(accounting=Accounting(Meter(), guard)),
         pytest.raises(UserError, match="price"),
     ):
-        remote_embedder.embed(["a text"])
+        model_without_known_price.embed(["a text"])
 
     assert isinstance(guard.fatal_error, UserError)
     assert server.requests == []
@@ -193,19 +213,33 @@ def use_fastembed_with_two_models(
 
 
 MANY_TEXTS = [f"text {number}" for number in range(TEXTS_WITHOUT_SLOT + 1)]
+"""So many that the offline embedder takes a slot for them."""
+
+
+def embed_by_fastembed() -> Any:
+    return FastEmbedVectors("m/vectors")(["Oslo"])
+
+
+def rerank_by_tokens() -> Any:
+    return TokenMatch(embedder()).scores("jazz", [["x"]], weights={})
+
+
+def rerank_by_fastembed() -> Any:
+    return FastEmbedReranker("m/cross").scores("jazz", [["x"]], weights={})
+
 
 WORK: dict[str, Callable[[], Any]] = {
     "embed": lambda: embedder().embed(MANY_TEXTS),
     "embed queries": lambda: embedder().embed_queries(MANY_TEXTS),
-    "embed by fastembed": lambda: FastEmbedVectors("m/vectors")(["Oslo"]),
-    "rerank by tokens": lambda: TokenMatch(embedder()).scores("jazz", [["x"]], {}),
-    "rerank by fastembed": lambda: FastEmbedReranker("m/cross").scores("jazz", [["x"]], {}),
+    "embed by fastembed": embed_by_fastembed,
+    "rerank by tokens": rerank_by_tokens,
+    "rerank by fastembed": rerank_by_fastembed,
 }
 
 
 @pytest.fixture(params=WORK.values(), ids=list(WORK))
 def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """What embeds or reranks in this process."""
+    """A function that embeds or reranks in this process, for each of the ways in `WORK`."""
     use_fastembed_with_two_models(monkeypatch)
     return request.param
 
@@ -216,12 +250,13 @@ def test_work_in_this_process_waits_for_a_slot_until_its_deadline(
     slots = FairSemaphore(1)
 
     with (
-        slots.slot(),
+        slots.slot(),  # the only one, so there is none for the work
         call_context(slots=slots, deadline=Deadline(0.2)),
         pytest.raises(AbandonedCallError),
     ):
         work()
 
+    # With a free slot the same work is done.
     assert slots.free == 1
     with call_context(slots=slots):
         work()
@@ -234,6 +269,7 @@ def test_work_in_this_process_does_not_begin_after_its_deadline(work: Callable[[
 
 def test_a_few_texts_are_embedded_offline_without_a_slot_but_within_their_deadline() -> None:
     slots = FairSemaphore(1)
+    # The only slot is taken, and the text is embedded all the same.
     with slots.slot(), call_context(slots=slots, deadline=Deadline(20)):
         assert embedder().embed(["Oslo"]).shape == (1, DIMENSION)
     with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
@@ -241,7 +277,7 @@ def test_a_few_texts_are_embedded_offline_without_a_slot_but_within_their_deadli
 
 
 class SlotsThatCancel(CountingSemaphore):
-    """One slot; a deadline is cancelled when the slot is given back for the first time."""
+    """One slot; a deadline is cancelled as soon as the slot was taken and given back."""
 
     def __init__(self, deadline: Deadline) -> None:
         super().__init__(1)
@@ -262,21 +298,17 @@ def test_offline_embedder_stops_between_two_batches() -> None:
     with call_context(slots=slots, deadline=deadline), pytest.raises(AbandonedCallError):
         embedder().embed(texts_of_three_batches)
 
-    assert slots.times_taken == 1
+    assert slots.times_taken == 1  # for the first of the three batches
 
 
 # Models of fastembed.
 
-USES_OF_FASTEMBED: dict[str, Callable[[], Any]] = {
-    "embed": lambda: FastEmbedVectors("m/vectors")(["x"]),
-    "rerank": lambda: FastEmbedReranker("m/cross").scores("y", [["x"]], {}),
-}
 
-
-@pytest.mark.parametrize("use", USES_OF_FASTEMBED.values(), ids=list(USES_OF_FASTEMBED))
+@pytest.mark.parametrize("use_model", [embed_by_fastembed, rerank_by_fastembed])
 def test_fastembed_loads_a_model_while_no_slot_is_held(
-    use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+    use_model: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Loading may download a model for minutes, and others need the slot meanwhile."""
     slots = FairSemaphore(1)
     free_while_loading: list[int] = []
 
@@ -286,31 +318,32 @@ def test_fastembed_loads_a_model_while_no_slot_is_held(
     use_fastembed_with_two_models(monkeypatch, on_load=record_free_slots)
 
     with call_context(slots=slots):
-        use()
+        use_model()
 
     assert free_while_loading == [1]
 
 
 def test_fastembed_loads_a_model_once_for_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     thread_count = 4
-    everybody = threading.Barrier(thread_count)
-    loaded: list[str] = []
+    all_threads_are_there = threading.Barrier(thread_count)
+    loaded_models: list[str] = []
 
     def load_slowly(name: str) -> None:
-        loaded.append(name)
-        threading.Event().wait(0.2)  # the other threads come meanwhile
+        loaded_models.append(name)
+        time.sleep(0.2)  # the other threads come meanwhile
 
     use_fastembed_with_two_models(monkeypatch, on_load=load_slowly)
     reranker = FastEmbedReranker("m/cross")
 
     def rerank() -> list[float]:
-        everybody.wait(20)
-        return reranker.scores("y", [["x"]], {}).tolist()
+        all_threads_are_there.wait(timeout=20)
+        return reranker.scores("y", [["x"]], weights={}).tolist()
 
     with ThreadPoolExecutor(thread_count) as pool:
-        scores = [pool.submit(rerank) for _ in range(thread_count)]
-        assert [future.result(20) for future in scores] == [[1.0]] * thread_count
-    assert loaded == ["m/cross"]
+        calls = [pool.submit(rerank) for _ in range(thread_count)]
+        for call in calls:
+            assert call.result(timeout=20) == [1.0]
+    assert loaded_models == ["m/cross"]
 
 
 # Threads under asyncio: whoever holds a slot must not wait for a thread, since all threads may be
@@ -318,18 +351,21 @@ def test_fastembed_loads_a_model_once_for_many_threads(monkeypatch: pytest.Monke
 
 
 def test_reranking_under_asyncio_ends_while_all_threads_wait_for_its_slot() -> None:
+    more_calls_than_threads = MAX_THREADS + 10
+
     @compute_slot()
-    def compute(texts: Sequence[str]) -> np.ndarray:
+    def compute_with_slot(texts: Sequence[str]) -> np.ndarray:
         return np.ones((len(texts), 2))
 
-    counted = TextEmbedder("counted", compute)
+    embedder_with_slot = TextEmbedder("with-slot", compute_with_slot)
     reranker = TokenMatch(embedder())
 
     async def rerank_and_embed() -> list[Any]:
-        rerank = run_bridged(partial(reranker.scores, "jazz", [["Oslo"], ["jazz"]], {}))
+        two_texts = [["Oslo"], ["jazz"]]
+        rerank = run_bridged(partial(reranker.scores, "jazz", two_texts, weights={}))
         embeds = [
-            run_bridged(partial(counted.embed, [f"text {number}"]))
-            for number in range(MAX_THREADS + 10)
+            run_bridged(partial(embedder_with_slot.embed, [f"text {number}"]))
+            for number in range(more_calls_than_threads)
         ]
         return await asyncio.gather(rerank, *embeds)
 
@@ -337,23 +373,24 @@ def test_reranking_under_asyncio_ends_while_all_threads_wait_for_its_slot() -> N
     with call_context(slots=FairSemaphore(1), deadline=Deadline(20)):
         scores, *vectors = run_within(30, rerank_and_embed())
     assert len(scores) == 2
-    assert len(vectors) == MAX_THREADS + 10
+    assert len(vectors) == more_calls_than_threads
 
 
 def test_model_under_asyncio_ends_while_all_threads_wait_for_a_slot_at_its_endpoint(
     server: StubServer, remote: Remote
 ) -> None:
+    more_calls_than_threads = MAX_THREADS + 10
     lm = language_model(server.model, api_base=server.url, guard=remote.guard)
 
     async def ask_and_embed() -> list[Any]:
         answers = [lm.acall(f"question: Where is Ann, {number}?") for number in range(3)]
         embeds = [
             run_bridged(partial(remote.embedder.embed, [f"text {number}"]))
-            for number in range(MAX_THREADS + 10)
+            for number in range(more_calls_than_threads)
         ]
         return await asyncio.gather(*answers, *embeds)
 
     with call_context(deadline=Deadline(40)):
         results = run_within(50, ask_and_embed())
-    assert len(results) == 3 + MAX_THREADS + 10
+    assert len(results) == 3 + more_calls_than_threads
     assert remote.slots_at_endpoint.free == 1

@@ -1,4 +1,8 @@
-"""Digests of weights: each file is read once, and any change of it is noticed."""
+"""Digests of weights: each file is read once, and any change of it is noticed.
+
+`remembered_digest` returns the SHA-256 of a file, and remembers it in the cache folder together
+with the state of the file (its size, its times and so on).
+"""
 
 import hashlib
 import json
@@ -24,7 +28,7 @@ def weights(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that were read so far.
+    """The names of the files that were read for a digest so far.
 
     With this fixture, a new digest is remembered at once, and not after two seconds. The seconds
     cannot be avoided by an old file: the system itself sets the time of a file's last change.
@@ -113,7 +117,7 @@ def test_a_damaged_entry_costs_time_only(
     (entry,) = digest_entries()
     entry.write_bytes(damaged_content)
 
-    assert remembered_digest(weights) == sha256(weights)
+    assert remembered_digest(weights) == sha256(weights)  # reads the file, and repairs the entry
     assert remembered_digest(weights) == sha256(weights)
     assert len(read_files) == 2
 
@@ -148,7 +152,7 @@ def test_without_a_cache_folder_a_file_is_read_each_time(
     assert len(read_files) == 2
 
 
-FORGET_AND_DIGEST_FOR_EVER = """
+DIGEST_AND_FORGET_FOR_EVER = """
 import sys
 from pathlib import Path
 from typing import Any
@@ -161,16 +165,17 @@ while True:
     for entry in (cache_folder() / "digests").glob("*.json"):
         entry.unlink(missing_ok=True)
 """
+"""A program that digests a file again and again, and deletes the entry each time."""
 
 
 @pytest.mark.usefixtures("read_files")
 def test_processes_that_write_at_the_same_time_and_are_killed_leave_no_damaged_entry(
     weights: Path,
 ) -> None:
-    command = [sys.executable, "-c", FORGET_AND_DIGEST_FOR_EVER, str(weights)]
+    command = [sys.executable, "-c", DIGEST_AND_FORGET_FOR_EVER, str(weights)]
     writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        for writer in writers:
+        for writer in writers:  # both have begun to write
             assert writer.stdout is not None
             assert writer.stdout.readline().strip() == sha256(weights)
         for _ in range(300):

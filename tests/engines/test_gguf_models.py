@@ -1,4 +1,8 @@
-"""GGUF files as models: how their server is started, what they are called, which are refused."""
+"""GGUF files as models: how their server is started, what they are called, which are refused.
+
+A GGUF file holds a language model for llama.cpp, which the package xllamacpp runs as a server in
+this process. No test needs the package: a stub server stands for it.
+"""
 
 import hashlib
 import sys
@@ -62,6 +66,7 @@ def gguf_file(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("llama_cpp")
 def test_a_gguf_model_answers(gguf_file: Path) -> None:
+    """Its server answers as the offline engine does, with a sentence of the prompt."""
     messages = [{"role": "user", "name": "Ann", "content": "I live in Oslo."}]
     history = mempiler.History.from_messages(messages)
     program = mempiler.build("turn-rag")
@@ -79,11 +84,12 @@ def test_the_server_of_a_gguf_model_is_started_with_these_parameters(
 
     (parameters,) = llama_cpp.started
     assert parameters.n_parallel == 3
-    assert parameters.n_ctx == 3 * 8192
+    assert parameters.n_ctx == 3 * 8192  # a context of 8,192 tokens for each slot
     assert parameters.sampling.temp == 0
-    assert parameters.no_extra_bufts is False
+    assert parameters.no_extra_bufts is False  # faster, but see the next test
     # Nobody but this process knows the key.
     assert parameters.api_keys == [lm.engine.key]
+    # The next tokens are guessed where the text repeats itself.
     kinds_of_guesses = llama_cpp.common_speculative_type
     assert parameters.speculative.types == [kinds_of_guesses.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
 
@@ -109,7 +115,8 @@ def test_a_gguf_file_is_loaded_once_for_all_models_of_it(
 
     assert first_lm.model == second_lm.model
     assert len(llama_cpp.started) == 1
-    assert first_lm.copy(temperature=0.5).engine.server is loaded.gguf[f"gguf:{gguf_file}"]
+    server_of_file = loaded.gguf[f"gguf:{gguf_file}"]
+    assert first_lm.copy(temperature=0.5).engine.server is server_of_file
 
 
 # The name of a model has a digest of its weights, since answers are cached under it.
@@ -170,7 +177,7 @@ def test_a_gguf_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     ("content", "message"),
     [
         pytest.param(b"PK\3\4 no model", "is no GGUF file", id="another format"),
-        pytest.param(b"GGUF", "cannot serve it", id="cut"),
+        pytest.param(b"GGUF", "cannot serve it", id="cut after four bytes"),
     ],
 )
 def test_a_file_that_llama_cpp_cannot_load_is_refused(
@@ -210,7 +217,7 @@ def tiny_weights(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("llama_cpp", "tiny_weights")
-def test_an_answer_of_a_gguf_model_has_an_end_unless_a_longer_one_is_wanted() -> None:
+def test_an_answer_of_a_gguf_model_has_at_most_1024_tokens_unless_another_limit_is_set() -> None:
     assert language_model("gguf:tiny").kwargs["max_tokens"] == 1024
     assert language_model("gguf:tiny", max_tokens=5000).kwargs["max_tokens"] == 5000
 

@@ -1,4 +1,9 @@
-"""The guard and the meter: exact budgets, dead endpoints, slots in turn, calls that are counted."""
+"""The guard and the meter: exact budgets, dead endpoints, slots in turn, calls that are counted.
+
+A `BudgetGuard` belongs to a run. Every call asks it for admission (`admit`) before it is made, and
+tells it afterwards what it used (`record_success`) or that it failed (`record_failure`). A `Meter`
+counts the calls that were made.
+"""
 
 import asyncio
 import copy
@@ -89,7 +94,7 @@ def test_calls_are_refused_after_the_one_that_reaches_a_limit(
     guard = BudgetGuard(limits)
     for _ in range(admitted_calls):
         guard.admit()
-        guard.record_success(tokens_of_a_call, cost_of_a_call)
+        guard.record_success(tokens=tokens_of_a_call, cost=cost_of_a_call)
 
     with pytest.raises(BudgetError):
         guard.admit()
@@ -99,22 +104,23 @@ def test_calls_are_refused_after_the_one_that_reaches_a_limit(
 
 
 def test_candidates_of_calls_in_flight_count_before_they_have_come() -> None:
+    """A call for four candidates counts as four, and others in flight may not use its share."""
     guard = BudgetGuard(Limits(max_calls=20))
-    asked_calls: list[int] = []
+    admitted_calls: list[int] = []
 
     def ask_for_four_candidates(number: int) -> None:
         with guard.reserve(Usage(calls=3)):  # beside the one that `admit` counts
             guard.admit()
-            asked_calls.append(number)
+            admitted_calls.append(number)
             time.sleep(0.01)
-            guard.record_success(1, None, calls=4)
+            guard.record_success(tokens=1, cost=None, calls=4)
 
     futures = call_in_threads([partial(ask_for_four_candidates, number) for number in range(64)])
 
-    assert len(asked_calls) == 5
+    assert len(admitted_calls) == 20 // 4
     assert guard.spent().calls == 20
     refused_calls = [future for future in futures if future.exception() is not None]
-    assert len(refused_calls) == 59
+    assert len(refused_calls) == 64 - 20 // 4
     assert all(isinstance(future.exception(), BudgetError) for future in refused_calls)
 
 
@@ -132,8 +138,10 @@ def test_a_call_waits_for_room_in_the_budget_until_its_deadline() -> None:
             pass
         return time.monotonic() - start
 
+    # All four calls are reserved, so there is no room for three more.
     with guard.reserve(Usage(calls=4)), ThreadPoolExecutor(1) as pool:
-        assert 0.2 <= pool.submit(wait_for_room).result(timeout=10) < 5
+        waited_seconds = pool.submit(wait_for_room).result(timeout=10)
+    assert 0.2 <= waited_seconds < 5
 
     # The call that gave up holds no reservation, so all four calls can be reserved at once.
     with guard.reserve(Usage(calls=4)):
@@ -154,13 +162,14 @@ def test_a_limit_of_0_is_a_limit() -> None:
     assert Limits().as_dict() == {}
 
 
-def test_a_phase_keeps_back_what_comes_after_it() -> None:
+def test_an_optimizer_may_not_spend_the_calls_that_are_reserved_for_scoring() -> None:
     guard = BudgetGuard(Limits(max_calls=10))
 
-    with guard.phase(Usage(calls=7)):
-        assert count_admitted_calls(guard, 10) == 3
+    with guard.phase(reserved=Usage(calls=7)):
+        assert count_admitted_calls(guard, 10) == 10 - 7
     assert guard.limit_hit == "max-calls 10, less what scoring needs"
 
+    # After the block come the calls for which they were reserved.
     assert count_admitted_calls(guard, 10) == 7
     assert guard.limit_hit == "max-calls 10"
 
@@ -168,19 +177,27 @@ def test_a_phase_keeps_back_what_comes_after_it() -> None:
 # Dead endpoints.
 
 
+def record_answer(guard: BudgetGuard) -> None:
+    """Tell a guard that a call was answered."""
+    guard.record_success(tokens=1, cost=None)
+
+
 def record_failures(guard: BudgetGuard, count: int) -> None:
-    """Tell a guard that so many calls failed, one after the other."""
+    """Tell a guard that so many calls failed, one after the other.
+
+    With the failure that makes the endpoint dead, the guard raises an error.
+    """
     for _ in range(count):
         guard.record_failure(LMServerError("busy"))
 
 
-@pytest.mark.parametrize("earlier_failures", [0, 1, DEAD_AFTER - 1])
+@pytest.mark.parametrize("failures_before_answer", [0, 1, DEAD_AFTER - 1])
 def test_an_endpoint_is_dead_after_several_failures_without_an_answer_between_them(
-    earlier_failures: int,
+    failures_before_answer: int,
 ) -> None:
     guard = BudgetGuard()
-    record_failures(guard, earlier_failures)
-    guard.record_success(1, None)
+    record_failures(guard, failures_before_answer)
+    record_answer(guard)  # from here on failures are counted anew
     record_failures(guard, DEAD_AFTER - 1)
     assert guard.fatal_error is None
 
@@ -190,17 +207,20 @@ def test_an_endpoint_is_dead_after_several_failures_without_an_answer_between_th
 
 def test_an_endpoint_is_dead_if_more_than_half_of_its_calls_fail() -> None:
     guard = BudgetGuard()
+    # Half of the calls fail, and never two in a row.
     for _ in range(SHARE_FROM):
-        guard.record_success(1, None)
+        record_answer(guard)
         record_failures(guard, 1)
+    assert guard.fatal_error is None
 
-    with pytest.raises(EndpointError, match="failed 21 of 41 calls"):
+    one_more_than_half = f"failed {SHARE_FROM + 1} of {2 * SHARE_FROM + 1} calls"
+    with pytest.raises(EndpointError, match=one_more_than_half):
         record_failures(guard, 1)
 
 
 def test_an_error_that_is_not_the_endpoints_says_nothing_about_it() -> None:
     guard = BudgetGuard()
-    for _ in range(DEAD_AFTER * 2):
+    for _ in range(2 * DEAD_AFTER):  # as failures of the endpoint, half of them would be enough
         guard.record_failure(ValueError("a bug"))
     assert guard.fatal_error is None
 
@@ -220,10 +240,11 @@ def test_an_error_that_only_the_user_can_fix_ends_the_run_at_once(
     for _ in range(3):
         with pytest.raises(UserError, match=message):
             lm("hello")
-    assert len(lm.engine.prompts) == 1
+    assert len(lm.engine.prompts) == 1  # only the first call was made
 
 
-# Slots at an endpoint.
+# Slots at an endpoint. A call holds a slot while it lasts, and other calls wait in the queues of
+# their callers.
 
 
 def order_of_service(callers_in_order: str) -> str:
@@ -250,7 +271,11 @@ def order_of_service(callers_in_order: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("callers_in_order", "expected_order"), [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")]
+    ("callers_in_order", "expected_order"),
+    [
+        pytest.param("aaab", "abaa", id="two callers"),
+        pytest.param("aaaabbcd", "abcdabaa", id="four callers"),
+    ],
 )
 def test_every_waiting_caller_is_served_before_the_second_call_of_another(
     callers_in_order: str, expected_order: str
@@ -259,6 +284,7 @@ def test_every_waiting_caller_is_served_before_the_second_call_of_another(
 
 
 def test_a_tenant_holds_no_more_than_its_share_and_who_holds_fewest_comes_first() -> None:
+    """A tenant is a customer with many users. The share of each tenant is half of the slots."""
     slots = FairSemaphore(4, share=lambda: 0.5)
     served_tenants: list[str] = []
     acme_may_end = threading.Event()
@@ -289,12 +315,13 @@ def test_a_tenant_holds_no_more_than_its_share_and_who_holds_fewest_comes_first(
 
 
 def hold_slot(slots: FairSemaphore) -> None:
-    """Take a slot, and give it back at once."""
+    """Wait for a slot, and give it back at once."""
     with slots.slot():
         pass
 
 
 def hold_slot_under_asyncio(slots: FairSemaphore) -> None:
+    """Do the same in a task of asyncio, which waits without blocking its event loop."""
     asyncio.run(run_bridged(partial(hold_slot, slots)))
 
 
@@ -303,7 +330,7 @@ def test_a_caller_that_leaves_at_its_deadline_holds_no_slot(
     hold: Callable[[FairSemaphore], None],
 ) -> None:
     slots = FairSemaphore(1)
-    with slots.slot():
+    with slots.slot():  # the only one, so the others wait until their deadlines
         for _ in range(3):
             with call_context(deadline=Deadline(0.02)), pytest.raises(AbandonedCallError):
                 hold(slots)
@@ -313,6 +340,7 @@ def test_a_caller_that_leaves_at_its_deadline_holds_no_slot(
 
 
 def test_a_bridged_call_that_is_cancelled_while_it_waits_holds_no_slot() -> None:
+    """A bridged call is plain code in a task of asyncio, which waits where the code has to."""
     slots = FairSemaphore(1)
 
     async def cancel_a_waiting_call() -> None:
@@ -330,6 +358,7 @@ def test_a_bridged_call_that_is_cancelled_while_it_waits_holds_no_slot() -> None
 
 
 async def hold_slot_as_task(slots: FairSemaphore) -> None:
+    """Wait for a slot without a thread, and give it back at once."""
     async with slots.aslot():
         pass
 
@@ -420,9 +449,13 @@ def test_calls_of_copies_in_many_threads_are_counted_by_one_meter(
 
 
 def test_a_pickled_meter_begins_at_0(scripted: Callable[..., Any]) -> None:
+    """What was counted belongs to this process."""
     lm = scripted(answer_at_once)
     lm("hello")
-    assert pickle.loads(pickle.dumps(lm.meter)).read() == UsageReport()
+
+    unpickled_meter = pickle.loads(pickle.dumps(lm.meter))
+
+    assert unpickled_meter.read() == UsageReport()
 
 
 def test_several_candidates_of_one_call_are_several_calls(scripted: Callable[..., Any]) -> None:
@@ -446,11 +479,12 @@ def test_the_difference_of_two_readings_is_the_usage_between_them(
     scripted: Callable[..., Any],
 ) -> None:
     lm = scripted(answer_at_once)
-    lm.count(5, 2, cost=0.5)
+    lm.count(prompt_tokens=5, answer_tokens=2, cost=0.5)
     first_reading = lm.meter.read()
 
+    # Between the readings, a judge is asked once, for an unknown price, and an answer is cached.
     lm.role = "judge"
-    lm.count(7, 1)
+    lm.count(prompt_tokens=7, answer_tokens=1)
     lm.meter.include(UsageReport(cached=1))
 
     difference = lm.meter.read() - first_reading
@@ -463,10 +497,10 @@ def test_the_difference_of_two_readings_is_the_usage_between_them(
 
 def test_a_reading_does_not_change_when_more_is_counted(scripted: Callable[..., Any]) -> None:
     lm = scripted(answer_at_once)
-    lm.count(5, 2, cost=0.5)
+    lm.count(prompt_tokens=5, answer_tokens=2, cost=0.5)
     reading = lm.meter.read()
 
-    lm.count(7, 1)
+    lm.count(prompt_tokens=7, answer_tokens=1)
 
     assert reading.calls == {"task": 1}
     assert reading.input_tokens == 5
@@ -481,7 +515,9 @@ def test_a_reading_does_not_change_when_more_is_counted(scripted: Callable[..., 
     ("prices", "expected_cost", "unpriced_calls"),
     [
         pytest.param(None, 0.0, 1, id="no prices"),
-        pytest.param(TokenPrices(0.001, 0.002), 200 * 0.001 + 100 * 0.002, 0, id="prices"),
+        pytest.param(
+            TokenPrices(input=0.001, output=0.002), 200 * 0.001 + 100 * 0.002, 0, id="prices"
+        ),
     ],
 )
 def test_an_answer_without_a_cost_is_priced_by_its_tokens(
@@ -496,15 +532,15 @@ def test_an_answer_without_a_cost_is_priced_by_its_tokens(
 
     usage = lm.meter.read()
     assert dict(usage.calls) == {"task": 1}
-    assert usage.input_tokens == 200
-    assert usage.output_tokens == 100
+    assert usage.input_tokens == 800 // 4
+    assert usage.output_tokens == 400 // 4
     assert usage.cost == pytest.approx(expected_cost)
     assert usage.unpriced == unpriced_calls
     assert usage.failed == 0
 
 
 @pytest.mark.parametrize(
-    ("details", "tokens_with_a_report", "cached_tokens"),
+    ("report_of_server", "tokens_with_a_report", "cached_tokens"),
     [
         pytest.param({"prompt_tokens_details": {"cached_tokens": 75}}, 100, 75, id="some"),
         pytest.param({"prompt_tokens_details": {"cached_tokens": 0}}, 100, 0, id="none"),
@@ -513,12 +549,12 @@ def test_an_answer_without_a_cost_is_priced_by_its_tokens(
 )
 def test_prompt_tokens_in_the_servers_cache_are_counted_if_it_reports_them(
     scripted: Callable[..., Any],
-    details: dict[str, Any],
+    report_of_server: dict[str, Any],
     tokens_with_a_report: int,
     cached_tokens: int,
 ) -> None:
     lm = scripted(answer_at_once)
-    lm.count(100, 1, details)
+    lm.count(prompt_tokens=100, answer_tokens=1, usage=report_of_server)
 
     usage = lm.meter.read()
     assert usage.input_tokens == 100
@@ -536,6 +572,7 @@ def test_a_piece_of_work_is_measured_with_the_answers_that_come_from_a_cache(
         lm("x" * 40)  # from the cache
     lm("after")
 
+    # Forty characters are ten tokens. The cached answer counts as if it had been asked for.
     assert [call.input_tokens for call in work.calls] == [10, 10]
     usage = lm.meter.read()
     assert usage.calls["task"] == 3

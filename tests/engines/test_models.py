@@ -73,22 +73,32 @@ def test_a_model_that_could_be_asked_is_not_refused(
     check_key(language_model(name, api_base=api_base))
 
 
-# Lists of the models that a provider has.
-
-MODELS = ["gpt-4.1-mini", "gpt-4.1", "o9", "models/gemini-3"]
+# Lists of the models that a provider has. `check_endpoint` reads the list, and asks a model only if
+# it is not there.
 
 
 @pytest.mark.parametrize(
     ("name", "models", "suggestion"),
     [
-        ("gpt-4.1-minni", MODELS, "it has gpt-4.1-mini, gpt-4.1, ..."),
-        ("another", ["o9", "models/gemini-3"], "it has o9, models/gemini-3"),
+        pytest.param(
+            "gpt-4.1-minni",
+            ["gpt-4.1-mini", "gpt-4.1", "o9", "models/gemini-3"],
+            "it has gpt-4.1-mini, gpt-4.1, ...",
+            id="some names are similar",
+        ),
+        pytest.param(
+            "another",
+            ["o9", "models/gemini-3"],
+            "it has o9, models/gemini-3",
+            id="no name is similar",
+        ),
     ],
 )
 def test_a_model_that_is_not_listed_and_does_not_answer_is_refused_with_similar_names(
     name: str, models: list[str], suggestion: str
 ) -> None:
-    with StubServer(every("404"), models=models) as server:
+    has_no_such_model = every("404")
+    with StubServer(has_no_such_model, models=models) as server:
         lm = language_model(f"openai/{name}", api_base=server.url)
         with pytest.raises(UserError) as error:
             check_endpoint(lm)
@@ -101,7 +111,7 @@ def test_a_model_that_is_not_listed_and_does_not_answer_is_refused_with_similar_
 
 def test_a_model_that_is_not_listed_but_answers_is_not_refused() -> None:
     """Some servers take any name, and some lists are not complete."""
-    with StubServer(models=MODELS) as server:
+    with StubServer(models=["gpt-4.1", "o9"]) as server:
         check_endpoint(language_model("openai/whatever", api_base=server.url))
     assert len(server.requests) == 1
 
@@ -109,7 +119,7 @@ def test_a_model_that_is_not_listed_but_answers_is_not_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "models"),
     [
-        pytest.param("gemini-3", MODELS, id="listed with a prefix"),
+        pytest.param("gemini-3", ["o9", "models/gemini-3"], id="listed with a prefix"),
         pytest.param("whatever", [], id="an empty list"),
         pytest.param("whatever", None, id="no list"),
         pytest.param("whatever", b"[" * 100_000, id="a list that cannot be read"),
@@ -118,7 +128,8 @@ def test_a_model_that_is_not_listed_but_answers_is_not_refused() -> None:
 def test_a_model_that_is_listed_or_whose_provider_has_no_list_is_not_asked(
     name: str, models: list[str] | bytes | None
 ) -> None:
-    with StubServer(every("404"), models=models) as server:
+    has_no_such_model = every("404")  # so the check would fail if it asked the model
+    with StubServer(has_no_such_model, models=models) as server:
         check_endpoint(language_model(f"openai/{name}", api_base=server.url))
     assert server.requests == []
 
@@ -127,6 +138,7 @@ def test_a_model_that_is_listed_or_whose_provider_has_no_list_is_not_asked(
 
 
 def test_a_config_and_keywords_make_the_same_model() -> None:
+    """The options of a model can be given one by one, or together as a `ModelConfig`."""
     config = ModelConfig(
         api_base="http://elsewhere:1/v1",
         timeout=3,
@@ -150,7 +162,7 @@ def test_a_config_and_keywords_make_the_same_model() -> None:
     assert engine.address == "http://elsewhere:1/v1"
     assert engine.timeout == 3
     assert engine.retries == 0
-    assert engine.seconds == 9
+    assert engine.seconds == 9  # the deadline
     assert lm_by_config.kwargs["temperature"] == 0.5
     assert lm_by_config.cache is False
 

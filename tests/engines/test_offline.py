@@ -1,7 +1,10 @@
 """The offline engine: what it answers with and without demos, in which forms, and of which types.
 
-It knows no prompt of the suite: neither names of fields nor words of instructions are in its
-sources.
+The engine stands for a language model without having one: it answers by rules, with sentences,
+dates and ids that it finds in the inputs. Demos are the examples in a prompt.
+
+It knows no prompt of the suite, which is all signatures of this package: neither names of fields
+nor words of instructions are in its sources.
 """
 
 from __future__ import annotations
@@ -126,6 +129,11 @@ DEMO_WITH_A_NUMBER = [{"question": "How many cats are there?", "answer": "3"}]
 def test_the_best_sentence_is_the_answer_in_the_form_of_the_nearest_demo(
     question: str, demos: list[dict[str, str]], answer: str
 ) -> None:
+    """The best sentence of `CONTEXT` shares most words with the question.
+
+    One of its lines is "Ann: I joined a pottery class yesterday [7 May 2023]." The nearest demo is
+    the one whose question is most like the question.
+    """
     prediction = predict("context, question -> answer", demos, context=CONTEXT, question=question)
     assert prediction.answer == answer
 
@@ -133,7 +141,7 @@ def test_the_best_sentence_is_the_answer_in_the_form_of_the_nearest_demo(
 @pytest.mark.parametrize(
     ("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")]
 )
-def test_empty_inputs_get_an_answer(context: str, question: str) -> None:
+def test_empty_inputs_get_some_answer(context: str, question: str) -> None:
     prediction = predict("context, question -> answer", context=context, question=question)
     assert isinstance(prediction.answer, str)
 
@@ -227,14 +235,17 @@ TWO_TURNS = """\
         ),
     ],
 )
-def test_lists_of_texts_and_ids(
+def test_an_output_field_is_filled_with_texts_or_ids_of_the_inputs(
     signature: str, inputs: dict[str, Any], output_field: str, expected_value: Any
 ) -> None:
+    """The type and the name of the field say what it should hold."""
     prediction = predict(signature, **inputs)
     assert prediction[output_field] == expected_value
 
 
-def test_a_list_is_made_of_the_input_that_the_others_help_to_understand() -> None:
+def test_a_list_is_made_of_the_input_to_which_the_descriptions_of_others_refer() -> None:
+    """Here the list is made of `lines`, of which `before` is only the context."""
+
     class TakeNotes(dspy.Signature):
         """Take notes."""
 
@@ -251,6 +262,7 @@ def test_a_list_is_made_of_the_input_that_the_others_help_to_understand() -> Non
 
 
 def test_a_field_header_in_the_answer_does_not_break_the_completion() -> None:
+    """In DSPy's chat format, "[[ ## answer ## ]]" begins a field of the answer."""
     prediction = predict(
         "context, question -> answer",
         context="Ann wrote [[ ## answer ## ]] on the wall.",
@@ -298,13 +310,15 @@ class UnreadableAtFirst(OfflineEngine):
         """What the offline engine answered to each request."""
 
     def reply(self, request: Request) -> str:
-        self.replies.append(super().reply(request))
+        reply = super().reply(request)
+        self.replies.append(reply)
         is_first = len(self.replies) == 1
-        return "[1, 2" if is_first else self.replies[-1]
+        return "[1, 2" if is_first else reply
 
 
 @pytest.mark.parametrize("adapter_name", ["chat", "json", "auto"])
 def test_a_second_attempt_gets_the_answer_of_the_first(adapter_name: str) -> None:
+    """If a completion cannot be read, the adapter asks again, in a prompt of another form."""
     complete_demo = {"question": "When did Joe leave?", "answer": "3 March 2022"}
     incomplete_demo = {"context": "x: y", "question": "When?"}
     engine = UnreadableAtFirst()
@@ -318,8 +332,10 @@ def test_a_second_attempt_gets_the_answer_of_the_first(adapter_name: str) -> Non
         question=JOIN_QUESTION,
     )
 
+    # It is a date, as in the demo, of the line "I joined a pottery class yesterday [7 May 2023]".
     assert prediction.answer == "7 May 2023"
-    assert engine.replies[0] == engine.replies[1]
+    first_reply, second_reply = engine.replies
+    assert first_reply == second_reply
 
 
 @pytest.mark.parametrize("adapter_name", ["chat", "json", "auto"])
@@ -353,6 +369,10 @@ def test_our_adapters_get_the_same_answer_as_those_of_dspy(
     assert prediction.toDict() == prediction_of_dspy.toDict()
 
 
+SENTENCE_ABOUT_RUNNING = "My brother Tom ran a charity race last Saturday"
+"""The only one of `CONTEXT` that says who ran."""
+
+
 async def answer_in_a_task(program_class: Any, adapter: Any) -> str:
     """Ask the offline model who ran, under asyncio."""
     program = program_class("context, question -> answer")
@@ -366,13 +386,13 @@ async def answer_in_a_task(program_class: Any, adapter: Any) -> str:
 )
 def test_adapters_of_dspy_get_an_answer_under_asyncio(make_adapter: Any) -> None:
     answer = asyncio.run(answer_in_a_task(dspy.ChainOfThought, make_adapter()))
-    assert answer == "My brother Tom ran a charity race last Saturday"
+    assert answer == SENTENCE_ABOUT_RUNNING
 
 
 @pytest.mark.parametrize("adapter_name", ["chat", "json", "auto"])
 def test_our_adapters_get_an_answer_under_asyncio(adapter_name: str) -> None:
     answer = asyncio.run(answer_in_a_task(dspy.Predict, adapter(adapter_name)))
-    assert answer == "My brother Tom ran a charity race last Saturday"
+    assert answer == SENTENCE_ABOUT_RUNNING
 
 
 def test_a_plain_question_is_answered_without_fields() -> None:
@@ -381,7 +401,7 @@ def test_a_plain_question_is_answered_without_fields() -> None:
 
 
 class PredictAndAsk(dspy.Predict):
-    """A predictor that asks its model a plain question after its own call."""
+    """A predictor that says a plain sentence to its model, without fields, after its own call."""
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
         super().forward(**inputs)
@@ -389,6 +409,7 @@ class PredictAndAsk(dspy.Predict):
 
 
 def test_a_plain_question_from_within_a_predictor_is_answered_without_fields() -> None:
+    """The fields of the predictor's signature are not those of the question."""
     program = PredictAndAsk("context, question -> answer")
     with dspy.context(lm=make_lm(), adapter=adapter()):
         prediction = program(context=CONTEXT, question="Who ran?")
@@ -425,7 +446,8 @@ def test_with_a_temperature_a_repeated_prompt_gets_different_answers(
     demos: list[dict[str, str]],
 ) -> None:
     answers = ask_repeatedly(OfflineEngine(), times=8, temperature=1.0, demos=demos)
-    assert len(set(answers)) >= 3
+    different_answers = set(answers)
+    assert len(different_answers) >= 3
 
 
 def test_with_a_seed_a_repeated_prompt_gets_the_same_answer() -> None:
@@ -440,13 +462,15 @@ def test_without_a_temperature_all_engines_give_the_same_answer() -> None:
 
 
 def test_a_pickled_engine_begins_to_count_repeated_prompts_anew() -> None:
+    """How often a prompt was asked before decides about its answer, if there is a temperature."""
     engine = OfflineEngine()
     ask_repeatedly(engine, times=8, temperature=1.0)
     copied_engine = pickle.loads(pickle.dumps(engine))
 
     answers_of_copy = ask_repeatedly(copied_engine, times=2, temperature=1.0)
+    answers_of_new_engine = ask_repeatedly(OfflineEngine(), times=2, temperature=1.0)
 
-    assert answers_of_copy == ask_repeatedly(OfflineEngine(), times=2, temperature=1.0)
+    assert answers_of_copy == answers_of_new_engine
 
 
 def test_a_loaded_program_has_the_engine_with_which_it_was_saved(tmp_path: Path) -> None:
@@ -458,7 +482,7 @@ def test_a_loaded_program_has_the_engine_with_which_it_was_saved(tmp_path: Path)
     loaded_program.load(tmp_path / "program.json", allow_unsafe_lm_state=True)
 
     prediction = loaded_program(context=CONTEXT, question="Who ran?")
-    assert prediction.answer == "My brother Tom ran a charity race last Saturday"
+    assert prediction.answer == SENTENCE_ABOUT_RUNNING
 
 
 def test_the_pieces_of_a_stream_make_up_the_completion() -> None:
@@ -550,7 +574,8 @@ def test_every_signature_of_the_suite_gets_valid_values(signature: Any, make_ada
         type_adapter.validate_python(prediction[name], strict=True)
 
 
-# The engine knows no prompt of the suite.
+# The engine knows no prompt of the suite. Otherwise it could be tuned to the programs that are
+# scored with it.
 
 
 def string_literals_of_the_engine() -> set[str]:
@@ -566,7 +591,10 @@ def string_literals_of_the_engine() -> set[str]:
 STRING_LITERALS = string_literals_of_the_engine()
 
 WORDS_FOR_PARTS_OF_LINES = {"id", "ids", "speaker", "time", "date", "month", "user"}
-"""Words by which the engine reads the heads of lines, and dates; they are names of fields, too."""
+"""Words by which the engine reads dates and the heads of lines, such as "[D1:2] (8 May 2023) Ann:".
+
+Some signatures have fields of these names, too.
+"""
 
 
 @pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)

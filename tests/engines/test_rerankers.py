@@ -1,4 +1,9 @@
-"""Rerankers: how they score texts, which embedder has which, and models of fastembed."""
+"""Rerankers: how they score texts, which embedder has which, and models of fastembed.
+
+`scores(query, texts, weights)` returns a score for each text. A text is a list of passages, and has
+the score of its best passage. The weights say what each word of the query counts; models of
+fastembed do not use them.
+"""
 
 import json
 import sys
@@ -15,13 +20,16 @@ from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.rerankers import FastEmbedReranker, QueryTokens, TokenMatch
 
 from .fake_fastembed import FakeModelClass, embed_by_length, use_fake_fastembed
-from .tiny_encoder import DATA, tokenizer_json
+from .tiny_encoder import DATA, WORDS, tokenizer_json
 
-# The reranker that compares tokens.
+# The reranker that compares tokens: each token of the query looks for its nearest in a passage.
 
 
 class LetterEmbedder:
-    """An embedder with a token for each letter: 127 at the letter's place in the alphabet."""
+    """An embedder for which every letter is a word, and only the same letter is similar to it.
+
+    The token of a letter has the number 127, which stands for 1, at its place in the alphabet.
+    """
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [self._tokens_of_text(text) for text in texts]
@@ -38,9 +46,20 @@ class LetterEmbedder:
 
 def test_the_score_of_a_text_is_the_weight_of_the_words_in_its_best_passage() -> None:
     reranker = TokenMatch(LetterEmbedder())
-    texts = [["ab"], ["a"], ["b", "ab"], ["xyz"], [""], ["c", "a"]]
+    expected_scores_of_texts = [
+        (["ab"], 2.0 + 0.5),
+        (["a"], 2.0),
+        (["b", "ab"], 2.0 + 0.5),
+        (["xyz"], 0.0),
+        ([""], 0.0),
+        (["c", "a"], 2.0),
+    ]
+    texts = [text for text, _ in expected_scores_of_texts]
+
     scores = reranker.scores("abz", texts, weights={"a": 2.0, "b": 0.5, "z": 0.0})
-    assert scores.tolist() == pytest.approx([2.5, 2, 2.5, 0, 0, 2])
+
+    expected_scores = [expected_score for _, expected_score in expected_scores_of_texts]
+    assert scores.tolist() == pytest.approx(expected_scores)
 
 
 def test_all_texts_have_the_score_0_for_a_blank_query() -> None:
@@ -50,15 +69,21 @@ def test_all_texts_have_the_score_0_for_a_blank_query() -> None:
 
 
 def test_a_long_text_has_no_advantage_from_its_length() -> None:
-    # The longer a text is, the more letters of the query it has.
+    # The longer a text is, the more letters of the query it has, as it would by chance.
     texts = [["c"], ["c" * 200 + "a"], ["c" * 800 + "ab"]]
+
     scores = TokenMatch(LetterEmbedder()).scores("ab", texts, weights={"a": 1.0, "b": 1.0})
-    assert np.ptp(scores) < 0.5
+
+    # Without a correction for the length, they would be 0, 1 and 2.
+    assert max(scores) - min(scores) < 0.5
 
 
 def test_the_length_of_short_texts_does_not_matter() -> None:
     texts = [["c"], ["cca"], ["cccccab"]]
+
     scores = TokenMatch(LetterEmbedder()).scores("ab", texts, weights={"a": 1.0, "b": 1.0})
+
+    # Each letter of the query that a text has counts 1.
     assert scores.tolist() == pytest.approx([0, 1, 2])
 
 
@@ -97,20 +122,26 @@ def test_a_reranker_that_does_not_go_with_the_embedder_is_refused(
         embedder(name, reranker=reranker)
 
 
-@pytest.mark.parametrize("reranker", [None, "none"])
+def save_and_load_embedder(folder: Path, program_embedder: Any) -> Any:
+    """Save a program with an embedder, and return the embedder of the program that is loaded."""
+    save(build("turn-rag", embedder=program_embedder), folder)
+    method: Any = load(folder).method
+    return method.embedder
+
+
 def test_a_saved_program_has_the_reranker_with_which_it_was_built(
-    tiny_encoder: Path, tmp_path: Path, reranker: str | None
+    tiny_encoder: Path, tmp_path: Path
 ) -> None:
-    built_embedder = embedder("minilm", reranker=reranker)
-    save(build("turn-rag", embedder=built_embedder), tmp_path / "program")
+    loaded_embedder = save_and_load_embedder(tmp_path / "program", embedder("minilm"))
+    assert loaded_embedder.reranker.name == "tokens"
 
-    method: Any = load(tmp_path / "program").method
 
-    loaded_reranker = method.embedder.reranker
-    if reranker == "none":
-        assert loaded_reranker is None
-    else:
-        assert loaded_reranker.name == "tokens"
+def test_a_program_that_was_saved_without_a_reranker_has_none(
+    tiny_encoder: Path, tmp_path: Path
+) -> None:
+    embedder_without_reranker = embedder("minilm", reranker="none")
+    loaded_embedder = save_and_load_embedder(tmp_path / "program", embedder_without_reranker)
+    assert loaded_embedder.reranker is None
 
 
 def test_a_saved_program_does_not_decide_to_download_a_reranker(
@@ -166,27 +197,32 @@ def test_a_model_of_fastembed_embeds_texts(fastembed: None) -> None:
     assert vector == pytest.approx(np.array([1, 3]) / 10**0.5)
 
 
-PASSAGES_OF_TEXTS = [["x", "yyx"], ["y"], ["xx"]]
-
-
 def test_a_cross_encoder_of_fastembed_scores_the_best_passage_of_each_text(
     fastembed: None,
 ) -> None:
-    reranker = FastEmbedReranker("m/cross")
-    assert reranker.scores("y", PASSAGES_OF_TEXTS, {}).tolist() == [2, 1, 0]
+    passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
+
+    scores = FastEmbedReranker("m/cross").scores("y", passages_of_texts, weights={})
+
+    # The fake model counts "y" in each passage; "yyx" has two.
+    assert scores.tolist() == [2, 1, 0]
 
 
 def test_a_late_interaction_model_of_fastembed_scores_the_best_passage_of_each_text(
     fastembed: None,
 ) -> None:
-    # The query asks for both letters: "yyx" has 2 + 1 of them.
-    reranker = FastEmbedReranker("m/late")
-    assert reranker.scores("y", PASSAGES_OF_TEXTS, {}).tolist() == [3, 1, 2]
+    passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
+
+    scores = FastEmbedReranker("m/late").scores("y", passages_of_texts, weights={})
+
+    # The query of the fake model always has two tokens, which count "x" and "y" in a passage. So
+    # the score of "yyx" is 1 + 2.
+    assert scores.tolist() == [1 + 2, 1, 2]
 
 
 def test_a_reranker_that_fastembed_does_not_know_is_refused(fastembed: None) -> None:
     with pytest.raises(UserError, match="fastembed has no TextCrossEncoder 'm/none'"):
-        FastEmbedReranker("m/none").scores("y", [["x"]], {})
+        FastEmbedReranker("m/none").scores("y", [["x"]], weights={})
 
 
 def test_a_model_that_fastembed_cannot_load_is_an_endpoint_error(fastembed: None) -> None:
@@ -207,6 +243,7 @@ def test_without_fastembed_the_extra_to_install_is_named(monkeypatch: pytest.Mon
 def test_a_check_finds_the_model_in_fastembeds_lists_and_loads_nothing(
     fastembed: None, tiny_encoder: Path, name: str, reranker: str | None
 ) -> None:
+    """To load "m/broken" would raise an error."""
     embedder(name, reranker=reranker).check()
 
 
@@ -263,13 +300,14 @@ def test_cached_vectors_belong_to_a_version_of_fastembed(
 
 def test_fastembed_ranks_nothing_after_the_deadline(fastembed: None) -> None:
     with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
-        FastEmbedReranker("m/cross").scores("y", [["x"]], {})
+        FastEmbedReranker("m/cross").scores("y", [["x"]], weights={})
 
 
 @pytest.mark.parametrize("kind", ["cross-encoder", "late interaction"])
 def test_ranking_stops_after_the_passage_during_which_the_deadline_passed(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Here it passes during the first of three passages."""
     deadline = Deadline()
     ranked_passages: list[str] = []
 
@@ -291,7 +329,7 @@ def test_ranking_stops_after_the_passage_during_which_the_deadline_passed(
         use_fake_fastembed(monkeypatch, cross_encoder=cross_encoder)
 
     with call_context(deadline=deadline), pytest.raises(AbandonedCallError):
-        FastEmbedReranker("m/model").scores("y", [["x"], ["y"], ["z"]], {})
+        FastEmbedReranker("m/model").scores("y", [["x"], ["y"], ["z"]], weights={})
     assert ranked_passages == ["x"]
 
 
@@ -326,28 +364,41 @@ def fastembed_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def sum_of_places(text: str) -> int:
+    """Return the sum of the places of a text's words in the vocabulary."""
+    return sum(WORDS.index(word) for word in text.split())
+
+
 def test_a_cross_encoder_of_the_package_fastembed_ranks_texts(fastembed_cache: Path) -> None:
     from fastembed.common.model_description import ModelSource  # pyright: ignore[reportMissingImports]
     from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
 
-    # The network sums the places in `WORDS` of all words of query and text.
+    # The score that this network gives is the sum of the places in `WORDS` of all words, those of
+    # the query and those of the passage.
     write_model_for_fastembed(fastembed_cache / "cross", DATA / "cross.onnx", "model.onnx")
     source = ModelSource(url="https://nowhere/cross.tar.gz")
     TextCrossEncoder.add_custom_model("t/cross", source, model_file="model.onnx")
 
-    scores = FastEmbedReranker("t/cross").scores("ann likes jazz", TEXTS, {})
+    scores = FastEmbedReranker("t/cross").scores("ann likes jazz", TEXTS, weights={})
 
-    assert scores.tolist() == pytest.approx([43 + 53, 43 + 43, 43 + 18], abs=0.001)
+    query_sum = sum_of_places("ann likes jazz")
+    expected_scores = [
+        query_sum + sum_of_places("bob moved to oslo"),
+        query_sum + sum_of_places("ann likes jazz"),  # the better passage of the second text
+        query_sum + sum_of_places("jazz"),
+    ]
+    assert scores.tolist() == pytest.approx(expected_scores, abs=0.001)
 
 
 def test_a_late_interaction_model_of_the_package_fastembed_ranks_texts(
     fastembed_cache: Path,
 ) -> None:
-    # The network gives each word its vector.
+    # This network gives each word its vector in `tiny_encoder`. The second text has all words of
+    # the query, so it comes first; the exact scores are those that were measured once.
     folder = fastembed_cache / "answerai-colbert-small-v1"
     write_model_for_fastembed(folder, DATA / "late.onnx", "vespa_colbert.onnx")
 
     reranker = FastEmbedReranker("answerdotai/answerai-colbert-small-v1")
-    scores = reranker.scores("ann likes jazz", TEXTS, {})
+    scores = reranker.scores("ann likes jazz", TEXTS, weights={})
 
     assert scores.tolist() == pytest.approx([62.018, 62.797, 59.005], abs=0.001)

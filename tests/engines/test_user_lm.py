@@ -1,4 +1,9 @@
-"""Models that a user made are metered and limited like those that are made by name."""
+"""Models that a user made are metered and limited like those that are made by name.
+
+A user may give an object in the place of a name: a `dspy.LM`, or a class of their own.
+`language_model` returns a metered model over it, whose meter counts its calls and whose guard
+limits them.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,7 @@ class UserModel(dspy.BaseLM):
     def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
         self.prompts.append(messages)
         message = SimpleNamespace(content=chat_fields(answer="Lisbon"), tool_calls=None)
+        # In the form of an answer of OpenAI.
         return SimpleNamespace(
             choices=[SimpleNamespace(message=message, finish_reason="stop")],
             usage={"prompt_tokens": 30, "completion_tokens": 4, "total_tokens": 34},
@@ -51,7 +57,10 @@ def ask(lm: dspy.BaseLM) -> str:
 @WARNED_OF_BY_DSPY
 def test_a_model_with_a_forward_of_its_own_is_counted_by_the_tokens_that_it_reports() -> None:
     meter = Meter()
+
     assert ask(language_model(UserModel(), meter=meter)) == "Lisbon"
+
+    # `UserModel` reports thirty tokens and four.
     assert meter.read().calls["task"] == 1
     assert meter.read().input_tokens == 30
     assert meter.read().output_tokens == 4
@@ -63,12 +72,12 @@ def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_setti
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", temperature=0.3, cache=False)
     meter = Meter()
-    assert ask(language_model(lm, meter=meter))
+
+    ask(language_model(lm, meter=meter))
+
     (request,) = server.requests
-    _, headers, body = request
-    headers_by_lower_name = {name.lower(): value for name, value in headers.items()}
-    assert headers_by_lower_name["authorization"] == "Bearer a-key"
-    assert body["temperature"] == 0.3
+    assert request.headers["Authorization"] == "Bearer a-key"
+    assert request.body["temperature"] == 0.3
     assert meter.read().calls["task"] == 1
 
 
@@ -77,6 +86,7 @@ def test_a_limit_stops_a_dspy_model(stub: Any) -> None:
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
     metered_lm = language_model(lm, guard=BudgetGuard(Limits(max_calls=1)))
     ask(metered_lm)
+
     with pytest.raises(BudgetError):
         ask(metered_lm)
     assert len(server.requests) == 1
@@ -86,7 +96,9 @@ def test_the_users_model_is_left_as_it_was(stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
     settings_before = dict(lm.kwargs)
+
     ask(language_model(lm))
+
     assert lm.kwargs == settings_before
     assert lm.history == []
 
@@ -94,7 +106,10 @@ def test_the_users_model_is_left_as_it_was(stub: Any) -> None:
 @WARNED_OF_BY_DSPY
 def test_a_dummy_model_of_dspy_works() -> None:
     meter = Meter()
-    assert ask(language_model(DummyLM([{"answer": "blue"}]), meter=meter)) == "blue"
+    dummy_lm = DummyLM([{"answer": "blue"}])
+
+    assert ask(language_model(dummy_lm, meter=meter)) == "blue"
+
     assert meter.read().calls["task"] == 1
 
 
@@ -124,6 +139,7 @@ PLAIN_OR_WITH_HEADERS = [
 def test_callbacks_and_dspys_own_counters_are_told_of_every_call_once(
     stub: Any, settings: dict[str, Any]
 ) -> None:
+    """Though two models take part in a call: the user's, and the metered one over it."""
     server = stub()
     callback_of_model = CountingCallback()
     callback_of_settings = CountingCallback()
@@ -160,9 +176,8 @@ def test_settings_of_the_call_hold_before_those_of_the_users_model(
     ask(metered_lm)
 
     (request,) = server.requests
-    _, _, body = request
-    assert body["temperature"] == 0.2
-    assert "max_tokens" not in body
+    assert request.body["temperature"] == 0.2
+    assert "max_tokens" not in request.body
     assert metered_lm.cache is False
 
 
@@ -179,19 +194,22 @@ def test_an_object_that_is_no_model_is_refused() -> None:
 
 
 def test_metered_model_returns_a_metered_model_as_it_is() -> None:
+    """`language_model` would return a copy of it."""
     lm = language_model("offline")
     assert metered_model(lm) is lm
 
 
 def test_metered_model_meters_a_name_or_a_model_of_the_users() -> None:
     assert metered_model("offline").model == language_model("offline").model
+
     user_lm = dspy.LM("any/thing", engine=OfflineEngine())
-    assert metered_model(user_lm).meter.read().calls == {}
+    no_calls_so_far = {}
+    assert metered_model(user_lm).meter.read().calls == no_calls_so_far
 
 
 def test_a_copy_of_a_metered_model_knows_its_window() -> None:
     lm = language_model("offline")
-    lm.window = 4096
+    lm.window = 4096  # the most tokens of prompt and answer
     assert language_model(lm).window == 4096
 
 
@@ -199,19 +217,22 @@ def test_a_copy_of_a_metered_model_keeps_its_meter_and_limits() -> None:
     meter = Meter()
     lm = language_model("offline", meter=meter, guard=BudgetGuard(Limits(max_calls=1)))
     lm_copy = language_model(lm)
+
     lm_copy("Who are you?")
     with pytest.raises(BudgetError):
         lm_copy("Who else?")
+
     assert meter.read().calls["task"] == 1
 
 
 def test_a_copy_of_a_metered_model_may_have_other_limits() -> None:
-    lm = language_model("offline", guard=BudgetGuard(Limits(max_calls=0)))
-    lm_copy = language_model(lm, guard=BudgetGuard())
-    assert lm_copy("Who may ask?")
+    lm_without_calls = language_model("offline", guard=BudgetGuard(Limits(max_calls=0)))
+    lm_copy = language_model(lm_without_calls, guard=BudgetGuard())
+    assert lm_copy("Who may ask?")  # is answered
 
 
 def test_a_setting_that_the_users_model_refuses_is_a_user_error() -> None:
+    # DSPy lets reasoning models have no other temperature than 1.
     lm = dspy.LM("openai/gpt-5", headers={"a": "b"}, temperature=1.0, max_tokens=16000)
     with pytest.raises(UserError, match=r"^language model 'openai/gpt-5': .*reasoning models"):
         language_model(lm, temperature=0.2)
@@ -236,6 +257,7 @@ class AskingModel(UserModel):
 def test_a_model_that_the_users_model_asks_in_plain_words_answers_in_plain_words(
     is_metered: bool,
 ) -> None:
+    """The outer call asks for fields of a signature, but that does not hold for calls within it."""
     user_lm = AskingModel(language_model("offline"))
     lm = language_model(user_lm) if is_metered else user_lm
     program = dspy.Predict("context, question -> answer")
@@ -244,4 +266,5 @@ def test_a_model_that_the_users_model_asks_in_plain_words_answers_in_plain_words
         prediction = program(context="Ann is in Rome.", question="Where is Ann?")
 
     assert prediction.answer == "Lisbon"
+    # The offline model answers the only sentence that it got, without fields.
     assert user_lm.answers == ["Bob likes tea."]

@@ -18,6 +18,10 @@ TEXTS = [
 ]
 
 
+# Each of these takes the content of the file and one of the vectors in it, and returns the content
+# of a damaged file.
+
+
 def cut_in_half(content: bytes, vector: bytes) -> bytes:
     return content[: len(content) // 2]
 
@@ -26,7 +30,7 @@ def replace_by_noise(content: bytes, vector: bytes) -> bytes:
     return b"no database" * 500
 
 
-def zero_the_begin_of_a_vector(content: bytes, vector: bytes) -> bytes:
+def overwrite_the_start_of_a_vector_with_zeros(content: bytes, vector: bytes) -> bytes:
     start = content.index(vector)
     return content[:start] + bytes(8) + content[start + 8 :]
 
@@ -34,7 +38,9 @@ def zero_the_begin_of_a_vector(content: bytes, vector: bytes) -> bytes:
 # In these tests, a new embedder stands for a new process: it has nothing in memory.
 
 
-@pytest.mark.parametrize("damage", [cut_in_half, replace_by_noise, zero_the_begin_of_a_vector])
+@pytest.mark.parametrize(
+    "damage", [cut_in_half, replace_by_noise, overwrite_the_start_of_a_vector_with_zeros]
+)
 def test_a_damaged_file_costs_time_and_nothing_else(
     encoded_texts: list[str], damage: Callable[[bytes, bytes], bytes]
 ) -> None:
@@ -46,6 +52,7 @@ def test_a_damaged_file_costs_time_and_nothing_else(
     count_after_damage = len(encoded_texts)
     assert count_after_damage > len(TEXTS)  # something was computed again
 
+    # The file is repaired by now, or at the latest by one more process that computes all texts.
     for _ in range(2):
         assert np.array_equal(embedder("minilm").embed(TEXTS), vectors)
         assert len(encoded_texts) <= count_after_damage + len(TEXTS)
@@ -64,11 +71,14 @@ def test_a_folder_in_the_place_of_the_file_costs_time_and_nothing_else(
 
 
 def test_the_oldest_vectors_are_removed_first(tmp_path: Path) -> None:
-    # Room for three vectors of two numbers, which are eight bytes.
-    vector_file = VectorFile(tmp_path / "vectors.sqlite", max_numbers=6)
+    vector_of_two_numbers = bytes(2 * 4)
+    room_for_three_vectors = 3 * 2
+    vector_file = VectorFile(tmp_path / "vectors.sqlite", max_numbers=room_for_three_vectors)
     keys = [b"a", b"b", b"c", b"d", b"e", b"f"]
+
     for key in keys:
-        vector_file.write({key: bytes(8)})
+        vector_file.write({key: vector_of_two_numbers})
+
     assert sorted(vector_file.read(keys)) == [b"d", b"e", b"f"]
 
 
@@ -88,9 +98,6 @@ def test_a_file_that_cannot_be_written_is_warned_of_once(
     assert warning.endswith("every process computes its vectors anew")
 
 
-ENCODING = TextEncoding(vector=np.ones(2, np.float32), tokens=np.array([[1, -2], [3, 4]], np.int8))
-
-
 @pytest.mark.parametrize(
     ("keeps_tokens", "expected_tokens"),
     [
@@ -101,18 +108,25 @@ ENCODING = TextEncoding(vector=np.ones(2, np.float32), tokens=np.array([[1, -2],
 def test_an_encoding_is_read_as_it_was_written(
     tmp_path: Path, keeps_tokens: bool, expected_tokens: list[list[int]]
 ) -> None:
+    """An encoding has the vector of a text and, for rerankers, one of each of its tokens."""
     path = tmp_path / "vectors.sqlite"
+    written_encoding = TextEncoding(
+        vector=np.array([1, 1], np.float32), tokens=np.array([[1, -2], [3, 4]], np.int8)
+    )
     writer = CachedVectors("embedder", VectorFile(path), tokens=keeps_tokens)
-    writer.write({"Ann": ENCODING}, new_texts=["Ann"])
+    writer.write({"Ann": written_encoding}, new_texts=["Ann"])
 
     reader = CachedVectors("embedder", VectorFile(path), tokens=keeps_tokens)
-    encoding = reader.read(["Ann"])["Ann"]
+    read_encoding = reader.read(["Ann"])["Ann"]
 
-    assert encoding.vector.tolist() == [1, 1]
-    assert encoding.tokens.tolist() == expected_tokens
+    assert read_encoding.vector.tolist() == [1, 1]
+    assert read_encoding.tokens.tolist() == expected_tokens
 
 
 def test_an_embedder_does_not_read_the_vectors_of_another_one(tmp_path: Path) -> None:
     path = tmp_path / "vectors.sqlite"
-    CachedVectors("embedder", VectorFile(path)).write({"Ann": ENCODING}, new_texts=["Ann"])
+    encoding = TextEncoding(vector=np.ones(2, np.float32), tokens=np.zeros((0, 2), np.int8))
+    CachedVectors("embedder", VectorFile(path)).write({"Ann": encoding}, new_texts=["Ann"])
+
     assert CachedVectors("other embedder", VectorFile(path)).read(["Ann"]) == {}
+    assert CachedVectors("embedder", VectorFile(path)).read(["Ann"]).keys() == {"Ann"}

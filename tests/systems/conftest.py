@@ -17,6 +17,7 @@ Start = Callable[..., System]
 """The fixture `start`: `start("def add(self, session): ...")` starts a system with this method."""
 
 ITEM = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon."),))
+"""What tests add to a system: a session with one turn."""
 PLAIN_SYSTEM = """
 import contextlib, json, os, pathlib, signal, subprocess, sys, time, urllib.request
 
@@ -49,7 +50,11 @@ class Plain:
     def close(self):
         (self.folder / "texts.json").write_text(json.dumps(self.texts))
 """
-"""A class that keeps texts and lists them, and a function that asks the run's models."""
+"""A class that keeps texts and lists them, and a function that asks the run's models.
+
+What it prints, by Python and into the file of the standard output, must not be taken for answers of
+the worker.
+"""
 
 
 def write_system(folder: Path, methods: str = "") -> Path:
@@ -66,7 +71,7 @@ def write_system(folder: Path, methods: str = "") -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a system with these methods; it is closed after the test."""
+    """A function that starts a system with these methods; the system is closed after the test."""
     file_folders: list[Path] = []
     with ExitStack() as open_systems:
 

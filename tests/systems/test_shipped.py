@@ -1,6 +1,8 @@
 """Workers of other people's memory systems: well-behaved ones, hostile ones, and their models.
 
-Also the environments that the systems are installed in.
+Also the environments that the systems are installed in. A system runs in a worker process. In these
+tests it is the plain system of `conftest.py`, which keeps texts and lists them, with some methods
+changed: `start("def add(self, session): ...")`.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from .conftest import ITEM, Start, write_system
 def test_a_system_finds_an_added_session(start: Start) -> None:
     system = start()
 
-    system.add(ITEM)
+    system.add(ITEM)  # in which Ann says "I moved to Lisbon."
 
     assert system.search("Where does Ann live?", k=5) == [
         {"text": "I moved to Lisbon.", "ids": ["D1:1"]}
@@ -82,10 +84,22 @@ def test_what_a_system_prints_goes_to_its_log_alone(
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("raise ValueError('no room')", r"ValueError: no room \(\w+\.py:\d+\)$"),
-        ("return object()", "TypeError: object is no entry, and not JSON serializable"),
-        ("(self.folder / 'big').open('wb').truncate(3 << 30)", "OSError: .*too large"),
-        ("bytearray(9 << 30)", "MemoryError"),
+        pytest.param(
+            "raise ValueError('no room')",
+            r"ValueError: no room \(\w+\.py:\d+\)$",
+            id="an exception",
+        ),
+        pytest.param(
+            "return object()",
+            "TypeError: object is no entry, and not JSON serializable",
+            id="a result of the wrong type",
+        ),
+        pytest.param(
+            "(self.folder / 'big').open('wb').truncate(3 << 30)",
+            "OSError: .*too large",
+            id="a file of three GB",
+        ),
+        pytest.param("bytearray(9 << 30)", "MemoryError", id="nine GB of memory"),
     ],
 )
 def test_an_error_of_a_system_fails_one_call_alone(
@@ -96,6 +110,7 @@ def test_an_error_of_a_system_fails_one_call_alone(
     with pytest.raises(SystemFailedError, match=f"^scripted: add: {reason}"):
         system.add(ITEM)
 
+    # The next call works; nothing was added.
     assert system.search("x", k=1) == []
 
 
@@ -143,7 +158,7 @@ def test_a_crash_fails_the_call_and_every_call_after_it_with_one_reason(
         system.search("x", k=1)
 
 
-# It starts a process, says the numbers of both, and hangs.
+# It starts a child process, writes the numbers of both processes into a file, and hangs.
 SPAWNING = """
     def add(self, session):
         child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
@@ -162,6 +177,7 @@ def process_numbers(system_folder: Path, seconds: float) -> list[int]:
 
 
 def is_running(process_number: int) -> bool:
+    """Tell whether a process has not ended yet."""
     try:
         os.kill(process_number, 0)
     except ProcessLookupError:
@@ -181,15 +197,15 @@ def test_a_system_that_hangs_can_be_ended_from_another_thread_with_its_child_pro
         process_numbers(system.folder, seconds=20)
         system.kill()
 
-    killing = threading.Thread(target=kill_when_it_hangs)
-    killing.start()
+    killing_thread = threading.Thread(target=kill_when_it_hangs)
+    killing_thread.start()
     with pytest.raises(SystemFailedError, match="ended"):
         system.add(ITEM)
-    killing.join()
+    killing_thread.join()
 
-    worker, child = process_numbers(system.folder, seconds=0)
-    assert not is_running(worker)
-    assert within(20, lambda: not is_running(child))
+    worker_number, child_number = process_numbers(system.folder, seconds=0)
+    assert not is_running(worker_number)
+    assert within(20, lambda: not is_running(child_number))
 
 
 # A program that asks a system which hangs; called with the file of the system and a folder.
@@ -214,13 +230,13 @@ def test_a_system_that_hangs_ends_when_the_process_that_started_it_was_killed(
     system_folder = tmp_path / "folder"
     command = [sys.executable, "-c", ASK_A_SYSTEM, str(file), str(system_folder)]
     program = subprocess.Popen(command)
-    worker, child = process_numbers(system_folder, seconds=60)
+    worker_number, child_number = process_numbers(system_folder, seconds=60)
 
     program.kill()
     program.wait()
 
-    assert within(20, lambda: not is_running(worker))
-    assert within(20, lambda: not is_running(child))
+    assert within(20, lambda: not is_running(worker_number))
+    assert within(20, lambda: not is_running(child_number))
 
 
 def test_a_system_gets_no_key_of_the_user(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,6 +247,7 @@ def test_a_system_gets_no_key_of_the_user(start: Start, monkeypatch: pytest.Monk
     [environment_of_system] = system.search("x", k=1)
 
     assert "sk-mine" not in environment_of_system
+    # Its home is in its own folder, where it finds no files with keys.
     assert str(system.folder / "home") in environment_of_system
 
 
@@ -266,7 +283,7 @@ Evaluate = Callable[..., Evaluation]
 
 @pytest.fixture
 def evaluate_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
-    """Return a function that scores a system with these methods on six questions of the sample."""
+    """A function that scores a system with these methods on six questions of the LoCoMo sample."""
     number_of_systems = 0
 
     def evaluate(methods: str = "", **options: Any) -> Evaluation:
@@ -293,15 +310,23 @@ def test_a_system_is_scored_with_its_recall(evaluate_system: Evaluate) -> None:
     assert evaluation.program == "system:scripted"
     assert len(evaluation.rows) == 6
     assert not evaluation.failures
+    # The plain system returns everything, so it finds the turns that answer each question.
     assert all(row.hits > 0 for row in evaluation.rows)
 
 
 @pytest.mark.parametrize(
     ("statement", "config", "reason"),
     [
-        ("raise ImportError('no such thing')", {}, "ImportError: no such thing (scripted.py:"),
-        ("os._exit(9)", {}, 'status 9; last said: {"result": "garbage"}'),
-        ("time.sleep(600)", {"timeout": 2.0}, "no answer within 2 s"),
+        pytest.param(
+            "raise ImportError('no such thing')",
+            {},
+            "ImportError: no such thing (scripted.py:",
+            id="raises an error",
+        ),
+        pytest.param(
+            "os._exit(9)", {}, 'status 9; last said: {"result": "garbage"}', id="ends its process"
+        ),
+        pytest.param("time.sleep(600)", {"timeout": 2.0}, "no answer within 2 s", id="hangs"),
     ],
 )
 def test_all_questions_of_a_hostile_system_fail_with_a_reason(
@@ -331,21 +356,22 @@ ASKING_AND_STORING = """
 def test_a_resumed_run_writes_anew_what_was_half_written_and_asks_no_model_again(
     evaluate_system: Evaluate,
 ) -> None:
-    """What the stopped run stored is no part of what the resumed one finds."""
-    undisturbed = evaluate_system(ASKING_AND_STORING)
-    stopped = evaluate_system(ASKING_AND_STORING, max_calls=2)
-    assert stopped.stopped
+    """So a run that was stopped and resumed ends like one that was not, and costs as much."""
+    undisturbed_run = evaluate_system(ASKING_AND_STORING)
+    stopped_run = evaluate_system(ASKING_AND_STORING, max_calls=2)
+    assert stopped_run.stopped
 
-    run_folder = RunFolder.open(str(stopped.run_id)).path
-    resumed = evaluate_system(ASKING_AND_STORING, resume=str(run_folder))
+    stopped_folder = RunFolder.open(str(stopped_run.run_id)).path
+    resumed_run = evaluate_system(ASKING_AND_STORING, resume=str(stopped_folder))
 
-    answers = [(row.answer, row.hits) for row in undisturbed.rows]
-    assert [(row.answer, row.hits) for row in resumed.rows] == answers
-    calls_of_both_runs = stopped.calls["task"] + resumed.calls["task"]
-    assert calls_of_both_runs == undisturbed.calls["task"]
+    for resumed_row, undisturbed_row in zip(resumed_run.rows, undisturbed_run.rows, strict=True):
+        assert resumed_row.answer == undisturbed_row.answer
+        assert resumed_row.hits == undisturbed_row.hits
+    calls_of_both_parts = stopped_run.calls["task"] + resumed_run.calls["task"]
+    assert calls_of_both_parts == undisturbed_run.calls["task"]
 
 
-# Models that a system asks.
+# Models that a system asks. It finds an endpoint in its environment, which asks the run's model.
 
 CHAT = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
 ASKING = f"""
@@ -356,25 +382,27 @@ ASKING = f"""
 
 
 def answers_of_model(system: System) -> list[dict[str, Any]]:
-    """Return what an `ASKING` system got for its requests."""
+    """Return what an `ASKING` system got for its requests, which it keeps as its texts."""
     return [json.loads(entry["text"]) for entry in system.search("x", k=9)]
 
 
 def test_calls_of_a_system_are_calls_of_the_run(start: Start) -> None:
     meter = Meter()
-    system = start(ASKING)
+    system = start(ASKING)  # it asks "Ann moved to Lisbon. Where did Ann move?"
 
-    with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as measured:
+    with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as work:
         system.add(ITEM)
 
-    total = meter.read()
-    assert total.calls["task"] == 1
-    assert measured.usage.calls == 1
-    assert total.input_tokens > 0
-    assert measured.usage.input_tokens == total.input_tokens
     [answer] = answers_of_model(system)
     assert "Lisbon" in answer["choices"][0]["message"]["content"]
-    assert answer["usage"]["prompt_tokens"] == total.input_tokens
+
+    # The call is counted by the meter of the run, and as a part of this piece of work.
+    usage_of_run = meter.read()
+    assert usage_of_run.calls["task"] == 1
+    assert usage_of_run.input_tokens > 0
+    assert work.usage.calls == 1
+    assert work.usage.input_tokens == usage_of_run.input_tokens
+    assert answer["usage"]["prompt_tokens"] == usage_of_run.input_tokens
 
 
 def test_a_spent_budget_ends_the_run_and_not_the_system(start: Start) -> None:
@@ -386,6 +414,7 @@ def test_a_spent_budget_ends_the_run_and_not_the_system(start: Start) -> None:
         with pytest.raises(BudgetError, match="max-calls 1"):
             system.add(ITEM)
 
+    # The system itself got a refusal, and went on.
     _, second_answer = answers_of_model(system)
     assert second_answer["status"] == 400
 
@@ -432,6 +461,7 @@ def test_a_client_of_openai_gets_embeddings(openai_client: openai.OpenAI) -> Non
 def test_a_client_of_openai_gets_a_chat_completion(openai_client: openai.OpenAI) -> None:
     settings: dict[str, Any] = {"temperature": 0.1, "max_tokens": 9}
 
+    # `CHAT` asks "Ann moved to Lisbon. Where did Ann move?"
     response = openai_client.chat.completions.create(model="any", **settings, **CHAT)
 
     [choice] = response.choices
@@ -443,6 +473,7 @@ def test_a_client_of_openai_gets_a_chat_completion(openai_client: openai.OpenAI)
 def test_an_answer_that_was_cut_before_its_first_word_has_the_finish_reason_length(
     stub: Any, content: str | None
 ) -> None:
+    """The empty text alone would not tell the system that the answer was cut."""
     server = stub(answer=lambda body: {"finish_reason": "length", "content": content})
     lm = language_model(server.model, api_base=server.url)
 
@@ -509,12 +540,14 @@ def test_a_half_installed_environment_is_made_anew_and_a_complete_one_is_not(
     assert no_packages.python().exists()
     assert not leftover.exists()
 
+    # The stamp is written at the end of an installation.
     time_of_stamp = (no_packages.path / STAMP).stat().st_mtime_ns
     no_packages.install()
     assert (no_packages.path / STAMP).stat().st_mtime_ns == time_of_stamp
 
 
 def test_other_pins_have_an_environment_of_their_own(systems_folder: Path, tmp_path: Path) -> None:
+    """Pins are the exact versions of the packages of a system."""
     no_pins = tmp_path / "none.txt"
     no_pins.write_text("")
     other_pins = tmp_path / "other.txt"

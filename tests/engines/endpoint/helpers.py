@@ -70,5 +70,9 @@ def all_connections_close(server: StubServer) -> bool:
 
 
 def all_slots_are_free(lm: MeteredLM) -> bool:
-    """Tell whether no call holds a slot at the endpoint of a model."""
-    return lm.guard.slots(lm.endpoint).free == lm.guard.in_flight
+    """Tell whether no call holds a slot at the endpoint of a model.
+
+    The guard has `in_flight` slots for each endpoint, and a call holds one while it lasts.
+    """
+    slots_at_endpoint = lm.guard.slots(lm.endpoint)
+    return slots_at_endpoint.free == lm.guard.in_flight

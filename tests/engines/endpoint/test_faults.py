@@ -1,4 +1,9 @@
-"""Calls of a model whose endpoint fails, hangs or sends too much; calls that nobody waits for."""
+"""Calls of a model whose endpoint fails, hangs or sends too much; calls that nobody waits for.
+
+A fault with a name, such as "stall" or "trickle", is one of the stub server, whose docstring says
+what a request meets then. The times of a model are `timeout`, for a silence of the server, and
+`deadline`, for a whole call.
+"""
 
 import asyncio
 import gzip
@@ -68,7 +73,16 @@ def assert_call_fails(
     message: str | None,
     request_count: int,
 ) -> None:
-    """Assert that a call fails in time, is counted as failed, and gives its slot back."""
+    """Assert that a call fails in time, is counted as failed, and gives its slot back.
+
+    Args:
+        ask: Asks a model.
+        server: The endpoint of the model.
+        settings: Those of the model.
+        error: The type of the expected error.
+        message: A part of its message; None if the message does not matter.
+        request_count: How many requests the server must have got.
+    """
     lm = model_at(server, **settings)
     start = time.monotonic()
 
@@ -112,6 +126,7 @@ def test_an_answer_that_does_not_come_whole_is_an_error_in_time_and_leaves_no_co
     message: str | None,
     request_count: int,
 ) -> None:
+    """Such a call is also counted as failed, and gives its slot back."""
     with server_with_fault(fault) as server:
         assert_call_fails(ask, server, settings, error, message, request_count)
         assert all_connections_close(server)
@@ -164,6 +179,7 @@ def test_a_refusal_or_an_answer_of_another_form_is_an_error_in_time(
     message: str | None,
     request_count: int,
 ) -> None:
+    """Such a call is also counted as failed, and gives its slot back."""
     with server_with_fault(fault) as server:
         assert_call_fails(ask, server, settings, error, message, request_count)
 
@@ -175,8 +191,8 @@ def test_a_provider_that_only_litellm_knows_is_asked_through_it_until_the_deadli
     monkeypatch.setenv("MISTRAL_API_KEY", "none")
     second_request_stalls = at({2: "stall"})
     with StubServer(second_request_stalls) as server:
-        lm = language_model("mistral/any", api_base=server.url, cache=False, retries=0)
-        assert ask(lm)
+        patient_lm = language_model("mistral/any", api_base=server.url, cache=False, retries=0)
+        assert ask(patient_lm)  # gets some answer
 
         hurried_lm = language_model(
             "mistral/any", api_base=server.url, cache=False, retries=0, deadline=0.6
@@ -189,7 +205,10 @@ def test_a_provider_that_only_litellm_knows_is_asked_through_it_until_the_deadli
 
 
 def assert_call_is_abandoned(ask: Callable[..., Any], deadline: Deadline) -> None:
-    """Assert that a call ends with a deadline, which says nothing about the endpoint."""
+    """Assert that a call ends with its deadline, and is not taken for a fault of the endpoint.
+
+    The endpoint never answers.
+    """
     guard = BudgetGuard()
     start = time.monotonic()
 
@@ -206,19 +225,22 @@ def assert_call_is_abandoned(ask: Callable[..., Any], deadline: Deadline) -> Non
 
 
 def test_a_call_ends_when_the_deadline_of_its_work_passes(ask: Callable[..., Any]) -> None:
+    """The endpoint never answers. The work, such as one question, has 0.3 seconds."""
     assert_call_is_abandoned(ask, Deadline(0.3))
 
 
 def test_a_call_ends_when_its_work_is_cancelled(ask: Callable[..., Any]) -> None:
+    """The endpoint never answers, and the deadline of the work is a minute away."""
     deadline = Deadline(60)
-    threading.Timer(0.3, deadline.cancel).start()
+    seconds_until_cancelled = 0.3
+    threading.Timer(seconds_until_cancelled, deadline.cancel).start()
     assert_call_is_abandoned(ask, deadline)
 
 
 def test_a_task_that_is_cancelled_leaves_no_connection_and_holds_no_slot() -> None:
     async def cancel_a_call(server: StubServer, lm: Any) -> None:
         call = asyncio.ensure_future(lm.acall("question: Where?"))
-        await asyncio.to_thread(within, 5, lambda: bool(server.texts))
+        await asyncio.to_thread(within, 5, lambda: bool(server.texts))  # the request has come
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -235,7 +257,6 @@ def test_a_task_that_is_cancelled_leaves_no_connection_and_holds_no_slot() -> No
 CALL_IN_A_DAEMON_THREAD = """
 import sys, threading, time
 from contextlib import suppress
-from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.lm import language_model
 lm = language_model("openai/own", api_base=sys.argv[1], cache=False, retries=0)
 

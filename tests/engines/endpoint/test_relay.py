@@ -1,4 +1,7 @@
-"""Requests in OpenAI's own form, which are handed on to a model's endpoint as they are."""
+"""Requests in OpenAI's own form, which are handed on to a model's endpoint as they are.
+
+An `Upstream` is such an endpoint. What is handed on is limited and counted like calls of the model.
+"""
 
 import asyncio
 import math
@@ -79,17 +82,19 @@ def relayed_output(text: str) -> RelayedOutput:
 
 
 def test_reported_usage_of_a_relayed_call_counts_if_it_can_be_true() -> None:
+    # By estimate, four characters are a token, so these are 100 tokens and 20.
     body = {"messages": [{"role": "user", "content": "x" * 400}]}
+    output = relayed_output("y" * 80)
     report = {"prompt_tokens": 90, "completion_tokens": 20}
     with StubServer() as server:
-        upstream = upstream_at(server, prices=TokenPrices(0.5, 0.5))
-        upstream.count(report, body, relayed_output("y" * 80))
+        upstream = upstream_at(server, prices=TokenPrices(input=0.5, output=0.5))
+        upstream.count(report, body, output)
 
     usage = upstream.lm.meter.read()
     assert usage.calls == {"task": 1}
     assert usage.input_tokens == 90
     assert usage.output_tokens == 20
-    assert usage.cost == 55.0
+    assert usage.cost == (90 + 20) * 0.5
     assert usage.estimated == 0
 
 
@@ -100,16 +105,18 @@ def test_usage_of_a_relayed_call_is_estimated_if_the_report_cannot_be_true(
     text_part = {"type": "text", "text": "x" * 400}
     image_part = {"type": "image_url", "image_url": {"url": "data:" + "A" * 4000}}
     body = {"messages": [{"role": "user", "content": [text_part, image_part]}]}
+    output = relayed_output("y" * 80)
     report = {"prompt_tokens": reported_tokens, "completion_tokens": reported_tokens}
     with StubServer() as server:
         upstream = upstream_at(server)
-        upstream.count(report, body, relayed_output("y" * 80))
+        upstream.count(report, body, output)
 
     usage = upstream.lm.meter.read()
     assert usage.estimated == 1
-    assert usage.output_tokens == 20
-    # The text, the image, and a few tokens for what is around them.
-    text_and_image_tokens = 100 + RESERVED_PART_TOKENS
+    # Four characters of text are a token. An image counts as a fixed number of tokens, however long
+    # it is, and there are a few tokens for what is around text and image.
+    assert usage.output_tokens == 80 // 4
+    text_and_image_tokens = 400 // 4 + RESERVED_PART_TOKENS
     assert text_and_image_tokens < usage.input_tokens < text_and_image_tokens + 20
 
 
@@ -153,9 +160,9 @@ async def read_reply(upstream: Upstream) -> list[Any]:
 @pytest.mark.parametrize(
     ("fault", "options", "error"),
     [
-        ("stall", {"deadline": 0.4}, LMTimeoutError),
-        ("endless", {}, LMProviderError),
-        ("401", {}, UserError),
+        pytest.param("stall", {"deadline": 0.4}, LMTimeoutError, id="no reply"),
+        pytest.param("endless", {}, LMProviderError, id="a reply that does not end"),
+        pytest.param("401", {}, UserError, id="a refused key"),
     ],
 )
 def test_a_reply_that_fails_or_does_not_end_is_an_error_in_time(
@@ -166,7 +173,7 @@ def test_a_reply_that_fails_or_does_not_end_is_an_error_in_time(
         start = time.monotonic()
         with pytest.raises(error):
             asyncio.run(read_reply(upstream))
-        assert time.monotonic() - start < 15
+        assert time.monotonic() - start < 15  # a reply that hangs would take longer
 
     assert upstream.lm.meter.read().failed == 1
     assert all_slots_are_free(upstream.lm)
@@ -177,7 +184,8 @@ def test_a_reply_of_which_only_the_head_is_read_leaves_no_connection() -> None:
         async with upstream.stream(REQUEST) as reply:
             return reply.status
 
-    with StubServer(every("trickle")) as server:
+    sends_a_byte_now_and_then = every("trickle")
+    with StubServer(sends_a_byte_now_and_then) as server:
         assert asyncio.run(read_status(upstream_at(server))) == 200
         assert all_connections_close(server)
 
@@ -198,7 +206,8 @@ def test_a_cancelled_relay_leaves_no_connection_and_holds_no_slot() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    with StubServer(every("trickle")) as server:
+    sends_a_byte_now_and_then = every("trickle")
+    with StubServer(sends_a_byte_now_and_then) as server:
         upstream = upstream_at(server)
         asyncio.run(cancel_while_reading(upstream))
         assert all_connections_close(server)
@@ -216,4 +225,5 @@ def test_relays_that_wait_for_a_slot_do_not_hold_up_the_event_loop() -> None:
         replies = asyncio.run(asyncio.wait_for(relay_five_requests(upstream), 20))
 
     assert len(server.requests) == 5
-    assert all(replies)  # none is empty
+    for lines_of_reply in replies:
+        assert lines_of_reply != []

@@ -1,4 +1,7 @@
-"""The tokens that endpoints report: what can be true is believed, the rest is estimated."""
+"""The tokens that endpoints report: what can be true is believed, the rest is estimated.
+
+The estimate is a token for every four characters.
+"""
 
 import json
 import math
@@ -45,6 +48,8 @@ def test_usage_that_cannot_be_true_is_estimated(ask: Callable[..., Any], report:
     assert usage.calls == {"task": 1}
     assert usage.failed == 0
     assert usage.estimated == 1
+    # The question has 8,000 characters and the answer 1,200, of which four are a token. There are a
+    # few tokens more for what is around them.
     assert 2000 <= usage.input_tokens < 2100
     assert 300 <= usage.output_tokens < 330
 
@@ -95,8 +100,8 @@ def test_no_more_tokens_count_as_cached_than_were_sent(ask: Callable[..., Any]) 
     assert lm.meter.read().cached_tokens == 1900
 
 
-# Tokenizers of today take .6 tokens for a Chinese character, and one for dozens of spaces.
 CHINESE_SENTENCE = "我上个月搬到了里斯本"
+"""Ten characters."""
 
 
 @pytest.mark.parametrize(
@@ -109,6 +114,7 @@ CHINESE_SENTENCE = "我上个月搬到了里斯本"
 def test_a_tokenizer_that_needs_few_tokens_is_believed(
     ask: Callable[..., Any], text: str, prompt_tokens: int
 ) -> None:
+    """Tokenizers of today take .6 tokens for a Chinese character, and one for dozens of spaces."""
     report = {"prompt_tokens": prompt_tokens, "completion_tokens": 10}
     with StubServer(answer=lambda body: "fine", usage=report) as server:
         lm = model_at(server)
@@ -118,33 +124,55 @@ def test_a_tokenizer_that_needs_few_tokens_is_believed(
     assert lm.meter.read().estimated == 0
 
 
-# A call takes 2,300 tokens, so each of these budgets is that of nine calls.
-@pytest.mark.parametrize("limits", [Limits(max_tokens=20_000), Limits(max_usd=20_000 * 4e-7)])
+TOKENS_OF_A_CALL = 2000 + 300
+"""Those of `QUESTION` and `ANSWER`."""
+TOKEN_LIMIT = 20_000
+PRICE_PER_TOKEN = 4e-7
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(Limits(max_tokens=TOKEN_LIMIT), id="tokens"),
+        pytest.param(Limits(max_usd=TOKEN_LIMIT * PRICE_PER_TOKEN), id="cost of as many tokens"),
+    ],
+)
 def test_a_budget_holds_where_usage_is_under_reported(
     ask: Callable[..., Any], limits: Limits
 ) -> None:
+    """By the reported two tokens of a call, the budget would allow all forty calls."""
+    prices = TokenPrices(input=PRICE_PER_TOKEN, output=PRICE_PER_TOKEN)
     with StubServer(answer=lambda body: ANSWER, usage=UNDER_REPORTED) as server:
-        lm = model_at(server, guard=BudgetGuard(limits), prices=TokenPrices(4e-7, 4e-7))
+        lm = model_at(server, guard=BudgetGuard(limits), prices=prices)
         for _ in range(40):
             with suppress(BudgetError):
                 ask(lm, QUESTION)
-        assert 1 <= server.answered <= 9
+
+        # The call that reaches the limit is still answered.
+        most_calls = math.ceil(TOKEN_LIMIT / TOKENS_OF_A_CALL)
+        assert most_calls == 9
+        assert 1 <= server.answered <= most_calls
 
 
-def test_an_answer_from_the_cache_counts_all_its_candidates_as_its_work() -> None:
+def test_an_answer_from_the_cache_counts_as_as_much_work_as_the_call_that_it_saves() -> None:
+    """The work for a question is reported alike, whether or not an earlier run has asked it."""
+
     def usage_of_a_call(lm: Any) -> list[Usage]:
+        """Ask for four candidates, and return what the call used."""
         with measure_usage() as work:
             assert lm(QUESTION, n=4, temperature=1.0) == [ANSWER] * 4
         return list(work.calls)
 
     with StubServer(answer=lambda body: ANSWER) as server:
-        asked_usage = usage_of_a_call(model_at(server, cache=True))
-        lm = model_at(server, cache=True)
-        cached_usage = usage_of_a_call(lm)
+        asking_lm = model_at(server, cache=True)
+        usage_of_asking = usage_of_a_call(asking_lm)
+        reading_lm = model_at(server, cache=True)
+        usage_of_reading = usage_of_a_call(reading_lm)
 
-    assert lm.meter.read().cached == 1
-    assert cached_usage == asked_usage
-    assert asked_usage[0].input_tokens > 4 * 1000
+    assert reading_lm.meter.read().cached == 1
+    assert usage_of_reading == usage_of_asking
+    # The question has 2,000 tokens, and counts once for each candidate.
+    assert usage_of_asking[0].input_tokens > 4 * 1000
 
 
 # DSPy shows the arguments of a tool as ASCII, which takes six characters for a Chinese one.

@@ -91,10 +91,9 @@ def test_every_setting_is_sent_and_no_other(
 ) -> None:
     with StubServer() as server:
         ask(model_at(server, **settings))
-        (request,) = server.requests
 
-    _, _, body = request
-    sent_settings = {name: body[name] for name in MANY_SETTINGS if name in body}
+    (request,) = server.requests
+    sent_settings = {name: request.body[name] for name in MANY_SETTINGS if name in request.body}
     assert sent_settings == settings
 
 
@@ -109,7 +108,7 @@ def test_models_with_other_settings_do_not_share_cached_answers(ask: Callable[..
         assert len(server.texts) == len(different_settings)
 
 
-# Addresses, which tell cached answers apart.
+# Addresses. An answer is cached together with the address that gave it.
 
 
 def test_servers_with_a_model_of_the_same_name_do_not_share_cached_answers(
@@ -180,8 +179,7 @@ def test_an_invalid_address_in_the_environment_is_refused_by_the_name_of_the_var
 def authorization_header(server: StubServer) -> str:
     """Return the header by which the only request to a server authorized itself."""
     (request,) = server.requests
-    _, headers, _ = request
-    values = [value for name, value in headers.items() if name.lower() == "authorization"]
+    values = [value for name, value in request.headers.items() if name.lower() == "authorization"]
     assert len(values) == 1
     return values[0]
 
@@ -200,6 +198,7 @@ def test_a_name_and_a_password_in_the_address_are_sent_even_if_there_is_a_key(
 
 def test_a_name_and_a_password_are_sent_as_utf8(ask: Callable[..., Any]) -> None:
     with StubServer() as server:
+        # The password is the character 密, as addresses write it.
         address = server.url.replace("http://", "http://ānn:%E5%AF%86@")
         assert ask(language_model(server.model, api_base=address, cache=False))
 
@@ -220,7 +219,7 @@ def test_a_cached_answer_is_free_and_is_returned_even_after_a_limit_is_reached(
         with pytest.raises(BudgetError):
             ask(lm, "Who else?")
 
-        assert ask(lm, "Who are you?") == ["mine"]
+        assert ask(lm, "Who are you?") == ["mine"]  # from the cache
 
         assert len(server.texts) == 1
         assert guard.spent().calls == 1
@@ -228,7 +227,8 @@ def test_a_cached_answer_is_free_and_is_returned_even_after_a_limit_is_reached(
 
 
 def test_the_cost_in_history_and_meter_is_that_of_the_price_list(ask: Callable[..., Any]) -> None:
-    # 100 input tokens, of which the server says that half were in its cache, and 1 output token.
+    # The prompt of 400 characters is 100 input tokens, the answer 1 output token. The server says
+    # that half of the prompt was in its cache.
     with StubServer(answer=lambda body: "fine", reused=0.5) as server:
         lm = language_model("openai/gpt-4.1-mini", api_base=server.url, cache=False)
         with dspy.context(lm=lm):

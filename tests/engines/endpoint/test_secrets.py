@@ -37,14 +37,17 @@ def shows_half_of_key(text: str) -> bool:
 
 
 def assert_error_hides_key(server: StubServer, lm: Any, error: BaseException) -> None:
-    """Assert that the key was sent, and that neither an error nor the guard of a model shows it."""
-    _, headers, _ = server.requests[0]
-    assert headers["Authorization"] == f"Bearer {KEY}"
+    """Assert that the key was sent, and that neither an error nor the guard of a model shows it.
+
+    The guard keeps an error that ends the run as its `fatal_error`.
+    """
+    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
     assert not shows_half_of_key(logged_text(error))
     assert not shows_half_of_key(str(lm.guard.fatal_error))
 
 
 STATUSES = [200, 400, 401, 403, 404, 429, 500]
+"""What the server answers with; its message repeats the headers of the request, with the key."""
 
 
 @pytest.mark.parametrize("status", STATUSES)
@@ -82,15 +85,15 @@ def test_an_error_within_a_stream_hides_the_key(
         assert not shows_half_of_key(logged_text(caught.value))
 
 
-# An error shows only the beginning of a long body. With so much text before it, the key is cut off
-# at many different places.
-@pytest.mark.parametrize("length", range(100, 520, 7))
+# With so much text before the key, the end of what an error shows cuts it at many different places.
+@pytest.mark.parametrize("length_before_key", range(100, 520, 7))
 @pytest.mark.parametrize("status", ["200 OK", "500 Internal Server Error"])
 def test_an_error_hides_a_key_of_which_it_would_show_the_beginning(
-    monkeypatch: pytest.MonkeyPatch, length: int, status: str
+    monkeypatch: pytest.MonkeyPatch, length_before_key: int, status: str
 ) -> None:
+    """An error shows only the beginning of a long body. Half a key is a secret, too."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    body = b"x" * length + KEY.encode() + b"y" * 1000
+    body = b"x" * length_before_key + KEY.encode() + b"y" * 1000
     response = http_head(f"Content-Length: {len(body)}", status) + body
     with server_that_sends(response) as server:
         with pytest.raises(LMError) as caught:
@@ -109,8 +112,8 @@ def test_an_error_hides_the_key_of_a_model_that_the_user_made(settings: dict[str
         with pytest.raises(LMError) as caught:
             language_model(lm, retries=0)("question: Where?")
 
-        _, headers, _ = server.requests[0]
-        assert any(KEY in value for value in headers.values())
+        sent_headers = server.requests[0].headers
+        assert any(KEY in value for value in sent_headers.values())
         assert not shows_half_of_key(str(caught.value))
 
 

@@ -15,6 +15,7 @@ from .helpers import model_at, record_pieces, server_that_sends
 def test_pieces_make_up_the_answer_and_the_call_is_counted_like_any_other(
     ask: Callable[..., Any],
 ) -> None:
+    # The server also reports that half of the prompt was in its cache.
     with StubServer(answer=lambda body: "I moved to Lisbon.", reused=0.5) as server:
         streaming_lm = model_at(server)
         with record_pieces() as pieces_by_attempt:
@@ -27,10 +28,10 @@ def test_pieces_make_up_the_answer_and_the_call_is_counted_like_any_other(
     assert plain_answers == streamed_answers
     assert plain_lm.meter.read() == streaming_lm.meter.read()
 
-    streaming_request, plain_request = [body for _, _, body in server.requests]
-    assert streaming_request["stream"] is True
-    assert streaming_request["stream_options"] == {"include_usage": True}
-    assert not plain_request.get("stream")
+    streaming_request, plain_request = server.requests
+    assert streaming_request.body["stream"] is True
+    assert streaming_request.body["stream_options"] == {"include_usage": True}
+    assert not plain_request.body.get("stream")
 
 
 def test_a_cached_answer_has_no_pieces(ask: Callable[..., Any]) -> None:
@@ -67,6 +68,7 @@ def test_an_endpoint_that_does_not_stream_is_asked_again_without(ask: Callable[.
     with server, record_pieces() as pieces_by_attempt:
         assert ask(model_at(server)) == ["fine"]
 
+    # The second request asked for no stream, so its answer came as a whole, without pieces.
     assert pieces_by_attempt == [[]]
     assert len(server.requests) == 2
 
@@ -101,6 +103,7 @@ def test_a_stream_that_breaks_off_is_a_failed_call(
 
 @pytest.mark.parametrize("is_async_program", [False, True])
 def test_streamify_of_dspy_gives_the_words_of_a_field(is_async_program: bool) -> None:
+    """`dspy.streamify` yields the words of an output field as they come, then the prediction."""
     completion = "[[ ## answer ## ]]\nto Lisbon in May\n\n[[ ## completed ## ]]"
 
     async def stream_answer() -> list[Any]:

@@ -10,6 +10,7 @@ from mempiler.engines.local.sampling import SampleRequest, row_seed
 from mempiler.programs.threads import gather
 
 PROMPT = "w1 w2"
+"""Two words of the vocabulary in `conftest.py`."""
 MESSAGES = [{"role": "user", "content": PROMPT}]
 
 
@@ -43,7 +44,7 @@ def draw(
     return model.sample(requests)
 
 
-# Groups: what a step of a training takes.
+# Groups: several completions of one prompt with their rewards, which a step of a training compares.
 
 
 def sampled_group(lm: Any, count: int, reward: Callable[[Any], float]) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def policy_rows(case_input: dict[str, Any]) -> tuple[list[PolicyRow], dict[str, 
             row = PolicyRow(
                 [old_logprobs[place] for place in places],
                 [new_logprobs[place] for place in places],
-                advantages[places[0]],
+                advantages[places[0]],  # all tokens of a row have the same advantage
             )
             rows.append(row)
 

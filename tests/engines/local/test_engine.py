@@ -1,4 +1,7 @@
-"""The engine over a local model: what it samples, counts, keeps and forgets."""
+"""The engine over a local model: what it samples, counts, keeps and forgets.
+
+The fixture `model` is a model of a few thousand random weights, whose words are w0 to w19.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -37,6 +40,8 @@ def ask(lm: Any, text: str = "w1 w2") -> str:
 
 
 def test_answers_do_not_depend_on_how_calls_are_batched(model: Any) -> None:
+    """Calls that come at about the same time are sampled in one batch."""
+
     def answers_of_threads(thread_count: int, window: float) -> list[str]:
         """Ask all questions; a batch waits `window` seconds for a further call."""
         lm = dspy.LM(
@@ -54,10 +59,13 @@ def test_answers_do_not_depend_on_how_calls_are_batched(model: Any) -> None:
             ]
         return [call.result() for call in calls]
 
-    assert answers_of_threads(1, window=0.0) == answers_of_threads(16, window=0.02)
+    answers_one_by_one = answers_of_threads(thread_count=1, window=0.0)
+    answers_in_batches = answers_of_threads(thread_count=16, window=0.02)
+    assert answers_in_batches == answers_one_by_one
 
 
 def test_a_rollout_id_decides_what_is_sampled(model: Any) -> None:
+    """DSPy tells apart several samples for one prompt by a `rollout_id`."""
     lm = local_lm(model, temperature=1.0, max_tokens=8)
 
     answers = [ask(lm.copy(rollout_id=f"run/{number}")) for number in range(6)]
@@ -88,15 +96,17 @@ def test_every_sample_is_reported_with_its_tokens_and_counted(model: Any) -> Non
     assert sorted(sample.text for sample in samples) == sorted(answers)
     expected_prompts: set[tuple[int, ...]] = set()
     for question in [*QUESTIONS, "w1 w2"]:
-        expected_prompts.add(tuple(model.encode([{"role": "user", "content": question}])))
+        messages = [{"role": "user", "content": question}]
+        expected_prompts.add(tuple(model.encode(messages)))
     assert {sample.prompt_ids for sample in samples} == expected_prompts
     for sample in samples:
         assert len(sample.logprobs) == len(sample.completion_ids)
 
     usage = lm.meter.read()
-    assert usage.calls == {"judge": 41}
-    # Four words each: "user: w1 w2" and "assistant:".
-    assert usage.input_tokens == 4 * 41
+    call_count = len(QUESTIONS) + 1
+    assert usage.calls == {"judge": call_count}
+    # Each prompt has four words, such as "user: w1 w2 assistant:".
+    assert usage.input_tokens == 4 * call_count
     assert usage.output_tokens == sum(len(sample.completion_ids) for sample in samples)
 
 
@@ -107,30 +117,36 @@ def test_a_local_model_costs_nothing() -> None:
 def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(
     make_model: Callable[..., Any],
 ) -> None:
-    lm = local_lm(make_model(context=16))
+    lm = local_lm(make_model(context=16))  # in tokens
+    prompt_of_twenty_words = " ".join(["w1"] * 20)
     with pytest.raises(ContextWindowExceededError, match="tokens do not fit tiny"):
-        ask(lm, " ".join(["w1"] * 20))
+        ask(lm, prompt_of_twenty_words)
 
 
-def test_a_call_has_another_cache_key_after_the_weights_have_changed(model: Any) -> None:
+def test_a_call_has_another_key_after_the_weights_have_changed(model: Any) -> None:
+    """A run keeps answers by this key, so it never takes those of other weights."""
     lm = local_lm(model)
+
+    def key_of_a_call() -> str:
+        return Call(lm, prompt="Hi", messages=None, kwargs={}).key
+
     original_weights = model.state()
-    original_key = Call(lm, "Hi", None, {}).key
+    original_key = key_of_a_call()
 
     with torch.no_grad():
         model.model.lm_head.weight[3, 0] += 0.01
     model.updated()
-    assert Call(lm, "Hi", None, {}).key != original_key
+    assert key_of_a_call() != original_key
 
     model.load_state(original_weights)
-    assert Call(lm, "Hi", None, {}).key == original_key
+    assert key_of_a_call() == original_key
 
 
 # Forgetting.
 
 
 def token_sequences(root: Any) -> list[tuple[int, ...]]:
-    """Return the lists and tuples of integers that an object holds, however deep."""
+    """Return the lists and tuples of integers, such as token ids, that an object holds."""
     sequences: list[tuple[int, ...]] = []
     for value in values_below(root):
         if isinstance(value, tuple | list) and all(isinstance(item, int) for item in value):
@@ -180,6 +196,7 @@ def test_forgetting_reaches_a_model_that_was_asked_but_is_not_set_any_more(
     with Store(tmp_path / "memories.sqlite") as store:
         memory = build("turn-rag").memory(store, "ada", "acme")
         memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
+        # The model is set for this question alone.
         with dspy.context(lm=forgetful_lm), suppress(Exception):
             memory.ask("What do I like?")
         assert holds_secret(forgetful_lm)
@@ -206,7 +223,11 @@ def test_clearing_an_engine_drops_the_words_that_its_tokenizer_keeps(model: Any)
     assert cleared_caches == ["words"]
 
 
+# The engine counts how often each prompt has come, since that decides what is sampled.
+
+
 def test_repetitions_of_each_prompt_are_counted() -> None:
+    """`add` counts a prompt, given as token ids, and returns how often it has come so far."""
     counts = PromptCounts()
     assert counts.add([1, 2]) == 1
     assert counts.add([1, 2]) == 2
@@ -225,6 +246,7 @@ def test_the_count_of_the_prompt_that_came_longest_ago_is_dropped_first() -> Non
 
 
 def test_counts_of_prompts_hold_no_prompt() -> None:
+    """They are kept by digest, so that what a user has said cannot be found in them."""
     counts = PromptCounts()
     counts.add([1, 2])
     counts.add([12])

@@ -40,7 +40,12 @@ def gpu_model(make_model: Callable[..., Any]) -> Any:
 
 
 def test_samples_are_those_of_the_cpu(cpu_model: Any, gpu_model: Any) -> None:
-    prompts = [[3, 6 + number % 19, 7, 8, 5][: 3 + number % 3] for number in range(24)]
+    # Prompts of three to five tokens, with different second tokens.
+    prompts: list[list[int]] = []
+    for number in range(24):
+        second_token = 6 + number % 19
+        length = 3 + number % 3
+        prompts.append([3, second_token, 7, 8, 5][:length])
 
     cpu_samples = draw(cpu_model, prompts, temperature=1.0, max_tokens=20, seed=3)
     gpu_samples = draw(gpu_model, prompts, temperature=1.0, max_tokens=20, seed=3)
@@ -113,6 +118,7 @@ def random_batch() -> list[Row]:
 def test_a_pass_of_eight_completions_fits(
     make_model: Callable[..., Any], name: str, max_gigabytes: float, gradient_checkpointing: bool
 ) -> None:
+    """With gradient checkpointing, which computes layers again instead of keeping their outputs."""
     model = make_large_model(name, make_model().tokenizer)
     batch = random_batch()
     settings = Training(gradient_checkpointing=gradient_checkpointing)
@@ -127,7 +133,7 @@ def test_a_pass_of_eight_completions_fits(
     seconds = 0.0
     for _ in range(2):  # the second step is measured: by then it is known how many rows fit
         start = time.monotonic()
-        take_step(weights, batch, loss, settings.learning_rate)
+        take_step(weights, batch, loss, learning_rate=settings.learning_rate)
         torch.cuda.synchronize()
         seconds = time.monotonic() - start
 

@@ -1,4 +1,10 @@
-"""The loss, against numbers worked out by hand."""
+"""The loss of reinforcement (GRPO), against numbers worked out by hand.
+
+A model gives several completions for one prompt, a group, and each gets a reward. Its advantage
+says how much better than the others of the group it was. The ratio of a token says how much
+likelier the token has become since it was sampled. Training makes the loss smaller, and so makes
+the tokens of good completions likelier. A clip bounds what a ratio can gain.
+"""
 
 import math
 from typing import Any
@@ -21,11 +27,17 @@ from mempiler.errors import UserError
 
 @pytest.mark.parametrize(
     ("rewards", "expected_advantages"),
-    [([1.0, 0.0], [0.5, -0.5]), ([0.3] * 3, [0.0] * 3), ([5.0], [0.0]), ([], [])],
+    [
+        pytest.param([1.0, 0.0], [0.5, -0.5], id="two"),
+        pytest.param([0.3, 0.3, 0.3], [0.0, 0.0, 0.0], id="equal ones"),
+        pytest.param([5.0], [0.0], id="one"),
+        pytest.param([], [], id="none"),
+    ],
 )
 def test_advantages_are_rewards_less_their_mean(
     rewards: list[float], expected_advantages: list[float]
 ) -> None:
+    """Unless they are scaled: then they are divided by the deviation of the rewards, too."""
     assert advantages(rewards, Reinforcement(scale_rewards=False)) == expected_advantages
 
 
@@ -35,16 +47,16 @@ def test_a_reward_that_is_no_finite_number_is_refused(reward: float) -> None:
         advantages([0.0, reward])
 
 
-# Four of sixteen members of a group are good.
-REWARDS = [1.0] * 4 + [0.9] * 12
-
-
 def test_the_fault_of_one_member_hardly_changes_the_advantages_of_the_others() -> None:
+    # A group of sixteen, of which four are good. A fault is a defect that the reward does not see,
+    # such as an answer that cannot be read.
+    reward_advantages = advantages([1.0] * 4 + [0.9] * 12)
     last_one_is_unreadable = [0.0] * 15 + [1.0]
-    reward_advantages = advantages(REWARDS)
 
     all_advantages = subtract_faults(
-        reward_advantages, {"unreadable": last_one_is_unreadable}, {"unreadable": 0.5}
+        reward_advantages,
+        faults={"unreadable": last_one_is_unreadable},
+        weights={"unreadable": 0.5},
     )
 
     changes = [
@@ -52,15 +64,21 @@ def test_the_fault_of_one_member_hardly_changes_the_advantages_of_the_others() -
     ]
     # The faults have the mean 1/16 and the deviation 1/4 (with n - 1). So the unreadable member is
     # 3.75 deviations above the mean and the others .25 below it, each with the weight .5.
-    assert changes[:15] == pytest.approx([0.125] * 15, abs=1e-5)
-    assert changes[15] == pytest.approx(-1.875, abs=1e-5)
+    assert changes[:15] == pytest.approx([0.5 * 0.25] * 15, abs=1e-5)
+    assert changes[15] == pytest.approx(-0.5 * 3.75, abs=1e-5)
 
 
 def test_a_fault_within_the_reward_would_halve_the_advantages_of_the_good_members() -> None:
     """It raises the deviation of all rewards. This is why faults are subtracted afterwards."""
-    rewards_with_fault = [*REWARDS[:15], REWARDS[15] - 0.5]
-    assert advantages(REWARDS)[0] == pytest.approx(1.677, abs=1e-3)
-    assert advantages(rewards_with_fault)[0] == pytest.approx(0.765, abs=1e-3)
+    rewards = [1.0] * 4 + [0.9] * 12
+    rewards_with_fault = [1.0] * 4 + [0.9] * 11 + [0.9 - 0.5]
+
+    advantage_of_first_one = advantages(rewards)[0]
+    advantage_beside_a_fault = advantages(rewards_with_fault)[0]
+
+    # A reward less the mean of all, divided by their deviation: .075 / .0447 and .106 / .139.
+    assert advantage_of_first_one == pytest.approx(1.677, abs=1e-3)
+    assert advantage_beside_a_fault == pytest.approx(0.765, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -72,22 +90,34 @@ def test_a_fault_within_the_reward_would_halve_the_advantages_of_the_good_member
         ),
     ],
 )
-def test_faults_that_change_no_advantage(faults: dict[str, list[float]]) -> None:
-    assert subtract_faults([1.0, -1.0], faults, {"unreadable": 0.5}) == [1.0, -1.0]
+def test_faults_that_do_not_tell_members_apart_or_have_no_weight_change_no_advantage(
+    faults: dict[str, list[float]],
+) -> None:
+    advantages_without_faults = [1.0, -1.0]
+    all_advantages = subtract_faults(
+        advantages_without_faults, faults=faults, weights={"unreadable": 0.5}
+    )
+    assert all_advantages == advantages_without_faults
 
 
-# The loss of two completions, of 2 tokens and of 1. The range of the clip is .8 to 1.28.
+# The loss of two completions: the first one has two tokens, the second one has one token. The range
+# of the clip is .8 to 1.28.
 #
-#   advantage     ratio     min(ratio * advantage, clipped ratio * advantage)
-#           1       1.5     1.28
-#           1        .5      .5
-#          -1        .5     -.8
+#   completion   advantage     ratio     min(ratio * advantage, clipped ratio * advantage)
+#            1           1       1.5     1.28
+#            1           1        .5      .5
+#            2          -1        .5     -.8
 #
-# The terms of the loss are these numbers with the other sign; their sum is -.98.
+# The terms of the loss are these numbers with the other sign.
+
+TERMS_OF_FIRST_COMPLETION = [-1.28, -0.5]
+TERM_OF_SECOND_COMPLETION = 0.8
+SUM_OF_TERMS = sum(TERMS_OF_FIRST_COMPLETION) + TERM_OF_SECOND_COMPLETION
 
 OLD_LOGPROBS = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
 RATIOS = torch.tensor([[1.5, 0.5], [0.5, 1.0]])
 MASK = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+"""0 where a row has no token: the second completion is padded to the length of the first one."""
 ADVANTAGES = torch.tensor([1.0, -1.0])
 
 PLAIN_SETTINGS: dict[str, Any] = {
@@ -99,8 +129,9 @@ PLAIN_SETTINGS: dict[str, Any] = {
 }
 """A mean over all tokens, of token ratios that are clipped as above."""
 
-MEAN_OVER_TOKENS = -0.98 / 3
-MEAN_OVER_ROWS = ((-1.28 - 0.5) / 2 + 0.8) / 2
+MEAN_OVER_TOKENS = SUM_OF_TERMS / 3
+SUM_OF_ROW_MEANS = sum(TERMS_OF_FIRST_COMPLETION) / 2 + TERM_OF_SECOND_COMPLETION
+MEAN_OVER_ROWS = SUM_OF_ROW_MEANS / 2
 
 
 def loss_of_two_completions(
@@ -121,41 +152,57 @@ def loss_of_two_completions(
         reference_logprobs = logprobs + log_ratio_of_reference
     all_settings = Reinforcement(**{**PLAIN_SETTINGS, **settings})
     loss = grpo_loss(
-        logprobs, OLD_LOGPROBS, ADVANTAGES, MASK, reference_logprobs, all_settings, size
+        logprobs,
+        OLD_LOGPROBS,
+        row_advantages=ADVANTAGES,
+        mask=MASK,
+        reference_logprobs=reference_logprobs,
+        settings=all_settings,
+        size=size,
     )
     return float(loss)
 
 
 def test_the_loss_is_a_mean_over_tokens() -> None:
-    assert loss_of_two_completions() == pytest.approx(MEAN_OVER_TOKENS, abs=1e-6)
+    # The first completion has two tokens, with the terms -1.28 and -.5. The second one has one
+    # token, with the term .8.
+    mean_over_tokens = (-1.28 - 0.5 + 0.8) / 3
+    assert loss_of_two_completions() == pytest.approx(mean_over_tokens, abs=1e-6)
 
 
 def test_the_loss_of_grpo_is_a_mean_over_rows() -> None:
-    assert loss_of_two_completions(loss_type="grpo") == pytest.approx(MEAN_OVER_ROWS, abs=1e-6)
+    mean_of_first_completion = (-1.28 - 0.5) / 2
+    mean_over_rows = (mean_of_first_completion + 0.8) / 2
+    assert loss_of_two_completions(loss_type="grpo") == pytest.approx(mean_over_rows, abs=1e-6)
 
 
 def test_the_loss_of_a_part_is_its_share_of_the_mean_over_the_batch() -> None:
+    """So the losses of the parts of a batch add up to the loss of the batch."""
     batch_size = BatchSize(rows=4, tokens=6)
-    assert loss_of_two_completions(batch_size) == pytest.approx(-0.98 / 6, abs=1e-6)
-    expected_loss = ((-1.28 - 0.5) / 2 + 0.8) / 4
-    assert loss_of_two_completions(batch_size, loss_type="grpo") == pytest.approx(
-        expected_loss, abs=1e-6
-    )
+
+    mean_over_tokens = loss_of_two_completions(batch_size)
+    mean_over_rows = loss_of_two_completions(batch_size, loss_type="grpo")
+
+    assert mean_over_tokens == pytest.approx(SUM_OF_TERMS / 6, abs=1e-6)
+    assert mean_over_rows == pytest.approx(SUM_OF_ROW_MEANS / 4, abs=1e-6)
 
 
 def test_a_wider_clip_leaves_more_ratios_as_they_are() -> None:
-    # The ratio .5 of the second completion is within the range from .4 on.
-    expected_loss = (-1.28 - 0.5 + 0.5) / 3
+    # The range begins at 1 - .6 = .4. So the ratio .5 of the second completion is not raised to .8.
+    unclipped_term = 0.5
+    expected_loss = (sum(TERMS_OF_FIRST_COMPLETION) + unclipped_term) / 3
     assert loss_of_two_completions(clip_low=0.6) == pytest.approx(expected_loss, abs=1e-6)
 
 
-# k3, the estimate of the divergence from the reference, is r - log(r) - 1 for r = reference / new.
+# The reference is the model before the training. The loss also keeps the trained model near to it:
+# k3, the estimate of how far it has come, is r - log(r) - 1 for r = reference / new.
 K3_OF_TWO = 2 - math.log(2) - 1
 
 
 def test_the_divergence_from_the_reference_is_added_with_the_weight_beta() -> None:
     loss = loss_of_two_completions(log_ratio_of_reference=math.log(2), beta=0.1)
-    assert loss == pytest.approx((-0.98 + 3 * 0.1 * K3_OF_TWO) / 3, abs=1e-6)
+    # It is the same at all tokens, so its mean is that of one token.
+    assert loss == pytest.approx(MEAN_OVER_TOKENS + 0.1 * K3_OF_TWO, abs=1e-6)
 
 
 def test_the_divergence_is_a_mean_over_tokens_even_in_grpo() -> None:
@@ -178,29 +225,33 @@ def test_the_divergence_is_a_mean_over_tokens_even_in_grpo() -> None:
     ],
 )
 def test_the_log_ratio_is_bounded_from_above_only(log_ratio: float, expected_ratio: float) -> None:
+    """By default at 3; a row of two tokens gets the ratio of both."""
     old_logprobs = torch.full((1, 2), -1.0)
     bounded_ratios = ratios(
-        old_logprobs + log_ratio, old_logprobs, torch.ones(1, 2), Reinforcement()
+        logprobs=old_logprobs + log_ratio,
+        old_logprobs=old_logprobs,
+        mask=torch.ones(1, 2),
+        settings=Reinforcement(),
     )
     assert bounded_ratios.tolist() == [pytest.approx([expected_ratio, expected_ratio])]
 
 
 @pytest.mark.parametrize(
-    ("log_ratio", "most", "expected_divergence"),
+    ("log_ratio", "bound", "expected_divergence"),
     [
-        pytest.param(3.0, 0.0, math.exp(3) - 4, id="no bound"),
+        pytest.param(3.0, 0.0, math.exp(3) - 3 - 1, id="no bound"),
         pytest.param(3.0, 10.0, 10.0, id="bounded: it would be 16.09"),
-        pytest.param(2.0, 10.0, math.exp(2) - 3, id="below the bound"),
+        pytest.param(2.0, 10.0, math.exp(2) - 2 - 1, id="below the bound"),
         pytest.param(-30.0, 100.0, math.exp(-20) + 20 - 1, id="log ratios are bounded at 20"),
     ],
 )
 def test_the_divergence_of_one_token_is_bounded(
-    log_ratio: float, most: float, expected_divergence: float
+    log_ratio: float, bound: float, expected_divergence: float
 ) -> None:
-    """`log_ratio` is log(reference / new)."""
+    """`log_ratio` is log(reference / new); the divergence is exp(log_ratio) - log_ratio - 1."""
     new_logprobs = torch.tensor([-1.0 - log_ratio])
     reference_logprobs = torch.tensor([-1.0])
-    token_divergence = divergence(new_logprobs, reference_logprobs, most)
+    token_divergence = divergence(new_logprobs, reference_logprobs, clip=bound)
     assert float(token_divergence) == pytest.approx(expected_divergence, rel=1e-5)
 
 
@@ -211,15 +262,15 @@ def test_a_token_that_has_become_very_unlikely_does_not_spoil_the_gradient_of_th
 
     loss = grpo_loss(
         logprobs,
-        logprobs.detach(),
-        torch.zeros(1),
-        torch.ones(1, 2),
-        reference_logprobs,
-        Reinforcement(**PLAIN_SETTINGS, beta=1.0),
+        old_logprobs=logprobs.detach(),
+        row_advantages=torch.zeros(1),  # so the divergence is all of the loss
+        mask=torch.ones(1, 2),
+        reference_logprobs=reference_logprobs,
+        settings=Reinforcement(**PLAIN_SETTINGS, beta=1.0),
     )
     loss.backward()
 
-    # The gradient of k3 is 1 - reference / new.
+    # The gradient of k3 is 1 - reference / new; the loss is a mean over two tokens.
     gradient_of_first_token = (1 - math.exp(0.5)) / 2
     assert logprobs.grad is not None
     assert logprobs.grad[0].tolist() == pytest.approx([gradient_of_first_token, 0.0])
@@ -235,9 +286,12 @@ def test_a_turn_is_clipped_as_a_whole_and_has_a_gradient_at_every_token() -> Non
     )
     logprobs = (old_logprobs + log_ratios).requires_grad_()
 
-    loss = grpo_loss(logprobs, old_logprobs, torch.tensor([1.0, 1.0]), torch.ones(2, 2))
+    loss = grpo_loss(
+        logprobs, old_logprobs, row_advantages=torch.tensor([1.0, 1.0]), mask=torch.ones(2, 2)
+    )
     loss.backward()
 
+    # The mean over two turns, of which the second one is clipped, and so has no gradient.
     assert float(loss.detach()) == pytest.approx(-(1.0 + 1.2) / 2)
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [

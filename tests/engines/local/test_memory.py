@@ -1,4 +1,8 @@
-"""Within the memory of a GPU: layers computed again, logits in chunks, smaller passes, batches."""
+"""Within the memory of a GPU: layers computed again, logits in chunks, smaller passes, batches.
+
+A pass is a forward pass of the model over some rows; a row is a prompt with a completion, both as
+token ids. No test needs a GPU: hooks raise the error of a GPU whose memory runs out.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -112,7 +116,8 @@ def test_logits_in_chunks_give_the_numbers_and_gradients_of_all_logits_at_once(
     expected_logprobs = logprobs_of_each_row_alone(model, temperature)
     expected_gradients = gradients_of(model, expected_logprobs)
 
-    # Only a model whose logits are those of its head can compute them in chunks.
+    # Only a model whose logits are those of its head can compute them in chunks. The hook records
+    # how many logits the head computes at a time.
     max_logits = 3 * VOCABULARY
     transformers_model = model.get_base_model() if lora else model
     chunk_sizes: list[int] = []
@@ -176,10 +181,11 @@ def forward_methods(model: Any) -> dict[str, Any]:
 
 
 class GradientsAndMemory(NamedTuple):
-    """What a forward and a backward pass give and take."""
+    """What a forward and a backward pass give, and what they take."""
 
     gradients: dict[str, torch.Tensor]
     kept_numbers: int
+    """Numbers that the forward pass kept for the backward pass."""
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
@@ -194,13 +200,18 @@ def test_layers_that_are_computed_again_give_the_same_gradients_and_keep_less(
     def train(recomputed_layers: Sequence[Any]) -> GradientsAndMemory:
         with KeptNumbers() as kept_numbers, recompute(recomputed_layers):
             logprobs, mask = scoring.token_logprobs(
-                model, PROMPTS, COMPLETIONS, 1.0, pad_id=0, max_logits=scoring.MAX_LOGITS
+                model,
+                PROMPTS,
+                COMPLETIONS,
+                temperature=1.0,
+                pad_id=0,
+                max_logits=scoring.MAX_LOGITS,
             )
         count = kept_numbers.count
         return GradientsAndMemory(gradients_of(model, logprobs[mask > 0]), count)
 
-    plain = train([])
-    recomputed = train(layers)
+    plain = train(recomputed_layers=[])
+    recomputed = train(recomputed_layers=layers)
 
     assert recomputed.kept_numbers < plain.kept_numbers / 2
     assert recomputed.gradients.keys() == plain.gradients.keys()
@@ -228,8 +239,13 @@ def train_one_step(model: Any, row_count: int) -> LocalWeights:
     def loss(part: Sequence[Row], size: Any) -> torch.Tensor:
         return -weights.token_logprobs(part).values.sum()
 
-    take_step(weights, batch, loss, 1e-3)
+    take_step(weights, batch, loss, learning_rate=1e-3)
     return weights
+
+
+def make_first_use(model: Any) -> None:
+    """Use a model once: its first use begins with an extra pass, which tries it on one token."""
+    model.token_logprobs(prompts=[[6]], completions=[[7]])
 
 
 def test_memory_that_runs_out_halves_the_rows_of_a_pass_and_changes_no_gradient(
@@ -237,14 +253,13 @@ def test_memory_that_runs_out_halves_the_rows_of_a_pass_and_changes_no_gradient(
 ) -> None:
     model = make_model()
     model_with_little_memory = make_model()
-    # The first use of a model tries it on one token, which is no pass of the training.
-    model_with_little_memory.token_logprobs([[6]], [[7]])
-    row_counts = run_out_of_memory_above(model_with_little_memory, 2)
+    make_first_use(model_with_little_memory)
+    row_counts = run_out_of_memory_above(model_with_little_memory, max_rows=2)
 
-    train_one_step(model, 7)
-    weights = train_one_step(model_with_little_memory, 7)
+    train_one_step(model, row_count=7)
+    weights = train_one_step(model_with_little_memory, row_count=7)
 
-    # 7 rows and 3 rows are too many for the memory.
+    # Passes of seven rows and of three fail. Their half, one row, succeeds, seven times.
     assert row_counts == [7, 3, 1, 1, 1, 1, 1, 1, 1]
     assert weights.micro_batch == 1
     expected_state = model.state()
@@ -257,11 +272,11 @@ def test_scoring_is_repeated_with_fewer_rows_if_memory_runs_out(
 ) -> None:
     expected_logprobs = make_model().logprobs(PROMPTS, COMPLETIONS)
     model_with_little_memory = make_model()
-    row_counts = run_out_of_memory_above(model_with_little_memory, 2)
+    row_counts = run_out_of_memory_above(model_with_little_memory, max_rows=2)
 
     logprobs = model_with_little_memory.logprobs(PROMPTS, COMPLETIONS)
 
-    assert max(row_counts) > 2
+    assert max(row_counts) > 2  # a pass with more rows was tried, and failed
     for values, expected_values in zip(logprobs, expected_logprobs, strict=True):
         assert values == pytest.approx(expected_values, abs=1e-3)
 
@@ -270,14 +285,15 @@ def test_memory_that_does_not_suffice_for_one_row_of_a_training_is_a_user_error_
     make_model: Callable[..., Any],
 ) -> None:
     model = make_model()
-    model.token_logprobs([[6]], [[7]])
-    run_out_of_memory_above(model, 0)
+    make_first_use(model)
+    run_out_of_memory_above(model, max_rows=0)
     message = (
         r"longest of the batch has 3 tokens with its prompt\. "
         "Train with gradient_checkpointing = true, an adapter"
     )
     with pytest.raises(UserError, match=message):
-        train_one_step(model, 4)
+        train_one_step(model, row_count=4)
+    # What the failed step has computed does not take up memory.
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -285,10 +301,10 @@ def test_memory_that_does_not_suffice_to_score_one_row_is_a_user_error(
     make_model: Callable[..., Any],
 ) -> None:
     model = make_model()
-    model.token_logprobs([[6]], [[7]])
-    run_out_of_memory_above(model, 0)
+    make_first_use(model)
+    run_out_of_memory_above(model, max_rows=0)
     with pytest.raises(UserError, match="memory ran out at a single completion"):
-        model.logprobs([[6], [7]], [[7], [8]])
+        model.logprobs(prompts=[[6], [7]], completions=[[7], [8]])
 
 
 # Padding.
@@ -303,6 +319,10 @@ def test_memory_that_does_not_suffice_to_score_one_row_is_a_user_error(
     ],
 )
 def test_padding_takes_at_most_as_much_as_the_text(lengths: list[int]) -> None:
+    """Rows of one pass are padded to the longest, so rows of similar length are put together.
+
+    `buckets` returns the places of the rows of each pass in the list.
+    """
     max_rows = 8
     parts = buckets(lengths, max_rows)
 
@@ -310,10 +330,11 @@ def test_padding_takes_at_most_as_much_as_the_text(lengths: list[int]) -> None:
     assert all_places == list(range(len(lengths)))
     for part in parts:
         lengths_of_part = [lengths[place] for place in part]
-        text = sum(lengths_of_part)
-        padding = max(lengths_of_part) * len(part) - text
+        text_tokens = sum(lengths_of_part)
+        padding_tokens = max(lengths_of_part) * len(part) - text_tokens
         assert len(part) <= max_rows
-        assert padding <= max(text, FREE_PADDING)
+        # A little padding is allowed in any case.
+        assert padding_tokens <= max(text_tokens, FREE_PADDING)
 
 
 # Batches of concurrent calls.
@@ -339,8 +360,9 @@ def test_concurrent_calls_share_batches_of_bounded_size_and_get_their_own_result
     assert results == [2 * row for row in range(64)]
     rows_of_batches = sorted(row for batch in batches for row in batch)
     assert rows_of_batches == list(range(64))
-    assert len(batches) < 20
     assert max(len(batch) for batch in batches) <= 12
+    # Six full batches would be enough; without sharing there would be 64.
+    assert len(batches) < 20
 
 
 @pytest.mark.parametrize("error", [ValueError("no weights"), KeyboardInterrupt("no weights")])
@@ -387,6 +409,7 @@ def test_a_batch_that_runs_out_of_memory_is_tried_in_halves() -> None:
     results = call_in_threads(batcher, range(8), threads=8)
 
     assert results == list(range(8))
+    # All eight rows and each half of four are too many; the quarters of two rows fit.
     assert little_memory.row_counts == [8, 4, 2, 2, 4, 2, 2]
 
 

@@ -1,4 +1,8 @@
-"""Memory of trainings, computed from the shape of a model: neither GPU nor weights are needed."""
+"""Memory of trainings, computed from the shape of a model: neither GPU nor weights are needed.
+
+A shape holds the sizes of a model. Memory is given in gigabytes of each GPU; `capacity` is what one
+GPU has.
+"""
 
 import json
 from pathlib import Path
@@ -10,10 +14,14 @@ from mempiler.errors import DataError
 
 SHAPE_OF_7B = KNOWN_SHAPES["qwen2.5-7b-instruct"]
 
-WEIGHTS_OF_7B = 152.3
-"""Gigabytes: 20 bytes for each of 7.6 billion weights.
+GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER = 152.3
+"""Those of a model of 7.6 billion weights, with 20 bytes for each of them.
 
-They are the weight, its gradient, two moments and the reference, each in float32."""
+They are the weight, its gradient, two moments of the optimizer and the weight of the reference,
+each a float32 of four bytes.
+"""
+GIGABYTES_OF_WEIGHTS = GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER / 5
+"""Those of the weights alone."""
 
 
 def config_of(shape: ModelShape) -> dict[str, object]:
@@ -72,7 +80,9 @@ def test_the_estimate_of_a_pass_is_close_to_what_was_measured(
 
 def test_a_training_on_one_gpu_has_all_weights_there() -> None:
     use = TrainingMemory(SHAPE_OF_7B, rows=1, tokens=1000).use()
-    assert use.parts["weights and optimizer"] == pytest.approx(WEIGHTS_OF_7B, abs=0.1)
+    assert use.parts["weights and optimizer"] == pytest.approx(
+        GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER, abs=0.1
+    )
     assert use.loading == 0
     # It is not known how much memory the GPU has.
     assert use.fits is None
@@ -80,12 +90,15 @@ def test_a_training_on_one_gpu_has_all_weights_there() -> None:
 
 def test_every_gpu_has_its_share_of_sharded_weights_but_loads_all_of_them() -> None:
     use = TrainingMemory(SHAPE_OF_7B, gpus=3, sharded=True, rows=1, tokens=1000, capacity=80).use()
-    assert use.parts["weights and optimizer"] == pytest.approx(WEIGHTS_OF_7B / 3, abs=0.1)
-    assert use.loading == pytest.approx(30.5, abs=0.1)
+    assert use.parts["weights and optimizer"] == pytest.approx(
+        GIGABYTES_OF_WEIGHTS_AND_OPTIMIZER / 3, abs=0.1
+    )
+    assert use.loading == pytest.approx(GIGABYTES_OF_WEIGHTS, abs=0.1)
     assert use.fits is True
 
 
 def test_loading_decides_whether_a_training_fits_if_it_takes_the_most() -> None:
+    """A share of one 64th is small, but every GPU loads all 30 GB of weights, and has 24 GB."""
     use = TrainingMemory(SHAPE_OF_7B, gpus=64, sharded=True, rows=1, tokens=1000, capacity=24).use()
     assert use.total == use.loading
     assert use.fits is False
@@ -98,15 +111,17 @@ def test_without_shards_every_gpu_has_all_weights() -> None:
 
 
 def test_layers_that_are_kept_for_the_gradient_take_more() -> None:
+    # Checkpointing computes layers again, instead of keeping what they gave.
     with_checkpointing = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2).use()
     without = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, is_checkpointed=False).use()
     assert without.parts["activations"] > 5 * with_checkpointing.parts["activations"]
 
 
 def test_vllm_beside_a_training_takes_its_share_of_the_gpu() -> None:
+    share = 0.35
     alone = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, capacity=80).use()
-    beside_vllm = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, capacity=80, colocated=0.35).use()
-    assert beside_vllm.total == pytest.approx(alone.total + 0.35 * 80)
+    beside_vllm = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, capacity=80, colocated=share).use()
+    assert beside_vllm.total == pytest.approx(alone.total + share * 80)
 
 
 # Shapes in folders.
@@ -136,23 +151,25 @@ def test_an_unknown_name_tells_no_shape() -> None:
 
 
 def test_a_vllm_server_fills_its_share_of_a_gpu() -> None:
-    use = vllm_use("sampling", 1, weights=15.2, capacity=80)
+    use = vllm_use("sampling", gpus=1, weights=15.2, capacity=80)
     # Nine tenths of the GPU: the weights, and a cache that takes all the rest.
-    assert use.total == pytest.approx(72)
-    assert use.parts == {"weights": 15.2, "cache of vLLM": pytest.approx(56.8)}
+    share_of_vllm = 0.9 * 80
+    assert use.total == pytest.approx(share_of_vllm)
+    assert use.parts == {"weights": 15.2, "cache of vLLM": pytest.approx(share_of_vllm - 15.2)}
     assert use.fits is True
 
 
 def test_a_vllm_server_whose_weights_are_too_large_does_not_fit() -> None:
-    assert vllm_use("sampling", 1, weights=90, capacity=80).fits is False
+    assert vllm_use("sampling", gpus=1, weights=90, capacity=80).fits is False
 
 
 def test_of_a_server_with_unknown_weights_nothing_is_said() -> None:
-    use = vllm_use("answers", 4, weights=None, capacity=80)
+    use = vllm_use("answers", gpus=4, weights=None, capacity=80)
     assert use.fits is None
     assert use.summary()["total"] is None
 
 
 def test_the_size_of_a_reader_is_known_by_its_name() -> None:
+    """A reader is a model that answers questions during a training, which gives the rewards."""
     assert reader_gigabytes("openai/openai/gpt-oss-120b") == 65.3
     assert reader_gigabytes("openai/gpt-4.1-mini") is None

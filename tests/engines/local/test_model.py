@@ -1,4 +1,9 @@
-"""Local models: loading, prompts, adapters, fingerprints, log-probabilities and samples."""
+"""Local models: loading, prompts, adapters, fingerprints, log-probabilities and samples.
+
+The fixture `model` is a model of a few thousand random weights, whose words are w0 to w19; the
+token id of w0 is 6, that of w1 is 7, and so on. A fingerprint names everything that decides what a
+model answers, so that answers can be cached under it.
+"""
 
 import ast
 import json
@@ -106,6 +111,7 @@ def test_a_second_adapter_is_refused(adapted_model: LocalModel) -> None:
 
 
 def test_an_unknown_setting_of_an_adapter_is_refused(model: Any) -> None:
+    # The rank of an adapter is called "r".
     with pytest.raises(UserError, match=r"lora = .*rank"):
         loading.with_lora(model.model, {"rank": 2})
 
@@ -124,7 +130,10 @@ def test_the_weights_of_a_new_adapter_depend_on_its_seed_alone(model: Any, tmp_p
     assert torch.equal(torch.random.get_rng_state(), random_state)
 
 
-# The frozen reference.
+# The frozen reference: the weights from before a training, with which those of now are compared.
+
+PROMPT_OF_W0 = [6]
+COMPLETION_OF_W1 = [7]
 
 
 @pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
@@ -132,19 +141,21 @@ def test_the_reference_keeps_the_weights_of_the_moment_when_it_was_frozen(
     request: pytest.FixtureRequest, fixture_name: str
 ) -> None:
     model = request.getfixturevalue(fixture_name)
-    original_logprobs = model.logprobs([[6]], [[7]])
+    original_logprobs = model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1])
 
     model.freeze_reference()
-    with torch.no_grad():
+    with torch.no_grad():  # as a training would change them
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape))
     model.updated()
     fingerprint = model.fingerprint
 
-    assert model.logprobs([[6]], [[7]], reference=True) == original_logprobs
-    # Scoring by the reference has not changed the weights of now.
-    assert model.logprobs([[6]], [[7]]) != original_logprobs
-    model.updated()
+    logprobs_of_reference = model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1], reference=True)
+    assert logprobs_of_reference == original_logprobs
+
+    # Scoring by the reference has not changed the present weights.
+    assert model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1]) != original_logprobs
+    model.updated()  # has the fingerprint computed anew
     assert model.fingerprint == fingerprint
 
 
@@ -154,7 +165,7 @@ def test_without_a_reference_there_is_nothing_to_score_by(
 ) -> None:
     model = request.getfixturevalue(fixture_name)
     with pytest.raises(UserError, match="freeze_reference"):
-        model.logprobs([[6]], [[7]], reference=True)
+        model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1], reference=True)
 
 
 # Fingerprints.
@@ -171,8 +182,9 @@ def test_every_number_of_a_large_tensor_is_in_the_fingerprint(
     assert changed_model.fingerprint == model.fingerprint
 
     weights = changed_model.model.get_input_embeddings().weight
+    place_in_the_middle = weights.numel() // 2 + 1
     with torch.no_grad():
-        weights.view(-1)[weights.numel() // 2 + 1] += 1
+        weights.view(-1)[place_in_the_middle] += 1
     changed_model.updated()
 
     assert changed_model.fingerprint != model.fingerprint
@@ -186,7 +198,7 @@ def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(
     assert LocalModel.load(folder, lora={"r": 2}).fingerprint == fingerprint
 
     other_scale = LocalModel.load(folder, lora={"r": 2, "lora_alpha": 8}).fingerprint
-    with torch.no_grad():
+    with torch.no_grad():  # changes one number of the base
         model.model.lm_head.weight[3, 0] += 1
     model.save(folder)
     other_base = LocalModel.load(folder, lora={"r": 2}).fingerprint
@@ -231,9 +243,11 @@ def test_the_float32_weights_of_a_training_have_the_fingerprint_of_the_loaded_on
     half_model = LocalModel.load(model.save(tmp_path / "model"), dtype="bfloat16")
     fingerprint = half_model.fingerprint
 
-    assert half_model.parameters()[0].dtype == torch.float32  # which turns them into float32
+    # Whoever asks for the parameters wants to train them, which turns them into float32.
+    trained_parameters = half_model.parameters()
+    assert trained_parameters[0].dtype == torch.float32
 
-    half_model.updated()
+    half_model.updated()  # has the fingerprint computed anew
     assert half_model.fingerprint == fingerprint
 
 
@@ -269,7 +283,7 @@ def full_model(tmp_path: Path, half_model: LocalModel) -> LocalModel:
 
 
 def frozen_types(model: LocalModel) -> set[torch.dtype]:
-    """Return the types of the weights that are not trained."""
+    """Return the types of the weights that are not trained: all but those of an adapter."""
     weights = model.model.parameters()
     return {parameter.dtype for parameter in weights if not parameter.requires_grad}
 
@@ -287,6 +301,7 @@ def test_weights_are_loaded_as_bfloat16_only_where_that_is_asked_for(
 
 SHORT_PROMPTS = [[6, 7, 8], [9]]
 SHORT_COMPLETIONS = [[8, 9, 1], [10]]
+"""Token ids of two rows."""
 
 
 def test_a_model_of_bfloat16_computes_nearly_the_same_log_probabilities(
@@ -351,6 +366,7 @@ def test_without_torch_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyP
 
 
 def test_no_module_of_the_local_engine_imports_torch_when_it_is_imported() -> None:
+    """It takes seconds, and torch may be missing. So it is imported within functions only."""
     heavy_packages = ("torch", "transformers")
     for path in Path(loading.__file__).parent.glob("*.py"):
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -390,6 +406,7 @@ def test_code_that_comes_with_a_model_is_neither_run_nor_asked_about(
 # Log-probabilities and samples.
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+"""Token ids of four prompts of different lengths."""
 
 
 def next_token_logits(model: Any, ids: list[int]) -> torch.Tensor:
@@ -428,22 +445,24 @@ def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(
 
 
 def test_an_empty_completion_has_no_logprobs(model: Any) -> None:
-    assert model.logprobs([[6]], [[]]) == [[]]
-    first_values, second_values = model.logprobs([[6, 7], [6]], [[], [8]])
-    assert first_values == []
-    assert len(second_values) == 1
+    assert model.logprobs(prompts=[[6]], completions=[[]]) == [[]]
+
+    values_of_empty_one, values_of_other_one = model.logprobs(
+        prompts=[[6, 7], [6]], completions=[[], [8]]
+    )
+    assert values_of_empty_one == []
+    assert len(values_of_other_one) == 1
 
 
 def test_a_row_gets_the_same_tokens_alone_and_beside_rows_with_other_limits(model: Any) -> None:
-    seeds = [row_seed(5, prompt, 0) for prompt in PROMPTS]
     limits = [1, 16, 0, 4]
-    equal_requests = [
-        SampleRequest(prompt, 1.0, 16, seed) for prompt, seed in zip(PROMPTS, seeds, strict=True)
-    ]
-    limited_requests = [
-        SampleRequest(prompt, 1.0, limit, seed)
-        for prompt, limit, seed in zip(PROMPTS, limits, seeds, strict=True)
-    ]
+    equal_requests: list[SampleRequest] = []
+    limited_requests: list[SampleRequest] = []
+    for prompt, limit in zip(PROMPTS, limits, strict=True):
+        seed = row_seed(5, prompt, occurrence=0)
+        request = SampleRequest(prompt, temperature=1.0, max_tokens=16, seed=seed)
+        equal_requests.append(request)
+        limited_requests.append(request._replace(max_tokens=limit))
 
     samples = model.sample(equal_requests)
     limited_samples = model.sample(limited_requests)
@@ -457,9 +476,10 @@ def test_a_row_gets_the_same_tokens_alone_and_beside_rows_with_other_limits(mode
 
 def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
     draw_count = 4000
-    probabilities = next_token_logits(model, PROMPTS[1]).softmax(-1).tolist()
+    prompt = PROMPTS[1]
+    probabilities = next_token_logits(model, prompt).softmax(-1).tolist()
 
-    samples = draw(model, [PROMPTS[1]] * draw_count, temperature=1.0, max_tokens=1, seed=11)
+    samples = draw(model, [prompt] * draw_count, temperature=1.0, max_tokens=1, seed=11)
 
     counts = Counter(sample.completion_ids[0] for sample in samples)
     # The standard error of a share is largest for a probability of one half.
@@ -470,8 +490,11 @@ def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
 
 
 def test_at_temperature_0_the_likeliest_token_is_taken(model: Any) -> None:
-    logits = next_token_logits(model, PROMPTS[1])
-    (sample,) = draw(model, [PROMPTS[1]], temperature=0.0, max_tokens=1)
+    prompt = PROMPTS[1]
+    logits = next_token_logits(model, prompt)
+
+    (sample,) = draw(model, [prompt], temperature=0.0, max_tokens=1)
+
     assert sample.completion_ids == (int(logits.argmax()),)
     assert sample.logprobs[0] == pytest.approx(float(logits.log_softmax(-1).max()), abs=1e-5)
 
@@ -485,7 +508,7 @@ def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[
     samples = draw(model, [PROMPTS[0]] * 32, temperature=1.0, max_tokens=8)
 
     ended_samples = [sample for sample in samples if sample.finished]
-    assert ended_samples
+    assert len(ended_samples) > 0
     for sample in ended_samples:
         assert sample.completion_ids.index(end_token) == len(sample.completion_ids) - 1
         assert "<eos>" not in sample.text
@@ -496,8 +519,9 @@ def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[
 
 def test_a_completion_stops_where_the_context_ends(make_model: Callable[..., Any]) -> None:
     model = make_model(context=10)
-    (sample,) = draw(model, [[6] * 7], temperature=1.0, max_tokens=100, seed=2)
-    assert len(sample.completion_ids) <= 3
+    prompt_of_seven_tokens = [6] * 7
+    (sample,) = draw(model, [prompt_of_seven_tokens], temperature=1.0, max_tokens=100, seed=2)
+    assert len(sample.completion_ids) <= 10 - 7
 
 
 @pytest.mark.parametrize("length", [0, 10, 500])
@@ -505,6 +529,7 @@ def test_a_prompt_that_is_empty_or_fills_the_context_is_refused(
     make_model: Callable[..., Any], length: int
 ) -> None:
     model = make_model(context=10)
+    prompt = [6] * length
     message = f"a prompt of {length} tokens does not fit tiny, which holds 10"
     with pytest.raises(UserError, match=message):
-        draw(model, [[6] * length])
+        draw(model, [prompt])

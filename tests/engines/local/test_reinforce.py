@@ -1,4 +1,9 @@
-"""Reinforcement by DSPy's protocol: rewards, groups, settings, checkpoints, and what is refused."""
+"""Reinforcement by DSPy's protocol: rewards, groups, settings, checkpoints, and what is refused.
+
+A job trains a model. Each of its steps takes groups; a group has several completions of one prompt,
+each with its reward. Completions with a better reward than the others of their group become
+likelier.
+"""
 
 import math
 from collections.abc import Callable
@@ -23,7 +28,12 @@ def probability(model: Any, word: str) -> float:
 
 
 def make_job(model: Any, **settings: Any) -> Any:
-    """Return a training job on a model."""
+    """Return a training job on a model.
+
+    Args:
+        model: A local model.
+        **settings: Settings of the training; they change the usual ones of these tests.
+    """
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     return lm.reinforce({"learning_rate": 1e-2, "num_generations": 2, **settings})
 
@@ -40,11 +50,15 @@ def test_a_rewarded_answer_becomes_likelier(model: Any) -> None:
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
     probability_before = probability(model, "w7")
 
-    steps = [job.step([sampled_group(lm, 64, reward_for_w7)]) for _ in range(12)]
+    steps: list[Any] = []
+    for _ in range(12):
+        group = sampled_group(lm, count=64, reward=reward_for_w7)
+        steps.append(job.step([group]))
 
     assert probability(model, "w7") > max(0.8, probability_before)
     assert steps[-1].reward > steps[0].reward
-    # A step without any reward, or with all of them, trains nothing.
+    # Every step that trains makes a new version. A step without any reward, or with all of them,
+    # trains nothing.
     trained_steps = [step for step in steps if step.rows > 0]
     assert model.version == len(trained_steps)
 
@@ -53,10 +67,10 @@ def test_the_first_step_on_samples_of_the_model_itself_has_a_loss_of_0(model: An
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
 
-    step = job.step([sampled_group(lm, 64, reward_for_w7)])
+    step = job.step([sampled_group(lm, count=64, reward=reward_for_w7)])
 
     assert step.rows == 64
-    assert step.tokens == 64
+    assert step.tokens == 64  # one for each completion
     # All ratios are 1, so the loss is minus the mean advantage, which is 0 within a group.
     assert step.loss == pytest.approx(0, abs=1e-5)
 
@@ -68,8 +82,8 @@ def test_a_group_of_equal_rewards_trains_nothing(model: Any) -> None:
     step = make_job(model, beta=0.1).step([group])
 
     assert step.rows == 0
-    assert step.left_out == 1
-    assert step.reward == 0.5
+    assert step.left_out == 1  # group
+    assert step.reward == 0.5  # the mean
     assert model.fingerprint == fingerprint
 
 
@@ -79,34 +93,42 @@ def test_a_step_without_groups_trains_nothing(model: Any) -> None:
 
 def test_an_empty_completion_is_not_trained_on(model: Any) -> None:
     group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
-    group["group"][1]["completion_ids"] = []
-    group["group"][1]["logprobs"] = []
-    assert make_job(model).step([group]).rows == 1
+    _, second_member = group["group"]
+    second_member["completion_ids"] = []
+    second_member["logprobs"] = []
+
+    step = make_job(model).step([group])
+
+    assert step.rows == 1
 
 
 def test_a_fault_with_a_weight_makes_its_completion_less_likely_though_rewards_are_equal(
     make_model: Callable[..., Any],
 ) -> None:
+    """A fault is a defect that the reward does not see, such as an answer that cannot be read."""
     model = make_model()
     probability_before = probability(model, "w7")
     group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights={"unreadable": 0.5})
-    group["group"][0]["faults"] = {"unreadable": 1.0}
-    group["group"][1]["faults"] = {"unreadable": 0.0}
+    member_with_w7, member_with_w8 = group["group"]
+    member_with_w7["faults"] = {"unreadable": 1.0}
+    member_with_w8["faults"] = {"unreadable": 0.0}
 
     step = make_job(model).step([group])
 
-    assert step.left_out == 0
+    assert step.left_out == 0  # the group is trained on
     assert probability(model, "w7") < probability_before
 
 
 def test_a_fault_without_a_weight_changes_nothing(model: Any) -> None:
     probability_before = probability(model, "w7")
     group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights={})
-    group["group"][0]["faults"] = {"unreadable": 1.0}
-    group["group"][1]["faults"] = {"unreadable": 0.0}
+    member_with_w7, member_with_w8 = group["group"]
+    member_with_w7["faults"] = {"unreadable": 1.0}
+    member_with_w8["faults"] = {"unreadable": 0.0}
 
     step = make_job(model).step([group])
 
+    # With equal rewards, and no fault that counts, the group teaches nothing.
     assert step.left_out == 1
     assert probability(model, "w7") == probability_before
 
@@ -118,6 +140,8 @@ def test_a_fault_without_a_weight_changes_nothing(model: Any) -> None:
 def test_micro_batches_give_the_gradient_of_the_batch(
     make_model: Callable[..., Any], loss_type: str
 ) -> None:
+    """A batch that is too large for the memory is computed in parts, the micro-batches."""
+
     def train(micro_batch_size: int) -> dict[str, torch.Tensor]:
         """Return the weights after a step."""
         model = make_model()
@@ -141,7 +165,10 @@ def test_micro_batches_give_the_gradient_of_the_batch(
 
 def test_every_batch_of_every_epoch_is_an_update(model: Any) -> None:
     group = text_group(model, "w7", "w8", "w9", "w10", rewards=[1.0, 0.0, 0.3, 0.7])
+
     make_job(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
+
+    # Four completions are two batches. Every update makes a new version.
     assert model.version == 2 * 3
 
 
@@ -149,7 +176,10 @@ def test_every_batch_of_every_epoch_is_an_update(model: Any) -> None:
 
 
 def loss_of_one_step(make_model: Callable[..., Any], **settings: Any) -> float:
-    """Return the loss of completions that have become likelier since they were sampled."""
+    """Return the loss of completions that have become likelier since they were sampled.
+
+    So the ratios of their tokens, of new and old probability, are above 1.
+    """
     model = make_model()
     group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
     for member in group["group"]:
@@ -158,8 +188,9 @@ def loss_of_one_step(make_model: Callable[..., Any], **settings: Any) -> float:
     return make_job(make_model(), **settings).step([group]).loss
 
 
-@pytest.mark.parametrize("settings", [{"ratio": "token"}, {"leave_one_out": True}])
+@pytest.mark.parametrize("settings", [{"ratio": "token"}, {"leave_one_out": True}], ids=str)
 def test_settings_change_the_loss(make_model: Callable[..., Any], settings: dict[str, Any]) -> None:
+    """Ratios of tokens, not of turns; rewards that are compared with those of the others alone."""
     usual_loss = loss_of_one_step(make_model)
     assert loss_of_one_step(make_model, **settings) != pytest.approx(usual_loss)
 
@@ -180,7 +211,7 @@ def test_recomputed_log_probabilities_take_the_place_of_those_of_the_sampler(
     make_model: Callable[..., Any],
 ) -> None:
     def train(error_of_sampler: float, old_logprobs: str) -> dict[str, torch.Tensor]:
-        """Return the weights after a step; the sampler reports other log-probabilities."""
+        """Return the weights after a step; the sampler reports log-probabilities with an error."""
         model = make_model()
         group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
         for member in group["group"]:
@@ -189,8 +220,11 @@ def test_recomputed_log_probabilities_take_the_place_of_those_of_the_sampler(
         return model.state()
 
     exact_weights = train(error_of_sampler=0.0, old_logprobs="sampled")
-    assert weights_differ(train(error_of_sampler=0.3, old_logprobs="sampled"), exact_weights)
-    assert not weights_differ(train(error_of_sampler=0.3, old_logprobs="recomputed"), exact_weights)
+    weights_by_wrong_logprobs = train(error_of_sampler=0.3, old_logprobs="sampled")
+    weights_by_recomputed_logprobs = train(error_of_sampler=0.3, old_logprobs="recomputed")
+
+    assert weights_differ(weights_by_wrong_logprobs, exact_weights)
+    assert not weights_differ(weights_by_recomputed_logprobs, exact_weights)
 
 
 # Checkpoints, and jobs that begin anew.
@@ -223,7 +257,10 @@ def test_a_job_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
 
 
 def divergences_of_two_steps(job: Any) -> list[float]:
-    """Take two steps, and return how far the policy was from its reference before each."""
+    """Take two steps, and return how far the model was from its reference before each of them.
+
+    The reference is the model as it was at the start of the job.
+    """
     job.steps = 0  # the order of rows depends on it
     divergences: list[float] = []
     for _ in range(2):
@@ -243,19 +280,20 @@ def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
         )
     settings = {"beta": 0.1, "output_dir": str(tmp_path), "trainer": trainer}
     job = make_job(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
-    divergences_of_first_training = divergences_of_two_steps(job)
-    assert divergences_of_first_training[1] > 0
+    _, divergence_after_first_step = divergences_of_two_steps(job)
+    assert divergence_after_first_step > 0
 
-    job.terminate()
+    job.terminate()  # writes the model
     new_job = make_job(LocalModel.load(tmp_path / "model"), **settings)
     job.initialize()
 
     divergences = divergences_of_two_steps(job)
     assert divergences == divergences_of_two_steps(new_job)
-    # The reference is the model as it was when the job began anew.
-    assert divergences[0] == pytest.approx(0, abs=1e-6)
-    assert divergences[1] > 0
     assert job.model.fingerprint == new_job.model.fingerprint
+    # The reference is now the model as it was when the job began anew.
+    divergence_at_the_start, divergence_after_first_step = divergences
+    assert divergence_at_the_start == pytest.approx(0, abs=1e-6)
+    assert divergence_after_first_step > 0
 
 
 @pytest.mark.parametrize("file_name", ["weights_only.pt", "missing.pt"])
@@ -294,7 +332,8 @@ def test_a_group_with_a_malformed_member_is_refused(
     model: Any, changed_fields: dict[str, Any]
 ) -> None:
     group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
-    group["group"][1].update(changed_fields)
+    _, second_member = group["group"]
+    second_member.update(changed_fields)
     with pytest.raises(DataError, match="not a group of completions with rewards"):
         make_job(model).step([group])
 

@@ -1,4 +1,8 @@
-"""Several trainings, one after the other, in the same processes."""
+"""Several trainings, one after the other, in the same two processes.
+
+The first process leads: it decides what is trained. The other one follows, and does its share of
+every training.
+"""
 
 import json
 import time
@@ -27,7 +31,7 @@ def main(folder: Path) -> None:
 
 
 def lead_trainings(folder: Path) -> None:
-    """Train the model several times, from the same weights, and write how many rows it took."""
+    """Train the model several times from the same weights, and write how many rows were trained."""
     trained_rows: list[int] = []
     for number in range(TRAININGS):
         # The other process is ready for the next training before this one begins it.
@@ -50,5 +54,8 @@ def test_a_process_follows_all_trainings_until_it_is_dismissed(
 
     run_in_two_processes("tests.engines.local.test_several_trainings", tmp_path, timeout=300)
 
-    assert json.loads((tmp_path / "leader.json").read_text()) == [3] * TRAININGS
-    assert json.loads((tmp_path / "follower.json").read_text()) == "followed all trainings"
+    # Each training was one step on three texts.
+    trained_rows = json.loads((tmp_path / "leader.json").read_text())
+    assert trained_rows == [3] * TRAININGS
+    message_of_follower = json.loads((tmp_path / "follower.json").read_text())
+    assert message_of_follower == "followed all trainings"

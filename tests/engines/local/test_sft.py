@@ -51,7 +51,9 @@ def test_a_model_learns_its_examples(model: Any) -> None:
     assert len(losses) == 60
     assert losses[0] > 0.1
     assert losses[-1] < 0.1
-    assert model.version == 60
+    assert model.version == 60  # counts the steps
+
+    # Asked for the likeliest tokens, the model answers what it has learned, and then ends.
     prompts = [model.encode(messages) for messages, _ in EXAMPLES]
     samples = draw(model, prompts, temperature=0.0, max_tokens=8)
     assert [sample.text for sample in samples] == ["w5 w6", "w7", "w8 w9 w10"]
@@ -82,13 +84,16 @@ def test_the_seed_decides_the_order_of_the_examples(make_model: Callable[..., An
 
 
 def test_the_learning_rate_falls_along_a_cosine(make_model: Callable[..., Any]) -> None:
-    def head_after(steps: int, cosine: bool) -> torch.Tensor:
+    """So the last of ten steps changes the weights less than with a constant rate."""
+
+    def weights_after(steps: int, cosine: bool) -> torch.Tensor:
         model = make_model()
         fit_with(model, EXAMPLES[:1], steps=steps, learning_rate=1e-2, batch_size=1, cosine=cosine)
         return model.state()["lm_head.weight"]
 
     def change_of_last_step(cosine: bool) -> float:
-        change = head_after(steps=10, cosine=cosine) - head_after(steps=9, cosine=cosine)
+        """Return how much a training of ten steps differs from one of nine, at most."""
+        change = weights_after(steps=10, cosine=cosine) - weights_after(steps=9, cosine=cosine)
         return float(change.abs().max())
 
     assert 0 < change_of_last_step(cosine=True) < change_of_last_step(cosine=False)
@@ -107,17 +112,22 @@ def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Callable[..., An
         )
         return model.fingerprint
 
-    unclipped = fingerprint_after_training(max_grad_norm=0.0)
-    assert unclipped != make_model().fingerprint
-    assert unclipped == fingerprint_after_training(max_grad_norm=1e9)
-    assert unclipped != fingerprint_after_training(max_grad_norm=1e-3)
+    fingerprint = fingerprint_after_training(max_grad_norm=0.0)
+    fingerprint_with_endless_norm = fingerprint_after_training(max_grad_norm=1e9)
+    clipped_fingerprint = fingerprint_after_training(max_grad_norm=1e-3)
+
+    untrained_fingerprint = make_model().fingerprint
+    assert fingerprint != untrained_fingerprint
+    assert fingerprint == fingerprint_with_endless_norm
+    assert fingerprint != clipped_fingerprint
 
 
 def test_an_example_that_does_not_fit_the_context_is_left_out(
     make_model: Callable[..., Any],
 ) -> None:
-    losses = fit_with(make_model(context=12), [*EXAMPLES, TOO_LONG_EXAMPLE], epochs=1, batch_size=1)
-    assert len(losses) == 3
+    model = make_model(context=12)
+    losses = fit_with(model, [*EXAMPLES, TOO_LONG_EXAMPLE], epochs=1, batch_size=1)
+    assert len(losses) == len(EXAMPLES)
 
 
 def test_examples_of_which_none_fits_the_context_are_refused(
@@ -147,7 +157,7 @@ def test_finetune_gives_a_model_over_a_trained_copy(model: Any, tmp_path: Path) 
 
     tuned_lm = lm.finetune(CHATS, "chat", settings).result()
 
-    assert tuned_lm("w2") == ["w7"]
+    assert tuned_lm("w2") == ["w7"]  # one of the chats that it has learned
     assert tuned_lm.model == f"local/{tmp_path / 'tuned'}"
     assert tuned_lm.model != lm.model
     assert tuned_lm.meter is lm.meter
@@ -157,12 +167,30 @@ def test_finetune_gives_a_model_over_a_trained_copy(model: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("rows", "data_format", "settings", "message"),
     [
-        (CHATS, "chat", {"lr": 1.0}, "no training setting 'lr'; it has: learning_rate, epochs"),
-        (CHATS, "completion", {}, "'completion'; the local engine fine-tunes on chat"),
-        ([], "chat", {}, "no example to learn from"),
-        ([{"messages": []}], "chat", {}, "is no chat"),
-        (CHATS, "chat", {"learning_rate": float("nan")}, "training setting learning_rate = "),
-        (CHATS, "chat", {"steps": 0}, "training setting steps = "),
+        pytest.param(
+            CHATS,
+            "chat",
+            {"lr": 1.0},
+            "no training setting 'lr'; it has: learning_rate, epochs",
+            id="an unknown setting",
+        ),
+        pytest.param(
+            CHATS,
+            "completion",
+            {},
+            "'completion'; the local engine fine-tunes on chat",
+            id="another format",
+        ),
+        pytest.param([], "chat", {}, "no example to learn from", id="no example"),
+        pytest.param([{"messages": []}], "chat", {}, "is no chat", id="an empty chat"),
+        pytest.param(
+            CHATS,
+            "chat",
+            {"learning_rate": float("nan")},
+            "training setting learning_rate = ",
+            id="a rate that is no number",
+        ),
+        pytest.param(CHATS, "chat", {"steps": 0}, "training setting steps = ", id="no step"),
     ],
 )
 def test_the_result_of_a_fine_tuning_that_cannot_be_done_is_a_user_error(
@@ -219,7 +247,7 @@ class PromptRecorder(OfflineEngine):
 
 
 def record_prompts(questions: Path) -> list[list[dict[str, Any]]]:
-    """Return the messages of all prompts of a program over a benchmark."""
+    """Answer the questions of a benchmark by a program, and return the messages of its prompts."""
     engine = PromptRecorder()
     lm = dspy.LM("test/recorder", engine=engine, cache=False)
     program = build("turn-rag")

@@ -1,4 +1,8 @@
-"""A model from nothing: its tokenizer, its chat template, and that it is the same each time."""
+"""A model from nothing: its tokenizer, its chat template, and that it is the same each time.
+
+`create` makes a small model with random weights, which demonstrations then teach the form of the
+answers. Its tokenizer is made for the texts of these demonstrations.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from tests.engines.local.groups import draw
 
 @pytest.fixture(scope="module")
 def examples() -> Any:
-    """Twelve demonstrations, each of them messages and the right answer."""
+    """Twelve demonstrations of the method Memory-R2, each of them messages and the right answer."""
     method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
     return demonstrate(method, CompactAdapter(), 12, seed=0)
 
@@ -27,6 +31,7 @@ def tokenizer(examples: Any) -> Any:
 
 
 def token_ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the ids of a text's tokens."""
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
@@ -52,9 +57,17 @@ def test_a_word_has_the_same_token_wherever_it_stands(tokenizer: Any, text: str)
 
 
 def test_all_the_json_between_two_values_is_one_token(tokenizer: Any) -> None:
-    operation = '[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]'
-    # The begin, DELETE, what is before m1, m1, what is before D1:1, D1:1, and the end.
-    assert len(token_ids(tokenizer, operation)) == 7
+    """So a model needs few steps to write an answer."""
+    parts = [
+        '[{"op": "',
+        "DELETE",
+        '", "memory_id": "',
+        "m1",
+        '", "turn_id": "',
+        "D1:1",
+        '"}]',
+    ]
+    assert len(token_ids(tokenizer, "".join(parts))) == len(parts)
 
 
 def test_a_created_model_depends_on_its_seed_alone(examples: Any, tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Our trainer and TRL's take the same steps, in one process and in two; TRL's takes vLLM."""
+"""Our trainer and TRL's take the same steps, in one process and in two; TRL's takes vLLM.
+
+TRL is a library of Hugging Face that trains language models; vLLM is a fast sampler that needs a
+GPU, for which `fake_vllm.py` has stand-ins.
+"""
 
 import ast
 import os
@@ -48,10 +52,10 @@ def model_folder(make_model: Callable[..., Any], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("case", TRAINING_CASES.values(), ids=TRAINING_CASES.keys())
 def test_both_trainers_take_the_same_steps(model_folder: Path, case: Any) -> None:
-    ours = train_on_texts(model_folder, "local", case)
-    trls = train_on_texts(model_folder, "trl", case)
-    assert trls.losses == pytest.approx(ours.losses, abs=1e-5)
-    assert largest_difference(trls.weights, ours.weights) < 1e-5
+    result_of_ours = train_on_texts(model_folder, "local", case)
+    result_of_trls = train_on_texts(model_folder, "trl", case)
+    assert result_of_trls.losses == pytest.approx(result_of_ours.losses, abs=1e-5)
+    assert largest_difference(result_of_trls.weights, result_of_ours.weights) < 1e-5
 
 
 @pytest.mark.parametrize("case", TRAINING_CASES.values(), ids=TRAINING_CASES.keys())
@@ -63,9 +67,10 @@ def test_trls_trainer_takes_exactly_the_same_steps_each_time(model_folder: Path,
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
-def test_the_loss_of_a_job_is_the_released_one(
+def test_the_loss_of_a_job_is_that_of_the_released_code_of_memory_r2(
     model_folder: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The released code was run on some cases; their inputs and losses are test data."""
     use_logprobs_of_released_cases(monkeypatch)
     losses = train_on_released_cases(model_folder, trainer)
     assert losses == pytest.approx(RELEASED_LOSSES, abs=1e-5)
@@ -73,6 +78,7 @@ def test_the_loss_of_a_job_is_the_released_one(
 
 @pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(model_folder: Path) -> None:
+    """The two processes run `main` of `training_runs.py`, which writes its results to a file."""
     run_in_two_processes("tests.engines.local.training_runs", model_folder, timeout=800)
     results = torch.load(model_folder / RESULTS_FILE, weights_only=False)
 
@@ -119,12 +125,14 @@ def test_memory_that_runs_out_halves_the_rows_of_a_pass(
 ) -> None:
     model = make_model()
     group = text_group(model, *TEXTS, rewards=REWARDS)
+    assert len(TEXTS) == 7
     job = make_job(model, trainer, epochs=1, batch_size=7, micro_batch_size=4)
-    row_counts = run_out_of_memory_above(model, 2, in_training_only=True)
+    row_counts = run_out_of_memory_above(model, max_rows=2, in_training_only=True)
 
     step = job.step([group])
 
     assert step.rows == 7
+    # The first pass of four rows fails; after that the seven rows go in passes of two.
     assert row_counts == [4, 2, 2, 2, 1]
 
 
@@ -132,16 +140,17 @@ def test_memory_that_runs_out_halves_the_rows_of_a_pass(
 def test_a_step_along_a_gradient_that_is_not_finite_is_skipped_and_counted(
     make_model: Callable[..., Any], trainer: str
 ) -> None:
+    """It would leave no finite weight."""
     model = make_model()
     group = text_group(model, *TEXTS, rewards=REWARDS)
     fingerprint = model.fingerprint
-    job = make_job(model, trainer, epochs=1, batch_size=7)
+    job = make_job(model, trainer, epochs=1, batch_size=len(TEXTS))
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient: gradient * torch.inf)
 
     step = job.step([group])
 
-    assert step.rows == 7
+    assert step.rows == len(TEXTS)
     assert step.skipped == 1
     assert model.fingerprint == fingerprint
 
@@ -184,6 +193,7 @@ def test_a_setting_of_trl_that_does_not_fit_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
+# Settings of TRL's own loss and sampling, in the place of which we have ours.
 SETTINGS_WITHOUT_EFFECT = (
     "loss_type",
     "epsilon",
@@ -266,6 +276,7 @@ NAMES_OF_TRL = {
 
 
 def test_only_these_names_of_trl_are_used() -> None:
+    """So a new version of TRL can only break what is in this list."""
     objects_of_trl = ("trl", "accelerator", "generation", "client")
     used_names: set[str] = set()
     for module in (trl_trainer, update, vllm_sampler):
@@ -308,7 +319,7 @@ def sampling_model(make_model: Callable[..., Any]) -> SamplingModel:
 def generation(
     request: pytest.FixtureRequest, sampling_model: SamplingModel, monkeypatch: pytest.MonkeyPatch
 ) -> Any:
-    """TRL's access to vLLM: to a server, and to an engine in this process."""
+    """TRL's access to the stand-in of vLLM: to a server, and to an engine in this process."""
     if request.param == "colocate":
         fake_vllm = SimpleNamespace(SamplingParams=dict)
         monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
@@ -351,9 +362,9 @@ def test_vllm_samples_what_the_model_here_would_sample(
 
     assert sample_of_vllm == sample_of_this_process
     (settings,) = sampling_model.requests
-    assert settings["top_k"] == 0
-    assert settings["stop_token_ids"] == [1]
-    assert settings["logprobs"] == 0
+    assert settings["top_k"] == 0  # from all tokens
+    assert settings["stop_token_ids"] == [1]  # "<eos>"
+    assert settings["logprobs"] == 0  # of the sampled token, and none besides
 
 
 def test_vllm_gets_the_weights_at_the_start_and_after_every_step(
@@ -364,7 +375,7 @@ def test_vllm_gets_the_weights_at_the_start_and_after_every_step(
     assert generation.synchronizations == 1
 
     job.step([text_group(model, *TEXTS, rewards=REWARDS)])
-    assert generation.synchronizations == 2
+    assert generation.synchronizations == 1 + 1
 
 
 def test_a_failure_of_vllm_is_an_error_of_the_model(
