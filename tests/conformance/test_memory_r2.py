@@ -56,6 +56,7 @@ TOLERANCE_OF_SIX_PLACES = 1e-6
 
 @pytest.mark.vectors("memory_r2", "f1-*")
 def test_f1_and_bleu_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The answer "running" shares no word with the gold answer "run": F1 and BLEU-1 are 0."""
     example = dspy.Example(category="4", answer=case["input"]["gold"], evidence=())
     prediction = dspy.Prediction(answer=case["input"]["answer"])
 
@@ -67,11 +68,13 @@ def test_f1_and_bleu_are_the_released_ones(case: Case, assert_agrees: AssertAgre
 
 @pytest.mark.vectors("memory_r2", "words-*")
 def test_words_of_a_text_are_counted_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The text "3.5 km" has three words, since a full stop separates words."""
     assert_agrees(count_words(case["input"]["text"]))
 
 
 @pytest.mark.vectors("memory_r2", "answer-*")
 def test_answers_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """From the reply "**Answer: tea**" the answer "tea" is read."""
     # The released code marks an answer by tags, we mark it by a header.
     without_closing_tags = re.sub("</answer>", "", case["input"]["reply"], flags=re.IGNORECASE)
     header = "\n[[ ## answer ## ]]\n"
@@ -90,6 +93,11 @@ def test_answers_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -
 def test_replies_of_the_manager_are_read_as_released(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """The manager is the model that changes the memory; its reply is a JSON list of operations.
+
+    A case expects the names of the operations, or that the reply, such as {"operations":[}, cannot
+    be read.
+    """
     reply = case["input"]["reply"].replace('"operation"', '"op"')
 
     try:
@@ -161,7 +169,7 @@ def apply_command(scripted: Any, memory: FactMemory, command: Command) -> Applie
     if not is_list_of_commands(command):
         operations = [operations]
 
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    def reply(kind: str, text: str, number: int) -> dict[str, Any]:
         return {"facts": [fact]} if kind == "facts" else {"operations": operations}
 
     program = build("memory-r2", embedder=embedder(), parts=1, related=25, min_score=-1.0)
@@ -188,6 +196,11 @@ def day_number(time: datetime) -> int:
 def test_operations_change_a_memory_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A case is a series of commands to insert, update or delete a memory.
+
+    It expects which of them succeed, the memories afterwards with their turns and sessions, the
+    words of all memories, and the turns that they rest on.
+    """
     commands = case["input"]["commands"]
     memory = FactMemory()
     outcomes: list[str] = []
@@ -237,6 +250,7 @@ def test_operations_change_a_memory_as_released(
 
 @pytest.mark.vectors("memory_r2", "compression-*")
 def test_compression_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A memory of 90 words exceeds half of a session of 100 words by 40, so the excess is 0.4."""
     sizes = case["input"]
 
     excess = compression_excess(sizes["memory_words"], sizes["session_words"], sizes["threshold"])
@@ -264,6 +278,11 @@ def rollout_of_sizes(sessions: int, session_words: int, memory_words: int) -> Ro
 
 @pytest.mark.vectors("memory_r2", "reward-*")
 def test_rewards_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A rollout is one attempt to write a memory for a whole conversation.
+
+    A case has the scores of its questions, and the sizes of memory and sessions. It expects a
+    reward of the whole rollout, and a reward for each session.
+    """
     inputs = case["input"]
     settings = RewardSettings(compression=inputs["lambda"])
     examples = tuple(
@@ -299,6 +318,11 @@ def test_rewards_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) 
 
 @pytest.mark.vectors("memory_r2", "advantage-*")
 def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """An advantage says how much better a reward is than the others of its group.
+
+    A case has rewards and the name of the group of each: the rewards 1 and 0 of one group have the
+    advantages 0.71 and -0.71.
+    """
     # The ids are advantage-00, advantage-centred-00 and advantage-rloo-00.
     kind = case["id"].split("-")[1]
     settings = Reinforcement(scale_rewards=kind != "centred", leave_one_out=kind == "rloo")
@@ -317,6 +341,11 @@ def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgree
 
 @pytest.mark.vectors("memory_r2", "turn-return-*")
 def test_the_reward_of_every_turn_of_a_session(case: Case, assert_agrees: AssertAgrees) -> None:
+    """All turns that a session took get the sum of their rewards.
+
+    The turn rewards 0 and 1, and two more turns that were not taken, make the rewards 1, 1, 0 and
+    0.
+    """
     turn_rewards = case["input"]["turn_rewards"]
     turns = case["input"]["turns"]
     manager = object()
@@ -341,6 +370,10 @@ def test_the_reward_of_every_turn_of_a_session(case: Case, assert_agrees: Assert
 
 @pytest.mark.vectors("memory_r2", "policy-loss-*")
 def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A case has tokens' log-probabilities before and after a step of training.
+
+    It also has their advantages and settings such as the clip of 0.2, and expects the loss of GRPO.
+    """
     torch = pytest.importorskip("torch", reason="local models need the local extra")
     from mempiler.engines.local.loss import grpo_loss
 
@@ -350,10 +383,21 @@ def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAg
     def padded(values: list[float]) -> list[float]:
         return values + [0.0] * (width - len(values))
 
-    old = torch.tensor([padded(old_logprobs) for old_logprobs, _, _ in rows])
-    new = torch.tensor([padded(logprobs) for _, logprobs, _ in rows])
-    mask = torch.tensor([padded([1.0] * len(old_logprobs)) for old_logprobs, _, _ in rows])
-    row_advantages = torch.tensor([float(advantage) for _, _, advantage in rows])
+    old_logprobs_of_rows: list[list[float]] = []
+    new_logprobs_of_rows: list[list[float]] = []
+    mask_of_rows: list[list[float]] = []
+    advantage_of_rows: list[float] = []
+    for old_logprobs, new_logprobs, advantage in rows:
+        old_logprobs_of_rows.append(padded(old_logprobs))
+        new_logprobs_of_rows.append(padded(new_logprobs))
+        # 1 for a token, 0 for the padding behind a short row.
+        mask_of_rows.append(padded([1.0] * len(old_logprobs)))
+        advantage_of_rows.append(float(advantage))
+
+    old = torch.tensor(old_logprobs_of_rows)
+    new = torch.tensor(new_logprobs_of_rows)
+    mask = torch.tensor(mask_of_rows)
+    row_advantages = torch.tensor(advantage_of_rows)
     loss = grpo_loss(new, old, row_advantages, mask, settings=Reinforcement(**settings))
 
     # The other numbers of the released function are for its logs.
@@ -367,6 +411,7 @@ def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAg
 def test_turn_ids_of_evidence_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """From the evidence "D1:4,D2:5" the turn 4 of session 1 is read."""
     dia_id = case["input"]["dia_id"]
     turn_ids = evidence_ids([dia_id] if isinstance(dia_id, str) else [])
 
@@ -427,6 +472,10 @@ def session_that_allows(questions: Locomo) -> int | None:
 def test_the_session_that_a_question_waits_for(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """A question waits for the last session that its evidence names.
+
+    For the evidence D9:1 and D2:2 it is session 9.
+    """
     questions = load_questions(case["input"]["evidence"])
 
     assert_agrees(session_that_allows(questions))
@@ -436,6 +485,10 @@ def test_the_session_that_a_question_waits_for(
 def test_when_a_question_is_asked(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """In the session of its last evidence a question is "current"; later it is "distant".
+
+    It is None as long as it cannot be asked.
+    """
     inputs = case["input"]
     session = session_that_allows(load_questions(inputs["evidence"], category=inputs["category"]))
     current_session = inputs["session_last"][0]
@@ -454,6 +507,10 @@ def test_when_a_question_is_asked(
 def test_the_evidence_of_each_session(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """A case has the evidence of all questions, and expects which of it is in each session.
+
+    Evidence in D9 is in none of the first three.
+    """
     questions = load_questions(*case["input"]["evidence_by_question"])
     examples = tuple(questions.examples)
     scores = QuestionScores(examples, (0.0,) * len(examples))
@@ -474,6 +531,10 @@ def test_the_evidence_of_each_session(
 def test_the_split_is_the_released_one(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """The conversations of training, validation and test are the released ones.
+
+    Questions of category 5 are left out, and a training asks questions about earlier sessions too.
+    """
     expected = case["expected"]
     conversations = [*expected["train"], *expected["validation"], *expected["test"]]
     questions = load_questions(["D1:1"])
@@ -593,6 +654,11 @@ def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAg
 def test_global_groups_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, collect: Collect
 ) -> None:
+    """A group has the completions that are compared with each other.
+
+    A global group has one member for each of the 16 rollouts, and stands for one session and one
+    role, so 3 sessions with 2 roles have 6.
+    """
     assert case["expected"]["one_group_per"] == "conversation, session, role"
 
     [batch] = collect(
@@ -608,6 +674,10 @@ def test_global_groups_are_the_released_ones(
 def test_local_groups_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, collect: Collect
 ) -> None:
+    """A local group runs one session several times from the same memory.
+
+    Two sessions with two roles, each run 4 times, make 4 groups of 4.
+    """
     assert case["expected"]["one_group_per"] == "drawn session, role"
 
     [batch] = collect(
@@ -639,6 +709,11 @@ def are_all_equal(sets: list[set[Any]]) -> bool:
 def test_the_sessions_that_are_run_again(
     case: Case, assert_agrees: AssertAgrees, collect: Collect
 ) -> None:
+    """By default half of the sessions are drawn for local groups.
+
+    A case expects what a coin is thrown for (the sessions of the whole batch, or of each
+    conversation), and how many rollouts of a conversation are continued.
+    """
     assert TrainingSettings().local_fraction == case["input"]["inner_sampling_fraction"]
 
     batches = collect(

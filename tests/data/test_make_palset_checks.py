@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from mempiler.data.synthesis.palset.texts import foreign, length_problems
 from mempiler.errors import UserError
 from mempiler.signatures.synthesis_palset import DraftChoice, DraftTopic
 
-from .conftest import ASSISTANT_ACTIONS_AFTER, USER_ACTIONS_AFTER
+from .conftest import ASSISTANT_ACTIONS_AFTER, USER_ACTIONS_AFTER, MadePalset, synthesize_palset
 from .forms import Change, put, remove, value_at
 from .scripted_palset import flawless_model, prompt_field
 
@@ -158,88 +158,117 @@ REFUSED_CHANGES: dict[str, list[tuple[Change, str]]] = {
 """By output field: changes of a good answer that break one rule, and a part of the complaint."""
 
 
-@pytest.mark.parametrize("changed_kind", REFUSED_CHANGES)
-def test_the_model_is_told_which_rule_it_broke_and_nothing_else(
-    made_palset: Any, changed_kind: str
-) -> None:
-    changes = [change for change, _ in REFUSED_CHANGES[changed_kind]]
-    expected_problems = [problem for _, problem in REFUSED_CHANGES[changed_kind]]
-    complaints: list[str] = []
-
-    def reply(kind: str, prompt: str, number: int) -> Any:
-        answer = flawless_model(kind, prompt, number)
-        if kind == changed_kind:
-            complaints.extend(complaints_of(prompt))
-            if number <= len(changes):
-                changes[number - 1](answer)
-        return answer
-
-    palset = made_palset(reply, users=2, months=1, attempts=12, threads=1, reviews=1)
-
-    assert len(complaints) == len(expected_problems)
-    for complaint, problem in zip(complaints, expected_problems, strict=True):
-        assert problem in complaint
-    for rejection in palset.report.rejections:
-        # Both users are given up in the end, because one month leaves no history.
-        if rejection.step not in ("user", "whole user"):
-            assert rejection.outcome == "retried"
-
-
 def complaints_of(prompt: str) -> list[str]:
     """Return what a prompt says was wrong with the last answer, without the number of attempts."""
     lines = str(prompt_field(prompt, "complaints")).splitlines()
     return [line.removeprefix("- ") for line in lines if "attempt" not in line]
 
 
-@pytest.mark.parametrize(
-    ("changed_kind", "change"),
-    [
-        pytest.param(
-            "people",
-            put("people", 0, "personality", "openness", value="低"),
-            id="a level in another language",
-        ),
-        pytest.param(
-            "candidates",
-            put(
-                "candidates",
-                0,
-                "solutions",
-                7,
-                value="At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot.",
-            ),
-            id="points that end no sentence",
-        ),
-        pytest.param(
-            "logs",
-            log_entry(3, "message sending", "The user told Bo: 'Coming.'"),
-            id="a message with its text",
-        ),
-        pytest.param(
-            "logs",
-            log_entry(3, "schedule management", "The user planned tea, 09:00-10:00"),
-            id="a plan with its time",
-        ),
-        pytest.param(
-            "turns",
-            put("turns", 0, "user", "action", value="Topic Inquiry"),
-            id="an action in other letters",
-        ),
-    ],
-)
-def test_an_odd_answer_that_breaks_no_rule_is_accepted(
-    made_palset: Any, changed_kind: str, change: Change
-) -> None:
+class CarelessSynthesis(NamedTuple):
+    """A synthesis by a model that breaks every rule of `REFUSED_CHANGES` once."""
+
+    palset: MadePalset
+    complaints: dict[str, list[str]]
+    """What the model was told about its answers, by the output field that was asked for."""
+
+
+@pytest.fixture(scope="module")
+def careless_synthesis(tmp_path_factory: pytest.TempPathFactory) -> CarelessSynthesis:
+    """A synthesis whose first answers of each kind break one rule each.
+
+    If three rules are listed for a kind, its first three answers break them, and all later answers
+    are right.
+    """
+    complaints: dict[str, list[str]] = {kind: [] for kind in REFUSED_CHANGES}
+
     def reply(kind: str, prompt: str, number: int) -> Any:
         answer = flawless_model(kind, prompt, number)
-        if kind == changed_kind and number == 1:
-            change(answer)
+        if kind in REFUSED_CHANGES:
+            complaints[kind].extend(complaints_of(prompt))
+            changes = [change for change, _ in REFUSED_CHANGES[kind]]
+            if number <= len(changes):
+                changes[number - 1](answer)
+        return answer
+
+    palset = synthesize_palset(
+        tmp_path_factory.mktemp("careless"),
+        reply,
+        users=2,
+        months=1,
+        attempts=12,
+        threads=1,
+        reviews=1,
+    )
+    return CarelessSynthesis(palset, complaints)
+
+
+@pytest.mark.parametrize("kind", REFUSED_CHANGES)
+def test_the_model_is_told_which_rule_it_broke_and_nothing_else(
+    careless_synthesis: CarelessSynthesis, kind: str
+) -> None:
+    complaints = careless_synthesis.complaints[kind]
+    expected_problems = [problem for _, problem in REFUSED_CHANGES[kind]]
+
+    assert len(complaints) == len(expected_problems)
+    for complaint, problem in zip(complaints, expected_problems, strict=True):
+        assert problem in complaint
+
+
+def test_every_answer_that_breaks_a_rule_is_asked_for_again(
+    careless_synthesis: CarelessSynthesis,
+) -> None:
+    rejections = [
+        rejection
+        for rejection in careless_synthesis.palset.report.rejections
+        # Both users are given up in the end, because one month leaves no history.
+        if rejection.step not in ("user", "whole user")
+    ]
+
+    assert {rejection.outcome for rejection in rejections} == {"retried"}
+
+
+ODD_CHANGES: dict[str, list[Change]] = {
+    "people": [
+        # A level in another language.
+        put("people", 0, "personality", "openness", value="低"),
+    ],
+    "candidates": [
+        # Points that end no sentence.
+        put(
+            "candidates",
+            0,
+            "solutions",
+            7,
+            value="At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot.",
+        ),
+    ],
+    "logs": [
+        # A message with its text.
+        log_entry(3, "message sending", "The user told Bo: 'Coming.'"),
+        # A plan with its time.
+        log_entry(3, "schedule management", "The user planned tea, 09:00-10:00"),
+    ],
+    "turns": [
+        # An action in other letters.
+        put("turns", 0, "user", "action", value="Topic Inquiry"),
+    ],
+}
+"""By output field: changes of a good answer that look wrong, but break no rule."""
+
+
+def test_odd_answers_that_break_no_rule_are_accepted(made_palset: Any) -> None:
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        answer = flawless_model(kind, prompt, number)
+        changes = ODD_CHANGES.get(kind, [])
+        if number <= len(changes):
+            changes[number - 1](answer)
         return answer
 
     palset = made_palset(reply, threads=1)
 
-    assert palset.calls[changed_kind] >= 1
     assert palset.report.rejections == []
+    for kind, changes in ODD_CHANGES.items():
+        assert palset.calls[kind] >= len(changes)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
