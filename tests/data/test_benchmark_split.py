@@ -286,7 +286,7 @@ def load_locomo(folder: Path, conversations: list[str], **options: Any) -> Any:
 
 
 def test_locomo_is_split_as_in_the_field_for_some_categories_too(tmp_path: Path) -> None:
-    """Papers on LoCoMo agree on a split: the conversation conv-44 is dev.
+    """There is a published split of LoCoMo, in which the conversation conv-44 is dev.
 
     A conversation without a question of the category is in no part.
     """

@@ -307,7 +307,7 @@ def test_a_text_is_in_the_language_that_has_more_of_it(
 def test_the_checks_of_a_long_text_take_no_time(text: str) -> None:
     started = time.process_time()
 
-    length_problems("the text", text, 1, 1)
+    length_problems("the text", text, min_sentences=1, max_sentences=1)
     foreign({"text": text}, "zh")
 
     # Regular expressions that go back over the text would take minutes.
@@ -315,29 +315,30 @@ def test_the_checks_of_a_long_text_take_no_time(text: str) -> None:
 
 
 def test_the_calendar_ends_before_january_2025() -> None:
-    assert months_of("0000", 1, 0) == ["2024-12"]
-    assert months_of("0000", 14, 0)[:3] == ["2023-11", "2023-12", "2024-01"]
+    assert months_of("0000", count=1, seed=0) == ["2024-12"]
+    assert months_of("0000", count=14, seed=0)[:3] == ["2023-11", "2023-12", "2024-01"]
 
 
 def test_a_number_of_months_that_is_not_given_is_drawn_from_7_to_12() -> None:
-    drawn_numbers = {len(months_of("0000", None, seed)) for seed in range(60)}
+    drawn_numbers = {len(months_of("0000", count=None, seed=seed)) for seed in range(60)}
     assert drawn_numbers == {7, 8, 9, 10, 11, 12}
 
 
 def test_a_user_without_a_month_is_refused_and_not_drawn() -> None:
     problem = "months = 0: every user has one month or more; None draws 7 to 12"
     with pytest.raises(UserError, match=problem):
-        months_of("0000", 0, 0)
+        months_of("0000", count=0, seed=0)
 
 
 @given(seed=st.integers(0, 500), per_month=st.integers(4, 6), months=st.integers(2, 12))
 def test_dialogues_are_drawn_by_the_rules(seed: int, per_month: int, months: int) -> None:
-    known_months = months_of("0000", months, 0)
+    """It is drawn which situations of a user get a dialogue; each is named by its last day."""
+    known_months = months_of("0000", count=months, seed=0)
     last_days: list[str] = []
     for month in known_months:
         last_days.extend(f"{month}-{day}" for day in range(10, 10 + per_month))
 
-    part_by_day = draw_dialogues("0000", last_days, known_months[-1], seed)
+    part_by_day = draw_dialogues("0000", last_days, last_month=known_months[-1], seed=seed)
 
     # Four situations in a row without a dialogue never happen.
     for start in range(len(last_days) - 3):
@@ -347,7 +348,7 @@ def test_dialogues_are_drawn_by_the_rules(seed: int, per_month: int, months: int
     for day, part in part_by_day.items():
         assert part == ("query" if day.startswith("2024-12") else "history")
     # The seed decides.
-    assert part_by_day == draw_dialogues("0000", last_days, known_months[-1], seed)
+    assert part_by_day == draw_dialogues("0000", last_days, last_month=known_months[-1], seed=seed)
 
 
 def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three_without() -> None:
@@ -356,11 +357,13 @@ def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three
 
     dialogue_count = 0
     for seed in range(300):
-        dialogue_count += len(draw_dialogues("u", last_days, "2024-12", seed))
+        dialogue_count += len(draw_dialogues("u", last_days, last_month="2024-12", seed=seed))
 
-    # From one dialogue to the next there are 1 + 0.4 + 0.4 ** 2 + 0.4 ** 3 situations on average.
+    # The probability that one situation, two or three in a row have no dialogue is 0.4, 0.4 ** 2
+    # and 0.4 ** 3. So one dialogue comes in this number of situations on average:
+    situations_per_dialogue = 1 + 0.4 + 0.4**2 + 0.4**3
     share = dialogue_count / (300 * len(last_days))
-    assert share == pytest.approx(1 / (1 + 0.4 + 0.16 + 0.064), abs=0.02)
+    assert share == pytest.approx(1 / situations_per_dialogue, abs=0.02)
 
 
 def choices(first: int, second: int) -> list[DraftChoice]:
@@ -401,10 +404,14 @@ TOPIC_COUNTS = st.integers(1, 3)
 def test_a_plan_refers_to_everything_in_its_framework_and_to_nothing_else(
     seed: int, part: Any, topic_count: int
 ) -> None:
+    """The framework lists the requirements and solutions of a dialogue, each with a label.
+
+    The plan says for each turn what user and assistant do, and which label they refer to.
+    """
     script = draw_script([TOPIC] * topic_count, part, str(seed))
 
     framework = framework_of(script)
-    assert list(framework) == [f"T{n}" for n in range(1, topic_count + 1)]
+    assert list(framework) == ["T1", "T2", "T3"][:topic_count]
     labels: set[str] = set()
     for topic in framework.values():
         labels.update(topic["requirements"])
@@ -430,6 +437,7 @@ def test_a_query_dialogue_proposes_only_solutions_that_the_user_likes(
 
 @given(seed=SEEDS, part=PARTS, topic_count=TOPIC_COUNTS)
 def test_every_plan_follows_the_transitions(seed: int, part: Any, topic_count: int) -> None:
+    """Only some actions may follow each action, such as feedback on a proposal."""
     script = draw_script([TOPIC] * topic_count, part, str(seed))
 
     # A topic begins as if the assistant had just answered the feedback on another one.
@@ -462,10 +470,10 @@ def test_plans_are_drawn_with_the_released_chances(
         requirement_counts[len(topic["requirements"])] += 1
         discussions += sum(turn.user.action == "solution discussion" for turn in script.plan)
 
-    shares = [solution_counts[n] / 1000 for n in (1, 2, 3)]
+    shares = [solution_counts[number] / 1000 for number in (1, 2, 3)]
     assert shares == pytest.approx(chances_of_solutions, abs=0.05)
     # The requirements are the query of the topic, and one or two needs with equal chances.
     assert requirement_counts[2] / 1000 == pytest.approx(0.5, abs=0.05)
     # Every second solution is discussed before the user says what it is worth.
-    solutions = sum(n * count for n, count in solution_counts.items())
+    solutions = sum(number * count for number, count in solution_counts.items())
     assert discussions / solutions == pytest.approx(0.5, abs=0.05)
