@@ -321,7 +321,7 @@ def test_target_steps_are_the_same_messages_before_and_after_the_released_loader
 
 
 @pytest.mark.vectors("membench", "mb-cl-*", "r2-op-*")
-def test_the_option_that_a_reply_chooses(case: Case, assert_agrees: AssertAgrees) -> None:
+def test_a_reply_chooses_the_released_option(case: Case, assert_agrees: AssertAgrees) -> None:
     """The reply "C" chooses the option C. A reply that chooses none is None."""
     choices = case["input"].get("choices", CHOICES) or {}
     options = [f"({letter}) {text}" for letter, text in choices.items()]

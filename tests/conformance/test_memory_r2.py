@@ -251,9 +251,11 @@ def test_operations_change_a_memory_as_released(
 @pytest.mark.vectors("memory_r2", "compression-*")
 def test_compression_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
     """A memory of 90 words exceeds half of a session of 100 words by 40, so the excess is 0.4."""
-    sizes = case["input"]
+    inputs = case["input"]
 
-    excess = compression_excess(sizes["memory_words"], sizes["session_words"], sizes["threshold"])
+    excess = compression_excess(
+        inputs["memory_words"], inputs["session_words"], inputs["threshold"]
+    )
 
     assert_agrees(excess)
 
@@ -340,7 +342,9 @@ def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgree
 
 
 @pytest.mark.vectors("memory_r2", "turn-return-*")
-def test_the_reward_of_every_turn_of_a_session(case: Case, assert_agrees: AssertAgrees) -> None:
+def test_every_turn_of_a_session_gets_the_released_reward(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
     """All turns that a session took get the sum of their rewards.
 
     The turn rewards 0 and 1, and two more turns that were not taken, make the rewards 1, 1, 0 and
@@ -454,7 +458,7 @@ def load_questions(tmp_path: Path) -> LoadQuestions:
 
 
 def session_that_allows(questions: Locomo) -> int | None:
-    """Return the session after which the only question can be asked.
+    """Return the session after which the one question of a benchmark can be asked.
 
     None if the question is not in the headline score, or names no evidence: then only the end of
     the conversation allows it.
@@ -469,7 +473,7 @@ def session_that_allows(questions: Locomo) -> int | None:
 
 
 @pytest.mark.vectors("memory_r2", "latest-session-*")
-def test_the_session_that_a_question_waits_for(
+def test_a_question_waits_for_the_released_session(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
     """A question waits for the last session that its evidence names.
@@ -482,7 +486,7 @@ def test_the_session_that_a_question_waits_for(
 
 
 @pytest.mark.vectors("memory_r2", "question-time-*")
-def test_when_a_question_is_asked(
+def test_a_question_is_asked_in_the_released_sessions(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
     """In the session of its last evidence a question is "current"; later it is "distant".
@@ -504,7 +508,7 @@ def test_when_a_question_is_asked(
 
 
 @pytest.mark.vectors("memory_r2", "evidence-per-session-*")
-def test_the_evidence_of_each_session(
+def test_each_session_has_the_released_evidence(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
     """A case has the evidence of all questions, and expects which of it is in each session.
@@ -616,8 +620,8 @@ class Grouping(NamedTuple):
 
     number: int
     """How many groups there are, those without variance too."""
-    sizes: set[int]
-    """The numbers of members."""
+    member_counts: set[int]
+    """The numbers of members that groups have."""
     has_one_per_key: bool
     """Whether no two groups have the same conversation, start, session and role."""
 
@@ -630,12 +634,12 @@ def grouping_of(batch: Batch) -> Grouping:
         + statistics.no_variance_global
         + statistics.no_variance_local
     )
-    sizes = {len(group.members) for group in batch.groups}
+    member_counts = {len(group.members) for group in batch.groups}
     keys = {
         (group.key.history, group.key.start, group.key.session, group.key.role)
         for group in batch.groups
     }
-    return Grouping(number, sizes, has_one_per_key=len(keys) == len(batch.groups))
+    return Grouping(number, member_counts, has_one_per_key=len(keys) == len(batch.groups))
 
 
 def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAgrees) -> None:
@@ -645,7 +649,7 @@ def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAg
     """
     grouping = grouping_of(batch)
     assert grouping.has_one_per_key
-    [members_each] = grouping.sizes
+    [members_each] = grouping.member_counts
     ours = {"groups": grouping.number, "members_each": members_each}
     assert_agrees(ours, {name: expected[name] for name in ours})
 
@@ -706,7 +710,7 @@ def are_all_equal(sets: list[set[Any]]) -> bool:
 
 
 @pytest.mark.vectors("memory_r2", "groups-draw")
-def test_the_sessions_that_are_run_again(
+def test_sessions_are_drawn_to_be_run_again_as_released(
     case: Case, assert_agrees: AssertAgrees, collect: Collect
 ) -> None:
     """By default half of the sessions are drawn for local groups.

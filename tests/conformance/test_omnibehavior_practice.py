@@ -283,9 +283,9 @@ def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(
     A case has the sizes of records from the oldest on, and the budget; it expects the places of
     those shown.
     """
-    sizes = case["input"]["sizes_oldest_first"]
+    sizes_oldest_first = case["input"]["sizes_oldest_first"]
     budget = case["input"]["budget"] * SCALE
-    actions = [action_of_size(place, size * SCALE) for place, size in enumerate(sizes)]
+    actions = [action_of_size(place, size * SCALE) for place, size in enumerate(sizes_oldest_first)]
 
     used = places_of(short_suffix(actions, budget))
     items_in_answers = newest_actions([Behavior.from_actions("b", actions)], budget)
@@ -295,7 +295,8 @@ def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(
     for item in items_in_answers:
         used_in_answers.extend(places_of(item.actions))
     assert used_in_answers == used
-    assert_agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
+    tokens = sum(sizes_oldest_first[place] for place in used)
+    assert_agrees({"used": used, "tokens": tokens})
 
 
 @pytest.mark.vectors("omnibehavior_practice", "window-filtered")
@@ -303,9 +304,9 @@ def test_records_that_nobody_saw_are_in_no_history(
     case: Case, assert_agrees: AssertAgrees, tmp_path: Path
 ) -> None:
     """A video that was watched for 0 seconds is left out. In the case it is the second of three."""
-    sizes = case["input"]["sizes_oldest_first"]
+    sizes_oldest_first = case["input"]["sizes_oldest_first"]
     records: list[RawRecord] = []
-    for place in range(len(sizes)):
+    for place in range(len(sizes_oldest_first)):
         seconds = 0 if place in case["input"]["zero_second_watch_at"] else 5
         watch = {"type": "watch", "play_duration": seconds}
         records.append({"type": VIDEO, "context": {"caption": str(place)}, "action": [watch]})
@@ -314,7 +315,8 @@ def test_records_that_nobody_saw_are_in_no_history(
 
     # The situation ends with the caption.
     used = [int(action.situation.split()[-1]) for action in history]
-    assert_agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
+    tokens = sum(sizes_oldest_first[place] for place in used)
+    assert_agrees({"used": used, "tokens": tokens})
 
 
 @pytest.mark.vectors("omnibehavior_practice", "window-days-*")

@@ -54,7 +54,7 @@ def remove_marks_of_turns(row: Any) -> None:
         ),
     ],
 )
-def test_the_evidence_of_a_question(
+def test_the_evidence_of_a_question_is_the_turns_that_hold_its_answer(
     tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]
 ) -> None:
     [example] = load(tmp_path, "longmemeval", change).examples
@@ -112,7 +112,9 @@ DECLINING = "You haven\u2019t told me; I don\u2019t know."
 @pytest.mark.parametrize(
     ("answer", "value"), [("3", 1.0), ("3 plants", 2 / 3), (DECLINING, 0.0), ("", 0.0)]
 )
-def test_token_f1_of_a_question_with_an_answer(tmp_path: Path, answer: str, value: float) -> None:
+def test_token_f1_compares_words_where_there_is_an_answer(
+    tmp_path: Path, answer: str, value: float
+) -> None:
     loaded = load(tmp_path, "longmemeval", unchanged, metric="f1")
     score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
     assert score.value == pytest.approx(value)

@@ -95,8 +95,8 @@ def test_texts_in_another_language_are_refused(made_palset: Any) -> None:
 
     assert palset.calls["people"] == 2
     assert palset.report.accepted == {}
-    problem = "people[1].occupation is not in Chinese: The user occupation 0"
-    assert problem in palset.report.rejections[0].problems[0]
+    first_problem = palset.report.rejections[0].problems[0]
+    assert "people[1].occupation is not in Chinese: The user occupation 0" in first_problem
 
 
 def test_the_file_of_backgrounds_has_the_released_form(flawless_palset: MadePalset) -> None:
@@ -193,6 +193,7 @@ def test_only_liked_solutions_are_proposed_in_a_query_dialogue(
 
 
 def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any) -> None:
+    """A refused answer is asked for again, but a cache would give the same answer again."""
     seen_prompts: list[str] = []
 
     def reply(kind: str, prompt: str, number: int) -> Any:
@@ -203,9 +204,11 @@ def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any)
 
     palset = made_palset(reply, attempts=5, threads=1)
 
+    # Nothing is written. The first of the five attempts takes two calls.
     assert palset.files == {}
-    assert len(seen_prompts) == 6
+    assert len(seen_prompts) == 1 + 5
     later_prompts = seen_prompts[2:]
+    assert len(later_prompts) == 4
     assert len(set(later_prompts)) == 4
     assert "no answer that can be read" in later_prompts[0]
     assert "- this is attempt 4" in later_prompts[2]
@@ -218,19 +221,21 @@ def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any)
 
 
 @pytest.mark.parametrize(
-    ("missing_kind", "words"),
+    ("missing_kind", "words_of_prompt"),
     [
         pytest.param("preferences", "Ann 0", id="no preferences"),
         pytest.param("situations", "Ann 0", id="no situations"),
-        # These are the words of a query dialogue.
+        # These are words of the prompt for a query dialogue.
         pytest.param("turns", "knows background", id="no query dialogue"),
     ],
 )
 def test_a_user_who_lacks_a_necessary_part_is_left_out(
-    made_palset: Any, missing_kind: str, words: str
+    made_palset: Any, missing_kind: str, words_of_prompt: str
 ) -> None:
+    """Of the users Ann 0 and Ann 1, the model writes one part not at all for Ann 0."""
+
     def reply(kind: str, prompt: str, number: int) -> Any:
-        if kind == missing_kind and "Ann 0" in prompt and words in prompt:
+        if kind == missing_kind and "Ann 0" in prompt and words_of_prompt in prompt:
             return {kind: []}
         return flawless_model(kind, prompt, number)
 
@@ -284,6 +289,8 @@ def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the
 
 
 def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> None:
+    """In both attempts the logs of the first week have wrong times, and are in reverse order."""
+
     def reply(kind: str, prompt: str, number: int) -> Any:
         answer = flawless_model(kind, prompt, number)
         if kind == "logs" and "2024-11-01" in prompt_field(prompt, "begin"):
@@ -298,6 +305,7 @@ def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> 
     entries = palset.files["log_en.json"]["0000"]["2024-11-07"]
     # The entry 3 is outside of the week. Of the entries 7 and 8, which share a minute, the one
     # that comes first in the answer stays.
+    # Their contents are "The user searched for thing 0 ...", "The user searched for thing 1 ...".
     numbers = [int(entry["content"].split()[5]) for entry in entries]
     assert numbers == [0, 1, 2, 4, 5, 6, *range(8, 20)]
     times = [entry["timestamp"] for entry in entries]
@@ -469,7 +477,10 @@ def test_faulty_logs_stay_where_too_few_would_be_left(made_palset: Any) -> None:
 
     def reply(kind: str, prompt: str, number: int) -> Any:
         if kind == "contradictions" and "L1: " in prompt:
-            return {kind: [{"record": f"L{n}", "reason": "cannot be"} for n in range(1, 7)]}
+            six_faulty_entries = ["L1", "L2", "L3", "L4", "L5", "L6"]
+            return {
+                kind: [{"record": entry, "reason": "cannot be"} for entry in six_faulty_entries]
+            }
         if kind == "mended":
             return {kind: []}
         return flawless_model(kind, prompt, number)
@@ -484,6 +495,7 @@ def test_faulty_logs_stay_where_too_few_would_be_left(made_palset: Any) -> None:
         if rejection.step == "log review"
     }
     assert outcomes == {"kept"}
+    # None of the logs of the eight situations could be corrected.
     assert palset.report.count("mending of logs", "given up") == 8
 
 
@@ -511,6 +523,7 @@ def assert_prompts_are_the_reviewed_ones(
 def test_the_prompts_of_memoryquest_are_the_reviewed_ones(
     scripted: Any, profiles: Path, tmp_path: Path
 ) -> None:
+    """Every prompt stands in a file of tests/prompts, so that a change of it is read by someone."""
     lm = scripted(scripted_memoryquest.flawless_model)
 
     with prompts.heard(lm) as recorder:
