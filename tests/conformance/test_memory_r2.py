@@ -222,20 +222,25 @@ def test_operations_change_a_memory_as_released(
                 "last_session_id": day_number(fact.updated),
             }
         )
-    evidence = dict.fromkeys(source for fact in memory.facts for source in fact.sources)
+    evidence: list[str] = []
+    for fact in memory.facts:
+        for source in fact.sources:
+            if source not in evidence:
+                evidence.append(source)
     ours = {
         "each": outcomes,
         "memories": memories,
         "words": count_memory_words(memory),
-        "evidence": list(evidence),
+        "evidence": evidence,
     }
 
     # Left out: `counts` and `status` repeat `each`, and nothing reads the `mentions` of a memory.
     expected = case["expected"]
-    released_memories = [
-        {name: value for name, value in released.items() if name != "mentions"}
-        for released in expected["memories"]
-    ]
+    released_memories: list[dict[str, Any]] = []
+    for released_memory in expected["memories"]:
+        without_mentions = dict(released_memory)
+        without_mentions.pop("mentions", None)
+        released_memories.append(without_mentions)
     theirs = {
         "each": expected["each"],
         "memories": released_memories,
@@ -274,7 +279,10 @@ def rollout_of_sizes(sessions: int, session_words: int, memory_words: int) -> Ro
         items.append(Session(id=f"D{session_number}", turns=tuple(turns)))
 
     memory = FactMemory().apply([Edit("INSERT", content="w " * memory_words)])
-    runs = tuple(SessionRun(item, FactMemory(), memory, ()) for item in items)
+    runs = tuple(
+        SessionRun(item, memory_before=FactMemory(), memory_after=memory, calls=())
+        for item in items
+    )
     return Rollout(History(id="h", items=tuple(items)), runs, memory)
 
 
@@ -357,13 +365,13 @@ def test_every_turn_of_a_session_gets_the_released_reward(
         PredictorCall(manager, {}, completions=[Completion((), "")]) for _ in range(turns)
     )
     session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="said"),))
-    run = SessionRun(session, FactMemory(), FactMemory(), calls)
+    run = SessionRun(session, memory_before=FactMemory(), memory_after=FactMemory(), calls=calls)
     rollout = Rollout(History(id="h", items=(session,)), (run,), FactMemory())
 
     # A rollout without reward makes a group of the first one.
     session_reward = float(sum(turn_rewards[:turns]))
-    rewarded = RewardedRollout(rollout, [session_reward], 0.0)
-    other = RewardedRollout(rollout, [0.0], 0.0)
+    rewarded = RewardedRollout(rollout, session_rewards=[session_reward], end_reward=0.0)
+    other = RewardedRollout(rollout, session_rewards=[0.0], end_reward=0.0)
     groups = global_groups("h", [rewarded, other], {"manage": manager}, RewardSettings())
 
     rewards_of_turns = [group.members[0].reward for group in groups]
@@ -420,9 +428,10 @@ def test_turn_ids_of_evidence_are_the_released_ones(
     turn_ids = evidence_ids([dia_id] if isinstance(dia_id, str) else [])
 
     # "D8:17" is [8, 17] in the vectors.
-    numbers = [
-        [int(number) for number in turn_id.removeprefix("D").split(":")] for turn_id in turn_ids
-    ]
+    numbers: list[list[int]] = []
+    for turn_id in turn_ids:
+        session, turn = turn_id.removeprefix("D").split(":")
+        numbers.append([int(session), int(turn)])
 
     assert_agrees(numbers or [[None, None]], [case["expected"]["reward"]])
 
@@ -550,7 +559,7 @@ def test_the_split_is_the_released_one(
     [example_of_category_5] = questions_of_category_5.examples
     [example] = questions.examples
     # A question about session 1 is asked after session 9 too.
-    questions_after_session_9 = questions_after([example], example.history, 9)
+    questions_after_session_9 = questions_after([example], example.history, sessions=9)
 
     ours = {
         "train": sorted(train),
@@ -725,7 +734,9 @@ def test_sessions_are_drawn_to_be_run_again_as_released(
     )
 
     draws = [drawn_sessions(batch) for batch in batches]
-    number_drawn = sum(len(sessions) for draw in draws for sessions in draw.values())
+    number_drawn = 0
+    for draw in draws:
+        number_drawn += sum(len(sessions) for sessions in draw.values())
     # Some sessions are drawn, but not all four sessions of two conversations in six steps.
     assert 0 < number_drawn < 4 * 2 * 6
 

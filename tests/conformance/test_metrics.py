@@ -57,7 +57,12 @@ def test_retrieval_metrics_of_sessions_are_the_released_ones(
     """
     inputs = case["input"]
 
-    metrics = retrieval_metrics(inputs["ranked"], inputs["gold"], inputs["sessions"], inputs["k"])
+    metrics = retrieval_metrics(
+        ranked_sessions=inputs["ranked"],
+        gold=inputs["gold"],
+        all_sessions=inputs["sessions"],
+        k=inputs["k"],
+    )
 
     assert_agrees(without_depth(metrics))
 
@@ -78,10 +83,10 @@ def test_retrieval_metrics_of_turns_are_the_released_ones(
     inputs = case["input"]
 
     metrics = turn_retrieval_metrics(
-        sessions_of_turns(inputs["ranked_turns"]),
-        sessions_of_turns(inputs["gold_turns"]),
-        sessions_of_turns(inputs["turns"]),
-        inputs["k"],
+        sessions_of_hits=sessions_of_turns(inputs["ranked_turns"]),
+        gold=sessions_of_turns(inputs["gold_turns"]),
+        sessions_of_turns=sessions_of_turns(inputs["turns"]),
+        k=inputs["k"],
     )
 
     assert_agrees(without_depth(metrics))

@@ -89,7 +89,10 @@ def load_history(tmp_path: Path, records: Sequence[RawRecord]) -> list[Action]:
     path.write_text(json.dumps({"u": user}), encoding="utf-8")
 
     [example, *_] = OmniBehavior.load(path).examples
-    return [action for item in example.history.items for action in item.actions]
+    actions: list[Action] = []
+    for item in example.history.items:
+        actions.extend(item.actions)
+    return actions
 
 
 # Labels, and records that are left out.
@@ -327,6 +330,7 @@ def test_no_window_of_days_cuts_a_history(case: Case, assert_agrees: AssertAgree
     for action, time in zip(make_actions(len(times)), times, strict=True):
         actions.append(action.model_copy(update={"time": time}))
 
+    # The budget of tokens is enough for all actions.
     assert_agrees({"used": places_of(short_suffix(actions, 1000))})
 
 
@@ -359,7 +363,7 @@ def test_drawing_by_recency_draws_the_released_records(
 
     # The released code shuffles the draw in a later step, which has cases of its own.
     released_draw = list(case["expected"]["drawn"])
-    random.Random(1024).shuffle(released_draw)
+    random.Random(SHUFFLE_SEED).shuffle(released_draw)
     assert_agrees(places_of(sample.target for sample in samples), released_draw)
 
 
@@ -493,7 +497,9 @@ def test_settings_are_the_released_ones(case: Case, assert_agrees: AssertAgrees)
 
 # Proposals of experience, and their review.
 
-SAMPLE = Sample(round=1, target=make_actions(9)[8], past=tuple(make_actions(8)))
+# The target is the last of nine actions; the others came before it.
+*PAST_ACTIONS, TARGET_ACTION = make_actions(9)
+SAMPLE = Sample(round=1, target=TARGET_ACTION, past=tuple(PAST_ACTIONS))
 PERTURBATION = Perturbation(direction="all reversed")
 
 

@@ -236,7 +236,7 @@ def test_the_scores_that_a_judge_of_dialogues_may_give_are_the_released_ones(
     reply = json.dumps(with_our_fields(json.loads(case["input"]["reply"])))
     judge = NeedUnderstandingJudge(scripted(lambda *call: reply), adapter())
 
-    is_accepted = is_readable(lambda: judge(persona, "USER: a", "USER: b", 1))
+    is_accepted = is_readable(lambda: judge(persona, "USER: a", "USER: b", rollout=1))
 
     assert_agrees(is_accepted, case["expected"]["accepted"])
 

@@ -160,7 +160,7 @@ def test_questions_outside_the_score_do_not_count_for_the_verdict(tmp_path: Path
 
 
 def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
-    split = make_benchmark(tmp_path, 10, questions_each=7).split(dev=30)
+    split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=30)
 
     # Dev takes five conversations of seven questions, of which it uses 30, and test has three.
     # They are not in train.
@@ -169,13 +169,13 @@ def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
 
 
 def test_dev_leaves_one_conversation_for_train(tmp_path: Path) -> None:
-    split = make_benchmark(tmp_path, 10, questions_each=7).split(dev=1000)
+    split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=1000)
     # Of the ten conversations one is train, six are dev and three are test.
     assert part_sizes(split) == [7, 42, 21]
 
 
 def test_a_larger_dev_contains_a_smaller_one_and_leaves_test_as_it_is(tmp_path: Path) -> None:
-    loaded = make_benchmark(tmp_path, 10, questions_each=7)
+    loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
     default = loaded.split()
     small = loaded.split(dev=5)
     large = loaded.split(dev=30)
@@ -210,7 +210,7 @@ def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
 ) -> None:
     # A program is evaluated on test with other options than it was trained with. No question of
     # test may have been trained on.
-    loaded = make_benchmark(tmp_path, 10, questions_each=7)
+    loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
     default_test = conversations_of(loaded.split().test)
 
     split = loaded.split(**options)
@@ -254,7 +254,7 @@ def test_a_split_keeps_its_promises(
 
 
 def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
-    train = make_benchmark(tmp_path, 12, questions_each=9).split().train
+    train = make_benchmark(tmp_path, conversations=12, questions_each=9).split().train
     # The first question of each of the six conversations comes before the second ones.
     assert len(train) == 54
     assert len(conversations_of(train)) == 6
@@ -262,7 +262,7 @@ def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
 
 
 def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
-    loaded = make_benchmark(tmp_path, 1, questions_each=2)
+    loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
 
     problem = r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"
     with pytest.raises(DataError, match=problem):
@@ -272,7 +272,7 @@ def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) 
 
 
 def test_a_negative_size_is_refused(tmp_path: Path) -> None:
-    loaded = make_benchmark(tmp_path, 1, questions_each=2)
+    loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
     with pytest.raises(DataError, match="dev=-1"):
         loaded.split(dev=-1)
 

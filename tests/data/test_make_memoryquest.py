@@ -204,7 +204,7 @@ REFUSED_ANSWERS: dict[str, list[tuple[list[Any], str]]] = {
         (events({0: {"summary": " "}}), "no summary"),
     ],
     "turns": [
-        (dialogue("x", 4), "4 turns; write 5 to 30"),
+        (dialogue("x", turn_count=4), "4 turns; write 5 to 30"),
         (dialogue("x")[1:], "the user has to begin"),
         (dialogue("x")[:3] + dialogue("x")[2:], "alternate"),
         ([*dialogue("x")[:5], {"speaker": "assistant", "text": ""}], "a turn is empty"),

@@ -123,7 +123,7 @@ REFUSED_CHANGES: dict[str, list[tuple[Change, str]]] = {
         (put("liked", 0, "feedback_reason", value=""), "feedback_reason is empty"),
     ],
     "logs": [
-        (shorten("logs", 14), "14 entries; write 20 or more"),
+        (shorten("logs", length=14), "14 entries; write 20 or more"),
         (put("logs", 3, "content", value="..."), "entry 4: the content is empty"),
         (
             put("logs", 3, "content", value="Searched for rest."),
@@ -133,7 +133,10 @@ REFUSED_CHANGES: dict[str, list[tuple[Change, str]]] = {
             put("logs", 3, "type", value="message sending"),
             "entry 4: a message sending has to give the message",
         ),
-        (log_entry(3, "schedule management", "The user planned tea"), "has to give when"),
+        (
+            log_entry(3, kind="schedule management", content="The user planned tea"),
+            "has to give when",
+        ),
         (copy_value(("logs", 2, "timestamp"), ("logs", 3, "timestamp")), "is not later than"),
         (put("logs", 19, "timestamp", value="2024-12-31 23:01"), "is not within"),
         (put("logs", 3, "timestamp", value="2024-12-01 8:3"), "is no time"),
@@ -244,9 +247,9 @@ ODD_CHANGES: dict[str, list[Change]] = {
     ],
     "logs": [
         # A message with its text.
-        log_entry(3, "message sending", "The user told Bo: 'Coming.'"),
+        log_entry(3, kind="message sending", content="The user told Bo: 'Coming.'"),
         # A plan with its time.
-        log_entry(3, "schedule management", "The user planned tea, 09:00-10:00"),
+        log_entry(3, kind="schedule management", content="The user planned tea, 09:00-10:00"),
     ],
     "turns": [
         # An action in other letters.
@@ -366,12 +369,9 @@ def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three
     assert share == pytest.approx(1 / situations_per_dialogue, abs=0.02)
 
 
-def choices(first: int, second: int) -> list[DraftChoice]:
-    """Return two chosen solutions."""
-    return [
-        DraftChoice(solution=f"do {first}", feedback_reason="So."),
-        DraftChoice(solution=f"do {second}", feedback_reason="So."),
-    ]
+def choices(*solutions: str) -> list[DraftChoice]:
+    """Return chosen solutions, each with a reason."""
+    return [DraftChoice(solution=solution, feedback_reason="So.") for solution in solutions]
 
 
 NEED = {"need": "more rest", "evidences": ["slept badly"]}
@@ -382,10 +382,10 @@ TOPIC = Topic(
         implicit_needs=[NEED, NEED],
         requirement="All.",
     ),
-    candidates=[f"do {n}" for n in range(8)],
+    candidates=["do 0", "do 1", "do 2", "do 3", "do 4", "do 5", "do 6", "do 7"],
     analysis="a",
-    liked=choices(0, 1),
-    disliked=choices(6, 7),
+    liked=choices("do 0", "do 1"),
+    disliked=choices("do 6", "do 7"),
 )
 """A topic with two needs, two liked solutions and two disliked ones."""
 

@@ -170,7 +170,11 @@ def write_perfectly(env: MemoryEnv, user: str) -> WrittenMemory:
         if old_id is not None:
             was_related.append(old_id in related)
         edit = Edit(
-            operation_for(event, old_id), old_id, event.speaker, fact.fact, (event.turn_id,)
+            op=operation_for(event, old_id),
+            memory_id=old_id,
+            speaker=event.speaker,
+            content=fact.fact,
+            sources=(event.turn_id,),
         )
         memory = memory.apply([edit], related)
     return WrittenMemory(memory, was_related)

@@ -232,10 +232,10 @@ def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder: Path) 
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder: Path) -> None:
     failure = Failure(kind="endpoint", where="x", message="dead")
     rows = [
-        scored_row("0", 0.0, gold="5", answer="5"),
-        scored_row("1", 0.0, gold="5", answer="rated 4"),
-        scored_row("2", 0.0, gold="1", answer="who knows"),
-        scored_row("3", 0.0, gold="1", answer="", failure=failure),
+        scored_row("q0", gold="5", answer="5"),
+        scored_row("q1", gold="5", answer="rated 4"),
+        scored_row("q2", gold="1", answer="who knows"),
+        scored_row("q3", gold="1", answer="", failure=failure),
     ]
 
     figures = load(folder).scorer.aggregate(rows)

@@ -346,13 +346,13 @@ def simulated_dialogue(scripted: Any) -> SimulatedDialogue:
     assistant = RecordingAssistant()
     user = SimulatedUser(lm, adapter())
 
-    conversation = converse(user, assistant, PERSONA, PLAN, "query?")
+    conversation = converse(user, assistant, PERSONA, PLAN, query="query?")
 
     return SimulatedDialogue(
-        [utterance.action for utterance in conversation.utterances],
-        conversation.last_reply.answer,
-        assistant,
-        [prompt for _, prompt in lm.engine.prompts],
+        actions=[utterance.action for utterance in conversation.utterances],
+        last_answer=conversation.last_reply.answer,
+        assistant=assistant,
+        user_prompts=[prompt for _, prompt in lm.engine.prompts],
     )
 
 
@@ -398,7 +398,7 @@ def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any
     def reply(**query: Any) -> dspy.Prediction:
         return dspy.Prediction(answer="reply\nmore")
 
-    conversation = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLAN, "query?")
+    conversation = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLAN, query="query?")
 
     assert conversation.utterances[1].text == "reply more"
 

@@ -122,7 +122,7 @@ def test_benchmarks_with_a_metric_of_their_own_keep_its_words(name: str) -> None
 
 
 def test_feedback_names_missing_words_and_not_characters() -> None:
-    feedback = explained(dspy.Example(answer="里斯本和波尔图"), "里斯本。", 0.5)
+    feedback = explained(dspy.Example(answer="里斯本和波尔图"), answer="里斯本。", value=0.5)
     assert "missing: 和, 波尔图." in feedback
 
 
@@ -194,7 +194,7 @@ def test_feedback_names_what_was_wrong(
     answer: str, gold: str, value: float, present: list[str], absent: list[str]
 ) -> None:
     """The feedback on an answer has the parts `present`, and none of the parts `absent`."""
-    feedback = explain(answer, gold, value, ["D1:3"], stem=stem)
+    feedback = explain(answer, gold, value, evidence=["D1:3"], stem=stem)
 
     for part in present:
         assert part in feedback
@@ -203,12 +203,12 @@ def test_feedback_names_what_was_wrong(
 
 
 def test_feedback_compares_the_words_of_its_metric() -> None:
-    feedback = explain("cat and dog", "cat dog", 0.8, split=squad_words)
+    feedback = explain(answer="cat and dog", gold="cat dog", value=0.8, split=squad_words)
     assert "without: and." in feedback
 
 
 def test_feedback_lists_only_the_first_turns_of_long_evidence() -> None:
     # The turns D1:0 to D1:18, of which the first six are listed.
     evidence = [f"D1:{number}" for number in range(19)]
-    feedback = explain("cat", "cat dog", 0.8, evidence)
+    feedback = explain(answer="cat", gold="cat dog", value=0.8, evidence=evidence)
     assert feedback.endswith("D1:5 and 13 more.")

@@ -238,9 +238,9 @@ def is_country(answer: str) -> bool:
         (b"tea", b"coffee"),
         (Rubric("tea"), Rubric("coffee")),
         (Gold({"tea"}, "a"), Gold({"tea"}, "b")),
-        (frame(1), frame(2)),
-        (frame(1), frame(1).rename(columns={"value": "other"})),
-        (frame(1)["value"], frame(2)["value"]),
+        (frame(middle=1), frame(middle=2)),
+        (frame(middle=1), frame(middle=1).rename(columns={"value": "other"})),
+        (frame(middle=1)["value"], frame(middle=2)["value"]),
         (np.arange(2000), np.arange(2000)[::-1]),
         (pd.Timestamp("2026-01-01"), pd.Timestamp("2026-01-01", tz="UTC")),
         # Python refuses to write such long numbers as text.
